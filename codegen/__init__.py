@@ -1,0 +1,1 @@
+"""From schedules to machine code: Kernel IR, lowering, verification, interpretation, LLVM."""

@@ -1,0 +1,61 @@
+"""What a compile yields: everything the run time needs to call the kernel, and a bug report needs to explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from polyker.codegen.kernel import Kernel
+from polyker.errors.base import Span
+from polyker.ir.layout import Layout
+from polyker.ir.typed import TypedProgram, TypedTensor
+
+
+class Code(Protocol):
+    """Loaded machine code; holds on to the memory that `address` points into."""
+
+    address: int
+
+    def assembly(self) -> str:
+        """Return the assembly text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """One i64 argument: the size `name` where `dimension` is None, else the stride (in elements) of tensor `name`."""
+
+    name: str
+    dimension: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardInfo:
+    """What a non-zero status of the kernel means: a row of the error catalogue, with its values."""
+
+    code: str
+    values: tuple[tuple[str, str], ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A compiled kernel for one typed program and one layout an argument.
+
+    `arguments`: the typed names of the tensors whose data pointers are passed first, inputs before outputs; an in-out tensor
+    stands once, among the outputs (the run time copies the argument's values into the output before the call).
+    `scratch`: temporaries whose memory the run time lends (64-byte aligned, dense), passed after the arguments.
+    `layouts`: one an argument. `integers`: the i64 arguments. `guards`: status -> meaning.
+    `stages`: the printed form of each stage so far (program, isl, schedule, loops, llvm).
+    """
+
+    typed: TypedProgram
+    layouts: tuple[Layout, ...]
+    kernel: Kernel
+    arguments: tuple[str, ...]
+    scratch: tuple[TypedTensor, ...]
+    integers: tuple[Integer, ...]
+    guards: Mapping[int, GuardInfo]
+    stages: Mapping[str, str]
+    code: Code

@@ -1,0 +1,176 @@
+"""The Kernel IR: a loop nest over buffers. What the schedule decided is explicit here; nothing is left to be analysed.
+
+Every expression has a dtype; loop variables, sizes and strides are i64. Index arithmetic is i64 throughout.
+Three consumers: `polyker.codegen.verify`, the NumPy interpreter `polyker.codegen.interp`, and the printers (LLVM IR; CUDA).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from polyker.ir.dtypes import DType, i64
+
+
+class Space(Enum):
+    """Where a buffer lives. ARGUMENT: the caller's; SCRATCH: memory that the run time lends for the call, 64-byte aligned;
+    STACK: a small array of constant shape, row-major, which becomes registers where every access to it has a constant place
+    (and whose last dimension is padded so that a full vector from any multiple of the lane count stays inside)."""
+
+    ARGUMENT = "argument"
+    SCRATCH = "scratch"
+    STACK = "stack"
+
+
+class LoopKind(Enum):
+    """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations."""
+
+    SERIAL = "serial"
+    UNROLL = "unroll"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A constant of a type."""
+
+    value: bool | int | float | complex
+    dtype: DType = i64
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A loop variable, a size, a stride, or a value bound by Let."""
+
+    name: str
+    dtype: DType = i64
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operation on arguments of one type, by name.
+
+    Any type: add mul neg (n-ary add and mul, folded from the left), sub; floordiv mod (floor; by zero gives 0 for integers),
+    div, pow; the comparisons lt le gt ge eq ne (dtype bool); minimum maximum (NaN propagates); and or not (bool);
+    where(c, a, b); the functions of polyker.ir.expr.FUNCTIONS. Result type `dtype`.
+    """
+
+    op: str
+    args: tuple[KExpr, ...]
+    dtype: DType = i64
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """Conversion of a value to `dtype`, as numpy's astype."""
+
+    arg: KExpr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`buffer[indices]`; where `predicate` (bool) is false memory is not touched and the value is `other`."""
+
+    buffer: str
+    indices: tuple[KExpr, ...]
+    dtype: DType
+    predicate: KExpr | None = None
+    other: KExpr | None = None
+
+
+KExpr: TypeAlias = Const | Var | Op | Convert | Load
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[indices] = value`; the value has the buffer's dtype."""
+
+    buffer: str
+    indices: tuple[KExpr, ...]
+    value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Bind a value, for the rest of the enclosing block."""
+
+    name: str
+    value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Leave the kernel with status `code` (not 0) unless `condition` holds, in a vector loop for every active lane."""
+
+    condition: KExpr
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`if condition: body else: orelse`; in a vector loop the lanes are masked."""
+
+    condition: KExpr
+    body: Block
+    orelse: Block = ()
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for var in range(lo, hi, step)`, `step` a positive constant.
+
+    VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
+    VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL: `lanes` bounds the trip count.
+    `trip` is the exact trip count where it is a known constant, else None.
+    """
+
+    var: str
+    lo: KExpr
+    hi: KExpr
+    body: Block
+    step: int = 1
+    kind: LoopKind = LoopKind.SERIAL
+    lanes: int = 0
+    trip: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """The extent in the kernel in which a STACK buffer is alive; its contents start undefined at each entry."""
+
+    buffer: Buffer
+    body: Block
+
+
+Stmt: TypeAlias = Store | Let | Guard | If | For | Allocate
+Block: TypeAlias = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of one type; element (i, j, …) lies at sum(index * stride), strides in elements."""
+
+    name: str
+    dtype: DType
+    shape: tuple[KExpr, ...]
+    strides: tuple[KExpr, ...]
+    space: Space
+    writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function `i64 name(ptr pointers, ptr integers)` that returns 0, or the code of the Guard that failed.
+
+    `pointers` is an array of the data pointers of `buffers` in order (ARGUMENT and SCRATCH ones); `integers` an array of i64
+    values of `integers` in order (sizes, then strides). Output buffers alias no other buffer.
+    `fastmath`: LLVM flags allowed on every operation, none by default.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    integers: tuple[str, ...]
+    body: Block
+    fastmath: tuple[str, ...] = ()

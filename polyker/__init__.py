@@ -1,0 +1,1 @@
+"""polyker: tensor operators in Einstein notation, compiled by the polyhedral model."""

@@ -1,0 +1,144 @@
+"""The error classes, source spans, and the catalogue that gives each error its stable code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def escape(text: str, limit: int = 200) -> str:
+    """Return `text` safe for a terminal: control and format characters as escapes, cut at `limit` characters.
+
+    >>> escape("a\\x1b[31m")
+    'a\\\\x1b[31m'
+    """
+    cut = text if len(text) <= limit else text[:limit] + f"... ({len(text)} characters)"
+    if cut.isascii() and cut.isprintable():
+        return cut
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text that a user wrote, with the name it is shown under."""
+
+    text: str
+
+    def line_of(self, offset: int) -> tuple[int, int, str]:
+        """Return (line number from 1, column from 0, the line) of a character offset."""
+        offset = min(max(offset, 0), len(self.text))
+        start = self.text.rfind("\n", 0, offset) + 1
+        end = self.text.find("\n", offset)
+        line = self.text[start : end if end >= 0 else len(self.text)]
+        return self.text.count("\n", 0, offset) + 1, offset - start, line
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Half-open range of character offsets [start, end) in a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    def caret(self, width: int = 110) -> str:
+        """Return the line with carets under the span, cut to `width` characters around it."""
+        number, column, line = self.source.line_of(self.start)
+        length = max(1, min(self.end, self.start + len(line) - column) - self.start)
+        left = max(0, column - width // 2)
+        shown = line[left : left + width]
+        # One character in, one out: escapes would move the caret from its place.
+        shown = "".join(c if c.isprintable() else "?" for c in shown)
+        prefix = "..." if left else ""
+        mark = " " * (len(prefix) + column - left) + "^" * max(1, min(length, width - (column - left)))
+        where = f"  line {number}:\n" if "\n" in self.source.text.strip() else ""
+        return f"{where}  {prefix}{shown}\n  {mark}"
+
+
+class PolykerError(Exception):
+    """Root of every error that polyker raises.
+
+    Attributes: `code` (stable, such as "PK301"), `message` (one line), `span` (where, or None), `hint` (what would be
+    right, or None).
+    """
+
+    def __init__(self, message: str, *, code: str = "PK000", span: Span | None = None, hint: str | None = None) -> None:
+        self.code, self.message, self.span, self.hint = code, message, span, hint
+        text = message
+        if span is not None:
+            text += "\n" + span.caret()
+        if hint:
+            text += f"\nhint: {hint}"
+        super().__init__(f"{text}\n[{code}]" if "\n" in text else f"{text} [{code}]")
+
+
+class ParseError(PolykerError, ValueError):
+    """The text is not in the notation."""
+
+
+class ShapeError(PolykerError, ValueError):
+    """Ranks, extents, index ranges or coverage disagree."""
+
+
+class DTypeError(PolykerError, TypeError):
+    """An element type is not what the operator takes."""
+
+
+class GatherError(PolykerError, IndexError):
+    """A gathered index lies outside the tensor it subscripts."""
+
+
+class ScheduleError(PolykerError):
+    """A schedule step cannot be applied."""
+
+
+class LegalityError(ScheduleError):
+    """A schedule breaks a dependence."""
+
+
+class CompileError(PolykerError):
+    """A stage of the compiler failed."""
+
+
+class CompileTimeout(CompileError, TimeoutError):
+    """Compiling took longer than `timeout`."""
+
+
+class BackendUnavailable(PolykerError, ImportError):
+    """A target needs a library or a device that is not here."""
+
+
+class InternalError(PolykerError):
+    """A bug of polyker: please report it with the text of the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the catalogue: the class raised, the message and the hint as `str.format` templates."""
+
+    code: str
+    cls: type[PolykerError]
+    message: str
+    hint: str | None = None
+
+
+CATALOGUE: dict[str, Entry] = {}
+
+
+def register(code: str, cls: type[PolykerError], message: str, hint: str | None = None) -> str:
+    """Add a row to the catalogue and return its code; a code is registered once."""
+    if code in CATALOGUE:
+        raise ValueError(f"error code {code} is registered twice")
+    CATALOGUE[code] = Entry(code, cls, message, hint)
+    return code
+
+
+def failure(code: str, *, span: Span | None = None, hint: str | None = None, **values: object) -> PolykerError:
+    """Return the exception of a catalogue row, its templates filled with `values` (escaped, each at most 200 characters).
+
+    `hint` replaces the row's own. Use as `raise failure(CODE, span=..., name=...)`.
+    """
+    entry = CATALOGUE[code]
+    shown = {k: escape(str(v)) for k, v in values.items()}
+    text = entry.message.format(**shown)
+    advice = hint if hint is not None else (entry.hint.format(**shown) if entry.hint else None)
+    return entry.cls(text, code=code, span=span, hint=advice)

@@ -1,0 +1,125 @@
+"""Element types, and tensor types such as `f32[64, 32]` or `f32["M", "K"]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type: its name in the notation, its kind (b, i, u, f or c, as numpy's) and its size in bytes."""
+
+    name: str
+    kind: str
+    itemsize: int
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __getitem__(self, shape: object) -> TensorType:
+        """`f32[8, 4]`, `f32["M", 4]`, `f32[()]`: a tensor type of this element type; sizes are ints or names."""
+        dims = shape if isinstance(shape, tuple) else (shape,)
+        return TensorType(self, tuple(_dimension(d) for d in dims))
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype; bf16 needs the package ml_dtypes."""
+        return _numpy_dtype(self.name)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a real floating-point type."""
+        return self.kind == "f"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is a signed or unsigned integer type (bool is not)."""
+        return self.kind in "iu"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it is complex."""
+        return self.kind == "c"
+
+    @property
+    def real(self) -> DType:
+        """The type of the real part: itself unless complex."""
+        return {"c64": f32, "c128": f64}.get(self.name, self)
+
+
+def _dimension(size: object) -> int | str:
+    if isinstance(size, str):
+        return size
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
+        return int(size)
+    raise TypeError(f"a size is an int or a name, not {type(size).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape of a tensor; a dimension is an int or the name of a symbolic size.
+
+    `weak` marks a 0-d tensor that a Python scalar gives: it takes part in promotion as NEP 50's weak scalars do.
+    """
+
+    dtype: DType
+    shape: tuple[int | str, ...]
+    weak: bool = False
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+bool_ = DType("bool", "b", 1)
+i8, i16, i32, i64 = (DType(f"i{8 * n}", "i", n) for n in (1, 2, 4, 8))
+u8, u16, u32, u64 = (DType(f"u{8 * n}", "u", n) for n in (1, 2, 4, 8))
+f16, f32, f64 = (DType(f"f{8 * n}", "f", n) for n in (2, 4, 8))
+bf16 = DType("bf16", "f", 2)
+c64, c128 = DType("c64", "c", 8), DType("c128", "c", 16)
+
+DTYPES: dict[str, DType] = {
+    d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, c64, c128)
+}
+
+_NUMPY_NAMES = {
+    "f16": "float16", "f32": "float32", "f64": "float64", "bool": "bool", "c64": "complex64", "c128": "complex128",
+    **{f"i{b}": f"int{b}" for b in (8, 16, 32, 64)}, **{f"u{b}": f"uint{b}" for b in (8, 16, 32, 64)},
+}  # fmt: skip
+_FROM_NUMPY = {v: k for k, v in _NUMPY_NAMES.items()} | {"bfloat16": "bf16"}
+
+
+@cache
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    if name == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(_NUMPY_NAMES[name])
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DType | None:
+    """Return the element type of a native-endian numpy dtype, or None where polyker has none for it."""
+    if dtype.byteorder not in "=|" or dtype.fields is not None:
+        return None
+    name = _FROM_NUMPY.get(dtype.name)
+    return DTYPES[name] if name else None
+
+
+def parse_type(text: str) -> TensorType:
+    """Read `f32[64,32]`, `f32[M,K]` or `f32[]`; raises ValueError on anything else.
+
+    >>> parse_type("f32[64,K]")
+    f32[64, K]
+    """
+    head, bracket, rest = text.strip().partition("[")
+    if head not in DTYPES or not bracket or not rest.endswith("]"):
+        raise ValueError(f"not a tensor type: {text!r}; write for example f32[64,32]")
+    parts: Iterable[str] = (p.strip() for p in rest[:-1].split(",")) if rest[:-1].strip() else ()
+    return TensorType(DTYPES[head], tuple(int(p) if p.isdigit() else p for p in parts))

@@ -1,0 +1,183 @@
+"""Expressions of a program: one small union, the same for what is read, computed, subscripted and compared.
+
+In an untyped program (`polyker.ir.program`) every `dtype` is None. Binding to argument types gives typed programs
+(`polyker.ir.typed`): there every node has its `dtype`, conversions are explicit `Cast`s, and the arguments of an arithmetic
+`Call` have one and the same type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from polyker.errors.base import Span
+from polyker.ir.dtypes import DType
+
+# Operators, as `Call.op`. Chains of one left-associative operator are one n-ary Call, folded from the left; `a - b` is
+# add(a, neg(b)); `pow` folds from the right.
+ARITHMETIC = ("add", "mul", "div", "floordiv", "mod", "pow", "neg")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")  # two arguments; `a < b < c` is and(lt(a, b), lt(b, c))
+LOGICAL = ("and", "or", "not")
+FUNCTIONS = (
+    "abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "relu", "gelu",
+    "silu", "floor", "ceil", "round", "sign", "minimum", "maximum", "conj", "real", "imag", "where",
+)  # fmt: skip
+REDUCTIONS = ("sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant: bool, int, float (inf, nan too) or complex. Weakly typed (NEP 50) until it has a dtype."""
+
+    value: bool | int | float | complex
+    dtype: DType | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The value of an index (an iterator of the statement or of a reduction around it); i64 once typed."""
+
+    name: str
+    dtype: DType | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The value of a size (a symbol that the shapes or the caller give); i64 once typed."""
+
+    name: str
+    dtype: DType | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """`...` in a subscript list: leading batch dimensions; gone once the program is bound to shapes."""
+
+    dtype: DType | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """What a padded access reads outside the tensor: `mode` is constant (then `value`), edge, wrap or reflect."""
+
+    mode: str
+    value: Literal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`T[i, 2*j+r; pad=0]`: the tensor's name and one index expression a dimension; a 0-d tensor has no subscripts.
+
+    A subscript may itself hold a Read of an integer tensor: a gather.
+    """
+
+    tensor: str
+    subscripts: tuple[Expr, ...]
+    pad: Pad | None = None
+    dtype: DType | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function applied to arguments; `op` is one of the names listed above."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: DType | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`f32(x)`, or a conversion that typing made; the type converted to is `to` (and, once typed, `dtype` too)."""
+
+    to: DType
+    arg: Expr
+    dtype: DType | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`index in lo:hi`, half open; `lo` and `hi` are None where the range is to be inferred."""
+
+    index: str
+    lo: Expr | None = None
+    hi: Expr | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`sum[k, l in 0:n](body where conditions)`: an inline reduction, a scope of its own.
+
+    In a typed program `domain` is the isl text of the exact set of [outer iterators used ..., own iterators ...] points
+    it runs over (see polyker.ir.typed); in an untyped one it is None.
+    """
+
+    op: str
+    ranges: tuple[Range, ...]
+    body: Expr
+    conditions: tuple[Expr, ...] = ()
+    dtype: DType | None = None
+    acc: DType | None = None
+    domain: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Expr: TypeAlias = Literal | Index | Size | Dots | Read | Call | Cast | Reduce
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Return the direct sub-expressions, in the order of the text."""
+    match expr:
+        case Read(subscripts=subscripts):
+            return subscripts
+        case Call(args=args):
+            return args
+        case Cast(arg=arg):
+            return (arg,)
+        case Reduce(ranges=ranges, body=body, conditions=conditions):
+            bounds = tuple(b for r in ranges for b in (r.lo, r.hi) if b is not None)
+            return (*bounds, body, *conditions)
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Yield the expression and all below it, parents first, left to right."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return `expr` with `change` applied to each direct sub-expression."""
+    match expr:
+        case Read(subscripts=subscripts) if subscripts:
+            return replace(expr, subscripts=tuple(change(s) for s in subscripts))
+        case Call(args=args):
+            return replace(expr, args=tuple(change(a) for a in args))
+        case Cast(arg=arg):
+            return replace(expr, arg=change(arg))
+        case Reduce(ranges=ranges, body=body, conditions=conditions):
+            fresh = tuple(
+                replace(r, lo=None if r.lo is None else change(r.lo), hi=None if r.hi is None else change(r.hi))
+                for r in ranges
+            )
+            return replace(expr, ranges=fresh, body=change(body), conditions=tuple(change(c) for c in conditions))
+        case _:
+            return expr
+
+
+def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild from the leaves up: `change` sees each node after its children were changed."""
+    return change(rebuild(expr, lambda child: transform(child, change)))

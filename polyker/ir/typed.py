@@ -1,0 +1,116 @@
+"""The typed program: bound to element types and to sizes (fixed or symbolic), with exact iteration domains.
+
+Names are generated, so no name of the user's reaches isl, LLVM or CUDA: tensors `t0 t1 …`, sizes `n0 n1 …`, iterators
+`i0 i1 …` (unique in the program; a loop's iterator is shared by the statements in it), statements `S0 S1 …`.
+Labels keep the user's names, for messages and printing alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from polyker.errors.base import Span
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Expr
+
+
+class Role(Enum):
+    """What a tensor is to the caller. INOUT starts from the argument's values (the caller's array is copied first)."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    INOUT = "inout"
+    TEMPORARY = "temporary"
+
+
+@dataclass(frozen=True, slots=True)
+class TypedTensor:
+    """A tensor with its type; extents are `Literal`s, or quasi-affine expressions over `Size`s."""
+
+    name: str
+    label: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class TypedStatement:
+    """One statement over its exact domain.
+
+    `iterators`: in execution order; the iterators of the loops around it come first (`outer` of them). The instance order
+    within the statement is lexicographic in `iterators`. `domain`: isl text, `[n0] -> { S0[i0, i1] : … }`, one tuple
+    dimension an iterator. `reduced`: the iterators that the target's cell does not depend on by being its index, that is
+    those that stand only on the right of a reduction. `expr` has dtype `acc`; what is stored is converted to the target's.
+    With op "set" the target is assigned; else it is combined (add, mul, max, min, any, all).
+    """
+
+    name: str
+    iterators: tuple[str, ...]
+    outer: int
+    domain: str
+    target: str
+    subscripts: tuple[Expr, ...]
+    op: str
+    expr: Expr
+    acc: DType
+    reduced: tuple[str, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedLoop:
+    """A sequential loop: every statement inside has `iterator` at the loop's depth; the domains hold its bounds."""
+
+    iterator: str
+    body: tuple[TypedNode, ...]
+
+
+TypedNode: TypeAlias = TypedStatement | TypedLoop
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition on the sizes that has to hold at the call: an isl parameter set, and the error otherwise.
+
+    `code` and `values` go to `polyker.errors.failure`.
+    """
+
+    condition: str
+    code: str
+    values: tuple[tuple[str, str], ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedProgram:
+    """A program for given element types and sizes. `sizes` are the symbolic ones as (name, label), none if all are fixed.
+
+    `context` is an isl parameter set that holds of the sizes, such as `[n0] -> { : n0 >= 0 }`.
+    """
+
+    tensors: tuple[TypedTensor, ...]
+    sizes: tuple[tuple[str, str], ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    body: tuple[TypedNode, ...]
+    context: str
+    checks: tuple[Check, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()  # iterator -> the user's name
+
+    def tensor(self, name: str) -> TypedTensor:
+        """Return the tensor of that (generated) name."""
+        return next(t for t in self.tensors if t.name == name)
+
+    def statements(self) -> Iterator[TypedStatement]:
+        """Yield the statements in order, those inside loops too."""
+        stack: list[TypedNode] = list(reversed(self.body))
+        while stack:
+            node = stack.pop()
+            if isinstance(node, TypedLoop):
+                stack.extend(reversed(node.body))
+            else:
+                yield node

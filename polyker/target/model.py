@@ -1,0 +1,40 @@
+"""What the compiler knows of a processor: plain values, so that a new processor is one new value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One level of cache as one core sees it: size and line in bytes, associativity in ways."""
+
+    size: int
+    line: int = 64
+    ways: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A processor: what LLVM is told (`triple`, `cpu`, `features`) and what the schedules are made for.
+
+    `vector_bytes`: width of a vector register in bytes; `vector_registers`: their number; `masked`: whether masked loads and
+    stores are cheap (AVX-512, SVE); `fma_per_cycle` and `fma_latency`: fused multiply-adds a cycle, and their latency in
+    cycles; `caches`: from the level nearest the core outwards; `cores`.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    vector_registers: int
+    masked: bool
+    fma_per_cycle: int
+    fma_latency: int
+    caches: tuple[Cache, ...]
+    cores: int = 1
+
+    def lanes(self, itemsize: int) -> int:
+        """Return how many elements of `itemsize` bytes a vector register holds."""
+        return max(1, self.vector_bytes // itemsize)
