@@ -1,0 +1,63 @@
+"""Vector mathematics as LLVM IR text: every function of the notation, for a scalar or any number of lanes.
+
+A caller asks `function(op, dtype, lanes)`, emits `call` of its symbol, and puts the texts that `link` gives into the module.
+The definitions are internal and `alwaysinline`: run LLVM's always-inline pass (or let them be called: correct, but slower).
+Values of f16 and bf16 are to be converted to f32 by the caller. No fast-math flag is used, or may be added to these bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from polyker.codegen import vecmath_exp as _exp
+from polyker.codegen.vecmath_build import F32, F64, Builder, Definition, Features, Value
+from polyker.ir.dtypes import DType
+
+__all__ = ["Definition", "Features", "function", "link", "supported"]
+
+_REAL: dict[str, Callable[..., Value]] = {"exp": _exp.exp}
+_ARITY = {"pow": 2}
+_ATTRIBUTES = "alwaysinline nosync nounwind willreturn memory(none)"
+
+
+def supported(op: str, dtype: DType) -> bool:
+    """Return whether `function` knows this operation for this element type."""
+    return op in _REAL and dtype.name in ("f32", "f64")
+
+
+@cache
+def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, scale: bool = False) -> Definition:
+    """Return the definition of `op` on `lanes` elements of `dtype` (1: the scalar type).
+
+    Real: takes and returns one vector (`pow` takes two). `fma`: the target fuses multiply-add in hardware; without it the
+    bodies use separate multiplications and additions, at most 4 ulp. `scale`: the target has a vector ldexp (AVX-512).
+    Raises KeyError where not `supported`.
+    """
+    if not supported(op, dtype):
+        raise KeyError(f"no vector function {op} for {dtype.name}")
+    features = Features(fma, scale)
+    builder = Builder(lanes, features)
+    form = F32 if dtype.name == "f32" else F64
+    kind = builder.type(form.element)
+    parameters = [Value(builder, f"%x{i}", form.element) for i in range(_ARITY.get(op, 1))]
+    result = _REAL[op](builder, *parameters)
+    symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
+    head = ", ".join(f"{kind} {p.name}" for p in parameters)
+    lines = [f"define internal {kind} @{symbol}({head}) {_ATTRIBUTES} {{", "entry:", *builder.lines]
+    text = "\n".join([*lines, f"  ret {kind} {result.name}", "}", ""])
+    kinds = (kind,) * len(parameters)
+    return Definition(symbol, kind, kinds, text, frozenset(builder.declares), tuple(builder.needs))
+
+
+def link(definitions: Iterable[Definition]) -> str:
+    """Return the text of these definitions and all that they need, each once, after the declarations of the intrinsics."""
+    seen: dict[str, Definition] = {}
+    stack = list(definitions)[::-1]
+    while stack:
+        definition = stack.pop()
+        if definition.symbol not in seen:
+            seen[definition.symbol] = definition
+            stack.extend(definition.needs)
+    declares = sorted(set().union(*(d.declares for d in seen.values())))
+    return "\n".join([*declares, "", *(d.text for d in seen.values())])

@@ -1,0 +1,288 @@
+"""A small language that emits straight-line LLVM IR: the same formula serves f32 and f64, a scalar and any vector."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+ELEMENTS = {"float": ("f32", 32), "double": ("f64", 64)}
+_COMPARE_FLOAT = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_COMPARE_INT = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The IR of one function.
+
+    `symbol`: its name without `@`; `result` and `parameters`: its LLVM types; `text`: the `define`; `declares`: the lines
+    that declare the intrinsics it calls; `needs`: definitions that it calls, to be emitted once each as well.
+    """
+
+    symbol: str
+    result: str
+    parameters: tuple[str, ...]
+    text: str
+    declares: frozenset[str] = frozenset()
+    needs: tuple[Definition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the formulas may count on: `fma`, a fused multiply-add in hardware; `scale`, a vector `ldexp` (AVX-512)."""
+
+    fma: bool = True
+    scale: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """What tells the symbols of one set of features from another's."""
+        return ("" if self.fma else ".nofma") + (".scale" if self.scale else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An IEEE format by its LLVM types: `name` in the notation, `element`, the `integer` of its size, and its fields."""
+
+    name: str
+    element: str
+    integer: str
+    mantissa: int
+    bias: int
+
+    @property
+    def bits(self) -> int:
+        """Width in bits."""
+        return int(self.integer[1:])
+
+
+F32 = Format("f32", "float", "i32", 23, 127)
+F64 = Format("f64", "double", "i64", 52, 1023)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """An SSA value; `element` is its scalar LLVM type. Arithmetic on it emits an instruction."""
+
+    builder: Builder = field(repr=False)
+    name: str
+    element: str
+
+    def __add__(self, other: Operand) -> Value:
+        return self.builder.binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self.builder.binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.builder.binary("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self.builder.binary("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.builder.binary("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self.builder.binary("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.builder.binary("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.builder.binary("div", other, self)
+
+    def __neg__(self) -> Value:
+        return self.builder.negate(self)
+
+    def __and__(self, other: Operand) -> Value:
+        return self.builder.binary("and", self, other)
+
+    def __or__(self, other: Operand) -> Value:
+        return self.builder.binary("or", self, other)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self.builder.binary("xor", self, other)
+
+    def __lshift__(self, other: Operand) -> Value:
+        return self.builder.binary("shl", self, other)
+
+    def shr(self, other: Operand) -> Value:
+        """Logical shift to the right."""
+        return self.builder.binary("lshr", self, other)
+
+    def ashr(self, other: Operand) -> Value:
+        """Arithmetic shift to the right."""
+        return self.builder.binary("ashr", self, other)
+
+    def __lt__(self, other: Operand) -> Value:
+        return self.builder.compare("lt", self, other)
+
+    def __le__(self, other: Operand) -> Value:
+        return self.builder.compare("le", self, other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return self.builder.compare("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return self.builder.compare("ge", self, other)
+
+    def eq(self, other: Operand) -> Value:
+        """Equal (false for NaN)."""
+        return self.builder.compare("eq", self, other)
+
+    def ne(self, other: Operand) -> Value:
+        """Not equal (true for NaN)."""
+        return self.builder.compare("ne", self, other)
+
+
+Operand: TypeAlias = Value | float
+
+
+def literal(value: float, element: str) -> str:
+    """Return the spelling of a scalar constant; floating-point ones in hexadecimal, so that no bit is lost.
+
+    >>> literal(0.1, "float")
+    '0x3FB99999A0000000'
+    """
+    if element == "i1":
+        return "true" if value else "false"
+    if element.startswith("i"):
+        bits = int(element[1:])
+        number = int(value) & ((1 << bits) - 1)
+        return str(number - (1 << bits) if number >> (bits - 1) else number)
+    if element == "float":
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+class Builder:
+    """Collects the instructions of one function whose values are scalars (`lanes` 1) or vectors of `lanes` elements."""
+
+    def __init__(self, lanes: int, features: Features) -> None:
+        self.lanes = lanes
+        self.features = features
+        self.lines: list[str] = []
+        self.declares: set[str] = set()
+        self.needs: list[Definition] = []
+        self.block = "entry"
+        self._count = 0
+
+    def type(self, element: str) -> str:
+        """Return the LLVM type of a value of this scalar type."""
+        return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
+
+    def fresh(self) -> str:
+        """Return an unused register or label name, without its sigil."""
+        self._count += 1
+        return f"v{self._count}"
+
+    def emit(self, element: str, instruction: str) -> Value:
+        """Append an instruction and return its value."""
+        name = f"%{self.fresh()}"
+        self.lines.append(f"  {name} = {instruction}")
+        return Value(self, name, element)
+
+    def constant(self, value: float, element: str) -> Value:
+        """Return a constant, the same in all lanes."""
+        text = literal(value, element)
+        return Value(self, text if self.lanes == 1 else f"splat ({element} {text})", element)
+
+    def value(self, operand: Operand, element: str) -> Value:
+        """Return an operand as a value; Python numbers become constants of the scalar type `element`."""
+        return operand if isinstance(operand, Value) else self.constant(operand, element)
+
+    def binary(self, op: str, left: Operand, right: Operand) -> Value:
+        """Emit an arithmetic or bitwise operation; the type of the operand that is a value decides which."""
+        element = left.element if isinstance(left, Value) else right.element  # type: ignore[union-attr]
+        a, b = self.value(left, element), self.value(right, element)
+        prefix = "f" if element in ELEMENTS else ""
+        return self.emit(element, f"{prefix}{op} {self.type(element)} {a.name}, {b.name}")
+
+    def compare(self, op: str, left: Value, right: Operand) -> Value:
+        """Emit a comparison, signed for integers; only `ne` is true for NaN."""
+        a, b = left, self.value(right, left.element)
+        if a.element in ELEMENTS:
+            return self.emit("i1", f"fcmp {_COMPARE_FLOAT[op]} {self.type(a.element)} {a.name}, {b.name}")
+        return self.emit("i1", f"icmp {_COMPARE_INT[op]} {self.type(a.element)} {a.name}, {b.name}")
+
+    def negate(self, x: Value) -> Value:
+        """Emit -x."""
+        if x.element in ELEMENTS:
+            return self.emit(x.element, f"fneg {self.type(x.element)} {x.name}")
+        return self.binary("sub", 0, x)
+
+    def select(self, condition: Value, yes: Operand, no: Operand) -> Value:
+        """Emit `yes` where the condition holds, else `no`; one of the two is a value."""
+        element = yes.element if isinstance(yes, Value) else no.element  # type: ignore[union-attr]
+        return self.choose(condition, self.value(yes, element), self.value(no, element))
+
+    def choose(self, condition: Value, yes: Value, no: Value) -> Value:
+        """Emit a select between two values of one type."""
+        kind = self.type(yes.element)
+        return self.emit(yes.element, f"select {self.type('i1')} {condition.name}, {kind} {yes.name}, {kind} {no.name}")
+
+    def convert(self, op: str, x: Value, element: str) -> Value:
+        """Emit a conversion: bitcast, fpext, fptrunc, sitofp, fptosi, zext, sext, trunc."""
+        return self.emit(element, f"{op} {self.type(x.element)} {x.name} to {self.type(element)}")
+
+    def intrinsic(self, name: str, *args: Value) -> Value:
+        """Emit a call of `llvm.name`, overloaded on the type of its arguments, which is that of its result too."""
+        kind, element = self.type(args[0].element), args[0].element
+        short = f"{'f' if element in ELEMENTS else 'i'}{element[1:] if element[0] == 'i' else ELEMENTS[element][1]}"
+        suffix = short if self.lanes == 1 else f"v{self.lanes}{short}"
+        self.declares.add(f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * len(args))})")
+        return self.emit(element, f"call {kind} @llvm.{name}.{suffix}({', '.join(f'{kind} {a.name}' for a in args)})")
+
+    def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
+        """Emit a * b + c: rounded once where the target fuses, else twice."""
+        element = next(v.element for v in (a, b, c) if isinstance(v, Value))
+        x, y, z = (self.value(v, element) for v in (a, b, c))
+        return self.intrinsic("fma", x, y, z) if self.features.fma else x * y + z
+
+    def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Emit the polynomial with these coefficients, the constant one first."""
+        result = self.constant(coefficients[-1], x.element)
+        for c in reversed(coefficients[:-1]):
+            result = self.fma(result, x, c)
+        return result
+
+    def abs(self, x: Value) -> Value:
+        """Emit |x| of a floating-point value."""
+        return self.intrinsic("fabs", x)
+
+    def copysign(self, x: Value, sign: Value) -> Value:
+        """Emit x with the sign of `sign`."""
+        return self.intrinsic("copysign", x, sign)
+
+    def sqrt(self, x: Value) -> Value:
+        """Emit the square root, correctly rounded."""
+        return self.intrinsic("sqrt", x)
+
+    def at_least(self, x: Value, bound: float) -> Value:
+        """Emit the larger of x and a bound; NaN stays."""
+        return self.select(x < bound, bound, x)
+
+    def at_most(self, x: Value, bound: float) -> Value:
+        """Emit the smaller of x and a bound; NaN stays."""
+        return self.select(x > bound, bound, x)
+
+    def any(self, condition: Value) -> Value:
+        """Emit one i1 that says whether the condition holds in any lane."""
+        if self.lanes == 1:
+            return condition
+        mask = self.emit("i1", f"bitcast {self.type('i1')} {condition.name} to i{self.lanes}")
+        return self.emit("i1", f"icmp ne i{self.lanes} {mask.name}, 0")
+
+    def format(self, x: Value) -> Format:
+        """Return the floating-point format of a value."""
+        return F32 if x.element == "float" else F64
+
+    def bits(self, x: Value) -> Value:
+        """Emit the bits of a floating-point value as integers."""
+        return self.convert("bitcast", x, self.format(x).integer)
+
+    def from_bits(self, x: Value) -> Value:
+        """Emit the floating-point value that has these bits."""
+        return self.convert("bitcast", x, "float" if x.element == "i32" else "double")
