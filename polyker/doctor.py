@@ -1,0 +1,99 @@
+"""What `polyker doctor` looks at: versions, the processor as polyker sees it, extras, and a kernel that has to work."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+VARIABLES = {
+    "POLYKER_INTERPRET": "1: run operators in the plain interpreter instead of compiling them (slow, for debugging)",
+    "POLYKER_TARGET": "the target compiled for where a call names none, such as cpu:x86-64-v3",
+    "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
+}
+CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "click", "rich")
+EXTRAS = {
+    "ml_dtypes": "the element type bf16 in numpy arrays",
+    "torch": "torch tensors as arguments",
+    "jax": "jax arrays as arguments",
+    "pycuda": "kernels on NVIDIA GPUs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report, and whether what it tells is in order."""
+
+    text: str
+    healthy: bool = True
+
+
+def examine() -> Iterator[Finding]:
+    """Yield the report line by line."""
+    yield Finding(f"polyker {_version('polyker')}, Python {platform.python_version()} on {platform.platform()}")
+    for name in CORE:
+        version = _version(name)
+        yield Finding(f"  {name:<14}{version or 'MISSING: pip install polyker'}", version is not None)
+    yield from _processor()
+    yield Finding("extras:")
+    for name, use in EXTRAS.items():
+        version = _version(name)
+        yield Finding(f"  {name:<14}{version or f'not installed: it would give {use}'}")
+    yield from _try_kernel()
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> Iterator[Finding]:
+    from polyker.target.detect import detect
+
+    target = detect()
+    yield Finding(f"processor: {target.cpu} ({target.triple}), {os.cpu_count()} logical cores")
+    yield Finding(
+        f"  vectors       {8 * target.vector_bytes} bits ({target.lanes(4)} f32, {target.lanes(8)} f64), "
+        f"{target.vector_registers} registers, {'with' if target.masked else 'without'} masks"
+    )
+    sizes = ", ".join(f"L{n} {cache.size // 1024} KiB" for n, cache in enumerate(target.caches, 1))
+    yield Finding(f"  caches        {sizes or 'unknown'} (as one core sees them)")
+    enabled = [feature[1:] for feature in target.features.split(",") if feature.startswith("+")]
+    yield Finding(f"  features      {' '.join(enabled) or 'the defaults of the processor'}")
+
+
+def _try_kernel() -> Iterator[Finding]:
+    import numpy as np
+
+    import polyker as pk
+
+    a = np.arange(17 * 5, dtype=np.float32).reshape(17, 5) % 7
+    b = np.arange(5 * 33, dtype=np.float32).reshape(5, 33) % 11
+    start = time.perf_counter()
+    try:
+        right = np.array_equal(pk.op("C[i,j] += A[i,k] * B[k,j]")(a, b), a @ b)
+    except Exception as error:
+        yield Finding(f"kernel: FAILED with {type(error).__name__}: {error}", healthy=False)
+        return
+    taken = f"compiled and run in {time.perf_counter() - start:.2f} s"
+    yield Finding(f"kernel: {'right' if right else 'WRONG RESULT'}, {taken}", healthy=right)
+
+
+def machine() -> dict[str, Any]:
+    """Return what measured figures depend on: versions, processor, cores."""
+    from polyker.target.detect import detect
+
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "cpu": detect().cpu,
+        "cores": os.cpu_count(),
+        "versions": {name: _version(name) for name in ("polyker", *CORE)},
+    }
