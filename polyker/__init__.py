@@ -1,1 +1,110 @@
 """polyker: tensor operators in Einstein notation, compiled by the polyhedral model."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from polyker import errors as errors
+from polyker.einsum import einsum
+from polyker.errors import (
+    ArgumentError,
+    BackendUnavailable,
+    CompileError,
+    CompileTimeout,
+    DTypeError,
+    GatherError,
+    InternalError,
+    LegalityError,
+    ParseError,
+    PolykerError,
+    ScheduleError,
+    ShapeError,
+)
+from polyker.ir.dtypes import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from polyker.options import options
+
+if TYPE_CHECKING:
+    from polyker.api import Operator, op, tune
+    from polyker.einsum_frontend.builder import *  # noqa: F403
+    from polyker.ir.dtypes import bool_ as bool
+    from polyker.ir.program import Program
+    from polyker.kernel import Kernel
+
+    __version__: str
+
+# Loaded at first use, so that importing polyker loads numpy and little more.
+_LAZY = {
+    "op": "polyker.api",
+    "tune": "polyker.api",
+    "Operator": "polyker.api",
+    "Kernel": "polyker.kernel",
+    "Program": "polyker.ir.program",
+}
+
+__all__ = [
+    "ArgumentError",
+    "BackendUnavailable",
+    "CompileError",
+    "CompileTimeout",
+    "DTypeError",
+    "GatherError",
+    "InternalError",
+    "Kernel",
+    "LegalityError",
+    "Operator",
+    "ParseError",
+    "PolykerError",
+    "Program",
+    "ScheduleError",
+    "ShapeError",
+    "__version__",
+    "bf16",
+    "bool_",
+    "c64",
+    "c128",
+    "einsum",
+    "errors",
+    "f16",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "indices",
+    "op",
+    "options",
+    "sizes",
+    "tensors",
+    "tune",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("polyker")
+    elif name == "bool":
+        value = bool_
+    elif name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+    elif not name.startswith("_"):
+        builder = import_module("polyker.einsum_frontend.builder")
+        if name not in builder.__all__:
+            raise AttributeError(f"module 'polyker' has no attribute {name!r}")
+        value = getattr(builder, name)
+    else:
+        raise AttributeError(f"module 'polyker' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    builder = import_module("polyker.einsum_frontend.builder")
+    return sorted({*__all__, *builder.__all__, "bool"})

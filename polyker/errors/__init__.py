@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from polyker.errors.base import (
     CATALOGUE,
+    ArgumentError,
     BackendUnavailable,
     CompileError,
     CompileTimeout,
@@ -30,6 +31,7 @@ from polyker.errors.base import (
 
 __all__ = [
     "CATALOGUE",
+    "ArgumentError",
     "BackendUnavailable",
     "CompileError",
     "CompileTimeout",

@@ -87,6 +87,13 @@ class GatherError(PolykerError, IndexError):
     """A gathered index lies outside the tensor it subscripts."""
 
 
+class ArgumentError(PolykerError, TypeError, ValueError):
+    """An argument is missing, not known, of a kind that is not taken, or lies in memory as it must not.
+
+    Both a TypeError and a ValueError: numpy raises now one, now the other for such calls.
+    """
+
+
 class ScheduleError(PolykerError):
     """A schedule step cannot be applied."""
 

@@ -1,0 +1,225 @@
+"""Operators: parsed and checked programs that compile themselves for the arrays they are called with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from polyker.compiling import argument_type, compiled, interpret
+from polyker.describe import describe
+from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
+from polyker.errors.calls import NOT_AN_OPERATOR
+from polyker.ir.dtypes import TensorType
+from polyker.ir.program import Program
+from polyker.kernel import Kernel
+from polyker.options import Options, environment_target, interpreting, options
+from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
+from polyker.runtime.arrays import Array, Operand, common_kind, operand
+from polyker.runtime.calls import Plan
+from polyker.runtime.compare import Comparison, difference
+from polyker.runtime.compiled import Compiled
+from polyker.runtime.dispatch import Dispatch, finished
+from polyker.runtime.specialise import Family, symbolic_types
+
+UNSET: Any = object()
+
+
+def op(*definition: object, **sizes: int) -> Operator:
+    """Return the operator that a text in the notation, or statements of the builder, define; keywords fix sizes.
+
+    Raises ParseError, and ArgumentError for anything that defines no operator.
+
+    >>> import numpy as np, polyker as pk
+    >>> pk.op("C[i,j] += A[i,k] * B[k,j]")(np.eye(2), np.eye(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    fixed = {name: size_value(name, value) for name, value in sizes.items()}
+    if len(definition) == 1 and isinstance(definition[0], str):
+        from polyker.einsum_frontend import parse
+
+        return Operator(parse(definition[0], sizes=fixed), fixed)
+    if len(definition) == 1 and isinstance(definition[0], Program):
+        return Operator(definition[0], fixed)
+    from polyker.einsum_frontend import builder
+
+    if definition and builder.is_definition(definition):
+        return Operator(builder.program(definition, sizes=fixed), fixed)
+    shown = ", ".join(type(d).__name__ for d in definition) or "nothing"
+    raise failure(NOT_AN_OPERATOR, type=shown)
+
+
+class Operator:
+    """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays."""
+
+    def __init__(self, program: Program, fixed: Mapping[str, int] | None = None) -> None:
+        self.program = program
+        self.fixed = dict(fixed or {})
+        text = program.source.text if program.source is not None else ""
+        self._identity = hashlib.sha256(repr((text, program, self.fixed)).encode("utf-8", "replace")).hexdigest()
+        self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
+        self._dispatch = Dispatch(self._fields)
+        self._families: dict[Hashable, Family] = {}
+        self._plain = len(program.inputs) if program.parameters == program.inputs else -1
+
+    def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
+        """Compute the outputs for arrays given by position or name, and sizes by keyword.
+
+        `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes back
+        is of the library of the first array; several outputs come as a namedtuple.
+        Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
+        """
+        inputs: Sequence[Any] = args
+        given: dict[str, int] = {}
+        if named or len(args) != self._plain:
+            inputs, given = self._matched(args, named)
+        chosen = options.current
+        target = environment_target()
+        context = (chosen, target, *given.items())
+        if interpreting():
+            return self._interpreted(inputs, given, out, chosen)
+        result = self._dispatch.attempt(context, inputs, out)
+        if result is not None:
+            return result
+        operands, outs, kind = self._operands(inputs, out)
+        arrays, plan = self._run(operands, given, outs, chosen, target)
+        if kind == "numpy":
+            self._dispatch.remember(context, inputs, operands, arrays, out, plan)
+        return finished(arrays, given_outs(self.program.outputs, out), out, kind, inputs, self._fields)
+
+    def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+        parameters = self.program.parameters
+        known = {n: v for n, v in self.fixed.items() if n in parameters[len(args) :] and n not in named}
+        inputs, sizes = matched(self.program, args, {**named, **known})
+        return inputs, {name: size_value(name, value) for name, value in sizes.items()}
+
+    def _operands(self, inputs: Sequence[Any], out: Any) -> tuple[list[Operand], list[Operand | None], str]:
+        """Return inputs and outputs as operands, and the kind of array that comes back."""
+        labels = self.program.inputs
+        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
+        outputs = self.program.outputs
+        outs = [
+            None if value is None else out_operand(value, name)
+            for name, value in zip(outputs, given_outs(outputs, out), strict=True)
+        ]
+        return operands, outs, common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
+
+    def _run(
+        self,
+        operands: Sequence[Operand],
+        given: Mapping[str, int],
+        outs: Sequence[Operand | None],
+        chosen: Options,
+        target: str | None,
+    ) -> tuple[list[Array], Plan]:
+        types = tuple(o.type for o in operands)
+        family_key = tuple((t.dtype, len(t.shape), t.weak) for t in types), tuple(given), target, chosen.code_key
+        family = self._families.setdefault(family_key, Family())
+        shapes = tuple(t.shape for t in types), tuple(given.items())
+        if family.wants_symbolic(shapes, chosen.specialize):
+            try:
+                symbolic = self._compiled(symbolic_types(self.program, types), {}, chosen, target)
+            except CompileTimeout:
+                raise
+            except PolykerError:
+                family.symbolic = (
+                    False  # not every program can be bound to symbols, such as one with a product of sizes
+                )
+            else:
+                try:
+                    return symbolic.run(operands, given, outs, chosen.scratch_bytes)
+                except ShapeError:
+                    pass  # the program bound to these very shapes tells better what is wrong
+        fitted = self._compiled(types, given, chosen, target)
+        return fitted.run(operands, given, outs, chosen.scratch_bytes)
+
+    def _compiled(
+        self, types: Sequence[TensorType], sizes: Mapping[str, int], chosen: Options, target: str | None
+    ) -> Compiled:
+        return compiled(self.program, self._identity, types, {**self.fixed, **sizes}, chosen, target)
+
+    def _interpreted(self, inputs: Sequence[Any], given: Mapping[str, int], out: Any, chosen: Options) -> Any:
+        operands, outs, kind = self._operands(inputs, out)
+        arrays = interpret(self.program, operands, {**self.fixed, **given}, outs, chosen)
+        return finished(arrays, given_outs(self.program.outputs, out), out, kind, inputs, self._fields)
+
+    def infer(self, /, *types: Any, **named: Any) -> Any:
+        """Return the type of the output, or a namedtuple of several, for types or arrays, without compiling.
+
+        >>> import polyker as pk
+        >>> pk.op("C[i,j] += A[i,k] * B[k,j]").infer(A=pk.f32[8, 4], B=pk.f32[4, 9])
+        f32[8, 9]
+        """
+        from polyker.compiling import inferred
+
+        given, sizes = self._types(types, named)
+        results = inferred(self.program, given, {**self.fixed, **sizes}, options.current)
+        return results[0] if self._fields is None else self._fields(*results)
+
+    def compile(
+        self,
+        /,
+        *types: Any,
+        target: str | None = None,
+        acc: Any = UNSET,
+        fastmath: Any = UNSET,
+        specialize: Any = UNSET,
+        timeout: Any = UNSET,
+        **named: Any,
+    ) -> Kernel:
+        """Return the kernel for arrays or types, by position or name; sizes that are not given stay symbols.
+
+        `target`: "cpu" (this machine), "cpu:x86-64-v3", a triple. `acc`: the type accumulated in. `fastmath`: a set of
+        LLVM's flags. `timeout`: in seconds. `specialize="never"` makes all extents symbols.
+        Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable.
+        """
+        changes = {"acc": acc, "fastmath": fastmath, "specialize": specialize, "timeout": timeout}
+        chosen = options.current.changed(**{n: v for n, v in changes.items() if v is not UNSET})
+        given, sizes = self._types(types, named)
+        if chosen.specialize == "never":
+            given, sizes = symbolic_types(self.program, given), {}
+        known = {**self.fixed, **sizes}
+        made = compiled(self.program, self._identity, given, known, chosen, target)
+        return Kernel(self.program, made, given, known, chosen, target or environment_target() or "cpu")
+
+    def _types(self, types: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[TensorType, ...], dict[str, int]]:
+        """Return the inputs' types and the sizes given, from arrays or types by position or name."""
+        parameters = self.program.parameters
+        rest = parameters[len(types) :]
+        absent = {n: None for n in rest if n not in named and n not in self.program.inputs}
+        values, sizes = matched(self.program, types, {**named, **absent})
+        given = tuple(argument_type(v, n) for n, v in zip(self.program.inputs, values, strict=True))
+        return given, {n: size_value(n, v) for n, v in sizes.items() if v is not None}
+
+    def source(self, stage: str = "program", /, *types: Any, **named: Any) -> str:
+        """Return a stage as text: "program" as it is, the others of the kernel for these arrays or types."""
+        if stage == "program" and not types and not named:
+            return str(self.program)
+        return self.compile(*types, **named).source(stage)
+
+    def check(self, /, *args: Any, **named: Any) -> Comparison:
+        """Compare the compiled result with the plain interpreter's; the object returned prints the largest error.
+
+        The interpreter runs one instance of a statement at a time: use small arrays.
+        """
+        inputs, given = self._matched(args, named)
+        operands, outs, _ = self._operands(inputs, None)
+        chosen, known = options.current, {**self.fixed, **given}
+        arrays, _ = self._compiled([o.type for o in operands], given, chosen, None).run(operands, known, outs)
+        references = interpret(self.program, operands, known, outs, chosen)
+        return Comparison(tuple(map(difference, self.program.outputs, arrays, references)))
+
+    def schedule(self, /, *types: Any, **named: Any) -> Any:
+        """Not made yet: the automatic schedule as an object to edit; `compile(...).schedule` prints it."""
+        raise NotImplementedError("Operator.schedule is not made yet; compile(...).schedule prints the automatic one")
+
+    def __str__(self) -> str:
+        return describe(self.program, self.fixed)
+
+    def __repr__(self) -> str:
+        return f"<polyker.Operator {escape(' ; '.join(str(self.program).splitlines()))}>"
+
+
+def tune(*args: Any, **kwargs: Any) -> Any:
+    """Not made yet: measure schedules and keep the best."""
+    raise NotImplementedError("polyker.tune is not made yet")

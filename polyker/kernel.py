@@ -1,0 +1,132 @@
+"""Kernels: a program compiled for given types, on a given target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyker.errors.base import escape, failure
+from polyker.errors.calls import NO_STAGE, NO_TARGET, SIZE_CONFLICT
+from polyker.ir.dtypes import TensorType
+from polyker.ir.program import Program
+from polyker.options import Options
+from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
+from polyker.runtime.arrays import common_kind, operand
+from polyker.runtime.compiled import Compiled
+from polyker.runtime.dispatch import Dispatch, finished
+
+STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm")
+LATER = ("cuda", "ptx")
+
+
+class Kernel:
+    """A compiled program. Made by `Operator.compile`; call it on arrays of its types, with any strides."""
+
+    def __init__(
+        self,
+        program: Program,
+        compiled: Compiled,
+        types: Sequence[TensorType],
+        fixed: Mapping[str, int],
+        options: Options,
+        target: str,
+    ) -> None:
+        self.program, self.types, self.target = program, tuple(types), target
+        self.fixed = dict(fixed)
+        self._compiled, self._options = compiled, options
+        self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
+        self._dispatch = Dispatch(self._fields)
+        self._plain = len(program.inputs) if program.parameters == program.inputs else -1
+        self._runs_here = compiled.artifact().code.address != 0
+
+    @property
+    def acc(self) -> str:
+        """The types that the statements accumulate in."""
+        found = dict.fromkeys(s.acc.name for s in self._compiled.typed.statements())
+        return ", ".join(found)
+
+    @property
+    def fastmath(self) -> tuple[str, ...]:
+        """LLVM's flags that its arithmetic may use."""
+        return self._options.fastmath
+
+    def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
+        """Run on arrays of the kernel's types, of any strides; `out` and the results as in a call of the operator.
+
+        Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherError.
+        """
+        inputs: Sequence[Any] = args
+        given: dict[str, int] = {}
+        if named or len(args) != self._plain:
+            inputs, given = self._matched(args, named)
+        context = tuple(given.items())
+        result = self._dispatch.attempt(context, inputs, out)
+        if result is not None:
+            return result
+        if not self._runs_here:
+            raise failure(NO_TARGET, target=self.target, reason="it is another machine's code")
+        labels, outputs = self.program.inputs, self.program.outputs
+        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
+        wanted = given_outs(outputs, out)
+        outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]
+        kind = common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
+        arrays, plan = self._compiled.run(operands, {**self.fixed, **given}, outs, self._options.scratch_bytes)
+        if kind == "numpy":
+            self._dispatch.remember(context, inputs, operands, arrays, out, plan)
+        return finished(arrays, wanted, out, kind, inputs, self._fields)
+
+    def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+        rest = self.program.parameters[len(args) :]
+        known = {n: v for n, v in self.fixed.items() if n in rest and n not in named}
+        inputs, sizes = matched(self.program, args, {**named, **known})
+        given = {name: size_value(name, value) for name, value in sizes.items()}
+        for name, value in given.items():
+            if self.fixed.get(name, value) != value:
+                raise failure(
+                    SIZE_CONFLICT,
+                    size=name,
+                    first=self.fixed[name],
+                    first_place="the kernel",
+                    second=value,
+                    second_place="the call",
+                )
+        return inputs, given
+
+    def source(self, stage: str) -> str:
+        """Return a stage of the compile as text: program, isl, schedule, loops, llvm or asm."""
+        if stage in LATER:
+            raise NotImplementedError(f"Kernel.source({stage!r}) is not made yet: there is no code for CUDA")
+        artifact = self._compiled.artifact()
+        if stage == "asm":
+            return artifact.code.assembly()
+        if stage not in STAGES or stage not in artifact.stages:
+            raise failure(NO_STAGE, stage=stage, stages=", ".join(STAGES))
+        return artifact.stages[stage]
+
+    @property
+    def schedule(self) -> Text:
+        """The automatic schedule, to print."""
+        return Text(self.source("schedule"))
+
+    def explain(self) -> str:
+        """Not made yet: operations, bytes and bounds, and what was fused, tiled and vectorised."""
+        raise NotImplementedError("Kernel.explain is not made yet")
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{escape(n)}: {t}" for n, t in zip(self.program.inputs, self.types, strict=True))
+        outputs = ", ".join(map(escape, self.program.outputs))
+        sizes = "".join(f", {escape(n)}={v}" for n, v in self.fixed.items())
+        fastmath = "{" + ", ".join(self.fastmath) + "}" if self.fastmath else "none"
+        return (
+            f"<polyker.Kernel ({escape(inputs, 2000)}{sizes}) -> {outputs}, target={escape(self.target)},"
+            f" acc={self.acc}, fastmath={fastmath}>"
+        )
+
+
+class Text(str):
+    """A text that a notebook shows as it is, with line breaks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

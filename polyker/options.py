@@ -1,0 +1,178 @@
+"""Options: what a compile may assume and spend, as process defaults, for a block of code, or for one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from polyker.errors.base import escape, failure
+from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
+from polyker.ir.dtypes import DTYPES, DType
+
+FASTMATH = ("nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
+SPECIALIZE = ("auto", "always", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Validated options of a compile.
+
+    `acc`: element type of every accumulation, or None for the notation's rules. `fastmath`: LLVM flags allowed on every
+    operation. `specialize`: "auto" (a symbolic kernel after three shapes), "always" (one kernel a shape), "never" (symbolic
+    from the first). `timeout`: seconds that a compile may take. `threads`: of a kernel. `deterministic`: bits do not depend
+    on `threads`. `cache_size`: kernels kept. `scratch_bytes`: memory that temporaries may take, None for a quarter of the
+    machine's. `deadline`: time.monotonic() at which the running compile is given up; set by the call, no part of the key.
+    """
+
+    acc: DType | None = None
+    fastmath: tuple[str, ...] = ()
+    specialize: str = "auto"
+    timeout: float = 30.0
+    threads: int = 1
+    deterministic: bool = False
+    cache_size: int = 512
+    scratch_bytes: int | None = None
+    deadline: float | None = field(default=None, compare=False)
+
+    def changed(self, **changes: object) -> Options:
+        """Return the options with some changed, each checked; raises ArgumentError."""
+        if not changes:
+            return self
+        return replace(self, **{name: _checked(name, value) for name, value in changes.items()})  # type: ignore[arg-type]
+
+    @property
+    def code_key(self) -> tuple[object, ...]:
+        """What of the options the generated code depends on."""
+        return self.acc, self.fastmath, self.threads, self.deterministic
+
+
+NAMES = tuple(f.name for f in fields(Options) if f.name != "deadline")
+
+
+def _checked(name: str, value: object) -> object:
+    """Return an option's value in its stored form, or raise ArgumentError naming what is accepted."""
+    match name:
+        case "acc":
+            if value is None or isinstance(value, DType):
+                return value
+            if isinstance(value, str) and value in DTYPES:
+                return DTYPES[value]
+            accepted = "None, or an element type such as 'f64'"
+        case "fastmath":
+            flags = (value,) if isinstance(value, str) else value
+            if flags is None or flags is False:
+                return ()
+            if isinstance(flags, Iterable):
+                given = tuple(flags)
+                if all(isinstance(flag, str) and flag in FASTMATH for flag in given):
+                    return tuple(flag for flag in FASTMATH if flag in given)
+            accepted = "a set of " + ", ".join(FASTMATH)
+        case "specialize":
+            if isinstance(value, str) and value in SPECIALIZE:
+                return value
+            accepted = ", ".join(SPECIALIZE)
+        case "timeout":
+            if value is None:
+                return float("inf")
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+                return float(value)
+            accepted = "seconds above 0, or None"
+        case "threads" | "cache_size":
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+                return value
+            accepted = "an integer of 1 or more"
+        case "deterministic":
+            if isinstance(value, bool):
+                return value
+            accepted = "True or False"
+        case "scratch_bytes":
+            if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+                return value
+            accepted = "a number of bytes, or None for a quarter of the memory"
+        case _:
+            raise failure(UNKNOWN_OPTION, name=name, known=", ".join(NAMES))
+    raise failure(BAD_OPTION, name=name, value=escape(repr(value)), accepted=accepted)
+
+
+_local: ContextVar[Options | None] = ContextVar("polyker_options", default=None)
+
+
+class Settings:
+    """The options in force: attributes to read and set, and a block with others.
+
+    >>> import polyker as pk
+    >>> with pk.options(acc="f64"):
+    ...     pk.options.acc
+    f64
+    """
+
+    __slots__ = ("_default",)
+    _default: Options
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_default", Options())
+
+    @property
+    def current(self) -> Options:
+        """The options in force here, as a value."""
+        return _local.get() or self._default
+
+    @contextmanager
+    def __call__(self, **changes: object) -> Iterator[Options]:
+        """Change options for a `with` block (of this thread or task)."""
+        chosen = self.current.changed(**changes)
+        token = _local.set(chosen)
+        try:
+            yield chosen
+        finally:
+            _local.reset(token)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in NAMES:
+            return getattr(self.current, name)
+        raise AttributeError(f"there is no option {escape(name)!r}; options: {', '.join(NAMES)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set the process's default, or inside a `with` block the block's option."""
+        if _local.get() is not None:
+            _local.set(self.current.changed(**{name: value}))
+        else:
+            object.__setattr__(self, "_default", self._default.changed(**{name: value}))
+
+    def __dir__(self) -> list[str]:
+        return sorted((*NAMES, "current"))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self.current, name)!r}" for name in NAMES)
+        return f"polyker.options({shown})"
+
+
+options = Settings()
+
+
+def interpreting() -> bool:
+    """Whether POLYKER_INTERPRET asks for the plain interpreter."""
+    return os.environ.get("POLYKER_INTERPRET", "") not in ("", "0")
+
+
+def environment_target() -> str | None:
+    """Return what POLYKER_TARGET names, or None."""
+    return os.environ.get("POLYKER_TARGET") or None
+
+
+def environment_timeout() -> float | None:
+    """Return the seconds of POLYKER_COMPILE_TIMEOUT, or None; raises ArgumentError where it is no number."""
+    text = os.environ.get("POLYKER_COMPILE_TIMEOUT")
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds > 0:
+        raise failure(BAD_OPTION, name="POLYKER_COMPILE_TIMEOUT", value=repr(text), accepted="seconds above 0")
+    return seconds

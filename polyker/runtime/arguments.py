@@ -1,0 +1,137 @@
+"""Matching what a caller gives to the parameters and outputs of a program."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyker.errors.base import failure
+from polyker.errors.calls import (
+    BAD_SIZE,
+    GIVEN_TWICE,
+    MISSING,
+    ON_DEVICE,
+    OUT_COUNT,
+    OUT_DTYPE,
+    OUT_NOT_ARRAY,
+    OUT_OVERLAPS_ITSELF,
+    OUT_READ_ONLY,
+    OUT_SHAPE,
+    OUTS_OVERLAP,
+    TOO_MANY,
+    UNKNOWN_NAME,
+)
+from polyker.ir.dtypes import DType, from_numpy
+from polyker.ir.program import Program
+from polyker.runtime.arrays import LIMIT, Array, Operand, operand
+from polyker.runtime.memory import overlap, overlaps_itself
+
+
+def names(items: Sequence[str]) -> str:
+    """Return names for a message."""
+    return ", ".join(f"`{item}`" for item in items) or "none"
+
+
+def matched(
+    program: Program, args: Sequence[object], named: Mapping[str, object]
+) -> tuple[list[object], dict[str, object]]:
+    """Return (one value an input, in order; the sizes given) of a call; raises ArgumentError on what does not fit."""
+    if len(args) > len(program.parameters):
+        raise failure(TOO_MANY, given=len(args), count=len(program.parameters), parameters=names(program.parameters))
+    values = dict(zip(program.parameters, args, strict=False))
+    for name, value in named.items():
+        if name in values:
+            raise failure(GIVEN_TWICE, name=name)
+        if name not in program.parameters and name not in program.sizes:
+            raise failure(UNKNOWN_NAME, name=name, parameters=names(program.parameters), sizes=names(program.sizes))
+        values[name] = value
+    for name in program.parameters:
+        if name not in values:
+            raise failure(MISSING, name=name, parameters=names(program.parameters))
+    inputs = [values.pop(name) for name in program.inputs]
+    return inputs, values
+
+
+def size_value(name: str, value: object) -> int:
+    """Return a size as an int from 0 up to 2^62; raises ArgumentError."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+        else:
+            if 0 <= number < LIMIT:
+                return number
+            value = number if abs(number) < 1 << 128 else f"an integer of {number.bit_length()} bits"
+    raise failure(BAD_SIZE, size=name, value=repr(value) if not isinstance(value, str) else value)
+
+
+def given_outs(outputs: Sequence[str], out: object) -> list[object]:
+    """Return one array or None for each output, from `out` as an array, a tuple or list, or a dict."""
+    if out is None:
+        return [None] * len(outputs)
+    if isinstance(out, Mapping):
+        if all(name in outputs for name in out):
+            return [out.get(name) for name in outputs]
+        raise failure(OUT_COUNT, given="a dict of " + names([str(n) for n in out]), outputs=names(outputs))
+    if isinstance(out, (tuple, list)) and (len(outputs) > 1 or len(out) == 1):
+        if len(out) == len(outputs):
+            return list(out)
+        raise failure(OUT_COUNT, given=f"a {type(out).__name__} of {len(out)}", outputs=names(outputs))
+    if len(outputs) > 1:
+        raise failure(OUT_COUNT, given=f"a {type(out).__name__}", outputs=names(outputs))
+    return [out]
+
+
+def out_operand(value: object, name: str) -> Operand:
+    """Return an array to write into as an operand; `original` is the view that the result has to reach."""
+    if value is None or isinstance(value, (np.generic, bool, int, float, complex, str, bytes, list, tuple)):
+        raise failure(OUT_NOT_ARRAY, name=name, type=type(value).__name__)
+    if getattr(value, "__cuda_array_interface__", None) is not None:
+        raise failure(ON_DEVICE, name="out", device="a CUDA device")
+    found = operand(value, "out")
+    if found.kind is None or (found.kind == "numpy" and not hasattr(value, "__array_interface__")):
+        # An `__array__` method alone may give a copy, so what is written would be lost.
+        raise failure(OUT_NOT_ARRAY, name=name, type=type(value).__name__)
+    return found
+
+
+def check_out(name: str, out: Operand, shape: tuple[int, ...], dtype: DType) -> None:
+    """Refuse an `out` that the result does not fit, or that cannot be written."""
+    array = out.original
+    if array.shape != shape:
+        raise failure(OUT_SHAPE, name=name, shape=array.shape, wanted=shape)
+    if out.type.dtype != dtype:
+        raise failure(OUT_DTYPE, name=name, dtype=from_numpy(out.array.dtype) or out.array.dtype, wanted=dtype)
+    if not array.flags.writeable:
+        raise failure(OUT_READ_ONLY, name=name)
+    if overlaps_itself(array):
+        raise failure(OUT_OVERLAPS_ITSELF, name=name, shape=array.shape, strides=array.strides)
+
+
+def check_apart(names_: Sequence[str], arrays: Sequence[Array | None]) -> None:
+    """Refuse two outputs that share memory."""
+    for k, second in enumerate(arrays):
+        for j, first in enumerate(arrays[:k]):
+            if first is not None and second is not None and overlap(first, second):
+                raise failure(OUTS_OVERLAP, first=names_[j], second=names_[k])
+
+
+def result_tuple(outputs: Sequence[str]) -> Any:
+    """Return the namedtuple class of several outputs; a name that cannot be a field gets underscores behind it."""
+    from collections import namedtuple
+    from keyword import iskeyword
+
+    fields: list[str] = []
+    for output in outputs:
+        field = output.lstrip("_") or "result"
+        field = field if field.isidentifier() else "result"
+        while iskeyword(field) or field in fields or field in ("count", "index"):
+            field += "_"
+        fields.append(field)
+    return namedtuple("Results", fields)

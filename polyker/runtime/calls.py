@@ -1,0 +1,188 @@
+"""Calling a compiled kernel: a plan for operands of certain types, shapes and strides, and its execution."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from polyker.codegen.artifact import Artifact, GuardInfo
+from polyker.errors.base import failure
+from polyker.errors.calls import KERNEL_STATUS, SCRATCH, TOO_LARGE
+from polyker.ir.expr import Expr, Literal, Size
+from polyker.runtime.arrays import LIMIT, Array, is_usable
+from polyker.runtime.memory import address, aligned_block, overlap, physical_memory, reach
+
+# int64_t kernel(void **pointers, int64_t *integers); ctypes releases the interpreter's lock around the call.
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+Evaluate = Callable[[Expr, Mapping[str, int]], int]
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """Whether a program was used of late; shared by it and its plans, which therefore need not point back at it."""
+
+    used: bool = True
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Plan:
+    """Everything of a call that follows from the operands' types, shapes and strides alone.
+
+    `inputs`: positions of the operands passed by pointer; `results`: shape and numpy dtype of each output; `copies`: for an
+    in-out tensor (position of the output, position of the operand). `integers`: sizes and strides as the kernel takes them.
+    `bounds`: bytes around the pointer that each operand passed and then each output covers. `misaligned`: bits that no
+    pointer may have set. `scratch`: byte offsets of the temporaries in one block of `scratch_size` bytes.
+    """
+
+    artifact: Artifact
+    function: Callable[[Any, Any], int]
+    pointers: Any
+    integers: Any
+    inputs: tuple[int, ...]
+    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    copies: tuple[tuple[int, int], ...]
+    bounds: tuple[tuple[int, int], ...]
+    misaligned: int
+    scratch: tuple[int, ...]
+    scratch_size: int
+    mark: Mark
+
+
+def extents(shape: tuple[Expr, ...], values: Mapping[str, int], evaluate: Evaluate) -> tuple[int, ...]:
+    """Return the extents of a typed tensor for the values of the sizes, none below zero."""
+    out = []
+    for extent in shape:
+        match extent:
+            case Literal(value=value):
+                out.append(max(0, int(value.real)))
+            case Size(name=name):
+                out.append(values[name])
+            case _:
+                out.append(max(0, evaluate(extent, values)))
+    return tuple(out)
+
+
+def check_bytes(name: str, shape: tuple[int, ...], dtype: Any) -> None:
+    """Refuse a result of 2^62 bytes or more before anything is allocated."""
+    size = prod(shape) * dtype.itemsize
+    if size >= LIMIT or any(n >= LIMIT for n in shape):
+        shown = size if size < 1 << 128 else f"2^{size.bit_length() - 1}"
+        raise failure(TOO_LARGE, name=name, shape=shape, dtype=dtype, bytes=shown)
+
+
+def make_plan(
+    artifact: Artifact,
+    values: Mapping[str, int],
+    operands: Sequence[Array],
+    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
+    outs: Sequence[Array],
+    evaluate: Evaluate,
+    scratch_limit: int | None,
+    mark: Mark,
+) -> Plan:
+    """Return the plan for operands (one each program input, in order) and outputs laid out as `outs`."""
+    typed = artifact.typed
+    position = {name: i for i, name in enumerate(typed.inputs)}
+    passed = tuple(position[name] for name in artifact.arguments if name not in typed.outputs)
+    strides: dict[str, tuple[int, ...]] = {}
+    bounds = []
+    for i in passed:
+        array = operands[i]
+        strides[typed.inputs[i]] = tuple(s // array.itemsize for s in array.strides)
+        bounds.append(reach(array.shape, array.strides, array.itemsize))
+    for k, name in enumerate(typed.outputs):
+        shape, dtype = results[k]
+        strides[name] = tuple(s // dtype.itemsize for s in outs[k].strides)
+        bounds.append(reach(shape, outs[k].strides, dtype.itemsize))
+    integers = [values[x.name] if x.dimension is None else strides[x.name][x.dimension] for x in artifact.integers]
+    offsets, total = _scratch(artifact, values, evaluate, scratch_limit)
+    count = len(artifact.arguments) + len(offsets)
+    alignments = [operands[i].dtype.alignment for i in passed] + [dtype.alignment for _, dtype in results]
+    return Plan(
+        artifact=artifact,
+        function=_PROTOTYPE(artifact.code.address),
+        pointers=ctypes.c_void_p * count,
+        integers=(ctypes.c_int64 * max(1, len(integers)))(*integers),
+        inputs=passed,
+        results=results,
+        copies=tuple((k, position[name]) for k, name in enumerate(typed.outputs) if name in position),
+        bounds=tuple(bounds),
+        misaligned=max(alignments, default=1) - 1,
+        scratch=offsets,
+        scratch_size=total,
+        mark=mark,
+    )
+
+
+def _scratch(
+    artifact: Artifact, values: Mapping[str, int], evaluate: Evaluate, limit: int | None
+) -> tuple[tuple[int, ...], int]:
+    """Return the offsets of the temporaries and their total size; raises ShapeError over the limit."""
+    offsets, total = [], 0
+    for tensor in artifact.scratch:
+        offsets.append(total)
+        total += (prod(extents(tensor.shape, values, evaluate)) * tensor.dtype.itemsize + 63) & -64
+    allowed = physical_memory() // 4 if limit is None else limit
+    if total > allowed:
+        names = ", ".join(f"`{t.label}`" for t in artifact.scratch)
+        raise failure(SCRATCH, names=names, bytes=total, limit=allowed)
+    return tuple(offsets), total
+
+
+def execute(plan: Plan, operands: Sequence[Array], outs: Sequence[Array]) -> None:
+    """Run the kernel. `outs` overlap no operand but the one they are copied from; all lie as the plan says."""
+    for k, i in plan.copies:
+        if outs[k] is not operands[i]:
+            np.copyto(outs[k], operands[i])
+    pointers = [address(operands[i]) for i in plan.inputs]
+    pointers += [address(out) for out in outs]
+    start(plan, pointers)
+
+
+def start(plan: Plan, pointers: list[int]) -> None:
+    """Run the kernel on the addresses of its arguments; raises what a guard of the kernel means."""
+    if plan.scratch:
+        block, base = aligned_block(plan.scratch_size)
+        pointers += [base + offset for offset in plan.scratch]
+        status = plan.function(plan.pointers(*pointers), plan.integers)
+        del block
+    else:
+        status = plan.function(plan.pointers(*pointers), plan.integers)
+    if status:
+        raise meaning(plan.artifact.guards, status)
+
+
+def meaning(guards: Mapping[int, GuardInfo], status: int) -> Exception:
+    """Return the error that a kernel's status stands for."""
+    guard = guards.get(status)
+    if guard is None:
+        return failure(KERNEL_STATUS, status=status)
+    return failure(guard.code, span=guard.span, **dict(guard.values))
+
+
+def places(
+    operands: Sequence[Array],
+    outs: Sequence[Array | None],
+    results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+    own: Mapping[int, int],
+) -> list[Array]:
+    """Return where each output is computed: in the array given if that is as good as fresh memory, else in fresh memory.
+
+    `own`: for an in-out output, the position of the operand that it starts from, which it may overlap in any way.
+    """
+    found = []
+    for k, (out, (shape, dtype)) in enumerate(zip(outs, results, strict=True)):
+        fresh = (
+            out is None
+            or out.dtype != dtype
+            or not is_usable(out)
+            or any(overlap(out, operand) for i, operand in enumerate(operands) if i != own.get(k))
+        )
+        found.append(np.empty(shape, dtype) if fresh or out is None else out)
+    return found

@@ -1,0 +1,211 @@
+"""A program bound to types, with its machine code for each class of layouts that calls came with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyker.codegen.artifact import Artifact
+from polyker.errors.base import failure
+from polyker.errors.calls import KERNEL_DTYPE, KERNEL_SHAPE, SIZE_CONFLICT, SIZE_MISSING
+from polyker.ir.expr import Expr, Literal, Size
+from polyker.ir.layout import DENSE, Layout
+from polyker.ir.typed import TypedProgram, TypedTensor
+from polyker.runtime.arguments import check_apart, check_out
+from polyker.runtime.arrays import Array, Operand, scalar_as
+from polyker.runtime.calls import Mark, Plan, check_bytes, execute, extents, make_plan, places
+from polyker.runtime.memory import layout_of
+
+STRIDED = Layout(dense=False, unit=None)
+_LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest
+_PLANS = 256  # plans kept for a program
+
+
+def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
+    """Return the value of a quasi-affine expression of the sizes."""
+    from polyker.poly.checks import evaluate_shape
+
+    value: int = evaluate_shape(expr, values)
+    return value
+
+
+class Compiled:
+    """A typed program and its kernels. `build` compiles it for one layout an argument;"""
+
+    def __init__(self, typed: TypedProgram, build: Callable[[tuple[Layout, ...]], Artifact]) -> None:
+        self.typed = typed
+        self._mark = Mark()
+        self._build = build
+        self._lock = threading.Lock()
+        self._artifacts: dict[tuple[Layout, ...], Artifact] = {}
+        self._plans: dict[Hashable, Plan] = {}
+        self._labels = {t.name: t.label for t in typed.tensors}
+        self._own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
+
+    @property
+    def used(self) -> bool:
+        """Whether it was called since the cache last asked."""
+        return self._mark.used
+
+    @used.setter
+    def used(self, value: bool) -> None:
+        self._mark.used = value
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The tensors that the kernel takes: inputs that are no outputs, then outputs."""
+        return *(n for n in self.typed.inputs if n not in self.typed.outputs), *self.typed.outputs
+
+    def artifact(self, layouts: tuple[Layout, ...] | None = None) -> Artifact:
+        """Return the code for these layouts (row-major if None), compiled if it is not yet."""
+        if layouts is None:
+            layouts = (DENSE,) * len(self.arguments)
+        with self._lock:
+            if layouts not in self._artifacts and len(self._artifacts) >= _LAYOUTS:
+                layouts = (STRIDED,) * len(layouts)
+            if layouts not in self._artifacts:
+                self._artifacts[layouts] = self._build(layouts)
+            return self._artifacts[layouts]
+
+    def sizes(self, operands: Sequence[Operand], given: Mapping[str, int]) -> dict[str, int]:
+        """Return the values of the symbolic sizes by generated name; raises ShapeError where they disagree.
+
+        `given` holds sizes by the user's name.
+        """
+        typed = self.typed
+        values: dict[str, int] = {}
+        place: dict[str, str] = {}
+        for name, label in typed.sizes:
+            if label in given:
+                values[name], place[name] = given[label], "the call"
+        pending = []
+        for tensor, value in zip(map(typed.tensor, typed.inputs), operands, strict=True):
+            shape = value.array.shape
+            if len(shape) != len(tensor.shape):
+                raise self._mismatch(tensor, shape)
+            for d, (extent, actual) in enumerate(zip(tensor.shape, shape, strict=True)):
+                match extent:
+                    case Literal(value=wanted) if int(wanted.real) != actual:
+                        raise self._mismatch(tensor, shape)
+                    case Size(name=name) if name not in values:
+                        values[name], place[name] = actual, f"dimension {d} of `{tensor.label}`"
+                    case Size(name=name) if values[name] != actual:
+                        raise failure(
+                            SIZE_CONFLICT,
+                            size=dict(typed.sizes)[name],
+                            first=values[name],
+                            first_place=place[name],
+                            second=actual,
+                            second_place=f"dimension {d} of `{tensor.label}`",
+                        )
+                    case Size() | Literal():
+                        pass
+                    case _:
+                        pending.append((tensor, extent, shape, actual))
+        for name, label in typed.sizes:
+            if name not in values:
+                raise failure(SIZE_MISSING, size=label)
+        for tensor, extent, shape, actual in pending:
+            if evaluate(extent, values) != actual:
+                raise self._mismatch(tensor, shape)
+        return values
+
+    def _mismatch(self, tensor: TypedTensor, shape: tuple[int, ...]) -> Exception:
+        from polyker.ir.dtypes import TensorType
+
+        labels = dict(self.typed.sizes)
+        dims = tuple(
+            int(e.value.real) if isinstance(e, Literal) else labels.get(e.name, "?") if isinstance(e, Size) else "?"
+            for e in tensor.shape
+        )
+        symbols = tuple(f"N{d}" for d in range(len(dims)))
+        dtype = tensor.dtype.name
+        symbolic = f"pk.{dtype}[" + ", ".join(f'"{s}"' for s in symbols) + "]"
+        return failure(
+            KERNEL_SHAPE, name=tensor.label, shape=shape, wanted=TensorType(tensor.dtype, dims), symbolic=symbolic
+        )
+
+    def results(self, values: Mapping[str, int]) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """Return shape and numpy dtype of each output; raises ShapeError from 2^62 bytes on."""
+        found = []
+        for name in self.typed.outputs:
+            tensor = self.typed.tensor(name)
+            shape, dtype = extents(tensor.shape, values, evaluate), tensor.dtype.numpy
+            check_bytes(tensor.label, shape, dtype)
+            found.append((shape, dtype))
+        return tuple(found)
+
+    def converted(self, operands: Sequence[Operand]) -> list[Array]:
+        """Return the operands' arrays in the program's types: numbers are converted, arrays have to have them."""
+        arrays = []
+        for name, value in zip(self.typed.inputs, operands, strict=True):
+            tensor = self.typed.tensor(name)
+            if value.type.dtype != tensor.dtype and not value.type.weak:
+                raise failure(KERNEL_DTYPE, name=tensor.label, given=value.type, wanted=tensor.dtype)
+            arrays.append(scalar_as(value, tensor.dtype, tensor.label) if value.type.weak else value.array)
+        return arrays
+
+    def run(
+        self,
+        operands: Sequence[Operand],
+        given: Mapping[str, int],
+        outs: Sequence[Operand | None],
+        scratch_limit: int | None = None,
+    ) -> tuple[list[Array], Plan]:
+        """Check a call, run it, and return the results with the plan that equal calls may repeat.
+
+        Raises ShapeError, DTypeError, ArgumentError, and what the kernel's guards mean.
+        """
+        typed = self.typed
+        values = self.sizes(operands, given)
+        self._check(values)
+        arrays = self.converted(operands)
+        results = self.results(values)
+        labels = [self._labels[name] for name in typed.outputs]
+        for label, out, name, (shape, _) in zip(labels, outs, typed.outputs, results, strict=True):
+            if out is not None:
+                check_out(label, out, shape, typed.tensor(name).dtype)
+        given_arrays = [None if out is None else out.original for out in outs]
+        check_apart(labels, given_arrays)
+        targets = places(arrays, given_arrays, results, self._own)
+        plan = self._plan(values, arrays, results, targets, scratch_limit)
+        execute(plan, arrays, targets)
+        for wanted, target in zip(given_arrays, targets, strict=True):
+            if wanted is not None and target is not wanted:
+                np.copyto(wanted, target)
+        return targets, plan
+
+    def _check(self, values: Mapping[str, int]) -> None:
+        if self.typed.checks:
+            from polyker.poly.checks import evaluate_checks
+
+            evaluate_checks(self.typed, values)
+
+    def _plan(
+        self,
+        values: Mapping[str, int],
+        arrays: Sequence[Array],
+        results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
+        targets: Sequence[Array],
+        scratch_limit: int | None,
+    ) -> Plan:
+        key = (
+            tuple(values.items()),
+            tuple((a.shape, a.strides) for a in arrays),
+            tuple(t.strides for t in targets),
+            scratch_limit,
+        )
+        plan = self._plans.get(key)
+        if plan is None:
+            passed = [a for a, name in zip(arrays, self.typed.inputs, strict=True) if name not in self.typed.outputs]
+            layouts = tuple(layout_of(a.shape, a.strides, a.itemsize) for a in (*passed, *targets))
+            plan = make_plan(
+                self.artifact(layouts), values, arrays, results, targets, evaluate, scratch_limit, self._mark
+            )
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan
