@@ -1,0 +1,137 @@
+"""Statements with their loops around them, inline indices renamed apart, `...` written out, and what they access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from polyker.errors import failure
+from polyker.errors.reference import BROADCAST, RANK
+from polyker.ir.expr import Dots, Expr, Index, Literal, Range, Read, Reduce, rebuild, walk
+from polyker.ir.program import Loop, Node, Program, Statement
+from polyker.reference.integers import indices_of
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A statement with the ranges of the loops around it; `batch` are the extents of its `...` indices."""
+
+    statement: Statement
+    loops: tuple[Range, ...]
+    batch: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The indices of the target's subscripts, those of loops around the statement left out."""
+        around = {r.index for r in self.loops}
+        names = (n for s in self.statement.subscripts for n in indices_of(s))
+        return tuple(dict.fromkeys(n for n in names if n not in around))
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The statement's own indices in the order of execution: `for` as written, the left's, the reduced."""
+        s = self.statement
+        inner = {r.index for r in self.inline()} | {r.index for r in self.loops}
+        names = [r.index for r in s.ranges] + list(self.left)
+        for e in (s.expr, *s.conditions):
+            names += indices_of(e)
+        return tuple(dict.fromkeys(n for n in names if n not in inner))
+
+    def inline(self) -> Iterator[Range]:
+        """Yield the ranges of the inline reductions."""
+        for e in walk(self.statement.expr):
+            if isinstance(e, Reduce):
+                yield from e.ranges
+
+    def explicit(self) -> dict[str, Range]:
+        """Return the ranges that the text gives: those of loops, of `for`, and of inline reductions."""
+        given = (*self.loops, *self.statement.ranges, *self.inline())
+        return {r.index: r for r in given if r.lo is not None}
+
+    def reads(self) -> Iterator[Read]:
+        """Yield the reads, gathered indices among them; those in the target's subscripts too."""
+        for e in (*self.statement.subscripts, self.statement.expr, *self.statement.conditions):
+            yield from (n for n in walk(e) if isinstance(n, Read))
+
+
+def flatten(program: Program) -> list[Flat]:
+    """Return the statements in the order of the text."""
+    return list(_flatten(program.body, ()))
+
+
+def _flatten(nodes: tuple[Node, ...], loops: tuple[Range, ...]) -> Iterator[Flat]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _flatten(node.body, (*loops, node.range))
+        else:
+            yield Flat(replace(node, expr=_rename(node.expr, {}, [0])), loops)
+
+
+def _rename(expr: Expr, names: Mapping[str, str], counter: list[int]) -> Expr:
+    """Give each inline reduction's indices a name of their own: `k` becomes `k'1`."""
+    match expr:
+        case Index(name=name):
+            return replace(expr, name=names.get(name, name))
+        case Reduce(ranges=ranges):
+            counter[0] += 1
+            inner = {**names, **{r.index: f"{r.index}'{counter[0]}" for r in ranges}}
+            fresh = tuple(replace(r, index=inner[r.index]) for r in ranges)
+            return rebuild(replace(expr, ranges=fresh), lambda e: _rename(e, inner, counter))
+    return rebuild(expr, lambda e: _rename(e, names, counter))
+
+
+def has_dots(flat: Flat) -> bool:
+    """Whether the statement uses `...`."""
+    exprs = (*flat.statement.subscripts, flat.statement.expr)
+    return any(isinstance(n, Dots) for e in exprs for n in walk(e))
+
+
+def expand_dots(flat: Flat, shapes: Mapping[str, Shape]) -> Flat:
+    """Return the statement with `...` written as indices `...0`, `...1` and so on; 1 broadcasts among them alone."""
+    batch: list[int] = []
+    dotted = [r for r in flat.reads() if r.tensor in shapes and Dots() in r.subscripts]
+    target = flat.statement
+    if not dotted and target.target in shapes:
+        dotted = [Read(target.target, target.subscripts)]
+    for read in dotted:
+        shape = shapes[read.tensor]
+        count = len(shape) - len(read.subscripts) + 1
+        if count < 0:
+            raise failure(RANK, span=read.span, tensor=read.tensor, found=len(shape), wanted=len(read.subscripts) - 1)
+        start = read.subscripts.index(Dots())
+        batch = _broadcast(batch, list(shape[start : start + count]), read)
+    names = [f"...{n}" for n in range(len(batch))]
+
+    def subscripts(tensor: str, subs: tuple[Expr, ...], *, target: bool) -> tuple[Expr, ...]:
+        if Dots() not in subs:
+            return subs
+        start = subs.index(Dots())
+        shape = shapes.get(tensor)
+        count = len(batch) if shape is None or target else len(shape) - len(subs) + 1
+        own: list[Expr] = [Index(n) for n in names[len(batch) - count :]]
+        if shape is not None and not target:
+            extents = shape[start : start + count]
+            wanted = batch[len(batch) - count :]
+            own = [Literal(0) if e == 1 != w else i for e, w, i in zip(extents, wanted, own, strict=True)]
+        return (*subs[:start], *own, *subs[start + 1 :])
+
+    def change(e: Expr) -> Expr:
+        e = rebuild(e, change)
+        return replace(e, subscripts=subscripts(e.tensor, e.subscripts, target=False)) if isinstance(e, Read) else e
+
+    left = tuple(change(s) for s in subscripts(target.target, target.subscripts, target=True))
+    changed = replace(target, subscripts=left, expr=change(target.expr))
+    return Flat(changed, flat.loops, tuple(zip(names, batch, strict=True)))
+
+
+def _broadcast(a: list[int], b: list[int], read: Read) -> list[int]:
+    n = max(len(a), len(b))
+    left, right = [1] * (n - len(a)) + a, [1] * (n - len(b)) + b
+    out = []
+    for x, y in zip(left, right, strict=True):
+        if x != y and 1 not in (x, y):
+            raise failure(BROADCAST, span=read.span, tensor=read.tensor, found=b, wanted=a)
+        out.append(y if x == 1 else x)
+    return out

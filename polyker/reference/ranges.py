@@ -1,0 +1,277 @@
+"""Which values each index takes, and the extents that follow, for given sizes and argument shapes.
+
+The rules of the notation, spelled out over finite sets: bare subscripts first; then, in rounds, a subscript with one
+open index bounds it to the values for which every admitted value of its other indices is in bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from polyker.errors import failure
+from polyker.errors.reference import DISAGREE, NO_RANGE, RANK, UNDECLARED
+from polyker.ir.expr import Call, Expr, Index, Literal, Read, walk
+from polyker.reference.flatten import Flat, Shape, expand_dots, has_dots
+from polyker.reference.integers import (
+    Bounds,
+    Env,
+    affine,
+    bounds_of,
+    closure,
+    gathers,
+    indices_of,
+    integer,
+    points,
+)
+
+Span = Sequence[int]
+Ranges = dict[str, "Bounds | Span"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranged:
+    """A statement without `...`, and the range of every index in it, its loops' and its inline reductions' too."""
+
+    flat: Flat
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    tensor: str
+    subscript: Expr
+    extent: int
+    padded: bool
+
+    @property
+    def bare(self) -> str | None:
+        return self.subscript.name if isinstance(self.subscript, Index) else None
+
+
+def resolve(
+    flats: list[Flat], given: Mapping[str, Shape], sizes: Mapping[str, int]
+) -> tuple[list[Ranged], dict[str, Shape]]:
+    """Return the ranges of all statements and the shape of every tensor; `given` those of inputs and declarations."""
+    done: dict[int, Ranged] = {}
+    shapes = dict(given)
+    while len(done) < len(flats):
+        waiting = [n for n in range(len(flats)) if n not in done]
+        progress = False
+        for n in waiting:
+            needed = {r.tensor for r in flats[n].reads()}
+            if needed <= shapes.keys():
+                done[n] = _ranged(flats[n], shapes, shapes, sizes)
+                progress = True
+                _settle(flats, done, shapes, sizes)
+        if not progress:
+            n = waiting[0]
+            done[n] = _ranged(flats[n], shapes, _partial(flats, done, shapes, sizes, n), sizes)
+            _settle(flats, done, shapes, sizes)
+    for n in range(len(flats)):
+        _agree(done[n], shapes, dict(given))
+    return [done[n] for n in range(len(flats))], shapes
+
+
+def _settle(flats: list[Flat], done: dict[int, Ranged], shapes: dict[str, Shape], sizes: Mapping[str, int]) -> None:
+    """Add the shapes of tensors whose defining statements are all ranged."""
+    for name in {f.statement.target for f in flats} - shapes.keys():
+        mine = [n for n, f in enumerate(flats) if f.statement.target == name]
+        if all(n in done for n in mine):
+            shapes[name] = _shape(name, [done[n] for n in mine], sizes)
+
+
+def _partial(
+    flats: list[Flat], done: dict[int, Ranged], shapes: dict[str, Shape], sizes: Mapping[str, int], at: int
+) -> dict[str, Shape]:
+    """Return the shapes as far as the statements before `at` define them."""
+    out = dict(shapes)
+    for name in {f.statement.target for f in flats} - shapes.keys():
+        before = [done[n] for n in range(at) if n in done and flats[n].statement.target == name]
+        if before:
+            out[name] = _shape(name, before, sizes)
+    return out
+
+
+def _shape(name: str, statements: list[Ranged], sizes: Mapping[str, int]) -> Shape:
+    ranks = {len(r.flat.statement.subscripts) for r in statements}
+    if len(ranks) > 1:
+        raise failure(RANK, tensor=name, found=max(ranks), wanted=min(ranks))
+    out = []
+    for dim in range(ranks.pop()):
+        largest = [_largest(r.flat.statement.subscripts[dim], r.ranges, sizes) for r in statements]
+        known = [m for m in largest if m is not None]
+        if not known and any(gathers(r.flat.statement.subscripts[dim]) for r in statements):
+            raise failure(UNDECLARED, span=statements[0].flat.statement.target_span, tensor=name)
+        out.append(max([0, *(m + 1 for m in known)]))
+    return tuple(out)
+
+
+def _largest(subscript: Expr, ranges: Ranges, sizes: Mapping[str, int]) -> int | None:
+    """Return the largest value of a subscript over the ranges of its indices, None for none and for a gather."""
+    if gathers(subscript):
+        return None
+    extremes = _extremes(subscript, ranges, sizes, {})
+    return None if extremes is None else extremes[1]
+
+
+def _extremes(expr: Expr, ranges: Ranges, sizes: Mapping[str, int], env: Env) -> tuple[int, int] | None:
+    names = closure([n for n in indices_of(expr) if n not in env], ranges)
+    spans = [ranges[n] for n in names]
+    line = affine(expr, sizes)
+    if line is not None and not any(isinstance(s, Bounds) and s.needs for s in spans):
+        low = high = line[1] + sum(c * env[n] for n, c in line[0].items() if n in env)
+        for n, s in zip(names, spans, strict=True):
+            taken = range(s.lo(env), s.hi(env)) if isinstance(s, Bounds) else s
+            if not len(taken):
+                return None
+            ends = [line[0].get(n, 0) * v for v in (taken[0], taken[-1])]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+    value = integer(expr, sizes)
+    here = dict(env)
+    found = [value(here) for _ in points(names, ranges, here)]
+    return (min(found), max(found)) if found else None
+
+
+def _ranged(flat: Flat, final: Mapping[str, Shape], partial: Mapping[str, Shape], sizes: Mapping[str, int]) -> Ranged:
+    """Infer a statement's ranges from final shapes alone; where these do not settle them, from partial ones too."""
+    if has_dots(flat):
+        flat = expand_dots(flat, partial)
+    ranges = _infer(flat, final, sizes)
+    if isinstance(ranges, str):
+        ranges = _infer(flat, partial, sizes)
+    if isinstance(ranges, str):
+        raise failure(NO_RANGE, span=flat.statement.span, index=ranges.split("'")[0])
+    return Ranged(flat, ranges)
+
+
+def _accesses(flat: Flat, shapes: Mapping[str, Shape]) -> list[_Access]:
+    target = Read(flat.statement.target, flat.statement.subscripts, span=flat.statement.target_span)
+    out = []
+    for read in (*flat.reads(), target):
+        shape = shapes.get(read.tensor)
+        if shape is None:
+            continue
+        if len(shape) != len(read.subscripts):
+            raise failure(RANK, span=read.span, tensor=read.tensor, found=len(shape), wanted=len(read.subscripts))
+        out += [_Access(read.tensor, s, e, read.pad is not None) for s, e in zip(read.subscripts, shape, strict=True)]
+    return [a for a in out if not gathers(a.subscript)]
+
+
+def _infer(flat: Flat, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> Ranges | str:
+    """Return the ranges, or the name of an index that stays open."""
+    ranges: Ranges = {n: bounds_of(r, sizes) for n, r in flat.explicit().items()}
+    ranges.update({n: range(e) for n, e in flat.batch})
+    accesses = _accesses(flat, shapes)
+    names = dict.fromkeys((*flat.order, *(r.index for r in flat.inline())))
+    open_ = [n for n in names if n not in ranges]
+    _take(open_, ranges, _bare(open_, [a for a in accesses if not a.padded]))
+    while open_:
+        found: dict[str, list[Span]] = {}
+        for a in accesses:
+            if not a.padded and (bound := _bound(a, open_, ranges, sizes)) is not None:
+                found.setdefault(bound[0], []).append(bound[1])
+        # A padded subscript bounds an index only where nothing else does.
+        new = {n: _intersect(spans) for n, spans in found.items()} or _bare(open_, [a for a in accesses if a.padded])
+        if not new:
+            return open_[0]
+        _take(open_, ranges, new)
+    return ranges
+
+
+def _take(open_: list[str], ranges: Ranges, new: Mapping[str, Span]) -> None:
+    ranges.update(new)
+    open_[:] = [n for n in open_ if n not in new]
+
+
+def _bare(open_: list[str], accesses: list[_Access]) -> dict[str, Span]:
+    out: dict[str, _Access] = {}
+    for a in accesses:
+        if a.bare not in open_ or a.bare is None:
+            continue
+        first = out.setdefault(a.bare, a)
+        if first.extent != a.extent:
+            raise _disagreement(a.bare, first.tensor, first.extent, a.tensor, a.extent)
+    return {n: range(a.extent) for n, a in out.items()}
+
+
+def _disagreement(index: str, tensor1: str, first: int, tensor2: str, second: int) -> Exception:
+    return failure(DISAGREE, index=index.split("'")[0], first=first, tensor1=tensor1, second=second, tensor2=tensor2)
+
+
+def _bound(a: _Access, open_: list[str], ranges: Ranges, sizes: Mapping[str, int]) -> tuple[str, Span] | None:
+    """Return the one open index of a subscript with the values for which all others are in bounds."""
+    mine = indices_of(a.subscript)
+    unknown = [n for n in mine if n in open_]
+    if len(unknown) != 1:
+        return None
+    x = unknown[0]
+    others = [n for n in mine if n != x]
+    names = closure(others, ranges)
+    if any(n in open_ and n != x for n in names):
+        return None
+    line = affine(a.subscript, sizes)
+    if line is None or x in names:
+        return _scan(a, x, others, ranges, sizes)
+    rest = _extremes(_without(a.subscript, x), ranges, sizes, {})
+    if rest is None or not line[0].get(x):
+        return None
+    c, (low, high) = line[0][x], rest
+    if c > 0:
+        return x, range(-(low // c), (a.extent - 1 - high) // c + 1)
+    return x, range(-((a.extent - 1 - high) // -c), low // -c + 1)
+
+
+def _without(expr: Expr, name: str) -> Expr:
+    """Return the expression with an index put to zero."""
+    match expr:
+        case Index(name=n) if n == name:
+            return Literal(0)
+        case Call(op=op, args=args):
+            return Call(op, tuple(_without(e, name) for e in args))
+    return expr
+
+
+def _scan(a: _Access, x: str, others: list[str], ranges: Ranges, sizes: Mapping[str, int]) -> tuple[str, Span] | None:
+    """Try values of `x` one by one, far enough that only an unbounded set reaches the edge."""
+    value = integer(a.subscript, sizes)
+    steps = 1
+    for e in walk(a.subscript):
+        if isinstance(e, Call) and e.op in ("floordiv", "mod"):
+            steps *= max(1, abs(integer(e.args[-1], sizes)({})))
+    rest = None if x in closure(others, ranges) else _extremes(_without(a.subscript, x), ranges, sizes, {})
+    if rest is None and x not in closure(others, ranges):
+        return None
+    far = steps * (a.extent + 2 + max(map(abs, rest)) if rest else a.extent + 2) + steps
+    fits = [v for v in range(-far, far + 1) if _all_inside(value, a.extent, others, ranges, {x: v})]
+    if fits and (fits[0] == -far or fits[-1] == far):
+        return None
+    whole = range(fits[0], fits[-1] + 1) if fits else range(0)
+    return x, whole if len(whole) == len(fits) else fits
+
+
+def _all_inside(value: Callable[[Env], int], extent: int, others: list[str], ranges: Ranges, env: Env) -> bool:
+    inside = [0 <= value(env) < extent for _ in points(others, ranges, env)]
+    return all(inside)
+
+
+def _intersect(spans: list[Span]) -> Span:
+    if all(isinstance(s, range) and s.step == 1 for s in spans):
+        low, high = max(s.start for s in spans), min(s.stop for s in spans)  # type: ignore[attr-defined]
+        return range(low, max(low, high))
+    return sorted(set(spans[0]).intersection(*spans[1:]))
+
+
+def _agree(ranged: Ranged, shapes: Mapping[str, Shape], given: Mapping[str, Shape]) -> None:
+    """Check the bare subscripts that were read when their tensor's extents were not final."""
+    explicit = ranged.flat.explicit()
+    for read in ranged.flat.reads():
+        shape = shapes[read.tensor]
+        if len(shape) != len(read.subscripts):
+            raise failure(RANK, span=read.span, tensor=read.tensor, found=len(shape), wanted=len(read.subscripts))
+        for s, extent in zip(read.subscripts, shape, strict=True):
+            if isinstance(s, Index) and read.pad is None and s.name not in explicit and read.tensor not in given:
+                taken = ranged.ranges[s.name]
+                if not isinstance(taken, Bounds) and list(taken) != list(range(extent)):
+                    raise _disagreement(s.name, read.tensor, extent, ranged.flat.statement.target, len(taken))

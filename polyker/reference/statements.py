@@ -1,0 +1,123 @@
+"""One statement: its instances in order, what each writes, and the rules on what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from polyker.errors import failure
+from polyker.errors.reference import GATHERED, OUTSIDE, WRITTEN_TWICE
+from polyker.ir.dtypes import DType
+from polyker.reference.integers import Env, gathers, points
+from polyker.reference.memory import Cell, Tensor, inside
+from polyker.reference.ranges import Ranged
+from polyker.reference.reductions import accumulator, step
+from polyker.reference.tags import converter, identity, rounding, settle
+from polyker.reference.values import Scope, convert, evaluate
+
+Run = Callable[[Env], None]
+
+
+def compile_statement(
+    ranged: Ranged, tensors: Mapping[str, Tensor], sizes: Mapping[str, int], widen: bool, acc: DType | None
+) -> Run:
+    """Return the function that runs the statement once, in an environment of the loops around it."""
+    scope = Scope(tensors, sizes, ranged.ranges, widen, acc)
+    return _assignment(ranged, scope) if ranged.flat.statement.op == "set" else _reduction(ranged, scope)
+
+
+def _cells(ranged: Ranged, scope: Scope) -> Callable[[Env], Cell]:
+    """Return the function from an instance to the cell it writes, checked."""
+    s = ranged.flat.statement
+    shape = scope.tensors[s.target].shape
+    subscripts = [scope.integer(e) for e in s.subscripts]
+    code = GATHERED if any(gathers(e) for e in s.subscripts) else OUTSIDE
+
+    def cell(env: Env) -> Cell:
+        out = tuple([e(env) for e in subscripts])
+        if not inside(out, shape):
+            raise failure(code, span=s.target_span, tensor=s.target, shape=shape, cell=out, instance=dict(env))
+        return out
+
+    return cell
+
+
+def _assignment(ranged: Ranged, scope: Scope) -> Run:
+    s = ranged.flat.statement
+    tensor = scope.tensors[s.target]
+    dtype = settle(tensor.tag)
+    value = convert(evaluate(s.expr, scope), dtype, scope.widen)
+    rounded, cell_of = rounding(dtype, scope.widen), _cells(ranged, scope)
+    conditions = [scope.integer(c) for c in s.conditions]
+    order = ranged.flat.order
+
+    def run(env: Env) -> None:
+        env = dict(env)
+        writers: dict[Cell, dict[str, int]] = {}
+        for _ in points(order, ranged.ranges, env):
+            if not all(c(env) for c in conditions):
+                continue
+            cell = cell_of(env)
+            here = {n: env[n] for n in order}
+            if cell in writers:
+                raise failure(WRITTEN_TWICE, span=s.span, tensor=s.target, cell=cell, first=writers[cell], second=here)
+            writers[cell] = here
+            v = value(env)
+            tensor.data[cell] = v if rounded is None else rounded(v)
+            if tensor.written is not None:
+                tensor.written[cell] = True
+
+    return run
+
+
+def _reduction(ranged: Ranged, scope: Scope) -> Run:
+    s = ranged.flat.statement
+    tensor = scope.tensors[s.target]
+    dtype = settle(tensor.tag)
+    acc = accumulator(s.op, dtype, scope.acc)
+    value = convert(evaluate(s.expr, scope), acc, scope.widen)
+    combine, none = step(s.op, acc), identity(s.op, acc, scope.widen)
+    widened, back = converter(dtype, acc, scope.widen), converter(acc, dtype, scope.widen)
+    rounded, cell_of = rounding(dtype, scope.widen), _cells(ranged, scope)
+    conditions = [scope.integer(c) for c in s.conditions]
+
+    def store(cell: Cell, v: Any) -> None:
+        v = back(v)
+        tensor.data[cell] = v if rounded is None else rounded(v)
+        if tensor.written is not None:
+            tensor.written[cell] = True
+
+    def run(env: Env) -> None:
+        env = dict(env)
+        # A cell that nothing defined before starts at the identity, and holds it if no instance reaches it.
+        for cell in _untouched(ranged, scope, env):
+            store(cell, none)
+        running: dict[Cell, Any] = {}
+        for _ in points(ranged.flat.order, ranged.ranges, env):
+            if not all(c(env) for c in conditions):
+                continue
+            cell = cell_of(env)
+            before = running[cell] if cell in running else widened(tensor.data[cell])
+            running[cell] = combine(before, value(env))
+            store(cell, running[cell])
+
+    return run
+
+
+def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Cell]:
+    """Return the unwritten cells that a reduction defines: all where `for`, `where` or a gather picks its instances.
+
+    Otherwise those of the left's ranges, so that cells which inference left out stay unwritten.
+    """
+    flat, s = ranged.flat, ranged.flat.statement
+    tensor = scope.tensors[s.target]
+    if tensor.written is None:
+        return []
+    if s.ranges or s.conditions or flat.loops or any(gathers(e) for e in s.subscripts):
+        return [tuple(map(int, c)) for c in np.argwhere(~tensor.written)]
+    here = dict(env)
+    cell_of = _cells(ranged, scope)
+    found = dict.fromkeys(cell_of(here) for _ in points(flat.left, ranged.ranges, here))
+    return [c for c in found if not tensor.written[c]]

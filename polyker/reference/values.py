@@ -1,0 +1,230 @@
+"""Expressions as Python functions of one statement instance: each with its type, known before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from polyker.errors import failure
+from polyker.errors.reference import MISSING, NOT_INTEGER
+from polyker.ir import dtypes as dt
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size
+from polyker.reference.functions import binary, refuse, unary
+from polyker.reference.integers import Env, Integer, gathers, integer
+from polyker.reference.memory import Tensor, load
+from polyker.reference.ranges import Ranges
+from polyker.reference.tags import (
+    WEAK_INT,
+    Tag,
+    Weak,
+    converter,
+    literal,
+    promote,
+    rounding,
+    tag_of_literal,
+)
+
+_PAIRS = ("div", "floordiv", "mod", "pow", "minimum", "maximum", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "mul")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A typed function of the environment; `constant` is the value of a literal."""
+
+    tag: Tag
+    of: Callable[[Env], Any]
+    constant: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What expressions are evaluated in."""
+
+    tensors: Mapping[str, Tensor]
+    sizes: Mapping[str, int]
+    ranges: Ranges
+    widen: bool = False
+    acc: DType | None = None
+
+    def integer(self, expr: Expr) -> Integer:
+        """Return a subscript, bound or condition as a function; gathers are read."""
+        return integer(expr, self.sizes, self._gather)
+
+    def _gather(self, read: Read) -> Integer:
+        value = evaluate(read, self)
+        if value.tag.kind not in "iu":
+            raise failure(NOT_INTEGER, span=read.span, what=read.tensor)
+        return lambda env: int(value.of(env))
+
+
+def convert(value: Value, to: Tag, widen: bool) -> Callable[[Env], Any]:
+    """Return the value as a function of type `to`."""
+    if value.tag == to:
+        return value.of
+    if value.constant is not None and isinstance(to, DType):
+        fixed = literal(value.constant, to, widen)
+        return lambda env: fixed
+    change, of = converter(value.tag, to, widen), value.of
+    return lambda env: change(of(env))
+
+
+def evaluate(expr: Expr, scope: Scope) -> Value:
+    """Return the expression as a typed function."""
+    match expr:
+        case Literal(value=value):
+            if isinstance(value, bool):
+                held = dt.bool_.numpy.type(value)
+                return Value(dt.bool_, lambda env: held)
+            return Value(tag_of_literal(value), lambda env: value, value)
+        case Index(name=name):
+            return Value(WEAK_INT, lambda env: env[name])
+        case Size(name=name):
+            if name not in scope.sizes:
+                raise failure(MISSING, span=expr.span, name=name)
+            size = scope.sizes[name]
+            return Value(WEAK_INT, lambda env: size)
+        case Read():
+            return _read(expr, scope)
+        case Cast(to=to, arg=arg):
+            inner = convert(evaluate(arg, scope), to, scope.widen)
+            rounded = rounding(to, scope.widen)
+            return Value(to, inner if rounded is None else lambda env: rounded(inner(env)))
+        case Reduce():
+            from polyker.reference.reductions import inline
+
+            return inline(expr, scope)
+        case Call(op=op, args=args):
+            return _call(op, args, scope)
+    raise refuse(type(expr).__name__)
+
+
+def _read(read: Read, scope: Scope) -> Value:
+    tensor = scope.tensors[read.tensor]
+    gathered = any(gathers(s) for s in read.subscripts)
+    fetch = load(tensor, read, gathered)
+    subscripts = [scope.integer(s) for s in read.subscripts]
+    return Value(tensor.tag, lambda env: fetch(tuple([s(env) for s in subscripts])))
+
+
+def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
+    values = [evaluate(a, scope) for a in args]
+    if op == "where":
+        return _where(values, scope.widen)
+    if op == "not":
+        test = convert(values[0], dt.bool_, scope.widen)
+        true = dt.bool_.numpy.type
+        return Value(dt.bool_, lambda env: true(not test(env)))
+    if op == "add":
+        return _sum(args, values, scope)
+    if op == "pow":
+        total = values[-1]
+        for v in reversed(values[:-1]):
+            total = _pair(op, v, total, scope.widen)
+        return total
+    if op in _PAIRS:
+        total = values[0]
+        for v in values[1:]:
+            total = _pair(op, total, v, scope.widen)
+        return total
+    return _unary(op, values[0], scope.widen)
+
+
+def _unary(op: str, value: Value, widen: bool) -> Value:
+    takes, gives, function = unary(op, value.tag, widen)
+    if op == "neg" and value.constant is not None and isinstance(value.tag, Weak):
+        negated = -value.constant
+        return Value(gives, lambda env: negated, negated)
+    of = convert(value, takes, widen)
+    return Value(gives, lambda env: function(of(env)))
+
+
+def _sum(args: tuple[Expr, ...], values: list[Value], scope: Scope) -> Value:
+    """Fold additions from the left; a negated term is subtracted, so that `a - b` promotes before it negates."""
+    total = values[0]
+    for arg, value in zip(args[1:], values[1:], strict=True):
+        if isinstance(arg, Call) and arg.op == "neg":
+            total = _pair("sub", total, evaluate(arg.args[0], scope), scope.widen)
+        else:
+            total = _pair("add", total, value, scope.widen)
+    return total
+
+
+def _pair(op: str, a: Value, b: Value, widen: bool) -> Value:
+    takes, gives, function = binary(op, a.tag, b.tag, widen)
+    if op == "pow" and takes == WEAK_INT and isinstance(b.constant, int) and b.constant < 0:
+        takes = gives = Weak("f")
+        function = binary(op, takes, takes, widen)[2]
+    # Comparisons take integers as Python's ints, which are exact.
+    left, right = convert(a, takes, widen), convert(b, takes, widen)
+    if gives == dt.bool_:
+        true = dt.bool_.numpy.type
+        return Value(gives, lambda env: true(function(left(env), right(env))))
+    return Value(gives, lambda env: function(left(env), right(env)))
+
+
+def _where(values: list[Value], widen: bool) -> Value:
+    test = convert(values[0], dt.bool_, widen)
+    tag = promote(values[1].tag, values[2].tag)
+    yes, no = convert(values[1], tag, widen), convert(values[2], tag, widen)
+
+    def pick(env: Env) -> Any:
+        a, b = yes(env), no(env)
+        return a if test(env) else b
+
+    return Value(tag, pick)
+
+
+def type_of(expr: Expr, tags: Mapping[str, Tag | None]) -> Tag | None:
+    """Return the type of an expression, None as long as it depends on tensors of unknown type alone."""
+    from polyker.reference.reductions import result_tag
+
+    match expr:
+        case Literal(value=value):
+            return tag_of_literal(value)
+        case Index() | Size():
+            return WEAK_INT
+        case Read(tensor=tensor):
+            return tags[tensor]
+        case Cast(to=to):
+            return to
+        case Reduce(op=op, body=body):
+            inner = type_of(body, tags)
+            return None if inner is None else result_tag(op, inner)
+        case Call(op=op, args=args):
+            return _type_of_call(op, args, tags)
+    raise refuse(type(expr).__name__)
+
+
+def _type_of_call(op: str, args: tuple[Expr, ...], tags: Mapping[str, Tag | None]) -> Tag | None:
+    known = [t for t in (type_of(a, tags) for a in (args[1:] if op == "where" else args)) if t is not None]
+    if op == "not" or op in ("and", "or", "lt", "le", "gt", "ge", "eq", "ne"):
+        return dt.bool_
+    if not known:
+        return None
+    total = known[-1] if op == "pow" else known[0]
+    rest = known[-2::-1] if op == "pow" else known[1:]
+    if op in ("add", "where"):
+        for t in rest:
+            total = promote(total, t)
+        return total
+    if op in _PAIRS:
+        if len(args) > 1 and not rest:
+            return binary(op, total, total, False)[1]
+        for t in rest:
+            total = binary(op, *((t, total) if op == "pow" else (total, t)), False)[1]
+        if op == "pow" and total == WEAK_INT and _negative(args[-1]):
+            return Weak("f")
+        return total
+    return unary(op, total, False)[1]
+
+
+def _negative(expr: Expr) -> bool:
+    return (isinstance(expr, Literal) and isinstance(expr.value, int) and expr.value < 0) or (
+        isinstance(expr, Call) and expr.op == "neg" and _positive(expr.args[0])
+    )
+
+
+def _positive(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and isinstance(expr.value, int) and expr.value > 0
