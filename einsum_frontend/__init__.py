@@ -1,1 +1,7 @@
-"""The front end: text in Einstein notation, numpy einsum strings, and the builder, to Programs."""
+"""The front end: text, numpy's einsum strings, or Python expressions to an untyped `Program`."""
+
+from __future__ import annotations
+
+from polyker.einsum_frontend.parser import parse
+
+__all__ = ["parse"]

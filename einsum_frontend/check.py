@@ -1,0 +1,242 @@
+"""The rules of a statement: sizes of its trees, affine subscripts, scopes, `...`, and what a reduction reduces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import chain as concat
+
+from polyker.einsum_frontend.names import COEFFICIENT, EXTENT, INDICES, OFFSET, TREE_DEPTH, TREE_SIZE
+from polyker.einsum_frontend.resolve import Place, occurrences
+from polyker.errors.base import Span, failure
+from polyker.errors.syntax import (
+    BAD_CONDITION,
+    COEFFICIENT_TOO_LARGE,
+    CYCLIC,
+    DOTS_NOT_ON_LEFT,
+    DUPLICATE,
+    GATHER_SET,
+    NOT_AFFINE,
+    NOT_ON_LEFT,
+    REUSED,
+    TOO_MANY_INDICES,
+    TREE_TOO_DEEP,
+    TREE_TOO_LARGE,
+    ReductionWarning,
+)
+from polyker.ir.expr import COMPARISONS, Call, Dots, Expr, Index, Literal, Range, Read, Reduce, Size, children, walk
+from polyker.ir.program import Statement
+
+_AFFINE = ("add", "neg", "mul", "floordiv", "mod")
+
+
+def expressions(statement: Statement) -> Iterator[Expr]:
+    """Yield the expressions of a statement in the order of the text."""
+    yield from statement.subscripts
+    yield statement.expr
+    for extent in statement.ranges:
+        yield from bounds(extent)
+    yield from statement.conditions
+
+
+def bounds(extent: Range) -> tuple[Expr, ...]:
+    """Return the bounds that a range has."""
+    return tuple(e for e in (extent.lo, extent.hi) if e is not None)
+
+
+def check_measure(expr: Expr) -> None:
+    """Raise ParseError at an expression that is too deep or too large for what walks it; itself without recursion."""
+    measures: dict[int, tuple[int, int]] = {}
+    stack = [(expr, False)]
+    while stack:
+        node, done = stack.pop()
+        if id(node) in measures:
+            continue
+        below = children(node)
+        if not done and below:
+            stack.append((node, True))
+            stack.extend((child, False) for child in below)
+            continue
+        depth = 1 + max((measures[id(c)][0] for c in below), default=0)
+        size = 1 + sum(measures[id(c)][1] for c in below)
+        if depth > TREE_DEPTH:
+            raise failure(TREE_TOO_DEEP, span=node.span, limit=TREE_DEPTH)
+        if size > TREE_SIZE:
+            raise failure(TREE_TOO_LARGE, span=node.span, limit=TREE_SIZE)
+        measures[id(node)] = depth, size
+
+
+def check_binders(statement: Statement, loops: Sequence[str]) -> None:
+    """Raise ParseError where one index is given twice, and ShapeError where ranges depend on each other in a circle."""
+    for extent in statement.ranges:
+        if extent.index in loops:
+            raise failure(REUSED, span=extent.span, index=extent.index, what="`for`")
+    groups = [statement.ranges, *(e.ranges for e in walk(statement.expr) if isinstance(e, Reduce))]
+    for ranges in groups:
+        seen: set[str] = set()
+        for extent in ranges:
+            if extent.index in seen:
+                raise failure(DUPLICATE, span=extent.span, what="index", name=extent.index)
+            seen.add(extent.index)
+        _check_circle(ranges)
+
+
+def _check_circle(ranges: tuple[Range, ...]) -> None:
+    """Take away, again and again, the ranges whose bounds name none of the others; what stays is a circle."""
+    needs = {
+        r.index: {e.name for b in (r.lo, r.hi) if b is not None for e in walk(b) if isinstance(e, Index)}
+        for r in ranges
+    }
+    while ready := [name for name, needed in needs.items() if not needed & needs.keys()]:
+        for name in ready:
+            del needs[name]
+    if needs:
+        extent = next(r for r in ranges if r.index in needs)
+        raise failure(CYCLIC, span=extent.span, index=extent.index)
+
+
+def check_statement(statement: Statement, loops: Sequence[str]) -> None:
+    """Check a statement whose names are resolved; raises ParseError or ShapeError."""
+    left = _free(statement.subscripts, loops)
+    right = _free((statement.expr,), loops)
+    if statement.op == "set":
+        for name, span in right.items():
+            if name not in left:
+                inside = f"{statement.target}[{','.join(left)}]" if left else statement.target
+                raise failure(NOT_ON_LEFT, span=span, index=name, left=inside)
+        gathers = [e for s in statement.subscripts for e in walk(s) if isinstance(e, Read)]
+        if gathers:
+            raise failure(GATHER_SET, span=gathers[0].span, target=statement.target)
+    _check_dots(statement)
+    _check_affine(statement)
+    own = {r.index for e in walk(statement.expr) if isinstance(e, Reduce) for r in e.ranges}
+    count = len(own | left.keys() | right.keys() | set(loops) | {r.index for r in statement.ranges})
+    if count > INDICES:
+        raise failure(TOO_MANY_INDICES, span=statement.span, count=count, limit=INDICES)
+    _warn_lacking(statement, set(left), loops)
+
+
+def _free(exprs: Sequence[Expr], loops: Sequence[str]) -> dict[str, Span | None]:
+    """Return the indices of expressions that no inline reduction and no loop gives, each with its first place."""
+    out: dict[str, Span | None] = {}
+    for o in concat.from_iterable(occurrences(e, Place.VALUE) for e in exprs):
+        if o.free and o.name not in loops:
+            out.setdefault(o.name, o.span)
+    return out
+
+
+def _check_dots(statement: Statement) -> None:
+    if any(isinstance(s, Dots) for s in statement.subscripts):
+        return
+    for expr in walk(statement.expr):
+        if isinstance(expr, Dots):
+            raise failure(DOTS_NOT_ON_LEFT, span=expr.span, left=statement.target)
+
+
+def _warn_lacking(statement: Statement, left: set[str], loops: Sequence[str]) -> None:
+    """Warn where a term of a sum does not depend on an index that the statement sums over."""
+    expr = statement.expr
+    if statement.op != "add" or not isinstance(expr, Call) or expr.op != "add":
+        return
+    reduced = [name for name in _free((expr,), loops) if name not in left]
+    for term in expr.args:
+        missing = [name for name in reduced if name not in _free((term,), loops)]
+        if missing:
+            text = f"a term lacks the reduced index `{missing[0]}`, so it is added once for each {missing[0]}"
+            caret = f"\n{term.span.caret()}" if term.span else ""
+            hint = f"reduce the other term alone: sum[{missing[0]}](...)"
+            warnings.warn(f"{text}{caret}\nhint: {hint}", ReductionWarning, stacklevel=2)
+            return
+
+
+# Affine expressions.
+
+
+def _check_affine(statement: Statement) -> None:
+    for subscript in statement.subscripts:
+        check_affine(subscript, Place.SUBSCRIPT)
+    for extent in statement.ranges:
+        check_range(extent)
+    for condition in statement.conditions:
+        _check_condition(condition)
+    for expr in concat.from_iterable(walk(e) for e in (*statement.subscripts, statement.expr)):
+        if isinstance(expr, Read):
+            for subscript in expr.subscripts:
+                check_affine(subscript, Place.SUBSCRIPT)
+        if isinstance(expr, Reduce):
+            for extent in expr.ranges:
+                check_range(extent)
+            for condition in expr.conditions:
+                _check_condition(condition)
+
+
+def check_range(extent: Range) -> None:
+    """Check the bounds of a range."""
+    for limit in bounds(extent):
+        check_affine(limit, Place.BOUND)
+
+
+def _check_condition(condition: Expr) -> None:
+    if not isinstance(condition, Call) or condition.op not in COMPARISONS:
+        raise failure(BAD_CONDITION, span=condition.span)
+    for side in condition.args:
+        check_affine(side, Place.WHERE)
+
+
+def check_affine(expr: Expr, place: Place) -> None:
+    """Raise ParseError unless `expr` is built as an affine expression is, with integers within the limits.
+
+    Whether a size times an index is affine is judged later, when fixed sizes are known.
+    """
+    match expr:
+        case Dots() if place is Place.SUBSCRIPT:
+            return
+        case Index() | Size():
+            return
+        case Literal(value=int(value)):
+            if abs(value) > (OFFSET if place is Place.SUBSCRIPT else EXTENT):
+                limit = "2^31" if place is Place.SUBSCRIPT else "2^62"
+                raise failure(COEFFICIENT_TOO_LARGE, span=expr.span, what="integer", value=value, limit=limit)
+        case Read() if place is Place.SUBSCRIPT:
+            return
+        case Call(op=op, args=args) if op in _AFFINE:
+            if op in ("mul", "floordiv", "mod"):
+                _check_product(expr, place)
+            for arg in args:
+                check_affine(arg, place)
+        case _:
+            hint = "`//` divides integers" if isinstance(expr, Call) and expr.op == "div" else None
+            raise failure(NOT_AFFINE, span=expr.span, hint=hint, what=_describe(expr), place=place.value)
+
+
+def _check_product(expr: Call, place: Place) -> None:
+    varying = [a for a in expr.args if any(isinstance(e, (Index, Read)) for e in walk(a))]
+    divisors = expr.args[1:] if expr.op != "mul" else ()
+    if len(varying) > 1 or any(d in varying for d in divisors):
+        what = "a product of two indices" if expr.op == "mul" else "a division by an index"
+        names = sorted({e.name for v in varying for e in walk(v) if isinstance(e, Index)})
+        hint = f"if {names[0]} is a size, give its value: pk.op(text, {names[0]}=2)" if names else None
+        raise failure(NOT_AFFINE, span=expr.span, hint=hint, what=what, place=place.value)
+    for arg in divisors:
+        if isinstance(arg, Call) or (isinstance(arg, Literal) and arg.value == 0):
+            raise failure(NOT_AFFINE, span=arg.span, what="a divisor that is not a positive integer", place=place.value)
+    if varying:
+        for arg in expr.args:
+            if isinstance(arg, Literal) and isinstance(arg.value, int) and abs(arg.value) > COEFFICIENT:
+                raise failure(COEFFICIENT_TOO_LARGE, span=arg.span, what="coefficient", value=arg.value, limit="2^15")
+
+
+def _describe(expr: Expr) -> str:
+    match expr:
+        case Literal(value=value):
+            return f"the number {value}"
+        case Read(tensor=tensor):
+            return f"an element of `{tensor}`"
+        case Call(op=op):
+            return f"`{op}`"
+        case Reduce(op=op):
+            return f"the reduction `{op}`"
+        case Dots():
+            return "`...`"
+        case _:
+            return "a cast"

@@ -1,0 +1,96 @@
+"""Reserved words, the rule for users' names, limits, and "did you mean"."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from polyker.errors.base import Span, failure
+from polyker.errors.syntax import BAD_CHARACTER, LOOK_ALIKE, NAME_TOO_LONG, NOT_A_NAME, RESERVED
+from polyker.ir.dtypes import DTYPES
+from polyker.ir.expr import FUNCTIONS, REDUCTIONS
+
+# Limits on what a text may hold; each is checked before the stage that it protects.
+TEXT = 64 * 1024  # characters
+NESTING = 64  # brackets inside brackets
+ITEMS = 128  # between the brackets of one pair
+STATEMENTS = 256
+OPERANDS = 64  # inputs, and outputs
+INDICES = 32  # of one statement, those of loops and inline reductions around it included
+IDENTIFIER = 64  # characters
+COEFFICIENT = 2**15  # of an index in a subscript, and divisors
+OFFSET = 2**31  # in a subscript
+EXTENT = 2**62  # in a bound, a condition or a shape
+TREE_DEPTH = 150  # tree walkers recurse
+TREE_SIZE = 100_000  # nodes of one expression; chained comparisons repeat their middle operand
+
+KEYWORDS = ("for", "in", "where", "and", "or", "not")
+CONSTANTS = ("inf", "nan", "pi")
+
+# What each reserved word is, as messages name it. `where` is a clause and a function.
+RESERVED_WORDS: dict[str, str] = {
+    **dict.fromkeys(FUNCTIONS, "a function"),
+    **dict.fromkeys(REDUCTIONS, "a reduction"),
+    **dict.fromkeys(DTYPES, "an element type"),
+    **dict.fromkeys(CONSTANTS, "a constant"),
+    **dict.fromkeys(KEYWORDS, "a keyword"),
+}
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def check_name(name: object, span: Span | None = None) -> str:
+    """Return `name` if a user may use it for a tensor, an index or a size.
+
+    Raises ParseError where it is no identifier, too long, or reserved.
+    """
+    if not isinstance(name, str):
+        raise failure(NOT_A_NAME, name=repr(name)[:80])
+    if len(name) > IDENTIFIER:
+        raise failure(NAME_TOO_LONG, span=span, name=name[:20], length=len(name), limit=IDENTIFIER)
+    if not _NAME.match(name):
+        check_characters(name, span)
+        raise failure(NOT_A_NAME, span=span, name=name)
+    if name in RESERVED_WORDS:
+        raise failure(RESERVED, span=span, name=name, kind=RESERVED_WORDS[name])
+    return name
+
+
+def check_characters(text: str, span: Span | None = None) -> None:
+    """Raise ParseError at a character of `text` that no identifier of the notation holds."""
+    for character in text:
+        if not character.isascii() or not character.isprintable():
+            raise bad_character(character, span)
+
+
+def bad_character(character: str, span: Span | None = None) -> Exception:
+    """Return the error for a control character, or for one outside ASCII, which may look like an allowed one."""
+    point = f"U+{ord(character):04X}"
+    name = unicodedata.name(character, "a character without a name")
+    if character.isprintable() and not character.isascii():
+        return failure(LOOK_ALIKE, span=span, character=character, point=point, name=name)
+    return failure(BAD_CHARACTER, span=span, point=point, name=name)
+
+
+def near(word: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate at edit distance one (an insertion, deletion, change or swap of neighbours), or None.
+
+    >>> near("epx", ["exp", "log"])
+    'exp'
+    """
+    return next((c for c in candidates if _distance_is_one(word, c)), None)
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
+    """Return a hint that names the candidate at edit distance one, or None."""
+    found = near(word, candidates)
+    return f"did you mean `{found}`?" if found else None
+
+
+def _distance_is_one(a: str, b: str) -> bool:
+    if a == b or abs(len(a) - len(b)) > 1 or len(a) < 2:
+        return False
+    head = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    a, b = a[head:], b[head:]
+    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[2:] == b[2:] and a[:2] == b[:2][::-1])

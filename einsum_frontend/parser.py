@@ -1,0 +1,65 @@
+"""Text to Program: tokens, the grammar's tables, then the checks of lower.py."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from polyker.einsum_frontend.lexer import Lexeme, check_text, tokenize
+from polyker.einsum_frontend.syntax import Syntax
+from polyker.errors.base import Source
+from polyker.ir.program import Program
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+
+def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
+    """Return the program that a text in the notation of docs/notation.md says, names and ranks checked.
+
+    `sizes` are names that are sizes wherever they stand: those whose value is given when the operator is made.
+
+    Raises ParseError, or ShapeError where ranks or indices do not fit; both with the place in the text.
+
+    >>> print(parse("C[i,j] += A[i,k] * B[k,j]"))
+    C[i, j] += A[i, k] * B[k, j]
+    """
+    from polyker.einsum_frontend.lower import lower
+
+    return lower(parse_syntax(text), sizes)
+
+
+def parse_syntax(text: str) -> Syntax:
+    """Return what a text says before its names are told apart. Raises ParseError."""
+    from lark.exceptions import UnexpectedToken
+
+    source = Source(check_text(text))
+    try:
+        syntax: Syntax = _parser().parse(source)  # type: ignore[assignment]
+    except UnexpectedToken as problem:
+        from polyker.einsum_frontend.explain import explain
+
+        raise explain(problem, source) from None
+    return replace(syntax, source=source)
+
+
+@cache
+def _parser() -> Lark:
+    """The tables of grammar.lark, built at the first use; `strict` makes a conflict in the grammar an error."""
+    from lark import Lark
+    from lark.lexer import Lexer
+
+    from polyker.einsum_frontend.actions import Actions
+
+    class Tokens(Lexer):
+        def __init__(self, configuration: Any) -> None:
+            pass
+
+        def lex(self, source: Any) -> Iterator[Lexeme]:  # type: ignore[override]
+            return tokenize(source)
+
+    grammar = files(__package__).joinpath("grammar.lark").read_text("utf-8")
+    return Lark(grammar, parser="lalr", lexer=Tokens, strict=True, transformer=Actions())

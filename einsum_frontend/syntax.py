@@ -1,0 +1,98 @@
+"""What the grammar and the builder both make: a program whose bare names are not told apart yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from polyker.errors.base import Source, Span
+from polyker.ir.expr import Call, Expr, Literal
+from polyker.ir.program import Declared, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """`name(parameters) -> outputs:`; a bare parameter is a `Declared` without type and shape."""
+
+    name: str
+    parameters: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """A program as written: in its expressions an `Index` is any bare name, whatever it turns out to be.
+
+    `types` are the lines such as `T: f32[N,M]`, in order.
+    """
+
+    header: Header | None
+    body: tuple[Node, ...]
+    types: tuple[Declared, ...] = ()
+    source: Source | None = None
+
+
+def join(first: Span | None, last: Span | None) -> Span | None:
+    """Return the span from the start of one to the end of the other."""
+    return Span(first.source, first.start, last.end) if first and last else None
+
+
+def chain(first: Expr, rest: Iterable[tuple[str, Expr]]) -> Expr:
+    """Return `first op x op y ...` folded from the left, runs of one operator as one n-ary Call.
+
+    A first operand that is itself a run of the operator is continued: `(a + b) + c` is `a + b + c`.
+    """
+    op, args, start = "", [first], first.span
+    for following, arg in rest:
+        if following != op:
+            whole = args[0] if len(args) == 1 else Call(op, tuple(args), span=join(start, args[-1].span))
+            op = following
+            args = list(whole.args) if isinstance(whole, Call) and whole.op == op and len(whole.args) > 1 else [whole]
+        args.append(arg)
+    return args[0] if len(args) == 1 else Call(op, tuple(args), span=join(start, args[-1].span))
+
+
+def power(base: Expr, exponent: Expr) -> Call:
+    """Return `base ** exponent`; an exponent that is a power is continued, as `**` folds from the right."""
+    rest = exponent.args if isinstance(exponent, Call) and exponent.op == "pow" else (exponent,)
+    return Call("pow", (base, *rest), span=join(base.span, exponent.span))
+
+
+def compare(operands: Sequence[Expr], operators: Sequence[str]) -> Expr:
+    """Return a comparison; a chain is the `and` of its neighbours."""
+    pairs = [
+        Call(op, (a, b), span=join(a.span, b.span))
+        for a, op, b in zip(operands[:-1], operators, operands[1:], strict=True)
+    ]
+    return pairs[0] if len(pairs) == 1 else Call("and", tuple(pairs), span=join(operands[0].span, operands[-1].span))
+
+
+def conjuncts(expr: Expr) -> tuple[Expr, ...]:
+    """Return what `and` joins at the top of a condition, from left to right."""
+    out: list[Expr] = []
+    stack = [expr]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Call) and top.op == "and":
+            stack.extend(reversed(top.args))
+        else:
+            out.append(top)
+    return tuple(out)
+
+
+def constant(expr: Expr) -> bool | int | float | complex | None:
+    """Return the value of a literal with signs, or of a real plus an imaginary one; None for anything else."""
+    match expr:
+        case Literal(value=value):
+            return value
+        case Call(op="neg", args=(arg,)):
+            inner = constant(arg)
+            return None if inner is None else -inner
+        case Call(op="add", args=(a, b)):
+            real, imaginary = constant(a), constant(b)
+            if real is None or imaginary is None or isinstance(real, complex) or not isinstance(imaginary, complex):
+                return None
+            return complex(real, imaginary.imag)
+        case _:
+            return None

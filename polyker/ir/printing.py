@@ -1,0 +1,165 @@
+"""Program to text: the notation itself, so that what is printed reads back as an equal program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import assert_never
+
+from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce, Size
+from polyker.ir.program import Declared, Loop, Node, Program, Statement
+
+_OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(1, 10)
+_INFIX = {
+    "or": ("or", _OR), "and": ("and", _AND), "lt": ("<", _COMPARISON), "le": ("<=", _COMPARISON),
+    "gt": (">", _COMPARISON), "ge": (">=", _COMPARISON), "eq": ("==", _COMPARISON), "ne": ("!=", _COMPARISON),
+    "add": ("+", _SUM), "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT), "floordiv": ("//", _PRODUCT),
+    "mod": ("%", _PRODUCT),
+}  # fmt: skip
+_UPDATES = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min=", "any": "any=", "all": "all="}
+
+
+def print_program(program: Program) -> str:
+    """Return the program in the notation: `parse(print_program(p), sizes=p.sizes) == p`.
+
+    `sizes` is needed only where the program was parsed with it.
+    """
+    if not program.declared:
+        lines = [_declared(d) for d in program.types]
+        return "\n".join([*lines, *_body(program.body, "")])
+    types = {d.name: d for d in program.types}
+    parameters = [_declared(types.pop(name, Declared(name))) for name in program.parameters]
+    outputs = [_declared(types.pop(name, Declared(name))) for name in program.outputs]
+    lines = [f"    {_declared(d)}" for d in types.values()]
+    header = f"{program.name}({', '.join(parameters)}) -> {', '.join(outputs)}:"
+    return "\n".join([header, *lines, *_body(program.body, "    ")])
+
+
+def _body(body: tuple[Node, ...], indent: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, Loop):
+            yield f"{indent}for {_range(node.range)}:"
+            yield from _body(node.body, indent + "    ")
+        else:
+            yield indent + print_statement(node)
+
+
+def print_statement(statement: Statement) -> str:
+    """Return a statement in the notation, on one line.
+
+    >>> from polyker.ir.expr import Index, Read
+    >>> print_statement(Statement("C", (Index("i"),), "add", Read("A", (Index("i"), Index("k")))))
+    'C[i] += A[i, k]'
+    """
+    target = statement.target
+    if statement.subscripts:
+        target += f"[{_subscripts(statement.subscripts)}]"
+    text = f"{target} {_UPDATES[statement.op]} {print_expr(statement.expr)}"
+    if statement.ranges:
+        text += " for " + ", ".join(map(_range, statement.ranges))
+    return text + _where(statement.conditions)
+
+
+def print_expr(expr: Expr) -> str:
+    """Return an expression in the notation.
+
+    >>> print_expr(Call("mul", (Index("i"), Call("add", (Index("j"), Literal(1))))))
+    'i * (j + 1)'
+    """
+    return _render(expr, False)[0]
+
+
+def _declared(declared: Declared) -> str:
+    shape = "" if declared.shape is None else f"[{', '.join(map(print_expr, declared.shape))}]"
+    dtype = declared.dtype.name if declared.dtype else ""
+    return f"{declared.name}: {dtype}{shape}" if shape or dtype else declared.name
+
+
+def _range(extent: Range) -> str:
+    if extent.lo is None or extent.hi is None:
+        return extent.index
+    return f"{extent.index} in {print_expr(extent.lo)}:{print_expr(extent.hi)}"
+
+
+def _where(conditions: tuple[Expr, ...]) -> str:
+    # `and` between conditions would take apart what `or` and `not` hold together.
+    return " where " + " and ".join(_at(c, _NOT, False) for c in conditions) if conditions else ""
+
+
+def _subscripts(subscripts: tuple[Expr, ...]) -> str:
+    return ", ".join(_render(s, True)[0] for s in subscripts)
+
+
+def _at(expr: Expr, level: int, subscript: bool) -> str:
+    """Return the text of an operand, in parentheses if it binds more loosely than `level`."""
+    text, binding = _render(expr, subscript)
+    return text if binding >= level else f"({text})"
+
+
+def _render(expr: Expr, subscript: bool) -> tuple[str, int]:
+    """Return the text and how tightly it binds; in a `subscript` a 0-d tensor is written with its brackets."""
+    match expr:
+        case Literal(value=value):
+            return _literal(value)
+        case Index(name=name) | Size(name=name):
+            return name, _ATOM
+        case Dots():
+            return "...", _ATOM
+        case Read(tensor=tensor, subscripts=subscripts, pad=pad):
+            if not subscripts and pad is None and not subscript:
+                return tensor, _ATOM
+            return f"{tensor}[{_subscripts(subscripts)}{_pad(pad)}]", _ATOM
+        case Cast(to=to, arg=arg):
+            return f"{to.name}({_render(arg, subscript)[0]})", _ATOM
+        case Reduce(op=op, ranges=ranges, body=body, conditions=conditions):
+            return f"{op}[{', '.join(map(_range, ranges))}]({print_expr(body)}{_where(conditions)})", _ATOM
+        case Call():
+            return _call(expr, subscript)
+        case _:
+            assert_never(expr)
+
+
+def _call(call: Call, subscript: bool) -> tuple[str, int]:
+    op, args = call.op, call.args
+    if op == "neg":
+        return f"-{_at(args[0], _SIGN, subscript)}", _SIGN
+    if op == "not":
+        return f"not {_at(args[0], _NOT, subscript)}", _NOT
+    if op == "pow":
+        bases = [_at(a, _ATOM, subscript) for a in args[:-1]]
+        return " ** ".join([*bases, _at(args[-1], _SIGN, subscript)]), _POWER
+    if op not in _INFIX:
+        return f"{op}({', '.join(_render(a, subscript)[0] for a in args)})", _ATOM
+    symbol, level = _INFIX[op]
+    # On the left a run of the same operator, or an equal comparison, would be read as one chain.
+    first = level + 1 if level == _COMPARISON or (isinstance(args[0], Call) and args[0].op == op) else level
+    parts = [_at(args[0], first, subscript)]
+    for arg in args[1:]:
+        if op == "add" and isinstance(arg, Call) and arg.op == "neg":
+            parts.append(f"- {_at(arg.args[0], _PRODUCT, subscript)}")
+        else:
+            parts.append(f"{symbol} {_at(arg, level + 1, subscript)}")
+    return " ".join(parts), level
+
+
+def _literal(value: bool | int | float | complex) -> tuple[str, int]:
+    if isinstance(value, bool):
+        return f"bool({int(value)})", _ATOM
+    if isinstance(value, complex):
+        return _complex(value)
+    text = repr(value)
+    return text, _SIGN if text.startswith("-") else _ATOM
+
+
+def _complex(value: complex) -> tuple[str, int]:
+    negative = math.copysign(1.0, value.imag) < 0
+    imaginary = f"{abs(value.imag)!r}j"
+    if value.real == 0 and (math.copysign(1.0, value.real) < 0) == negative:
+        return (f"-{imaginary}", _SIGN) if negative else (imaginary, _ATOM)
+    return f"{value.real!r} {'-' if negative else '+'} {imaginary}", _SUM
+
+
+def _pad(pad: Pad | None) -> str:
+    if pad is None:
+        return ""
+    return f"; pad={_literal(pad.value.value)[0] if pad.value is not None else pad.mode}"
