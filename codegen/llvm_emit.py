@@ -1,0 +1,510 @@
+"""Kernel IR -> LLVM IR text.
+
+The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the text are generated. Loops come out rotated
+(tested before the first iteration, then at the end), vector loops as straight vector code.
+"""
+
+from __future__ import annotations
+
+from polyker.codegen import llvm_complex
+from polyker.codegen import llvm_memory as memory
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Const,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Store,
+)
+from polyker.codegen.llvm_convert import Value
+from polyker.codegen.llvm_expr import LANE, Expressions, is_index
+from polyker.codegen.llvm_memory import Lanes, Place
+from polyker.codegen.llvm_ops import combine, logical_not
+from polyker.codegen.llvm_stack import StackBuffers
+from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, literal, vector
+from polyker.codegen.polynomial import Poly, as_constant, plus, polynomial, scaled
+from polyker.codegen.polynomial import atom as atom_poly
+from polyker.codegen.simplify import unroll
+from polyker.errors.base import InternalError
+from polyker.ir.dtypes import DType, i64
+from polyker.target.model import Target
+
+_REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
+
+
+def emit(kernel: Kernel, target: Target) -> str:
+    """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
+    return Emitter(unroll(kernel), target).module()
+
+
+def builder_for(target: Target, fastmath: str = "") -> Builder:
+    """Return a builder that knows what the target's instructions can do."""
+    arm = target.triple.startswith(("aarch64", "arm64"))
+    x86 = target.triple.startswith("x86_64")
+    features = target.features.split(",")
+    level = x86 and (target.cpu in ("x86-64-v3", "x86-64-v4") or "+avx2" in features)
+    return Builder(
+        fastmath,
+        native_half=arm or (x86 and ("+f16c" in features or level)),
+        native_maximum=arm or target.triple.startswith("wasm"),
+        native_fma=arm or (x86 and ("+fma" in features or level)),
+        vector_scale=x86 and (target.cpu == "x86-64-v4" or "+avx512f" in features),
+    )
+
+
+class Emitter:
+    """Emits one kernel."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel = kernel
+        self.target = target
+        unknown = set(kernel.fastmath) - FLAGS
+        if unknown:
+            raise InternalError(f"unknown fast-math flags {sorted(unknown)}")
+        self.b = builder_for(target, " ".join(kernel.fastmath))
+        self.e = Expressions(self.b, {}, {})
+        self.e.spare = self._spare
+        self.stack = StackBuffers(kernel)
+        self.failures: dict[int, str] = {}
+        self._spares = ""
+        self._scopes: list[str] = []
+
+    # The module
+
+    def module(self) -> str:
+        """Return the text of the module."""
+        self._arguments()
+        self._block(self.kernel.body)
+        self.b.line("  ret i64 0")
+        body = [*self.b.allocas, *self.b.top.lines]
+        for code, label in self.failures.items():
+            body += [f"{label}:", f"  ret i64 {code}"]
+        defined = self.b.definitions
+        declared = [t for s, t in self.b.declarations.items() if s not in defined]
+        width = 8 * self.target.vector_bytes
+        return "\n".join(
+            [
+                f'target triple = "{self.target.triple}"',
+                *declared,
+                *defined.values(),
+                "define i64 @kernel(ptr noalias readonly %pointers, ptr noalias readonly %integers) #0 {",
+                "entry:",
+                *body,
+                "}",
+                f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" }}',
+                *self._metadata(),
+                "",
+            ]
+        )
+
+    def _metadata(self) -> list[str]:
+        """Metadata: !0 empty (invariant loads), !1 loop options, then the alias domain, one scope and two lists a buffer."""
+        lines = [
+            "!0 = !{}",
+            "!1 = distinct !{!1, !2, !3}",
+            '!2 = !{!"llvm.loop.unroll.disable"}',
+            '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
+            "!4 = distinct !{!4}",
+        ]
+        count = len(self._scopes)
+        for k in range(count):
+            others = ", ".join(f"!{5 + 3 * j}" for j in range(count) if j != k)
+            lines += [
+                f"!{5 + 3 * k} = distinct !{{!{5 + 3 * k}, !4}}",
+                f"!{6 + 3 * k} = !{{!{5 + 3 * k}}}",
+                f"!{7 + 3 * k} = !{{{others}}}",
+            ]
+        return lines
+
+    def _arguments(self) -> None:
+        b = self.b
+        for k, name in enumerate(self.kernel.integers):
+            address = f"getelementptr i64, ptr %integers, i64 {k}"
+            at = b.pure(address, "ptr", 1, ())
+            self.e.values[name] = Value(
+                i64, b.invariant_load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,))
+            )
+        for k, buffer in enumerate(self.kernel.buffers):
+            at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
+            pointer = b.invariant_load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
+            number = len(self._scopes)
+            self._scopes.append(buffer.name)
+            metadata = f", !alias.scope !{6 + 3 * number}, !noalias !{7 + 3 * number}"
+            element = memory.element_type(buffer.dtype)
+            self.e.places[buffer.name] = Place(
+                buffer, pointer, element, buffer.dtype.itemsize, not buffer.writable,
+                ", !invariant.load !0" + metadata if not buffer.writable else metadata,
+            )  # fmt: skip
+            self.e.strides[buffer.name] = tuple(polynomial(s) for s in buffer.strides)
+
+    def _spare(self) -> Reg:
+        """Return the place that scalar accesses which must not happen are sent to."""
+        if not self._spares:
+            self._spares = self.b.name()
+            self.b.allocas.append(f"  {self._spares} = alloca [16 x i8], align 16")
+        return Reg(self._spares, "ptr", 1, 0)
+
+    # Statements
+
+    def _block(self, block: Block) -> None:
+        values, affine = self.e.values, self.e.affine
+        self.e.values, self.e.affine = dict(values), dict(affine)
+        for stmt in block:
+            self._statement(stmt)
+        self.e.values, self.e.affine = values, affine
+
+    def _statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Store():
+                self._store(stmt)
+            case Let(name=name, value=value):
+                self._let(name, value)
+            case Guard(condition=condition, code=code):
+                self._guard(condition, code)
+            case If():
+                self._if(stmt)
+            case For(kind=LoopKind.VECTOR):
+                self._vector_loop(stmt)
+            case For():
+                self._loop(stmt)
+            case Allocate(buffer=buffer, body=body):
+                self._allocate(stmt)
+                self._block(body)
+                del self.e.places[buffer.name], self.e.strides[buffer.name]
+
+    def _let(self, name: str, value: KExpr) -> None:
+        self.e.affine.pop(name, None)
+        if is_index(value) and _dtype(value) == i64:
+            self.e.affine[name] = self.e.poly(value)
+        else:
+            self.e.values[name] = self.e.value(value)
+
+    def _allocate(self, stmt: Allocate) -> None:
+        buffer, b = stmt.buffer, self.b
+        layout = self.stack.layout(buffer)
+        name = b.name()
+        element = memory.element_type(buffer.dtype)
+        parts = 2 if buffer.dtype.is_complex else 1
+        b.allocas.append(f"  {name} = alloca [{layout.elements * parts} x {element}], align 64")
+        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "")
+        self.e.places[buffer.name] = place
+        self.e.strides[buffer.name] = layout.strides
+        if layout.clear:
+            # Without it a masked store would carry the value of the iteration before along in a register.
+            lanes = layout.lanes
+            for k in range(0, layout.elements * parts, lanes):
+                kind = element if lanes == 1 else f"<{lanes} x {element}>"
+                at = b.pure(f"getelementptr {element}, {place.pointer.typed}, i64 {k}", "ptr", 1, ())
+                b.line(f"  store {kind} zeroinitializer, {at.typed}, align {buffer.dtype.real.itemsize}")
+
+    def _failure(self, code: int) -> str:
+        if code not in self.failures:
+            self.failures[code] = self.b.label()
+        return self.failures[code]
+
+    def _guard(self, condition: KExpr, code: int) -> None:
+        b, lanes = self.b, self.e.lanes
+        holds = self.e.value(condition).re
+        if holds.lanes > 1:
+            wrong = logical_not(b, holds)
+            holds = logical_not(b, b.any(wrong if lanes.mask is None else b.binary("and", wrong, lanes.mask)))
+        elif lanes.some is not None:
+            holds = b.binary("or", holds, logical_not(b, lanes.some))
+        if holds.text == "true":
+            return
+        after = b.label()
+        b.line(f"  br {holds.typed}, label %{after}, label %{self._failure(code)}")
+        b.start_block(after)
+        for region in b.regions:
+            region.blocked = True
+
+    def _if(self, stmt: If) -> None:
+        condition = self.e.value(stmt.condition).re
+        if condition.text in ("true", "false"):
+            self._block(stmt.body if condition.text == "true" else stmt.orelse)
+        elif condition.lanes == 1:
+            self._branch(condition, stmt.body, stmt.orelse)
+        else:
+            self._masked(condition, stmt.body)
+            if stmt.orelse:
+                self._masked(logical_not(self.b, condition), stmt.orelse)
+
+    def _masked(self, condition: Reg, body: Block) -> None:
+        b, lanes = self.b, self.e.lanes
+        mask = condition if lanes.mask is None else b.binary("and", lanes.mask, condition)
+        self.e.lanes = Lanes(lanes.count, mask, b.any(mask))
+        self._block(body)
+        self.e.lanes = lanes
+
+    def _branch(self, condition: Reg, body: Block, orelse: Block) -> None:
+        b = self.b
+        yes, no, end = b.label(), b.label() if orelse else "", b.label()
+        texts: list[list[str]] = []
+        before = b.block
+        for label, block in ((yes, body), (no, orelse)):
+            if label:
+                b.regions.append(Region("branch"))
+                b.block = label
+                self._block(block)
+                texts.append([f"{label}:", *b.regions.pop().lines, f"  br label %{end}"])
+        b.block = before
+        b.line(f"  br {condition.typed}, label %{yes}, label %{no or end}")
+        for text in texts:
+            b.top.lines.extend(text)
+        b.start_block(end)
+
+    # Loops
+
+    def _loop(self, loop: For) -> None:
+        b, e = self.b, self.e
+        lo, hi = e.poly(loop.lo), e.poly(loop.hi)
+        trip = loop.trip
+        if trip is None and (length := as_constant(plus(hi, scaled(lo, -1)))) is not None:
+            trip = max(0, -(-length // loop.step))
+        if trip == 0:
+            return
+        start, stop = e.index(lo), e.index(hi)
+        if start.lanes > 1 or stop.lanes > 1:
+            self._lane_loop(loop, start, stop)
+            return
+        if trip == 1:
+            self._bound_block(loop.var, lo, loop.body)
+            return
+        pre, body, end = b.label(), b.label(), b.label()
+        counter, following, more = b.name(), b.name(), b.name()
+        b.regions += [Region("preheader", certain=trip is not None), Region("body")]
+        outer, b.block = b.block, body
+        shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
+        e.values[loop.var] = Value(i64, Reg(counter, "i64", 1, b.level))
+        self._block(loop.body)
+        if shadowed is not None:
+            e.values[loop.var] = shadowed
+        if known is not None:
+            e.affine[loop.var] = known
+        latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
+        b.block = outer
+        if trip is None:
+            b.line(f"  br {b.compare('icmp slt', start, stop).typed}, label %{pre}, label %{end}")
+        else:
+            b.line(f"  br label %{pre}")
+        b.top.lines += [
+            f"{pre}:", *before.lines, f"  br label %{body}",
+            f"{body}:", f"  {counter} = phi i64 [ {start.text}, %{pre} ], [ {following}, %{latch} ]", *inside.lines,
+            f"  {following} = add nsw i64 {counter}, {loop.step}",
+            f"  {more} = icmp slt i64 {following}, {stop.text}",
+            f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
+        ]  # fmt: skip
+        b.start_block(end)
+
+    def _bound_block(self, name: str, value: Poly, body: Block) -> None:
+        """Emit a block in which the index `name` is `value`."""
+        e = self.e
+        values, affine = e.values, e.affine
+        e.values, e.affine = dict(values), {**affine, name: value}
+        self._block(body)
+        e.values, e.affine = values, affine
+
+    def _lane_loop(self, loop: For, start: Reg, stop: Reg) -> None:
+        """A serial loop in a vector loop whose bounds differ from lane to lane: runs until no lane is left."""
+        b, e, lanes = self.b, self.e, self.e.lanes
+        start, stop = b.splat(start, lanes.count), b.splat(stop, lanes.count)
+        first = b.compare("icmp slt", start, stop)
+        first = first if lanes.mask is None else b.binary("and", first, lanes.mask)
+        pre, body, end = b.label(), b.label(), b.label()
+        counter, mask, following, left, more = (b.name() for _ in range(5))
+        b.regions += [Region("preheader"), Region("body")]
+        outer, b.block = b.block, body
+        values, affine = e.values, e.affine
+        e.values, e.affine = dict(values), {k: v for k, v in affine.items() if k != loop.var}
+        e.values[loop.var] = Value(i64, Reg(counter, "i64", lanes.count, b.level))
+        e.lanes = Lanes(lanes.count, Reg(mask, "i1", lanes.count, b.level))
+        self._block(loop.body)
+        e.values, e.affine, e.lanes = values, affine, lanes
+        latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
+        b.block = outer
+        kind, flags = start.type, first.type
+        b.line(f"  br {b.any(first).typed}, label %{pre}, label %{end}")
+        reduce = f"llvm.vector.reduce.or.v{lanes.count}i1"
+        b.declare(reduce, f"declare i1 @{reduce}({flags})")
+        step, compared = b.splat(const(loop.step, "i64"), lanes.count), b.name()
+        b.top.lines += [
+            f"{pre}:", *before.lines, f"  br label %{body}",
+            f"{body}:", f"  {counter} = phi {kind} [ {start.text}, %{pre} ], [ {following}, %{latch} ]",
+            f"  {mask} = phi {flags} [ {first.text}, %{pre} ], [ {left}, %{latch} ]", *inside.lines,
+            f"  {following} = add {kind} {counter}, {step.text}",
+            f"  {compared} = icmp slt {kind} {following}, {stop.text}",
+            f"  {left} = and {flags} {compared}, {mask}",
+            f"  {more} = call i1 @{reduce}({flags} {left})",
+            f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
+        ]  # fmt: skip
+        b.start_block(end)
+
+    def _vector_loop(self, loop: For) -> None:
+        e, b, count = self.e, self.b, loop.lanes
+        lo = e.poly(loop.lo)
+        length = plus(e.poly(loop.hi), scaled(lo, -1))
+        known = loop.trip if loop.trip is not None else as_constant(length)
+        if known is not None and known <= 0:
+            return
+        if count == 1:
+            if known is None:
+                positive = b.compare("icmp sgt", e.uniform(length), const(0, "i64"))
+                self._branch(positive, (For(loop.var, loop.lo, loop.hi, loop.body, trip=1),), ())
+            else:
+                self._bound_block(loop.var, lo, loop.body)
+            return
+        if known is None:
+            e.lanes = self._active(e.uniform(length), count)
+        elif known < count:
+            e.lanes = Lanes(count, _prefix(known, count))
+        else:
+            e.lanes = Lanes(count)
+        self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
+        e.lanes = Lanes(1)
+
+    def _active(self, length: Reg, count: int) -> Lanes:
+        """Return the lanes k < length; compared in integers as wide as the vector register allows."""
+        b = self.b
+        some = b.compare("icmp sgt", length, const(0, "i64"))
+        bounded = b.intrinsic("smin", b.intrinsic("smax", length, const(0, "i64")), const(count, "i64"))
+        elem = f"i{min(64, max(8, 8 * self.target.vector_bytes // count))}"
+        narrow = b.convert("trunc", bounded, elem)
+        return Lanes(count, b.compare("icmp ult", vector(list(range(count)), elem), narrow), some)
+
+    # Stores
+
+    def _store(self, stmt: Store) -> None:
+        e, b = self.e, self.b
+        place = e.places[stmt.buffer]
+        offset = e.offset(stmt.buffer, stmt.indices)
+        base, step, varying = e._split(offset)
+        uniform = not step and not varying
+        if uniform and e.lanes.count > 1 and self._reduction(stmt, place, base):
+            return
+        value = self._contracted(stmt)
+        if uniform:
+            if value.lanes > 1:
+                value = memory.last_active(b, value, e.lanes.mask)
+            self._store_uniform(place, base, value)
+            return
+        value = memory.splat_value(b, value, e.lanes.count)
+        mask = e.lanes.mask
+        stride = as_constant(step) if not varying else None
+        if stride == 1:
+            pointer = e.pointer(place, base)
+            if place.on_stack and mask is not None:
+                before = memory.load_vector(b, place, pointer, e.lanes.count, None)
+                value, mask = memory.select_value(b, mask, value, before), None
+            memory.store_vector(b, place, pointer, value, mask)
+        elif stride == -1:
+            first = e.pointer(place, plus(base, {(): 1 - e.lanes.count}))
+            memory.store_vector(b, place, first, memory.reverse(b, value), memory.reverse_mask(b, mask))
+        else:
+            memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
+
+    def _store_uniform(self, place: Place, base: Poly, value: Value) -> None:
+        e, b = self.e, self.b
+        pointer = e.pointer(place, base)
+        if place.on_stack and e.lanes.some is not None and as_constant(base) is not None:
+            value = memory.select_value(b, e.lanes.some, value, memory.load_scalar(b, place, pointer))
+        memory.store_scalar(b, place, e.guarded(place, pointer, base, e.lanes.some), value)
+
+    def _contracted(self, stmt: Store) -> Value:
+        """Return the stored value; `x += a*b*...` is a fused multiply-add: reductions may be contracted."""
+        match stmt.value:
+            case Op(op="add", args=(Load(predicate=None) as old, Op(op="mul", args=factors)), dtype=dtype) if (
+                dtype.kind == "f" and dtype.itemsize >= 4 and self.b.native_fma and _same_place(stmt, old)
+            ):
+                return self.e.fused(self.e.value(old), factors)
+            case value:
+                return self.e.value(value)
+
+    def _reduction(self, stmt: Store, place: Place, base: Poly) -> bool:
+        """Emit `x op= value` in a vector loop as a tree over the active lanes; False where the store has another form."""
+        e, b = self.e, self.b
+        match stmt.value:
+            case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype) if op in _REDUCIBLE and _same_place(
+                stmt, old
+            ):
+                pass
+            case _:
+                return False
+        value = memory.splat_value(b, e.value(term), e.lanes.count)
+        if e.lanes.mask is not None:
+            value = memory.select_value(b, e.lanes.mask, value, identity(op, dtype))
+        while value.lanes > 1:
+            n = value.lanes
+            half = -(-n // 2)
+            parts = [value.re] if value.im is None else [value.re, value.im]
+            low = [b.shuffle(p, None, list(range(half))) if half > 1 else b.extract(p, 0) for p in parts]
+            high = [b.shuffle(p, None, list(range(n - half, n))) if half > 1 else b.extract(p, 1) for p in parts]
+            if n % 2:
+                # The middle lane stands in both halves: the upper half takes the identity for it.
+                neutral = identity(op, dtype)
+                middle = [neutral.re] if neutral.im is None else [neutral.re, neutral.im]
+                high = [b.insert(h, m, 0) if half > 1 else h for h, m in zip(high, middle, strict=True)]
+            value = self._combine(op, dtype, low, high)
+        total = self.e.value(old)
+        merged = self._combine(op, dtype, _parts(total), _parts(value))
+        self._store_uniform(place, base, merged)
+        return True
+
+    def _combine(self, op: str, dtype: DType, x: list[Reg], y: list[Reg]) -> Value:
+        if len(x) > 1:
+            return llvm_complex.combine(self.b, op, Value(dtype, x[0], x[1]), Value(dtype, y[0], y[1]))
+        return Value(dtype, combine(self.b, op, x[0], y[0], dtype))
+
+
+def _parts(value: Value) -> list[Reg]:
+    return [value.re] if value.im is None else [value.re, value.im]
+
+
+def _same_place(stmt: Store, old: Load) -> bool:
+    return old.buffer == stmt.buffer and old.indices == stmt.indices
+
+
+def _prefix(active: int, count: int) -> Reg:
+    lanes = ", ".join(f"i1 {literal(k < active, 'i1')}" for k in range(count))
+    return Reg(f"<{lanes}>", "i1", count, 0)
+
+
+def _dtype(expr: KExpr) -> DType:
+    return expr.dtype
+
+
+def identity(op: str, dtype: DType) -> Value:
+    """Return the identity of a reduction, as a uniform value."""
+    from polyker.codegen.llvm_expr import constant_value
+
+    match op:
+        case "add" | "or":
+            number: float | int | bool = 0
+        case "mul" | "and":
+            number = 1
+        case _:
+            number = _extreme(dtype, least=op == "maximum")
+    if op in ("minimum", "maximum") and dtype.is_complex:
+        return constant_value(complex(number, number), dtype)
+    return constant_value(number, dtype)
+
+
+def _extreme(dtype: DType, *, least: bool) -> float | int:
+    if dtype.kind in "fc":
+        return float("-inf") if least else float("inf")
+    if dtype.kind == "b":
+        return 0 if least else 1
+    bits = 8 * dtype.itemsize - (dtype.kind == "i")
+    low = -(1 << bits) if dtype.kind == "i" else 0
+    return low if least else (1 << bits) - 1
+
+
+__all__ = ["Const", "Emitter", "Space", "emit"]

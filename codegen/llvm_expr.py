@@ -1,0 +1,258 @@
+"""Expressions of the Kernel IR as LLVM IR: index polynomials, uniform and varying values, loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polyker.codegen import llvm_complex
+from polyker.codegen import llvm_memory as memory
+from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Var
+from polyker.codegen.llvm_convert import Value, convert, rounded
+from polyker.codegen.llvm_functions import power, real_function
+from polyker.codegen.llvm_memory import Lanes, Place
+from polyker.codegen.llvm_ops import multiply_add, real_operation
+from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const, vector
+from polyker.codegen.polynomial import Monomial, Poly, as_constant, constant, plus, polynomial, times
+from polyker.codegen.polynomial import atom as atom_poly
+from polyker.errors.base import InternalError
+from polyker.ir.dtypes import bool_, i64
+
+LANE = Var("\0lane")  # the number of the lane, in index polynomials
+ONE_LANE = Lanes(1)
+
+
+class Expressions:
+    """Evaluates expressions at the builder's place; statements keep `values`, `affine` and `lanes` up to date.
+
+    `values`: what each Var is; `affine`: the polynomials of Vars that are substituted (the vector index, index Lets).
+    """
+
+    def __init__(self, builder: Builder, places: dict[str, Place], strides: dict[str, tuple[Poly, ...]]) -> None:
+        self.b = builder
+        self.places = places
+        self.strides = strides
+        self.values: dict[str, Value] = {}
+        self.affine: dict[str, Poly] = {}
+        self.lanes: Lanes = ONE_LANE
+        self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
+
+    # Index expressions
+
+    def poly(self, expr: KExpr) -> Poly:
+        """Return the polynomial of an i64 expression over loop variables, sizes, LANE and atoms."""
+        return polynomial(expr, self._leaf)
+
+    def _leaf(self, expr: KExpr) -> Poly:
+        if isinstance(expr, Var):
+            known = self.affine.get(expr.name)
+            return atom_poly(expr) if known is None else known
+        return atom_poly(expr)
+
+    def _atom(self, expr: KExpr) -> Reg:
+        if expr == LANE:
+            return vector(list(range(self.lanes.count)), "i64")
+        if isinstance(expr, Var):
+            return self.values[expr.name].re
+        return self.value(expr).re
+
+    def _sum(self, terms: list[Reg], offset: int) -> Reg:
+        """Add terms from the outermost loop's inwards, so that each partial sum is an invariant of the loops inside."""
+        total: Reg | None = None
+        for term in sorted(terms, key=lambda r: r.level):
+            total = term if total is None else self.b.binary("add", total, term)
+        if total is None:
+            return const(offset, "i64")
+        return total if offset == 0 else self.b.binary("add", total, const(offset, "i64"))
+
+    def _term(self, monomial: Monomial, factor: int) -> Reg:
+        regs = sorted((self._atom(a) for a in monomial), key=lambda r: r.level)
+        total = regs[0]
+        for reg in regs[1:]:
+            total = self.b.binary("mul", total, reg)
+        return total if factor == 1 else self.b.binary("mul", total, const(factor, "i64"))
+
+    def _split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
+        """Return (uniform part, coefficient of LANE, terms that vary otherwise)."""
+        base: dict[Monomial, int] = {}
+        step: dict[Monomial, int] = {}
+        varying: list[Reg] = []
+        for monomial, factor in poly.items():
+            rest = tuple(a for a in monomial if a != LANE)
+            uniform = all(self._atom(a).lanes == 1 for a in rest)
+            if uniform and len(rest) == len(monomial):
+                base[monomial] = factor
+            elif uniform and len(rest) == len(monomial) - 1:
+                step[rest] = step.get(rest, 0) + factor
+            else:
+                varying.append(self._term(monomial, factor))
+        return base, step, varying
+
+    def uniform(self, poly: Poly) -> Reg:
+        """Return a scalar i64 of a polynomial that does not vary over the lanes."""
+        return self._sum([self._term(m, f) for m, f in poly.items() if m], poly.get((), 0))
+
+    def index(self, poly: Poly) -> Reg:
+        """Return an i64, or a vector of them where the polynomial varies over the lanes."""
+        base, step, varying = self._split(poly)
+        if not step and not varying:
+            return self.uniform(base)
+        count = self.lanes.count
+        terms = list(varying)
+        stride = as_constant(step)
+        if stride is not None and stride:
+            terms.append(vector([stride * k for k in range(count)], "i64"))
+        elif step:
+            terms.append(self.b.binary("mul", self.uniform(step), vector(list(range(count)), "i64")))
+        scalar = self.uniform(base)
+        if scalar.text != "0":
+            terms.append(scalar)
+        return self._sum(terms, 0)
+
+    # Values
+
+    def value(self, expr: KExpr) -> Value:
+        """Return the value of an expression, uniform wherever its parts are."""
+        match expr:
+            case Const(value=value, dtype=dtype):
+                return constant_value(value, dtype)
+            case Var(name=name):
+                if name in self.affine:
+                    return Value(i64, self.index(self.affine[name]))
+                return self.values[name]
+            case Op(op="add" | "sub" | "mul" | "neg", dtype=dtype) if dtype == i64 and is_index(expr):
+                return Value(i64, self.index(self.poly(expr)))
+            case Op():
+                return self._operation(expr)
+            case Convert(arg=arg, dtype=dtype):
+                return convert(self.b, self.value(arg), dtype)
+            case Load():
+                return self.load(expr)
+
+    def _operation(self, expr: Op) -> Value:
+        if expr.op == "where":
+            c, x, y = (self.value(a) for a in expr.args)
+            return memory.select_value(self.b, c.re, x, y)
+        args = [self.value(a) for a in expr.args]
+        dtype = args[0].dtype
+        if dtype.is_complex or expr.dtype.is_complex:
+            return llvm_complex.operation(self.b, expr.op, args, expr)
+        regs = [a.re for a in args]
+        if expr.op == "pow":
+            exponent = expr.args[1].value if isinstance(expr.args[1], Const) else None
+            plain = float(exponent) if isinstance(exponent, (int, float)) else None
+            return power(self.b, regs[0], regs[1], plain, dtype)
+        found = real_operation(self.b, expr.op, regs, dtype, expr.dtype)
+        return found if found is not None else real_function(self.b, expr.op, regs, dtype)
+
+    def fused(self, total: Value, factors: tuple[KExpr, ...]) -> Value:
+        """Return total + product(factors), the last multiplication and the addition rounded once."""
+        args = [self.value(f).re for f in factors]
+        product = args[0]
+        for arg in args[1:-1]:
+            found = real_operation(self.b, "mul", [product, arg], total.dtype, total.dtype)
+            assert found is not None
+            product = found.re
+        result = multiply_add(self.b, product, args[-1], total.re)
+        return Value(total.dtype, rounded(self.b, total.dtype, result))
+
+    # Memory
+
+    def offset(self, name: str, indices: tuple[KExpr, ...]) -> Poly:
+        """Return the element offset of an access."""
+        total: Poly = {}
+        for index, stride in zip(indices, self.strides[name], strict=True):
+            total = plus(total, times(self.poly(index), stride))
+        return total
+
+    def pointer(self, place: Place, offset: Poly) -> Reg:
+        """Return the pointer at a uniform offset: outer loops' terms first, the constant last."""
+        pointer = place.pointer
+        terms: dict[int, list[Reg]] = {}
+        for monomial, factor in offset.items():
+            if monomial:
+                term = self._term(monomial, factor)
+                terms.setdefault(term.level, []).append(term)
+        for level in sorted(terms):
+            pointer = memory.offset_pointer(self.b, place, pointer, self._sum(terms[level], 0))
+        return memory.offset_pointer(self.b, place, pointer, const(offset.get((), 0), "i64"))
+
+    def guarded(self, place: Place, pointer: Reg, offset: Poly, condition: Reg | None) -> Reg:
+        """Return `pointer`, or that of a spare place where `condition` is off: a scalar access that may not happen."""
+        if condition is None or (place.on_stack and as_constant(offset) is not None):
+            return pointer
+        return self.b.select(condition, pointer, self.spare())
+
+    def load(self, expr: Load) -> Value:
+        """Load a value; inactive lanes, and lanes whose predicate is off, never touch memory."""
+        place = self.places[expr.buffer]
+        base, step, varying = self._split(self.offset(expr.buffer, expr.indices))
+        predicate = self.value(expr.predicate).re if expr.predicate is not None else None
+        if predicate is not None and predicate.text == "true":
+            predicate = None
+        mask = self._mask(predicate)
+        if not step and not varying:
+            condition = self.lanes.some if predicate is None else self.b.any(mask if mask is not None else predicate)
+            pointer = self.guarded(place, self.pointer(place, base), base, condition)
+            loaded = memory.load_scalar(self.b, place, pointer)
+        else:
+            loaded = self._load_lanes(place, base, step, varying, mask, predicate is not None)
+        if predicate is None or expr.other is None:
+            return loaded
+        return memory.select_value(self.b, predicate, loaded, self.value(expr.other))
+
+    def _mask(self, predicate: Reg | None) -> Reg | None:
+        """Return the mask of the active lanes whose predicate holds; None: all."""
+        if predicate is None:
+            return self.lanes.mask
+        if self.lanes is ONE_LANE:
+            return predicate
+        mask = self.b.splat(predicate, self.lanes.count)
+        return mask if self.lanes.mask is None else self.b.binary("and", self.lanes.mask, mask)
+
+    def _load_lanes(
+        self, place: Place, base: Poly, step: Poly, varying: list[Reg], mask: Reg | None, predicated: bool
+    ) -> Value:
+        b, count = self.b, self.lanes.count
+        stride = as_constant(step) if not varying else None
+        if stride == 1:
+            whole = place.on_stack and not predicated
+            return memory.load_vector(b, place, self.pointer(place, base), count, None if whole else mask)
+        if stride == -1:
+            first = self.pointer(place, plus(base, constant(1 - count)))
+            return memory.reverse(b, memory.load_vector(b, place, first, count, memory.reverse_mask(b, mask)))
+        return memory.gather(b, place, self.lane_pointers(place, base, step, varying), mask)
+
+    def lane_pointers(self, place: Place, base: Poly, step: Poly, varying: list[Reg]) -> Reg:
+        """Return a vector of pointers, one a lane."""
+        terms = list(varying)
+        if step:
+            terms.append(self.index(times(step, atom_poly(LANE))))
+        offsets = self.b.splat(self._sum(terms, 0), self.lanes.count)
+        return memory.offset_pointer(self.b, place, self.pointer(place, base), offsets)
+
+
+def is_index(expr: KExpr) -> bool:
+    """Return whether an i64 expression is arithmetic on variables and constants, without memory and functions."""
+    match expr:
+        case Var() | Const():
+            return True
+        case Op(op="add" | "sub" | "mul" | "neg", args=args):
+            return all(is_index(a) for a in args)
+        case _:
+            return False
+
+
+def constant_value(value: bool | int | float | complex, dtype: object) -> Value:
+    """Return a constant; f16 and bf16 constants are rounded when the text is made."""
+    from polyker.ir.dtypes import DType
+
+    assert isinstance(dtype, DType)
+    part = LLVM_TYPES[dtype.real.name]
+    if dtype.is_complex:
+        number = complex(value)
+        return Value(dtype, const(number.real, part), const(number.imag, part))
+    if isinstance(value, complex):
+        raise InternalError(f"complex constant of type {dtype}")
+    if dtype.kind == "f" and dtype.itemsize == 2:
+        value = float(dtype.numpy.type(value))
+    return Value(dtype, const(bool(value) if dtype == bool_ else value, part))

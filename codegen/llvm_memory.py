@@ -1,0 +1,204 @@
+"""Addresses, loads and stores of the Kernel IR as LLVM IR: scalar, vector, masked, strided and gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from polyker.codegen.kernel import Buffer, Space
+from polyker.codegen.llvm_convert import MEMORY_TYPES, Value, from_memory, to_memory
+from polyker.codegen.llvm_text import Builder, Reg, const, suffix, vector
+from polyker.ir.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vector loop around a statement: number of lanes, which are active (None: all), and whether any is (None: yes)."""
+
+    count: int
+    mask: Reg | None = None
+    some: Reg | None = None
+
+
+class Place(NamedTuple):
+    """A buffer as the emitter knows it: pointer, memory element type, and the metadata of its accesses."""
+
+    buffer: Buffer
+    pointer: Reg
+    element: str
+    itemsize: int
+    invariant: bool
+    metadata: str
+
+    @property
+    def on_stack(self) -> bool:
+        """Whether reading any element of a row is harmless."""
+        return self.buffer.space is Space.STACK
+
+
+def element_type(dtype: DType) -> str:
+    """Return the LLVM type of one element in memory; of one part, for complex types."""
+    return MEMORY_TYPES[dtype.real.name]
+
+
+def offset_pointer(b: Builder, place: Place, pointer: Reg, offset: Reg) -> Reg:
+    """Return the pointer `offset` elements further."""
+    if offset.text == "0":
+        return pointer
+    kind = f"[2 x {place.element}]" if place.buffer.dtype.is_complex else place.element
+    return b.pure(f"getelementptr {kind}, {pointer.typed}, {offset.typed}", "ptr", offset.lanes, (pointer, offset))
+
+
+def _parts(b: Builder, place: Place, pointer: Reg) -> list[Reg]:
+    """Return the pointers to an element's parts: one, or real and imaginary."""
+    if not place.buffer.dtype.is_complex:
+        return [pointer]
+    text = f"getelementptr {place.element}, {pointer.typed}, i64 1"
+    return [pointer, b.pure(text, "ptr", pointer.lanes, (pointer,))]
+
+
+def _value(b: Builder, dtype: DType, raw: list[Reg]) -> Value:
+    parts = [from_memory(b, dtype.real, r) for r in raw]
+    return Value(dtype, parts[0], parts[1] if len(parts) > 1 else None)
+
+
+def _raw(b: Builder, value: Value) -> list[Reg]:
+    parts = [value.re] if value.im is None else [value.re, value.im]
+    return [to_memory(b, value.dtype.real, p) for p in parts]
+
+
+def _read(b: Builder, place: Place, text: str, lanes: int, operands: tuple[Reg, ...]) -> Reg:
+    """Emit a load instruction or call: movable where nothing writes the buffer."""
+    if place.invariant:
+        return b.invariant_load(text, place.element, lanes, operands)
+    return b.impure(text, place.element, lanes)
+
+
+def load_scalar(b: Builder, place: Place, pointer: Reg) -> Value:
+    """Load one element."""
+    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    raw = [
+        _read(b, place, f"load {place.element}, {p.typed}, align {align}{place.metadata}", 1, (p,))
+        for p in _parts(b, place, pointer)
+    ]
+    return _value(b, place.buffer.dtype, raw)
+
+
+def store_scalar(b: Builder, place: Place, pointer: Reg, value: Value) -> None:
+    """Store one element."""
+    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    for p, raw in zip(_parts(b, place, pointer), _raw(b, value), strict=True):
+        b.line(f"  store {raw.typed}, {p.typed}, align {align}{place.metadata}")
+
+
+def _doubled(b: Builder, mask: Reg) -> Reg:
+    return b.shuffle(mask, None, [k // 2 for k in range(2 * mask.lanes)])
+
+
+def load_vector(b: Builder, place: Place, pointer: Reg, count: int, mask: Reg | None) -> Value:
+    """Load `count` neighbouring elements; where the mask is off memory is not touched and the value is zero."""
+    dtype = place.buffer.dtype
+    lanes = count * (2 if dtype.is_complex else 1)
+    align = place.itemsize // (2 if dtype.is_complex else 1)
+    kind = f"<{lanes} x {place.element}>"
+    if mask is None:
+        raw = _read(b, place, f"load {kind}, {pointer.typed}, align {align}{place.metadata}", lanes, (pointer,))
+    else:
+        mask = _doubled(b, mask) if dtype.is_complex else mask
+        name = f"llvm.masked.load.{suffix(Reg('', place.element, lanes, 0))}.p0"
+        b.declare(name, f"declare {kind} @{name}(ptr, i32 immarg, {mask.type}, {kind})")
+        call = f"call {kind} @{name}({pointer.typed}, i32 {align}, {mask.typed}, {kind} zeroinitializer)"
+        raw = _read(b, place, call + place.metadata, lanes, (pointer, mask))
+    if not dtype.is_complex:
+        return _value(b, dtype, [raw])
+    even, odd = (b.shuffle(raw, None, list(range(k, lanes, 2))) for k in (0, 1))
+    return _value(b, dtype, [even, odd])
+
+
+def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg | None) -> None:
+    """Store neighbouring elements where the mask is on."""
+    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    raw = _raw(b, value)
+    data = raw[0]
+    if len(raw) > 1:
+        count = data.lanes
+        data = b.shuffle(raw[0], raw[1], [k // 2 + (k % 2) * count for k in range(2 * count)])
+        mask = _doubled(b, mask) if mask is not None else None
+    if mask is None:
+        b.line(f"  store {data.typed}, {pointer.typed}, align {align}{place.metadata}")
+        return
+    name = f"llvm.masked.store.{suffix(data)}.p0"
+    b.declare(name, f"declare void @{name}({data.type}, ptr, i32 immarg, {mask.type})")
+    call = f"call void @{name}({data.typed}, {pointer.typed}, i32 {align}, {mask.typed}){place.metadata}"
+    b.line("  " + call)
+
+
+def _reversed(b: Builder, reg: Reg) -> Reg:
+    return b.shuffle(reg, None, list(range(reg.lanes - 1, -1, -1)))
+
+
+def reverse(b: Builder, value: Value) -> Value:
+    """Return the value with its lanes in reverse order."""
+    return Value(value.dtype, _reversed(b, value.re), None if value.im is None else _reversed(b, value.im))
+
+
+def reverse_mask(b: Builder, mask: Reg | None) -> Reg | None:
+    """Return the mask with its lanes in reverse order."""
+    return None if mask is None else _reversed(b, mask)
+
+
+def _all_lanes(count: int) -> Reg:
+    return Reg("splat (i1 true)", "i1", count, 0)
+
+
+def gather(b: Builder, place: Place, pointers: Reg, mask: Reg | None) -> Value:
+    """Load one element a lane from anywhere."""
+    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    mask = mask if mask is not None else _all_lanes(pointers.lanes)
+    raw = []
+    for p in _parts(b, place, pointers):
+        kind = f"<{p.lanes} x {place.element}>"
+        name = f"llvm.masked.gather.{suffix(Reg('', place.element, p.lanes, 0))}.{suffix(p)}"
+        b.declare(name, f"declare {kind} @{name}({p.type}, i32 immarg, {mask.type}, {kind})")
+        call = f"call {kind} @{name}({p.typed}, i32 {align}, {mask.typed}, {kind} zeroinitializer)"
+        raw.append(_read(b, place, call + place.metadata, p.lanes, (p, mask)))
+    return _value(b, place.buffer.dtype, raw)
+
+
+def scatter(b: Builder, place: Place, pointers: Reg, value: Value, mask: Reg | None) -> None:
+    """Store one element a lane, in the order of the lanes."""
+    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    mask = mask if mask is not None else _all_lanes(pointers.lanes)
+    for p, raw in zip(_parts(b, place, pointers), _raw(b, value), strict=True):
+        name = f"llvm.masked.scatter.{suffix(raw)}.{suffix(p)}"
+        b.declare(name, f"declare void @{name}({raw.type}, {p.type}, i32 immarg, {mask.type})")
+        b.line(f"  call void @{name}({raw.typed}, {p.typed}, i32 {align}, {mask.typed}){place.metadata}")
+
+
+def splat_value(b: Builder, value: Value, count: int) -> Value:
+    """Return a uniform value repeated over all lanes."""
+    im = None if value.im is None else b.splat(value.im, count)
+    return Value(value.dtype, b.splat(value.re, count), im)
+
+
+def select_value(b: Builder, c: Reg, x: Value, y: Value) -> Value:
+    """Return `c ? x : y`."""
+    im = None
+    if x.im is not None and y.im is not None:
+        im = b.select(c, x.im, y.im)
+    return Value(x.dtype, b.select(c, x.re, y.re), im)
+
+
+def last_active(b: Builder, value: Value, mask: Reg | None) -> Value:
+    """Return the value of the last active lane as a uniform value."""
+    count = value.lanes
+    value = splat_value(b, value, count)
+    parts = [value.re] if value.im is None else [value.re, value.im]
+    if mask is None:
+        picked = [b.extract(p, count - 1) for p in parts]
+    else:
+        # The highest lane number among the active ones; 0 where there is none, and then nothing is stored.
+        number = b.select(mask, vector(list(range(count)), "i32"), b.splat(const(0, "i32"), count))
+        lane = b.call(f"llvm.vector.reduce.umax.v{count}i32", "i32", 1, (number,))
+        picked = [b.pure(f"extractelement {p.typed}, {lane.typed}", p.elem, 1, (p, lane)) for p in parts]
+    return Value(value.dtype, picked[0], picked[1] if len(picked) > 1 else None)

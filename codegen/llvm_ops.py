@@ -1,0 +1,270 @@
+"""The operations of the Kernel IR on real types and bool, as LLVM IR."""
+
+from __future__ import annotations
+
+from polyker.codegen.llvm_convert import Value, rounded
+from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const
+from polyker.ir.dtypes import DType, bool_
+
+_FCMP = {"lt": "fcmp olt", "le": "fcmp ole", "gt": "fcmp ogt", "ge": "fcmp oge", "eq": "fcmp oeq", "ne": "fcmp une"}
+_ICMP = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+_INT = {"add": "add", "mul": "mul", "sub": "sub"}
+_BOOL = {"add": "or", "mul": "and", "and": "and", "or": "or", "maximum": "or", "minimum": "and"}
+
+
+def compare(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return the i1 result of a comparison of two reals of type `dtype`."""
+    if dtype.kind == "f":
+        return b.compare(_FCMP[op], x, y)
+    if op in ("eq", "ne"):
+        return b.compare(f"icmp {op}", x, y)
+    return b.compare(f"icmp {'s' if dtype.kind == 'i' else 'u'}{_ICMP[op]}", x, y)
+
+
+def logical_not(b: Builder, x: Reg) -> Reg:
+    """Return the negation of an i1."""
+    return b.binary("xor", x, const(True, "i1"))
+
+
+def flop(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return fadd, fsub, fmul or fdiv, rounded to `dtype`."""
+    x, y = b.unify(x, y)
+    text = f"{op} {b.fastmath}{x.typed}, {y.text}"
+    return rounded(b, dtype, b.pure(text, x.elem, x.lanes, (x, y), costly=op == "fdiv"))
+
+
+def multiply_add(b: Builder, x: Reg, y: Reg, z: Reg) -> Reg:
+    """Return x * y + z, rounded once."""
+    return b.intrinsic("fma", x, y, z, flags=True)
+
+
+def arithmetic(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return add, sub or mul of two reals."""
+    match dtype.kind:
+        case "f":
+            return flop(b, f"f{op}", x, y, dtype)
+        case "b":
+            return b.binary(_BOOL[op], x, y)
+        case _:
+            return b.binary(_INT[op], x, y)
+
+
+def negate(b: Builder, x: Reg, dtype: DType) -> Reg:
+    """Return -x."""
+    if dtype.kind == "f":
+        return b.pure(f"fneg {b.fastmath}{x.typed}", x.elem, x.lanes, (x,))
+    return b.binary("sub", const(0, x.elem), x)
+
+
+def extremum(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return minimum or maximum; a NaN in either argument gives NaN."""
+    if dtype.kind == "b":
+        return b.binary(_BOOL[op], x, y)
+    if dtype.kind != "f":
+        return b.intrinsic(f"{'s' if dtype.kind == 'i' else 'u'}{op[:3]}", x, y)
+    if b.native_maximum:
+        return b.intrinsic(op, x, y)
+    if _is_number(y) and not _is_number(x):
+        x, y = y, x
+    test = "fcmp ogt" if op == "maximum" else "fcmp olt"
+    # x86's vmaxps is exactly `x > y ? x : y`, which is y where one is NaN; so only a NaN in x needs more.
+    best = b.select(b.compare(test, x, y), x, y)
+    return best if _is_number(x) else b.select(b.compare("fcmp uno", x, x), x, best)
+
+
+def _is_number(x: Reg) -> bool:
+    return x.is_constant and "0x7FF8" not in x.text
+
+
+def floor_divide(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
+    """Return floor division and remainder by Python's sign rules; integers: both 0 where y is 0."""
+    return _float_divmod(b, x, y, dtype) if dtype.kind == "f" else _int_divmod(b, x, y, dtype)
+
+
+def _int_divmod(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
+    zero, one = const(0, x.elem), const(1, x.elem)
+    by_zero = b.compare("icmp eq", y, zero)
+    divisor = b.select(by_zero, one, y)
+    if dtype.kind == "u":
+        quotient = b.binary("udiv", x, divisor, costly=True)
+        rest = b.binary("sub", x, b.binary("mul", quotient, divisor))
+    else:
+        constant = int(y.text) if y.is_constant and y.lanes == 1 else None
+        if constant is None or constant == -1:
+            # INT_MIN / -1 traps: x // -1 is -x, which wraps.
+            minus = b.compare("icmp eq", y, const(-1, x.elem))
+            quotient = b.binary("sdiv", x, b.select(minus, one, divisor), costly=True)
+            quotient = b.select(minus, b.binary("sub", zero, x), quotient)
+        elif constant > 0 and constant & (constant - 1) == 0:
+            shift = b.binary("ashr", x, const(constant.bit_length() - 1, x.elem))
+            return shift, b.binary("and", x, const(constant - 1, x.elem))
+        else:
+            quotient = b.binary("sdiv", x, divisor, costly=True)
+        rest = b.binary("sub", x, b.binary("mul", quotient, divisor))
+        opposite = b.compare("icmp slt", b.binary("xor", rest, divisor), zero)
+        down = b.binary("and", b.compare("icmp ne", rest, zero), opposite)
+        quotient = b.select(down, b.binary("sub", quotient, one), quotient)
+        rest = b.select(down, b.binary("add", rest, divisor), rest)
+    return b.select(by_zero, zero, quotient), b.select(by_zero, zero, rest)
+
+
+def _float_divmod(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
+    """As numpy's divmod of floats, which follows CPython's float_divmod."""
+    zero, one = const(0.0, x.elem), const(1.0, x.elem)
+    x, y = b.unify(x, y)
+    by_zero = b.compare("fcmp oeq", y, zero)
+    first = b.pure(f"frem {x.typed}, {y.text}", x.elem, x.lanes, (x, y), costly=True)
+    quotient = flop(b, "fdiv", flop(b, "fsub", x, first, dtype), y, dtype)
+    nonzero = b.compare("fcmp une", first, zero)
+    other_sign = b.binary("xor", b.compare("fcmp olt", y, zero), b.compare("fcmp olt", first, zero))
+    down = b.binary("and", nonzero, other_sign)
+    rest = b.select(down, flop(b, "fadd", first, y, dtype), first)
+    rest = b.select(nonzero, rest, b.intrinsic("copysign", zero, y))
+    rest = b.select(by_zero, first, rest)
+    quotient = b.select(down, flop(b, "fsub", quotient, one, dtype), quotient)
+    floor = b.intrinsic("floor", quotient)
+    above = b.compare("fcmp ogt", flop(b, "fsub", quotient, floor, dtype), const(0.5, x.elem))
+    floor = b.select(above, flop(b, "fadd", floor, one, dtype), floor)
+    exact = flop(b, "fdiv", x, y, dtype)
+    floor = b.select(b.compare("fcmp une", quotient, zero), floor, b.intrinsic("copysign", zero, exact))
+    return b.select(by_zero, exact, floor), rest
+
+
+def integer_power(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return x**y by squaring, wrapping; a negative y gives 1, -1 or 0 for x = 1, -1 and all else (0 too)."""
+    if y.is_constant and y.lanes == 1 and 0 <= int(y.text) <= 64:
+        return _constant_power(b, x, int(y.text))
+    symbol = f"power_{dtype.kind}{8 * dtype.itemsize}"
+    if symbol not in b.definitions:
+        b.definitions[symbol] = _power_function(symbol, x.elem, signed=dtype.kind == "i")
+    x, y = b.unify(x, y)
+    if x.lanes == 1:
+        return b.pure(f"call {x.elem} @{symbol}({x.typed}, {y.typed})", x.elem, 1, (x, y), costly=True)
+    result = Reg("poison", x.elem, x.lanes, 0)
+    for lane in range(x.lanes):
+        one = integer_power(b, b.extract(x, lane), b.extract(y, lane), dtype)
+        result = b.insert(result, one, lane)
+    return result
+
+
+def _constant_power(b: Builder, x: Reg, exponent: int) -> Reg:
+    result: Reg | None = None
+    square = x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else b.binary("mul", result, square)
+        exponent >>= 1
+        if exponent:
+            square = b.binary("mul", square, square)
+    return const(1, x.elem) if result is None else result
+
+
+def _power_function(symbol: str, t: str, *, signed: bool) -> str:
+    negative = (
+        f"  %neg = icmp slt {t} %y, 0\n  br i1 %neg, label %below, label %loop\n" if signed else "  br label %loop\n"
+    )
+    below = f"""below:
+  %odd = and {t} %y, 1
+  %isodd = icmp ne {t} %odd, 0
+  %isone = icmp eq {t} %x, 1
+  %isminus = icmp eq {t} %x, -1
+  %flip = select i1 %isodd, {t} -1, {t} 1
+  %minus = select i1 %isminus, {t} %flip, {t} 0
+  %small = select i1 %isone, {t} 1, {t} %minus
+  ret {t} %small
+"""
+    return f"""define internal {t} @{symbol}({t} %x, {t} %y) nounwind readnone {{
+entry:
+{negative}{below if signed else ""}loop:
+  %e = phi {t} [ %y, %entry ], [ %rest, %loop ]
+  %s = phi {t} [ %x, %entry ], [ %square, %loop ]
+  %r = phi {t} [ 1, %entry ], [ %next, %loop ]
+  %bit = and {t} %e, 1
+  %set = icmp ne {t} %bit, 0
+  %factor = select i1 %set, {t} %s, {t} 1
+  %next = mul {t} %r, %factor
+  %square = mul {t} %s, %s
+  %rest = lshr {t} %e, 1
+  %more = icmp ne {t} %rest, 0
+  br i1 %more, label %loop, label %done
+done:
+  ret {t} %next
+}}
+"""
+
+
+def sign(b: Builder, x: Reg, dtype: DType) -> Reg:
+    """Return -1, 0 or 1; NaN for NaN."""
+    zero, one = const(0, x.elem), const(1, x.elem)
+    if dtype.kind == "b":
+        return x
+    positive = compare(b, "gt", x, zero, dtype)
+    if dtype.kind == "u":
+        return b.convert("zext", positive, x.elem)
+    rest = b.select(compare(b, "lt", x, zero, dtype), const(-1, x.elem), zero)
+    if dtype.kind == "f":
+        rest = b.select(b.compare("fcmp uno", x, x), x, rest)
+    return b.select(positive, one, rest)
+
+
+def absolute(b: Builder, x: Reg, dtype: DType) -> Reg:
+    """Return |x|; the least integer stays itself."""
+    if dtype.kind == "f":
+        return b.intrinsic("fabs", x)
+    if dtype.kind != "i":
+        return x
+    return b.select(b.compare("icmp slt", x, const(0, x.elem)), b.binary("sub", const(0, x.elem), x), x)
+
+
+def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:
+    """Return an n-ary add, mul, minimum, maximum, and, or: folded from the left."""
+    total = args[0]
+    for arg in args[1:]:
+        total = combine(b, op, total, arg, dtype)
+    return total
+
+
+def combine(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return one step of a reduction by add, mul, minimum, maximum, and, or."""
+    if op in ("minimum", "maximum"):
+        return extremum(b, op, x, y, dtype)
+    if op in ("and", "or"):
+        return b.binary(op, x, y)
+    return arithmetic(b, op, x, y, dtype)
+
+
+def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: DType) -> Value | None:
+    """Return the value of `op` on registers of type `dtype`, or None where `op` is a function of another module."""
+    match op:
+        case "add" | "mul" | "minimum" | "maximum" | "and" | "or":
+            return Value(result, fold(b, op, args, dtype))
+        case "sub":
+            return Value(result, arithmetic(b, "sub", args[0], args[1], dtype))
+        case "neg":
+            return Value(result, negate(b, args[0], dtype))
+        case "not":
+            return Value(bool_, logical_not(b, args[0]))
+        case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
+            return Value(bool_, compare(b, op, args[0], args[1], dtype))
+        case "div":
+            return Value(result, flop(b, "fdiv", args[0], args[1], dtype))
+        case "floordiv":
+            return Value(result, floor_divide(b, args[0], args[1], dtype)[0])
+        case "mod":
+            return Value(result, floor_divide(b, args[0], args[1], dtype)[1])
+        case "abs":
+            return Value(result, absolute(b, args[0], dtype))
+        case "sign":
+            return Value(result, sign(b, args[0], dtype))
+        case "conj" | "real":
+            return Value(result, args[0])
+        case "imag":
+            return Value(result, const(0, LLVM_TYPES[dtype.name]))
+        case "floor" | "ceil" | "round":
+            if dtype.kind != "f":
+                return Value(result, args[0])
+            return Value(result, b.intrinsic("roundeven" if op == "round" else op, args[0]))
+        case "relu":
+            return Value(result, extremum(b, "maximum", args[0], const(0, args[0].elem), dtype))
+        case _:
+            return None

@@ -1,0 +1,111 @@
+"""Index expressions as polynomials over atoms with integer coefficients: the canonical form that codegen compares and emits.
+
+i64 arithmetic wraps, so add, sub, neg and mul on i64 are exactly the ring operations modulo 2**64; coefficients are kept
+in the signed range. Everything else (floordiv, a Load, a Convert, ...) is an atom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from polyker.codegen.kernel import Const, KExpr, Op, Var
+from polyker.ir.dtypes import i64
+
+Monomial: TypeAlias = tuple[KExpr, ...]  # sorted by `_order`; () is the constant
+Poly: TypeAlias = Mapping[Monomial, int]
+
+ZERO: Poly = {}
+
+
+def wrap(value: int) -> int:
+    """Return the i64 that `value` wraps to."""
+    return value if -(1 << 63) <= value < 1 << 63 else (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _order(atom: KExpr) -> tuple[int, str]:
+    return (0, atom.name) if isinstance(atom, Var) else (1, repr(atom))
+
+
+def constant(value: int) -> Poly:
+    """Return the constant polynomial."""
+    return {(): wrap(value)} if value else {}
+
+
+def atom(expr: KExpr) -> Poly:
+    """Return the polynomial that is one atom."""
+    return {(expr,): 1}
+
+
+def plus(a: Poly, b: Poly) -> Poly:
+    """Return a + b."""
+    if not a:
+        return b
+    total = dict(a)
+    for monomial, factor in b.items():
+        value = wrap(total.get(monomial, 0) + factor)
+        if value:
+            total[monomial] = value
+        else:
+            total.pop(monomial, None)
+    return total
+
+
+def scaled(a: Poly, factor: int) -> Poly:
+    """Return factor * a."""
+    return {m: v for m, c in a.items() if (v := wrap(c * factor))}
+
+
+def times(a: Poly, b: Poly) -> Poly:
+    """Return a * b."""
+    for x, y in ((a, b), (b, a)):
+        if (value := as_constant(x)) is not None:
+            return scaled(y, value)
+    total: dict[Monomial, int] = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            product = tuple(sorted(m + n, key=_order))
+            total[product] = wrap(total.get(product, 0) + c * d)
+    return {m: c for m, c in total.items() if c}
+
+
+def as_constant(a: Poly) -> int | None:
+    """Return the value of a constant polynomial, else None."""
+    if not a:
+        return 0
+    return a.get((), None) if len(a) == 1 else None
+
+
+def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
+    """Return the polynomial of an i64 expression; `leaf` gives that of each Var and each part that is no ring operation."""
+    match expr:
+        case Const(value=value):
+            return constant(int(value.real))
+        case Op(op="add", args=args, dtype=dtype) if dtype == i64:
+            total: Poly = {}
+            for arg in args:
+                total = plus(total, polynomial(arg, leaf))
+            return total
+        case Op(op="mul", args=args, dtype=dtype) if dtype == i64:
+            product = constant(1)
+            for arg in args:
+                product = times(product, polynomial(arg, leaf))
+            return product
+        case Op(op="sub", args=(a, b), dtype=dtype) if dtype == i64:
+            return plus(polynomial(a, leaf), scaled(polynomial(b, leaf), -1))
+        case Op(op="neg", args=(a,), dtype=dtype) if dtype == i64:
+            return scaled(polynomial(a, leaf), -1)
+        case _:
+            return leaf(expr)
+
+
+def expression(poly: Poly) -> KExpr:
+    """Return an expression of a polynomial, its terms in canonical order, the constant last."""
+    terms: list[KExpr] = []
+    for monomial in sorted((m for m in poly if m), key=lambda m: [_order(a) for a in m]):
+        factor = poly[monomial]
+        factors: tuple[KExpr, ...] = monomial if factor == 1 else (Const(factor), *monomial)
+        terms.append(factors[0] if len(factors) == 1 else Op("mul", factors))
+    if poly.get((), 0) or not terms:
+        terms.append(Const(poly.get((), 0)))
+    return terms[0] if len(terms) == 1 else Op("add", tuple(terms))

@@ -1,0 +1,87 @@
+"""Walking and rebuilding the Kernel IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from polyker.codegen.kernel import Allocate, Block, Convert, For, Guard, If, KExpr, Let, Load, Op, Stmt, Store
+
+
+def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
+    """Return the expressions that stand directly in a statement, not those of its blocks."""
+    match stmt:
+        case Store(indices=indices, value=value):
+            return (*indices, value)
+        case Let(value=value):
+            return (value,)
+        case Guard(condition=condition) | If(condition=condition):
+            return (condition,)
+        case For(lo=lo, hi=hi):
+            return (lo, hi)
+        case Allocate():
+            return ()
+
+
+def operands(expr: KExpr) -> tuple[KExpr, ...]:
+    """Return the direct sub-expressions."""
+    match expr:
+        case Op(args=args):
+            return args
+        case Convert(arg=arg):
+            return (arg,)
+        case Load(indices=indices, predicate=predicate, other=other):
+            return (*indices, *(e for e in (predicate, other) if e is not None))
+        case _:
+            return ()
+
+
+def subexpressions(expr: KExpr) -> Iterator[KExpr]:
+    """Yield the expression and all below it."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(operands(node))
+
+
+def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
+    """Return `expr` with `change` applied to each direct sub-expression."""
+    match expr:
+        case Op(args=args):
+            fresh = tuple(change(a) for a in args)
+            return expr if all(a is b for a, b in zip(args, fresh, strict=True)) else replace(expr, args=fresh)
+        case Convert(arg=arg):
+            changed = change(arg)
+            return expr if changed is arg else Convert(changed, expr.dtype)
+        case Load(indices=indices, predicate=predicate, other=other):
+            return Load(
+                expr.buffer,
+                tuple(change(i) for i in indices),
+                expr.dtype,
+                None if predicate is None else change(predicate),
+                None if other is None else change(other),
+            )
+        case _:
+            return expr
+
+
+def map_expressions(block: Block, change: Callable[[KExpr], KExpr]) -> Block:
+    """Return a block with `change` applied to each expression of its statements, those of inner blocks too."""
+    return tuple(_map_statement(s, change) for s in block)
+
+
+def _map_statement(stmt: Stmt, change: Callable[[KExpr], KExpr]) -> Stmt:
+    match stmt:
+        case Store(buffer=buffer, indices=indices, value=value):
+            return Store(buffer, tuple(change(i) for i in indices), change(value))
+        case Let(name=name, value=value):
+            return Let(name, change(value))
+        case Guard(condition=condition, code=code):
+            return Guard(change(condition), code)
+        case If(condition=condition, body=body, orelse=orelse):
+            return If(change(condition), map_expressions(body, change), map_expressions(orelse, change))
+        case For(lo=lo, hi=hi, body=body):
+            return replace(stmt, lo=change(lo), hi=change(hi), body=map_expressions(body, change))
+        case Allocate(buffer=buffer, body=body):
+            return Allocate(buffer, map_expressions(body, change))

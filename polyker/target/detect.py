@@ -1,0 +1,84 @@
+"""Targets by name, and the one this process runs on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from polyker.errors.base import failure
+from polyker.target.known import KNOWN
+from polyker.target.model import Cache, Target
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def _size(text: str) -> int:
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * unit[text[-1]] if text[-1:] in unit else int(text)
+
+
+def _cache(folder: Path) -> tuple[int, Cache] | None:
+    """Return (level, cache) of one folder of sysfs; None where it holds instructions or cannot be read."""
+    try:
+        values = {
+            name: (folder / name).read_text().strip()
+            for name in ("level", "type", "size", "ways_of_associativity", "coherency_line_size")
+        }
+        if values["type"] == "Instruction":
+            return None
+        ways, line = int(values["ways_of_associativity"]), int(values["coherency_line_size"])
+        return int(values["level"]), Cache(_size(values["size"]), line or 64, ways or 8)
+    except (OSError, ValueError):
+        return None
+
+
+def _caches() -> tuple[Cache, ...]:
+    """Return the data caches of the first core from the nearest outwards; usual sizes where the system does not say."""
+    found = [c for folder in sorted(_CACHES.glob("index*")) if (c := _cache(folder)) is not None]
+    return tuple(c for _, c in sorted(found, key=lambda pair: pair[0])) or KNOWN["cpu:x86-64-v3"].caches
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+@cache
+def host() -> Target:
+    """Return this machine as a target: its processor's name and features, caches, cores and vector registers."""
+    from polyker.codegen import llvm_binding as llvm
+
+    cpu, features = llvm.host_cpu(), llvm.host_features()
+    have = set(features.split(","))
+    if platform.machine() in ("aarch64", "arm64"):
+        width, registers = 16, 32
+    elif {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= have:
+        width, registers = 64, 32
+    else:
+        width, registers = (32 if "+avx2" in have else 16), 16
+    return Target("cpu", llvm.host_triple(), cpu, features, width, registers, width == 64, 2, 4, _caches(), _cores())
+
+
+def target(name: str | Target = "cpu") -> Target:
+    """Return the target of a name: `cpu` (this machine), `cpu:x86-64-v3` and the like, `aarch64-linux-gnu`, `wasm32`.
+
+    Raises CompileError for an unknown name, with those that are known.
+
+    >>> target("cpu:x86-64-v3").vector_bytes
+    32
+    """
+    if isinstance(name, Target):
+        return name
+    if name == "cpu":
+        return host()
+    if name in KNOWN:
+        return KNOWN[name]
+    from polyker.errors.codegen import NO_CUDA, UNKNOWN_TARGET
+
+    if name.startswith("cuda"):
+        raise failure(NO_CUDA, name=name)
+    raise failure(UNKNOWN_TARGET, name=name, known=", ".join(KNOWN))

@@ -1,0 +1,41 @@
+"""Targets by name, and this machine."""
+
+import pytest
+
+from polyker.errors import BackendUnavailable, CompileError
+from polyker.target.detect import host, target
+from polyker.target.known import KNOWN
+
+
+def test_this_machine_has_caches_that_grow_outwards():
+    sizes = [c.size for c in host().caches]
+    assert sizes == sorted(sizes)
+    assert sizes[0] >= 8 << 10
+    assert host().cores >= 1
+
+
+def test_this_machine_is_detected_once():
+    assert target("cpu") is target("cpu")
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_a_known_target_comes_by_its_name(name):
+    assert target(name).name == name
+
+
+def test_lanes_follow_the_vector_register():
+    assert target("cpu:x86-64-v4").lanes(4) == 16
+    assert target("cpu:x86-64-v3").lanes(8) == 4
+    assert target("aarch64-linux-gnu").lanes(1) == 16
+
+
+def test_an_unknown_target_names_those_that_are_known():
+    with pytest.raises(CompileError, match="x86-64-v3") as caught:
+        target("cpu:pentium")
+    assert caught.value.code == "PK601"
+
+
+def test_cuda_targets_say_that_the_back_end_is_missing():
+    with pytest.raises(BackendUnavailable) as caught:
+        target("cuda:sm_90a")
+    assert caught.value.code == "PK602"
