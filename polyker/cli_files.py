@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import click
@@ -19,8 +20,10 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 def run_operator(text: str, arguments: Mapping[str, str], targets: Sequence[str]) -> Iterator[str]:
     """Run an operator on files and numbers; write the outputs to `targets`, or yield them as text without any."""
     operator = pk.op(text)
-    result = operator(**{name: _value(name, given) for name, given in arguments.items()})
-    named = {name: np.asarray(v) for name, v in zip(operator.outputs, _as_tuple(result), strict=True)}
+    positional, keyword = _called(operator, {name: _value(name, given) for name, given in arguments.items()})
+    result = operator(*positional, **keyword)
+    outputs = result if isinstance(result, tuple) else (result,)
+    named = {name: np.asarray(v) for name, v in zip(operator.program.outputs, outputs, strict=True)}
     if not targets:
         for name, value in named.items():
             yield f"{name} = {_described(value)}\n{np.array2string(value, threshold=200)}"
@@ -30,8 +33,10 @@ def run_operator(text: str, arguments: Mapping[str, str], targets: Sequence[str]
         yield f"{name} = {_described(named[name])} -> {path}"
 
 
-def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
+def _called(operator: pk.Operator, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return values as positional and keyword arguments: by position where possible, as `out` is a fine tensor name."""
+    given = list(takewhile(values.__contains__, operator.program.parameters))
+    return [values[name] for name in given], {name: v for name, v in values.items() if name not in given}
 
 
 def _described(value: np.ndarray[Any, Any]) -> str:
@@ -94,7 +99,8 @@ def show_operator(text: str, arguments: Mapping[str, str], stage: str, target: s
     if not arguments and stage == "program":
         return str(operator)
     types = {name: _type(name, given) for name, given in arguments.items()}
-    kernel = operator.compile(**types, **({"target": target} if target else {}))
+    positional, keyword = _called(operator, types)
+    kernel = operator.compile(*positional, target=target, **keyword)
     return str(kernel.source(stage)).rstrip("\n")
 
 

@@ -51,28 +51,35 @@ class Case:
 
 def load(*, dtype: str = "f32", quick: bool = False, every_shape: bool = False) -> list[Case]:
     """Return all cases: the operators at the demo's shape (or at each), then the contractions."""
-    cases = []
-    for row in _read("operators.json")["operators"]:
-        shapes = row["shapes"] if every_shape else [row["shapes"][row.get("demo", 0)]]
-        cases += [_operator(row, shape, dtype, quick) for shape in shapes]
-    for row in _read("contractions.json")["contractions"]:
+    cases = operators(dtype, every_shape=every_shape, cells=QUICK_CELLS if quick else None)
+    for row in read_data("contractions.json")["contractions"]:
         sizes = scale_contraction(row[dtype], QUICK_FLOP if quick else CONTRACTION_FLOP)
-        cases.append(_contraction(row, sizes, dtype))
+        cases.append(contraction(row, sizes, dtype))
     return cases
 
 
-def _read(name: str) -> Any:
+def operators(dtype: str, *, every_shape: bool = False, cells: int | None = None) -> list[Case]:
+    """Return the operators, scaled down to at most `cells` cells of input where given."""
+    cases = []
+    for row in read_data("operators.json")["operators"]:
+        shapes = row["shapes"] if every_shape else [row["shapes"][row.get("demo", 0)]]
+        cases += [_operator(row, shape, dtype, cells) for shape in shapes]
+    return cases
+
+
+def read_data(name: str) -> Any:
+    """Return a data file of the project as plain values."""
     return json.loads((resources.files("polyker.data") / name).read_text(encoding="utf-8"))
 
 
-def _operator(row: dict[str, Any], shape: dict[str, Any], dtype: str, quick: bool) -> Case:
+def _operator(row: dict[str, Any], shape: dict[str, Any], dtype: str, cells: int | None) -> Case:
     types = {name: _split(text) for name, text in row["parameters"].items()}
     fixed = tuple(row.get("fixed", ()))
     used = {d for _, dims in types.values() for d in dims if not d.isdigit()}
     used |= {*row.get("arguments", {}).values(), *row.get("indices", {}).values()}
     sizes = {k: v for k, v in shape["sizes"].items() if k in used}
-    if quick:
-        sizes = scale_down(sizes, [dims for _, dims in types.values()], QUICK_CELLS)
+    if cells is not None:
+        sizes = scale_down(sizes, [dims for _, dims in types.values()], cells)
     steps = {k: shape["sizes"][k] for k in fixed}
     numpy = SPELLINGS[row["id"]]
     return Case(
@@ -96,7 +103,8 @@ def _operator(row: dict[str, Any], shape: dict[str, Any], dtype: str, quick: boo
     )  # fmt: skip
 
 
-def _contraction(row: dict[str, Any], sizes: dict[str, int], dtype: str) -> Case:
+def contraction(row: Mapping[str, Any], sizes: Mapping[str, int], dtype: str) -> Case:
+    """Return a contraction of the data file at the given sizes."""
     inputs, output = row["einsum"].split("->")
     left, right = inputs.split(",")
     target, a, b = (",".join(labels) for labels in (output, left, right))
