@@ -1,0 +1,117 @@
+"""Catalogue of what can be wrong with shapes, index ranges and coverage (PK3xx)."""
+
+from __future__ import annotations
+
+from polyker.errors.base import CompileError, ShapeError, register
+
+NO_RANGE = register(
+    "PK301",
+    ShapeError,
+    "index `{index}` has no range: {why}",
+    "give it one: `for {index} in 0:...`",
+)
+RANGES_DISAGREE = register(
+    "PK302",
+    ShapeError,
+    "index `{index}` has {first} values in `{access}` but {second} in `{other}`{shapes}{sizes}",
+    "make the extents equal, or give the range: `for {index} in 0:...`",
+)
+OUT_OF_BOUNDS = register(
+    "PK303",
+    ShapeError,
+    "`{access}` leaves {tensor}: its subscript `{subscript}` has to be in 0:{extent}{sizes}",
+    "give a smaller range by `for`, or read with `pad=`",
+)
+UNWRITTEN = register(
+    "PK304",
+    ShapeError,
+    "no statement writes the cells {cells} of output `{tensor}`{sizes}",
+    "read with `pad=`, or give the range by `for` so that every cell has a value",
+)
+READ_UNWRITTEN = register(
+    "PK305",
+    ShapeError,
+    "`{access}` reads the cells {cells}, which nothing has written yet{sizes}",
+    "assign these cells in an earlier statement, or restrict the range by `for` or `where`",
+)
+WRITTEN_TWICE = register(
+    "PK306",
+    ShapeError,
+    "two instances of one `=` write the same cell {cell}: {first} and {second}{sizes}",
+    "use a reduction such as `+=`, or subscripts that tell the instances apart",
+)
+NEGATIVE_CELL = register(
+    "PK307",
+    ShapeError,
+    "the subscript `{subscript}` of `{tensor}` reaches below 0{sizes}",
+    "shift the subscript, or give the range by `for`",
+)
+NOT_AFFINE = register(
+    "PK308",
+    ShapeError,
+    "`{text}` is not affine: {why}",
+    "indices and sizes may be added, multiplied by integers, and divided (`//`, `%`) by positive integers",
+)
+WRONG_RANK = register(
+    "PK309",
+    ShapeError,
+    "`{access}` has {subscripts} subscripts, but {tensor} has {rank} dimensions: {shape}",
+)
+SIZE_DISAGREES = register(
+    "PK310",
+    ShapeError,
+    "size `{size}` is {first} in `{tensor}` but {second} in `{other}`{sizes}",
+)
+BAD_SIZE = register("PK311", ShapeError, "size `{size}` {why}")
+TOO_LARGE = register(
+    "PK312",
+    ShapeError,
+    "`{tensor}` with shape {shape} is too large: extents, elements and bytes have to be below 2^62",
+)
+NOTHING_TO_CHOOSE = register(
+    "PK313",
+    ShapeError,
+    "`{op}` runs over nothing{sizes}, so there is no index to give",
+    "make its range non-empty",
+)
+EMPTY_NEIGHBOUR = register(
+    "PK314",
+    ShapeError,
+    "index `{index}` has no range from `{access}`: the other indices of the subscript have no values{sizes}",
+    "give it one: `for {index} in 0:...`",
+)
+GATHERED_TARGET = register("PK315", ShapeError, "`{tensor}` is written through a gather{why}")
+BAD_CONDITION = register(
+    "PK316",
+    ShapeError,
+    "`{text}` cannot be a condition of `where`",
+    "conditions are comparisons of affine expressions, joined by `and`",
+)
+ARGUMENT_TYPES = register("PK317", ShapeError, "{why}")
+EMPTY_PAD = register(
+    "PK318",
+    ShapeError,
+    "`{access}` pads with `{mode}`, but dimension {dimension} of `{tensor}` has no cells{sizes}",
+    "use a constant: `pad=0`",
+)
+BATCH_DISAGREES = register(
+    "PK319",
+    ShapeError,
+    "the dimensions `...` disagree: {first} in `{access}` but {second} in `{other}`{sizes}",
+    "equal extents, or 1, broadcast as numpy's",
+)
+TOO_MANY_INDICES = register("PK320", ShapeError, "a statement has {count} indices; at most {limit} are taken")
+NO_EXTENT = register(
+    "PK321",
+    ShapeError,
+    "the extent of dimension {dimension} of `{tensor}` cannot be told{why}",
+    "declare the tensor's shape on a line of its own, such as `{tensor}: f32[N]`",
+)
+EMPTY_RANGE = register(
+    "PK322",
+    ShapeError,
+    "`{tensor}` has no cells that a statement writes{sizes}, so its shape is not that of the other sizes",
+    "compile for fixed sizes, or declare the tensor's shape",
+)
+ISL_FAILED = register("PK390", CompileError, "the stage `{stage}` failed in isl: {why}")
+ISL_QUOTA = register("PK391", CompileError, "the stage `{stage}` needs more isl operations than its quota of {quota}")

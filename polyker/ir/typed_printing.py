@@ -1,0 +1,114 @@
+"""Typed programs as text for people: a statement a line, in the user's names, with its domain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Read, Reduce, Size
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+
+_INFIX = {
+    "or": (1, " or "), "and": (2, " and "), "lt": (4, " < "), "le": (4, " <= "), "gt": (4, " > "), "ge": (4, " >= "),
+    "eq": (4, " == "), "ne": (4, " != "), "add": (5, " + "), "mul": (6, "*"), "div": (6, " / "), "floordiv": (6, "//"),
+    "mod": (6, " % "), "pow": (8, "**"),
+}  # fmt: skip
+_UPDATES = {"set": "=", "add": "+=", "mul": "*="}
+_GENERATED = re.compile(r"\b[int]\d+\b")
+
+
+def print_typed(typed: TypedProgram) -> str:
+    """Return the typed program as text: tensors, checks, then the statements with their domains, in the user's names."""
+    labels = labels_of(typed)
+    lines = []
+    for tensor in typed.tensors:
+        shape = ", ".join(print_expr(e, labels) for e in tensor.shape)
+        lines.append(f"{tensor.role.value} {tensor.label}: {tensor.dtype.name}[{shape}]")
+    if typed.sizes:
+        lines.append(f"sizes {', '.join(label for _, label in typed.sizes)}: {_relabel(typed.context, labels)}")
+    lines += [f"check {_relabel(check.condition, labels)}" for check in typed.checks]
+    return "\n".join(lines + _nodes(typed.body, labels, 0))
+
+
+def labels_of(typed: TypedProgram) -> dict[str, str]:
+    """Return generated name -> shown name; iterators that share a label are told apart by a number."""
+    labels = dict(typed.sizes) | {t.name: t.label for t in typed.tensors}
+    taken = set(labels.values())
+    for name, label in typed.labels:
+        shown, number = label, 2
+        while shown in taken and not _apart(name, label, labels):
+            shown, number = f"{label}'{number}", number + 1
+        labels[name] = shown
+    return labels
+
+
+def _apart(name: str, label: str, labels: Mapping[str, str]) -> bool:
+    """Whether a label is used only by iterators: statements are scopes of their own, so they may share it."""
+    return all(other[0] == "i" for other, shown in labels.items() if shown == label and other != name)
+
+
+def _nodes(body: tuple[TypedNode, ...], labels: Mapping[str, str], depth: int) -> list[str]:
+    lines: list[str] = []
+    indent = "    " * depth
+    for node in body:
+        if isinstance(node, TypedLoop):
+            lines.append(f"{indent}for {labels.get(node.iterator, node.iterator)}:")
+            lines += _nodes(node.body, labels, depth + 1)
+        else:
+            lines.append(indent + print_statement(node, labels))
+    return lines
+
+
+def print_statement(statement: TypedStatement, labels: Mapping[str, str]) -> str:
+    """Return one statement: its name, the update, the type accumulated in, and its domain."""
+    target = labels.get(statement.target, statement.target)
+    subscripts = ", ".join(print_expr(s, labels) for s in statement.subscripts)
+    update = _UPDATES.get(statement.op, f"{statement.op}=")
+    left = f"{target}[{subscripts}]" if subscripts else target
+    right = print_expr(statement.expr, labels)
+    return (
+        f"{statement.name}: {left} {update} {right}  in {statement.acc.name}  over {_relabel(statement.domain, labels)}"
+    )
+
+
+def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
+    """Return an expression in the notation, generated names shown through `labels`."""
+    match expr:
+        case Literal(value=value):
+            return str(value) if not isinstance(value, (int, float)) or value >= 0 or level < 7 else f"({value})"
+        case Index(name=name) | Size(name=name):
+            return labels.get(name, name)
+        case Dots():
+            return "..."
+        case Read(tensor=tensor, subscripts=subscripts, pad=pad):
+            inner = ", ".join(print_expr(s, labels) for s in subscripts)
+            if pad is not None:
+                inner += f"; pad={pad.mode if pad.value is None else print_expr(pad.value, labels)}"
+            return f"{labels.get(tensor, tensor)}[{inner}]" if inner else labels.get(tensor, tensor)
+        case Cast(to=to, arg=arg):
+            return f"{to.name}({print_expr(arg, labels)})"
+        case Reduce(op=op, ranges=ranges, body=body, domain=domain):
+            names = ", ".join(labels.get(r.index, r.index) for r in ranges)
+            where = f" over {_relabel(domain, labels)}" if domain else ""
+            return f"{op}[{names}]({print_expr(body, labels)}{where})"
+        case Call(op="neg", args=(arg,)):
+            return _bracket(f"-{print_expr(arg, labels, 7)}", 7, level)
+        case Call(op="not", args=(arg,)):
+            return _bracket(f"not {print_expr(arg, labels, 3)}", 3, level)
+        case Call(op=op, args=args) if op in _INFIX:
+            own, sign = _INFIX[op]
+            text = print_expr(args[0], labels, own)
+            for arg in args[1:]:
+                part = print_expr(arg, labels, own + 1)
+                text += f" - {part[1:]}" if op == "add" and part.startswith("-") else sign + part
+            return _bracket(text, own, level)
+        case Call(op=op, args=args):
+            return f"{op}({', '.join(print_expr(a, labels) for a in args)})"
+
+
+def _bracket(text: str, own: int, level: int) -> str:
+    return f"({text})" if own < level else text
+
+
+def _relabel(text: str, labels: Mapping[str, str]) -> str:
+    return _GENERATED.sub(lambda m: labels.get(m[0], m[0]), text)

@@ -1,0 +1,395 @@
+"""Typing of expressions: numpy's result types, conversions spelled out as `Cast`s.
+
+f16 and bf16 are storage types: a value of theirs is computed in f32 and rounded where it is stored, while promotion uses
+their own name. So a typed value carries both the node, whose dtype is the computed one, and its `ValueType`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from polyker.errors.base import Span, failure
+from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER
+from polyker.ir.dtypes import DType, bf16, bool_, c128, f16, f32, f64, i8, i64, u64
+from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Pad, Range, Read, Reduce, Size
+from polyker.ir.promotion import ValueType, computed, fits, floating, promote
+
+Typed: TypeAlias = tuple[Expr, ValueType]
+
+_FLOATING = (
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "gelu",
+    "silu",
+)
+_BOOL = ValueType(bool_)
+_WEAK = {"i": ValueType(i64, True), "f": ValueType(f64, True), "c": ValueType(c128, True)}
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+class UnknownType(Exception):
+    """A tensor is read whose type is not known yet (a recurrence); `tensor` names it."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(tensor)
+        self.tensor = tensor
+
+
+@dataclass(frozen=True)
+class Typer:
+    """Types expressions over generated names.
+
+    `types`: the tensors' types, None while unknown; `names`: the tensors' generated names; `acc`: the type to accumulate
+    in, where the caller says; `domains`: the isl text of each inline reduction by the name of its first index.
+    """
+
+    types: Mapping[str, ValueType | None]
+    names: Mapping[str, str]
+    domains: Mapping[str, str]
+    acc: DType | None = None
+
+    def type(self, expr: Expr) -> Typed:
+        """Return the typed expression and its type for promotion.
+
+        Raises:
+            DTypeError: where numpy has no such operation, or an integer literal does not fit.
+            UnknownType: where a tensor is read whose type is not known yet.
+        """
+        match expr:
+            case Literal(value=value):
+                return literal(value, expr.span)
+            case Index() | Size():
+                return replace(expr, dtype=i64), _WEAK["i"]
+            case Read():
+                return self._read(expr)
+            case Cast(to=to):
+                node, found = self.type(expr.arg)
+                stored = convert(node, found, ValueType(to), expr.span, explicit=True)
+                return _reload(stored, to, expr.span), ValueType(to)
+            case Reduce():
+                return self._reduce(expr)
+            case Call():
+                return self._call(expr)
+            case _:
+                raise AssertionError(f"not an expression to type: {expr!r}")
+
+    def _read(self, expr: Read) -> Typed:
+        found = self.types[expr.tensor]
+        if found is None:
+            raise UnknownType(expr.tensor)
+        subscripts = tuple(self.subscript(s) for s in expr.subscripts)
+        pad = expr.pad
+        if pad is not None and pad.value is not None:
+            pad = Pad(pad.mode, pad_value(pad.value, found, expr.span))
+        node: Expr = replace(expr, tensor=self.names[expr.tensor], subscripts=subscripts, pad=pad, dtype=found.dtype)
+        return _reload(node, found.dtype, expr.span), found
+
+    def subscript(self, expr: Expr) -> Expr:
+        """Return a typed subscript: i64, a gathered integer converted to it."""
+        match expr:
+            case Read(tensor=tensor):
+                node, found = self._read(expr)
+                if not found.dtype.is_integer:
+                    raise failure(NOT_INTEGER, span=expr.span, tensor=tensor, dtype=found)
+                return node if found.dtype == i64 else Cast(i64, node, i64, expr.span)
+            case Call(args=args):
+                return replace(expr, args=tuple(self.subscript(a) for a in args), dtype=i64)
+            case Literal() | Index() | Size():
+                return replace(expr, dtype=i64)
+            case _:
+                node, found = self.type(expr)
+                raise failure(NOT_INTEGER, span=expr.span, tensor="an expression", dtype=found)
+
+    def _call(self, expr: Call) -> Typed:
+        op, span = expr.op, expr.span
+        if op == "add":
+            return self._sum(expr)
+        args = [self.type(a) for a in expr.args]
+        if op in COMPARISONS:
+            return compare(op, args[0], args[1], span), _BOOL
+        if op in ("and", "or", "not"):
+            return Call(op, tuple(truth(*a) for a in args), bool_, span), _BOOL
+        if op == "where":
+            kind = promote(args[1][1], args[2][1])
+            branches = (convert(*a, kind, span) for a in args[1:])
+            return Call("where", (truth(*args[0]), *branches), computed(kind.dtype), span), kind
+        if op == "pow":
+            return _power(args[0], args[1], span)
+        if op in ("mul", "div", "floordiv", "mod", "minimum", "maximum"):
+            return _fold(op, args, span)
+        return unary(op, args[0], span)
+
+    def _sum(self, expr: Call) -> Typed:
+        """Type a sum; `a - b` is add(a, neg(b)), and is typed as a subtraction: b is converted before it is negated."""
+        total = self.type(expr.args[0])
+        for place, arg in enumerate(expr.args[1:]):
+            match arg:
+                case Call(op="neg", args=(inner,)):
+                    node, found = self.type(inner)
+                    kind = promote(total[1], found)
+                    if kind == _BOOL:
+                        advice = "use `!=` or `not`"
+                        raise failure(NO_LOOP, span=expr.span, op="-", types="bool and bool", advice=advice)
+                    negated = _negate(convert(node, found, kind, arg.span), arg.span)
+                    total = _join("add", total, (negated, kind), kind, expr.span, place > 0)
+                case _:
+                    term = self.type(arg)
+                    total = _join("add", total, term, promote(total[1], term[1]), expr.span, place > 0)
+        return total
+
+    def _reduce(self, expr: Reduce) -> Typed:
+        body, found = self.type(expr.body)
+        result, acc = reduction(expr.op, found, self.acc, expr.span)
+        if expr.op in ("any", "all"):
+            body = truth(body, found)
+        else:
+            body = convert(body, found, ValueType(acc), expr.span)
+        ranges = tuple(Range(r.index, span=r.span) for r in expr.ranges)
+        domain = self.domains[expr.ranges[0].index]
+        dtype = computed(result.dtype)
+        return replace(expr, ranges=ranges, body=body, conditions=(), dtype=dtype, acc=acc, domain=domain), result
+
+
+def literal(value: bool | int | float | complex, span: Span | None) -> Typed:
+    """Return a typed constant; weak but for bool."""
+    if isinstance(value, bool):
+        return Literal(value, bool_, span), _BOOL
+    kind = _WEAK["i" if isinstance(value, int) else "f" if isinstance(value, float) else "c"]
+    return Literal(value, kind.dtype, span), kind
+
+
+def _reload(node: Expr, dtype: DType, span: Span | None) -> Expr:
+    """Return a stored value as it is computed with."""
+    return Cast(f32, node, f32, span) if dtype in (f16, bf16) else node
+
+
+def convert(node: Expr, found: ValueType, to: ValueType, span: Span | None, explicit: bool = False) -> Expr:
+    """Return a value converted to `to`, in the type it is computed in; to `to` itself with `explicit`."""
+    goal = to.dtype if explicit else computed(to.dtype)
+    if isinstance(node, Literal) and found.weak:
+        if not (explicit and goal.is_integer and isinstance(node.value, float)):
+            return replace(node, value=constant_value(node.value, goal, span), dtype=goal)
+    if node.dtype == goal:
+        return node
+    if goal == bool_:
+        return truth(node, found)
+    if found.dtype.is_complex and not goal.is_complex:
+        part = found.dtype.real
+        node = Call("real", (node,), part, span)
+        return node if part == goal else Cast(goal, node, goal, span)
+    return Cast(goal, node, goal, span)
+
+
+def constant_value(value: Any, dtype: DType, span: Span | None) -> Any:
+    """Return a Python scalar as a value of `dtype`, rounded to it.
+
+    Raises:
+        DTypeError: for an integer that does not fit an integer type.
+    """
+    if dtype == bool_:
+        return bool(value)
+    if dtype.is_integer:
+        whole = int(value.real)
+        if not fits(whole, dtype):
+            raise failure(LITERAL_RANGE, span=span, value=value, dtype=dtype)
+        return whole
+    with np.errstate(all="ignore"):
+        if dtype.is_complex:
+            return complex(dtype.numpy.type(value))
+        real = value.real
+        try:
+            return float(dtype.numpy.type(real))
+        except OverflowError:
+            return float("inf") if real > 0 else float("-inf")
+
+
+def pad_value(value: Literal, found: ValueType, span: Span | None) -> Literal:
+    """Return the constant that a padded access reads outside, as a value of the tensor's type."""
+    number, dtype = value.value, found.dtype
+    kinds = "biufc"
+    kind = (
+        "b"
+        if isinstance(number, bool)
+        else "i"
+        if isinstance(number, int)
+        else "f"
+        if isinstance(number, float)
+        else "c"
+    )
+    if max(kinds.index(kind), 1) > max(kinds.index(dtype.kind), 1) and not (kind == "i" and dtype.is_integer):
+        raise failure(LITERAL_RANGE, span=value.span or span, value=number, dtype=dtype)
+    return Literal(constant_value(number, dtype, value.span or span), dtype, value.span)
+
+
+def truth(node: Expr, found: ValueType) -> Expr:
+    """Return a value as bool: whether it differs from 0 (NaN does), as numpy converts."""
+    if node.dtype == bool_:
+        return node
+    if isinstance(node, Literal):
+        return Literal(bool(node.value), bool_, node.span)
+    assert node.dtype is not None
+    zero = constant_value(0, node.dtype, node.span)
+    return Call("ne", (node, Literal(zero, node.dtype)), bool_, node.span)
+
+
+def _join(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None, chain: bool) -> Typed:
+    """Return `left op right` in the type `kind`; `chain`: `left` is made by the same chain, and one n-ary call goes on."""
+    dtype = computed(kind.dtype)
+    a, b = convert(*left, kind, span), convert(*right, kind, span)
+    name = {"add": "or", "mul": "and"}.get(op, op) if kind == _BOOL else op
+    if (op in ("floordiv", "mod") and kind.dtype.is_complex) or (
+        op in ("minimum", "maximum") and kind.dtype.is_complex
+    ):
+        advice = "take the real part: `real(...)`"
+        raise failure(NO_LOOP, span=span, op=op, types=f"{left[1]} and {right[1]}", advice=advice)
+    if chain and isinstance(a, Call) and a is left[0] and op in ("add", "mul", "minimum", "maximum"):
+        return replace(a, args=(*a.args, b)), kind
+    return Call(name, (a, b), dtype, span), kind
+
+
+def _fold(op: str, args: list[Typed], span: Span | None) -> Typed:
+    total = args[0]
+    for place, arg in enumerate(args[1:]):
+        kind = promote(total[1], arg[1])
+        if op == "div" and kind.dtype.kind in "biu":
+            kind = _WEAK["f"] if kind.weak else ValueType(f64)
+        if op in ("floordiv", "mod") and kind == _BOOL:
+            kind = ValueType(i8)
+        total = _join(op, total, arg, kind, span, place > 0)
+    return total
+
+
+def _power(base: Typed, exponent: Typed, span: Span | None) -> Typed:
+    kind = promote(base[1], exponent[1])
+    if kind == _BOOL:
+        kind = ValueType(i8)
+    if kind.dtype.is_integer and isinstance(exponent[0], Literal) and exponent[0].value.real < 0:
+        raise failure(NEGATIVE_POWER, span=span, value=exponent[0].value)
+    args = convert(*base, kind, span), convert(*exponent, kind, span)
+    return Call("pow", args, computed(kind.dtype), span), kind
+
+
+def _negate(node: Expr, span: Span | None) -> Expr:
+    if isinstance(node, Literal) and node.dtype is not None and node.dtype.kind != "u":
+        return replace(node, value=-node.value)
+    return Call("neg", (node,), node.dtype, span)
+
+
+def unary(op: str, arg: Typed, span: Span | None) -> Typed:
+    """Type a negation or a function of one argument, as numpy's."""
+    node, found = arg
+    kind, dtype = found, found.dtype
+    if op in _FLOATING:
+        kind = floating(found)
+        if kind.dtype.is_complex and op in ("erf", "gelu"):
+            raise failure(NO_LOOP, span=span, op=op, types=found, advice="take the real part: `real(...)`")
+        return Call(op, (convert(node, found, kind, span),), computed(kind.dtype), span), kind
+    if dtype == bool_ and op in ("neg", "sign", "relu"):
+        name = "-" if op == "neg" else op
+        raise failure(NO_LOOP, span=span, op=name, types="bool", advice="use `not`, or convert first: `i64(...)`")
+    if dtype.is_complex and op in ("floor", "ceil", "relu"):
+        raise failure(NO_LOOP, span=span, op=op, types=found, advice="take the real part: `real(...)`")
+    if op == "neg":
+        if isinstance(node, Literal) and found.weak:
+            return replace(node, value=-node.value), found
+        return _negate(node, span), found
+    if op in ("floor", "ceil", "round", "conj", "abs", "real") and dtype.kind in "biu":
+        if op == "round" and dtype == bool_:
+            return convert(node, found, ValueType(f16), span), ValueType(f16)
+        if op != "abs" or dtype.kind != "i":
+            return node, found
+    if op in ("conj", "real") and not dtype.is_complex:
+        return node, found
+    if op in ("abs", "real", "imag") and dtype.is_complex:
+        part = ValueType(dtype.real, found.weak)
+        return Call(op, (node,), part.dtype, span), part
+    if op == "imag":
+        where = computed(dtype)
+        return Literal(constant_value(0, where, span), where, span), found
+    return Call(op, (node,), node.dtype, span), kind
+
+
+def compare(op: str, left: Typed, right: Typed, span: Span | None) -> Expr:
+    """Type a comparison; integers compare exactly whatever their types, as numpy's."""
+    (a, x), (b, y) = left, right
+    if op not in ("eq", "ne") and (x.dtype.is_complex or y.dtype.is_complex):
+        raise failure(NO_LOOP, span=span, op=op, types=f"{x} and {y}", advice="compare `abs(...)` or `real(...)`")
+    whole = x.dtype.kind in "biu" and y.dtype.kind in "biu"
+    if whole and isinstance(b, Literal) and y.weak and not x.weak:
+        return _compare_literal(op, left, b, span)
+    if whole and isinstance(a, Literal) and x.weak and not y.weak:
+        return _compare_literal(_MIRRORED[op], right, a, span)
+    if whole:
+        x, y = (ValueType(v.dtype) for v in (x, y))
+        if u64 in (x.dtype, y.dtype) and "i" in (x.dtype.kind, y.dtype.kind):
+            signed_left = x.dtype.kind == "i"
+            return _compare_mixed(op if signed_left else _MIRRORED[op], *((a, b) if signed_left else (b, a)), span)
+    kind = promote(x, y)
+    args = convert(a, x, kind, span), convert(b, y, kind, span)
+    return Call(op, args, bool_, span)
+
+
+def _compare_literal(op: str, value: Typed, other: Literal, span: Span | None) -> Expr:
+    """Compare an integer with a constant that may lie outside its type: then the answer is known."""
+    number = int(other.value.real)
+    dtype = value[1].dtype
+    if dtype != bool_ and not fits(number, dtype):
+        return Literal(op == "ne" or op in (("lt", "le") if number > 0 else ("gt", "ge")), bool_, span)
+    goal = i64 if dtype == bool_ else dtype
+    return Call(op, (convert(*value, ValueType(goal), span), Literal(number, goal, other.span)), bool_, span)
+
+
+def _compare_mixed(op: str, signed: Expr, unsigned: Expr, span: Span | None) -> Expr:
+    """Compare a signed integer with a u64: a negative one is below all of them, others convert exactly."""
+    same = Call(op, (signed if signed.dtype == u64 else Cast(u64, signed, u64, span), unsigned), bool_, span)
+    below = Literal(0, signed.dtype)
+    if op in ("lt", "le", "ne"):
+        return Call("or", (Call("lt", (signed, below), bool_, span), same), bool_, span)
+    return Call("and", (Call("ge", (signed, below), bool_, span), same), bool_, span)
+
+
+def reduction(op: str, body: ValueType, acc: DType | None, span: Span | None) -> tuple[ValueType, DType]:
+    """Return the result's type and the type accumulated in, of an inline reduction over values of type `body`.
+
+    Raises:
+        DTypeError: for an order of complex numbers.
+    """
+    if op in ("any", "all"):
+        return _BOOL, bool_
+    if body.dtype.is_complex and op in ("max", "min", "argmax", "argmin", "logsumexp"):
+        raise failure(NO_LOOP, span=span, op=op, types=body, advice="take `abs(...)` or `real(...)`")
+    if op in ("max", "min"):
+        return body, computed(body.dtype)
+    if op in ("argmax", "argmin"):
+        return ValueType(i64), computed(body.dtype)
+    result = body
+    if op in ("mean", "logsumexp") and body.dtype.kind in "biu":
+        result = ValueType(f64, body.weak)
+    elif body.dtype == bool_:
+        result = ValueType(i64)
+    return result, accumulator(computed(result.dtype), acc)
+
+
+def accumulator(dtype: DType, acc: DType | None) -> DType:
+    """Return the type to accumulate sums and products of `dtype` in: `acc` where it is of the same sort of number."""
+    if acc is None:
+        return dtype
+    if dtype.is_complex:
+        return acc if acc.is_complex else {4: DType("c64", "c", 8), 8: c128}[acc.itemsize] if acc.is_float else dtype
+    if dtype.is_float:
+        return acc if acc.is_float else dtype
+    return acc if acc.is_integer and dtype.is_integer else dtype

@@ -1,0 +1,273 @@
+"""Binding: an untyped program and argument types give the typed program, with exact domains, extents and types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polyker.errors.base import failure
+from polyker.errors.shapes import GATHERED_TARGET, NO_EXTENT, WRONG_RANK
+from polyker.errors.types import BAD_ACC
+from polyker.ir.dtypes import DType, TensorType, bf16, bool_, f16
+from polyker.ir.expr import Literal
+from polyker.ir.program import Loop, Node, Program, Statement
+from polyker.ir.promotion import ValueType
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor
+from polyker.poly.affine import Affine, expr_of
+from polyker.poly.context import Context
+from polyker.poly.extents import fresh_shape
+from polyker.poly.isl import isl_job
+from polyker.poly.ranges import Bound, Ranges, Shape, check_subscript, interval, rank_error, scope_text
+from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
+from polyker.poly.statement_types import StatementType, type_statements
+from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A statement with the loops around it: user's index -> iterator, the innermost scope, the loops' ranges."""
+
+    statement: Statement
+    loops: Mapping[str, str]
+    scope: Scope | None
+    bounds: Mapping[str, Bound]
+
+
+def bind(
+    program: Program,
+    types: Mapping[str, TensorType],
+    sizes: Mapping[str, int | str] | None = None,
+    *,
+    acc: DType | None = None,
+) -> TypedProgram:
+    """Return the typed program for these argument types; extents are elements, a name is a size that stays symbolic.
+
+    `types` has every input. `sizes` gives the sizes that no shape does: an int, or the name under which it stays symbolic.
+    `acc` is the type to accumulate sums and products in, where it is of the same sort of number.
+
+    Raises:
+        ShapeError: for ranks, extents, ranges or coverage that disagree, explained at the place in the text.
+        DTypeError: for operations and stores that the types do not take.
+        CompileError: where isl fails.
+    """
+    if acc is not None and acc in (f16, bf16, bool_):
+        raise failure(BAD_ACC, dtype=acc)
+    with isl_job("bind"):
+        return _Binder(program, types, sizes or {}, acc).run()
+
+
+def infer(
+    program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str] | None = None
+) -> dict[str, TensorType]:
+    """Return the types of the outputs, in order; a symbolic extent that is no plain size is shown as its expression."""
+    typed = bind(program, types, sizes)
+    labels = {**dict(typed.sizes)}
+    found = {}
+    for name in typed.outputs:
+        tensor = typed.tensor(name)
+        found[tensor.label] = TensorType(tensor.dtype, tuple(_dimension(e, labels) for e in tensor.shape))
+    return found
+
+
+def _dimension(extent: object, labels: Mapping[str, str]) -> int | str:
+    from polyker.ir.typed_printing import print_expr
+
+    if isinstance(extent, Literal):
+        return int(extent.value.real)
+    return print_expr(extent, labels)  # type: ignore[arg-type]
+
+
+class _Binder:
+    """The state of one binding: what is known of shapes grows until every statement has its ranges."""
+
+    def __init__(
+        self, program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str], acc: DType | None
+    ) -> None:
+        self.program, self.types, self.acc = program, types, acc
+        self.context = Context()
+        arguments = argument_shapes(self.context, program, types)
+        self.sizes = bind_sizes(self.context, program, arguments, sizes)
+        self.places: list[_Place] = []
+        self.tree = self._place(program.body, {}, None, {})
+        self.shapes: dict[str, Shape | None] = {p.statement.target: None for p in self.places}
+        self.declared = declared_shapes(self.context, program, self.sizes)
+        self.shapes |= {**arguments, **self.declared}
+        self.fresh = {t for t, s in self.shapes.items() if s is None}
+        self.solved: dict[int, tuple[Subject, dict[str, Bound]]] = {}
+        self.late: dict[int, set[str]] = {}
+
+    def run(self) -> TypedProgram:
+        """Return the typed program."""
+        self._solve()
+        self._check_late()
+        order = [self.solved[k] for k in range(len(self.places))]
+        typed, dtypes = self._types([s for s, _ in order])
+        return self._assemble(order, typed, dtypes)
+
+    def _place(
+        self, body: tuple[Node, ...], loops: dict[str, str], scope: Scope | None, bounds: dict[str, Bound]
+    ) -> tuple[object, ...]:
+        """Number the statements in the order of the text; returns the tree of (iterator, body) and numbers."""
+        tree: list[object] = []
+        for node in body:
+            if isinstance(node, Statement):
+                tree.append(len(self.places))
+                self.places.append(_Place(node, loops, scope, bounds))
+                continue
+            tree.append(self._place_loop(node, loops, scope, bounds))
+        return tuple(tree)
+
+    def _place_loop(
+        self, node: Loop, loops: dict[str, str], scope: Scope | None, bounds: dict[str, Bound]
+    ) -> tuple[str, tuple[object, ...]]:
+        iterator = self.context.iterator(node.range.index)
+        inner = {**loops, node.range.index: iterator}
+        given = Namer(self.context, self.sizes).given((node.range,), inner)
+        lo, hi = given[iterator]
+        inner_scope = Scope((iterator,), given, (), scope, None, node.span)
+        return iterator, self._place(
+            node.body, inner, inner_scope, {**bounds, iterator: interval(iterator, lo, hi, True)}
+        )
+
+    def _solve(self) -> None:
+        """Find the ranges of every statement, as soon as what it reads has extents; recurrences go without theirs."""
+        definers = {t: [k for k, p in enumerate(self.places) if p.statement.target == t] for t in self.fresh}
+        waiting = list(range(len(self.places)))
+        while waiting:
+            ready = next((k for k in waiting if not self._unknown(k)), waiting[0])
+            waiting.remove(ready)
+            self._solve_one(ready)
+            target = self.places[ready].statement.target
+            if target in self.fresh and self.shapes[target] is None and not set(definers[target]) & set(waiting):
+                self._define(target, definers[target])
+
+    def _unknown(self, number: int) -> set[str]:
+        from polyker.ir.expr import Read, walk
+
+        statement = self.places[number].statement
+        trees = (statement.expr, *statement.subscripts)
+        reads = {e.tensor for tree in trees for e in walk(tree) if isinstance(e, Read)}
+        return {t for t in reads if self.shapes.get(t, ()) is None}
+
+    def _solve_one(self, number: int) -> None:
+        place = self.places[number]
+        self.late[number] = self._unknown(number)
+        statement = expand_dots(self.context, place.statement, self.shapes)
+        subject = name_statement(self.context, self.sizes, number, statement, place.loops, place.scope)
+        if any(form is None for form in subject.target.subscripts):
+            self._check_gathered(subject)
+        self.solved[number] = subject, Ranges(self.context, subject, self.shapes, place.bounds).solve()
+
+    def _check_gathered(self, subject: Subject) -> None:
+        statement = subject.statement
+        span, target = statement.target_span or statement.span, statement.target
+        if statement.op == "set":
+            why = " by `=`: only a reduction such as `+=` says what two writes of one cell give"
+            raise self.context.error(GATHERED_TARGET, span, tensor=target, why=why)
+        if self.shapes.get(target) is None:
+            why = ", so its shape has to be declared"
+            raise self.context.error(GATHERED_TARGET, span, tensor=target, why=why)
+
+    def _define(self, target: str, definers: list[int]) -> None:
+        subjects = [self.solved[k][0] for k in definers]
+        first = len(subjects[0].target.subscripts)
+        for subject in subjects[1:]:
+            if len(subject.target.subscripts) != first:
+                values = {"subscripts": len(subject.target.subscripts), "rank": first, "tensor": target}
+                shape = f"as in `{subjects[0].target.text}`"
+                raise self.context.error(
+                    WRONG_RANK, subject.target.span, access=subject.target.text, shape=shape, **values
+                )
+        self.shapes[target] = fresh_shape(self.context, target, [self.solved[k] for k in definers])
+
+    def _check_late(self) -> None:
+        """Check the subscripts of tensors whose extents were not known when their statement was solved."""
+        for number, tensors in self.late.items():
+            subject, bounds = self.solved[number]
+            for access in subject.reads:
+                shape = self.shapes.get(access.tensor)
+                if access.tensor not in tensors:
+                    continue
+                assert shape is not None
+                if len(shape) != len(access.subscripts):
+                    raise rank_error(self.context, access, shape)
+                for d, (form, extent) in enumerate(zip(access.subscripts, shape, strict=True)):
+                    if form is not None and access.pad is None:
+                        check_subscript(self.context, bounds, access, d, form, extent)
+
+    def _types(self, subjects: list[Subject]) -> tuple[list[StatementType], dict[str, DType]]:
+        known = {t: ValueType(self.types[t].dtype, self.types[t].weak) for t in self.program.inputs}
+        known |= {
+            d.name: ValueType(d.dtype)
+            for d in self.program.types
+            if d.dtype is not None and d.name not in self.program.inputs
+        }
+        self.names = {t: f"t{k}" for k, t in enumerate(dict.fromkeys([*self.program.inputs, *self.shapes]))}
+        domains = {
+            first: scope_text(self.context, self.solved[s.number][1], scope, "R")
+            for s in subjects
+            for first, scope in s.scopes.items()
+        }
+        return type_statements(subjects, known, self.names, domains, self.acc)
+
+    def _assemble(
+        self, order: list[tuple[Subject, dict[str, Bound]]], typed: list[StatementType], dtypes: Mapping[str, DType]
+    ) -> TypedProgram:
+        statements = []
+        for (subject, bounds), kind in zip(order, typed, strict=True):
+            name = f"S{subject.number}"
+            statements.append(
+                TypedStatement(
+                    name,
+                    subject.iterators,
+                    len(subject.loops),
+                    scope_text(self.context, bounds, subject.scope, name),
+                    self.names[subject.statement.target],
+                    kind.subscripts,
+                    subject.statement.op,
+                    kind.expr,
+                    kind.acc,
+                    subject.reduced,
+                    subject.statement.span,
+                )
+            )
+        labels = tuple((n, label) for n, label in self.context.labels.items() if n[0] == "i")
+        return TypedProgram(
+            tuple(self._tensor(t, dtypes) for t in self.names),
+            tuple((name, label) for label, name in self.context.sizes.items()),
+            tuple(self.names[t] for t in self.program.inputs),
+            tuple(self.names[t] for t in self.program.outputs),
+            _body(self.tree, statements),
+            self.context.text,
+            tuple(self.context.checks),
+            labels,
+        )
+
+    def _tensor(self, tensor: str, dtypes: Mapping[str, DType]) -> TypedTensor:
+        shape = self.shapes[tensor]
+        if shape is None or tensor not in dtypes:
+            raise self.context.error(NO_EXTENT, None, tensor=tensor, dimension=0, why=": no statement defines it")
+        check_large(self.context, tensor, shape, dtypes[tensor].itemsize)
+        return TypedTensor(self.names[tensor], tensor, dtypes[tensor], tuple(map(expr_of, shape)), self._role(tensor))
+
+    def _role(self, tensor: str) -> Role:
+        given, returned = tensor in self.program.inputs, tensor in self.program.outputs
+        if given:
+            return Role.INOUT if returned else Role.INPUT
+        return Role.OUTPUT if returned else Role.TEMPORARY
+
+
+def _body(tree: tuple[object, ...], statements: list[TypedStatement]) -> tuple[TypedNode, ...]:
+    nodes: list[TypedNode] = []
+    for node in tree:
+        match node:
+            case int(number):
+                nodes.append(statements[number])
+            case (str(iterator), tuple(body)):
+                nodes.append(TypedLoop(iterator, _body(body, statements)))
+    return tuple(nodes)
+
+
+def extent_text(extent: Affine, context: Context) -> str:
+    """Return an extent as the user would write it."""
+    return context.show(extent)

@@ -1,0 +1,130 @@
+"""What binding knows of the sizes: their generated names, what holds of them, and the checks left for the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polyker.errors.base import PolykerError, Span, failure
+from polyker.errors.shapes import BAD_SIZE
+from polyker.ir.typed import Check
+from polyker.poly import isl
+from polyker.poly.affine import Affine, Condition, condition_text, holds, show, variable
+
+
+class Context:
+    """Names and facts gathered while a program is bound; grows, never shrinks.
+
+    `labels` maps generated names to the user's. `facts` are conditions on sizes that hold at every call: sizes are not
+    negative, and whatever a check demands.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, str] = {}  # label -> generated name
+        self.labels: dict[str, str] = {}
+        self.facts: list[str] = []
+        self.checks: list[Check] = []
+        self._set: Any = None
+        self.from_shapes: set[str] = set()  # labels of sizes that a shape gives
+        self._iterators = 0
+
+    def symbol(self, label: str) -> Affine:
+        """Return the size of that label, made on its first use."""
+        name = self.sizes.get(label)
+        if name is None:
+            name = self.sizes[label] = f"n{len(self.sizes)}"
+            self.labels[name] = label
+            self.add_fact(f"{name} >= 0")
+        return variable(name)
+
+    def demand_size(self, form: Affine, name: str) -> None:
+        """Check at the call that a size that no shape gives is not negative (`symbol` took it for a fact)."""
+        text = isl.condition_set_text(self.names, [f"{form.text} >= 0"])
+        self.checks.append(Check(text, BAD_SIZE, (("size", name), ("why", "is negative")), None))
+
+    def iterator(self, label: str) -> str:
+        """Return a fresh iterator that is shown as `label`."""
+        name = f"i{self._iterators}"
+        self._iterators += 1
+        self.labels[name] = label
+        return name
+
+    def label(self, name: str) -> str:
+        """Return the user's name of a generated one."""
+        return self.labels.get(name, name)
+
+    def show(self, form: Affine) -> str:
+        """Return a form as the user would write it."""
+        return show(form, self.label)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The symbolic sizes, in the order of their making."""
+        return tuple(self.sizes.values())
+
+    @property
+    def text(self) -> str:
+        """The isl text of what holds of the sizes."""
+        return isl.condition_set_text(self.names, self.facts)
+
+    @property
+    def set(self) -> Any:
+        """What holds of the sizes, as an isl parameter set."""
+        if self._set is None:
+            self._set = isl.read_set(self.text)
+        return self._set
+
+    def add_fact(self, text: str) -> None:
+        """Record a condition on sizes that holds at every call."""
+        if text not in self.facts:
+            self.facts.append(text)
+            self._set = None
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on sizes holds at every call."""
+        op, form = condition
+        known = holds(condition)
+        if known is not None:
+            return known
+        if op == "ge" and form.const >= 0 and all(c > 0 and isinstance(a, str) for a, c in form.terms):
+            return True
+        text = condition_text(condition)
+        if text in self.facts:
+            return True
+        return bool(self.set.is_subset(self.read([text])))
+
+    def read(self, conditions: list[str]) -> Any:
+        """Return the isl parameter set of conditions on sizes."""
+        return isl.read_set(isl.condition_set_text(self.names, conditions))
+
+    def require(self, condition: Condition, code: str, span: Span | None, **values: object) -> None:
+        """Make sure that a condition on sizes holds: proved, or checked at the call; raises where it cannot hold."""
+        if self.proves(condition):
+            return
+        text = condition_text(condition)
+        if condition[1].is_constant or self.set.intersect(self.read([text])).is_empty():
+            raise failure(code, span=span, sizes="", **values)
+        self._check(isl.condition_set_text(self.names, [text]), text, code, span, values)
+
+    def require_set(self, condition: Any, code: str, span: Span | None, **values: object) -> None:
+        """As `require`, for an isl parameter set over the sizes."""
+        if self.set.is_subset(condition):
+            return
+        needed = condition.gist(self.set).coalesce()
+        if self.set.intersect(condition).is_empty():
+            raise failure(code, span=span, sizes="", **values)
+        text = str(needed)
+        self._check(text, isl.constraints_of(text), code, span, values)
+
+    def _check(self, condition: str, fact: str, code: str, span: Span | None, values: dict[str, object]) -> None:
+        shown = tuple((k, str(v)) for k, v in values.items())
+        self.checks.append(Check(condition, code, shown, span))
+        if "exists" not in fact and " or " not in fact and fact:
+            self.add_fact(fact)
+
+    def relabel(self, text: str) -> str:
+        """Return a printed isl text with the user's names in place of generated ones."""
+        return isl.relabel(text, self.labels)
+
+    def error(self, code: str, span: Span | None, **values: object) -> PolykerError:
+        """Return an error of the catalogue that does not depend on sizes."""
+        return failure(code, span=span, sizes="", **values)

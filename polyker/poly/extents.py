@@ -1,0 +1,188 @@
+"""Extents of fresh tensors: 1 + the largest subscript over all defining statements, exact by isl where it is not plain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
+from polyker.poly import isl
+from polyker.poly.affine import Affine, condition_text, constant, extremum, quotient, variable
+from polyker.poly.context import Context
+from polyker.poly.ranges import Bound
+from polyker.poly.subjects import Subject, source_text
+
+Definition = tuple[Subject, Mapping[str, Bound]]
+
+
+def fresh_shape(context: Context, tensor: str, definitions: Sequence[Definition]) -> tuple[Affine, ...]:
+    """Return the extents of a tensor that these statements define.
+
+    Raises:
+        ShapeError: for a subscript below 0, a gathered one, or an extent that no quasi-affine form gives.
+    """
+    rank = len(definitions[0][0].target.subscripts)
+    return tuple(_extent(context, tensor, d, definitions) for d in range(rank))
+
+
+def _extent(context: Context, tensor: str, d: int, definitions: Sequence[Definition]) -> Affine:
+    plain: list[Affine] | None = []
+    for subject, bounds in definitions:
+        hi = _plain(context, subject, bounds, d)
+        if hi is None:
+            plain = None
+            break
+        assert plain is not None
+        plain.append(hi)
+    if plain is not None:
+        greatest = _greatest(context, plain)
+        if greatest is not None:
+            return greatest
+    return _by_isl(context, tensor, d, definitions)
+
+
+def _plain(context: Context, subject: Subject, bounds: Mapping[str, Bound], d: int) -> Affine | None:
+    """Return 1 + the largest subscript where it is a constant, or an index over one non-empty plain interval."""
+    form = subject.target.subscripts[d]
+    if form is None:
+        raise context.error(
+            NO_EXTENT,
+            subject.statement.target_span or subject.statement.span,
+            tensor=subject.statement.target,
+            dimension=d,
+            why=": its subscript is gathered",
+        )
+    if form.is_constant and form.const >= 0:
+        return form + 1
+    index = form.variable
+    if index is None or any(index in c[1].indices for c in subject.scope.conditions):
+        return None
+    bound = bounds[index]
+    if bound.names or bound.lo is None or bound.hi is None or not context.proves(("ge", bound.lo)):
+        return None
+    if context.proves(("ge", bound.hi - bound.lo)):
+        # An empty range that starts at 0 gives extent 0, as its end does.
+        if context.proves(("eq", bound.lo)) or context.proves(("ge", bound.hi - bound.lo - 1)):
+            return bound.hi
+    return None
+
+
+def _greatest(context: Context, forms: list[Affine]) -> Affine | None:
+    distinct = list({f.text: f for f in forms}.values())
+    for form in distinct:
+        if all(other is form or context.proves(("ge", form - other)) for other in distinct):
+            return form
+    return None
+
+
+def _related(subject: Subject, bounds: Mapping[str, Bound], form: Affine) -> tuple[list[str], list[str]]:
+    """Return the indices that decide a subscript's values, and the constraints on them.
+
+    Constraints on reduced indices do not count (an empty reduction still has its whole output), unless the range of one of
+    the target's own indices is written in terms of them.
+    """
+    reduced = set(subject.reduced)
+    conditions = [c for c in subject.scope.conditions if not c[1].indices & reduced]
+    seen: set[str] = set(form.indices)
+    while True:
+        wider = set(seen)
+        for name in seen:
+            wider |= bounds[name].names
+        for c in conditions:
+            if c[1].indices & wider:
+                wider |= c[1].indices
+        if wider == seen:
+            break
+        seen = wider
+    order = [i for i in subject.iterators if i in seen]
+    constraints = [c for i in order for c in bounds[i].constraints]
+    return order, constraints + [condition_text(c) for c in conditions if c[1].indices <= seen]
+
+
+def _values(context: Context, subject: Subject, bounds: Mapping[str, Bound], form: Affine) -> Any:
+    """Return the set of the values that a subscript takes."""
+    order, constraints = _related(subject, bounds, form)
+    text = isl.set_text(context.names, ("v", *order), [*constraints, f"v = {form.text}"])
+    values = isl.read_set(text).project_out(isl.dim.set, 1, len(order))
+    return values.intersect_params(context.set) if context.names else values
+
+
+def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definition]) -> Affine:
+    all_values: Any = None
+    for subject, bounds in definitions:
+        form = subject.target.subscripts[d]
+        assert form is not None
+        values = _values(context, subject, bounds, form)
+        span = subject.target.spans[d] if d < len(subject.target.spans) else subject.statement.target_span
+        negative = values.intersect(isl.read_set("{ [v] : v < 0 }"))
+        if not negative.is_empty():
+            context.require_set(
+                context.set.subtract(negative.params()) if context.names else isl.read_set("{ : 1 = 0 }"),
+                NEGATIVE_CELL,
+                span,
+                subscript=source_text(span) or context.show(form),
+                tensor=tensor,
+            )
+        if not (values.is_empty() or values.dim_has_upper_bound(isl.dim.set, 0)):
+            raise context.error(NO_EXTENT, span, tensor=tensor, dimension=d, why=": nothing bounds it from above")
+        all_values = values if all_values is None else all_values.union(values)
+    # The value -1 stands for "nothing is written", so that the extent is then 0.
+    all_values = all_values.intersect_params(context.set) if context.names else all_values
+    whole = all_values.union(isl.read_set(isl.set_text(context.names, ("v",), ["v = -1"])))
+    extent = recognise(context, whole.dim_max(0).coalesce())
+    if extent is not None:
+        return extent
+    # A gap between 0 and the first cell has no quasi-affine form: take the sizes for which something is written.
+    subject = definitions[0][0]
+    context.require_set(all_values.params(), EMPTY_RANGE, subject.statement.span, tensor=tensor)
+    extent = recognise(context, all_values.intersect_params(context.set).dim_max(0).coalesce())
+    if extent is None:
+        raise context.error(NO_EXTENT, subject.statement.span, tensor=tensor, dimension=d, why=" for symbolic sizes")
+    return extent
+
+
+def recognise(context: Context, greatest: Any) -> Affine | None:
+    """Return 1 + an `isl.PwAff` over the sizes as one form, a maximum or a minimum of forms; None where it is neither."""
+    inside = greatest.intersect_params(context.set) if context.names else greatest
+    forms: list[Affine] = []
+    for _, piece in inside.get_pieces():
+        form = form_of_aff(piece)
+        if form is None:
+            return None
+        if form not in forms:
+            forms.append(form)
+    if len(forms) == 1:
+        return forms[0] + 1
+    for op in ("maximum", "minimum"):
+        candidate = extremum(op, forms)
+        text = f"{isl.parameters(context.names)}{{ [{candidate.text}] }}"
+        if isl.read_pw_aff(text).intersect_params(context.set).is_equal(inside):
+            return extremum(op, [f + 1 for f in forms])
+    low, *rest = sorted(forms, key=lambda f: not f.is_constant)
+    if low.is_constant and len(rest) > 1:
+        # max(-1, min(...)): an empty set beside a minimum.
+        candidate = extremum("maximum", [low, extremum("minimum", rest)])
+        text = f"{isl.parameters(context.names)}{{ [{candidate.text}] }}"
+        if isl.read_pw_aff(text).intersect_params(context.set).is_equal(inside):
+            return extremum("maximum", [low + 1, extremum("minimum", [f + 1 for f in rest])])
+    return None
+
+
+def form_of_aff(aff: Any) -> Affine | None:
+    """Return an `isl.Aff` over the sizes as a form; None for a fraction that is no floor."""
+    denominator = aff.get_denominator_val().to_python()
+    total = constant(int((aff.get_constant_val() * denominator).to_python()))
+    for k in range(aff.dim(isl.dim.param)):
+        coefficient = (aff.get_coefficient_val(isl.dim.param, k) * denominator).to_python()
+        if coefficient:
+            total = total + variable(aff.get_dim_name(isl.dim.param, k)) * coefficient
+    for k in range(aff.dim(isl.dim.div)):
+        coefficient = (aff.get_coefficient_val(isl.dim.div, k) * denominator).to_python()
+        if coefficient:
+            div = aff.get_div(k)
+            divisor = div.get_denominator_val().to_python()
+            scaled = form_of_aff(div.scale_val(div.get_denominator_val()))
+            if scaled is None:
+                return None
+            total = total + quotient("floordiv", scaled, divisor) * coefficient
+    return total if denominator == 1 else None

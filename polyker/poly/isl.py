@@ -1,0 +1,153 @@
+"""The only door to isl: one context a thread, cached parsing, and every failure as a `CompileError` with its stage.
+
+Objects of different contexts must never meet (isl then answers wrongly and says nothing), so every text is read in the
+calling thread's own context and no isl object is passed between threads. Only generated names reach isl.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import islpy
+
+from polyker.errors.base import PolykerError, failure
+from polyker.errors.shapes import ISL_FAILED, ISL_QUOTA
+
+Set: TypeAlias = islpy.Set
+Map: TypeAlias = islpy.Map
+dim = islpy.dim_type
+
+_CACHE_LIMIT = 512
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.context = islpy.Context()
+        self.parsed: dict[tuple[str, str], Any] = {}
+        self.quota: int | None = None
+
+
+_local = _Local()
+
+
+def context() -> Any:
+    """Return the calling thread's isl context."""
+    return _local.context
+
+
+@contextmanager
+def isl_job(stage: str, quota: int | None = None) -> Iterator[None]:
+    """Turn every isl failure inside into a `CompileError` naming `stage`; `quota` bounds isl's operations.
+
+    Source texts are read before a quota is armed wherever possible: isl reports an exceeded quota while reading as a
+    syntax error.
+    """
+    armed = quota is not None and _local.quota is None
+    if armed:
+        _local.context.reset_operations()
+        _local.context.set_max_operations(quota)
+        _local.quota = quota
+    try:
+        yield
+    except PolykerError:
+        raise
+    except islpy.Error as error:
+        # isl's own text holds paths of its build; the first line before "in file" says what happened.
+        if _local.quota is not None:
+            raise failure(ISL_QUOTA, stage=stage, quota=_local.quota) from error
+        why = str(error).split(" in file")[0].splitlines()[0:1]
+        raise failure(ISL_FAILED, stage=stage, why=" ".join(why).strip() or "unknown error") from error
+    finally:
+        if armed:
+            _local.quota = None
+            _local.context.set_max_operations(0)
+            _local.context.reset_operations()
+
+
+def _parse(kind: str, text: str) -> Any:
+    key = (kind, text)
+    cached = _local.parsed.get(key)
+    if cached is None:
+        if "\0" in text:
+            raise failure(ISL_FAILED, stage="reading", why="a text holds a NUL character")
+        cached = getattr(islpy, kind).read_from_str(_local.context, text)
+        if len(_local.parsed) >= _CACHE_LIMIT:
+            for stale in list(_local.parsed)[: _CACHE_LIMIT // 2]:
+                del _local.parsed[stale]
+        _local.parsed[key] = cached
+    return cached
+
+
+def read_set(text: str) -> Any:
+    """Return the `isl.Set` of a text in this thread's context; read once, then cached."""
+    return _parse("Set", text)
+
+
+def read_map(text: str) -> Any:
+    """Return the `isl.Map` of a text in this thread's context; read once, then cached."""
+    return _parse("Map", text)
+
+
+def read_union_set(text: str) -> Any:
+    """Return the `isl.UnionSet` of a text in this thread's context; read once, then cached."""
+    return _parse("UnionSet", text)
+
+
+def read_union_map(text: str) -> Any:
+    """Return the `isl.UnionMap` of a text in this thread's context; read once, then cached."""
+    return _parse("UnionMap", text)
+
+
+def read_pw_aff(text: str) -> Any:
+    """Return the `isl.PwAff` of a text in this thread's context; read once, then cached."""
+    return _parse("PwAff", text)
+
+
+def read_pw_multi_aff(text: str) -> Any:
+    """Return the `isl.PwMultiAff` of a text in this thread's context; read once, then cached."""
+    return _parse("PwMultiAff", text)
+
+
+def int_val(value: int) -> Any:
+    """Return an integer as an `isl.Val` of this thread's context."""
+    return islpy.Val.int_from_si(_local.context, value)
+
+
+def parameters(names: tuple[str, ...]) -> str:
+    """Return isl's prefix that declares parameters: `[n0, n1] -> `, or nothing."""
+    return f"[{', '.join(names)}] -> " if names else ""
+
+
+def set_text(names: tuple[str, ...], dims: tuple[str, ...], conditions: list[str], tuple_name: str = "") -> str:
+    """Return the text `[names] -> { T[dims] : conditions }`."""
+    body = " and ".join(conditions)
+    return f"{parameters(names)}{{ {tuple_name}[{', '.join(dims)}]{' : ' + body if body else ''} }}"
+
+
+def condition_set_text(names: tuple[str, ...], conditions: list[str]) -> str:
+    """Return the text of a parameter set, `[names] -> { : conditions }`."""
+    return f"{parameters(names)}{{ : {' and '.join(conditions)} }}"
+
+
+def constraints_of(text: str) -> str:
+    """Return the constraints of a printed set of one tuple, in brackets: `(i0 >= 0)`; "" when there are none.
+
+    `false` sets print as `{  }` and give `1 = 0`.
+    """
+    body = text[text.index("{") + 1 : text.rindex("}")].strip()
+    if not body:
+        return "1 = 0"
+    _, colon, rest = body.partition(":")
+    return f"({rest.strip()})" if colon else ""
+
+
+_GENERATED = re.compile(r"\b[intS]\d+\b")
+
+
+def relabel(text: str, labels: Mapping[str, str]) -> str:
+    """Return a printed set with each generated name that has a label replaced by it."""
+    return _GENERATED.sub(lambda m: labels.get(m[0], m[0]), text)

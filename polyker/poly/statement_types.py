@@ -1,0 +1,122 @@
+"""Element types of a program's tensors and statements: fresh tensors by promotion over their defining statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from polyker.errors.base import failure
+from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE
+from polyker.ir.dtypes import DType, bool_, i64
+from polyker.ir.expr import Expr
+from polyker.ir.promotion import ValueType, computed, promote
+from polyker.ir.typing import Typer, UnknownType, accumulator, convert, truth
+from polyker.poly.subjects import Subject
+
+_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
+
+@dataclass(frozen=True)
+class StatementType:
+    """A statement's typed expression (of type `acc`), its typed target subscripts, and the type it accumulates in."""
+
+    expr: Expr
+    subscripts: tuple[Expr, ...]
+    acc: DType
+
+
+def type_statements(
+    subjects: Sequence[Subject],
+    known: Mapping[str, ValueType],
+    names: Mapping[str, str],
+    domains: Mapping[str, str],
+    acc: DType | None,
+) -> tuple[list[StatementType], dict[str, DType]]:
+    """Return each statement typed, and every tensor's element type; `known` has those of arguments and declarations.
+
+    Raises:
+        DTypeError: where an operation, a store or a literal does not fit, or a type depends on itself alone.
+    """
+    types: dict[str, ValueType | None] = {s.statement.target: None for s in subjects} | dict(known)
+    typer = Typer(types, names, domains, acc)
+    while True:
+        typed, missing, changed = _pass(typer, types, subjects, frozenset(known))
+        if changed:
+            continue
+        if missing is not None:
+            culprit = next(s for s in subjects if s.statement.target == missing or types[s.statement.target] is None)
+            raise failure(NO_TYPE, span=culprit.statement.target_span, tensor=missing)
+        weak = [t for t, v in types.items() if v is not None and v.weak and t not in known]
+        if not weak:
+            return typed, {t: v.dtype for t, v in types.items() if v is not None}
+        for tensor in weak:
+            types[tensor] = ValueType(types[tensor].dtype)  # type: ignore[union-attr]
+
+
+def _pass(
+    typer: Typer, types: dict[str, ValueType | None], subjects: Sequence[Subject], known: frozenset[str]
+) -> tuple[list[StatementType], str | None, bool]:
+    """Type every statement once; `types` grows. Returns (typed, a tensor of unknown type, whether to go on)."""
+    typed: list[StatementType] = []
+    missing: str | None = None
+    used: set[str] = set()
+    changed = False
+    for subject in subjects:
+        target = subject.statement.target
+        reads = {a.tensor for a in subject.reads}
+        try:
+            body = typer.type(subject.expr)
+        except UnknownType as unknown:
+            missing = unknown.tensor
+            continue
+        if target not in known:
+            made = _contribution(subject.statement.op, body[1])
+            before = types[target]
+            after = made if before is None else promote(before, made)
+            if after != before:
+                types[target] = after
+                changed = changed or target in used or target in reads
+        used |= {target, *reads}
+        kind = types[target]
+        assert kind is not None
+        typed.append(_statement(typer, subject, body, kind, typer.acc))
+    # A statement that was skipped can be typed once the pass has found what it reads.
+    progressed = missing is not None and types[missing] is not None
+    return typed, missing, changed or progressed
+
+
+def _contribution(op: str, body: ValueType) -> ValueType:
+    """Return the type that a statement gives a fresh target."""
+    if op in ("any", "all"):
+        return ValueType(bool_)
+    if op in ("add", "mul") and body.dtype == bool_:
+        return ValueType(i64)
+    return body
+
+
+def _statement(
+    typer: Typer, subject: Subject, body: tuple[Expr, ValueType], target: ValueType, acc: DType | None
+) -> StatementType:
+    statement = subject.statement
+    op, (node, found) = statement.op, body
+    subscripts = tuple(typer.subscript(s) for s in subject.subscripts)
+    if op in ("max", "min") and found.dtype.is_complex:
+        advice = "take `abs(...)` or `real(...)`"
+        raise failure(NO_LOOP, span=statement.span, op=f"{op}=", types=found, advice=advice)
+    if op in ("any", "all"):
+        return StatementType(truth(node, found), subscripts, bool_)
+    made = _contribution(op, found)
+    if _KINDS[made.dtype.kind] > _KINDS[target.dtype.kind]:
+        values = {"found": made, "tensor": statement.target, "dtype": target.dtype}
+        raise failure(NARROWER_KIND, span=statement.span, **values)
+    if op == "set":
+        kind = ValueType(target.dtype) if found.weak else found
+        node = convert(node, found, kind, statement.span)
+        assert node.dtype is not None
+        return StatementType(node, subscripts, node.dtype)
+    whole = made.dtype.kind in "biu"
+    wide = target if op in ("add", "mul") and whole else promote(made, target)
+    into = computed(wide.dtype)
+    if op in ("add", "mul"):
+        into = accumulator(into, acc)
+    return StatementType(convert(node, found, ValueType(into), statement.span), subscripts, into)
