@@ -1,0 +1,93 @@
+"""Kernels as readable text: the stage `loops`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Const,
+    Convert,
+    For,
+    Guard,
+    If,
+    KExpr,
+    Kernel,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Store,
+    Var,
+)
+from polyker.ir.dtypes import bool_, i64
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=", "and": "and", "or": "or", "pow": "**",
+}  # fmt: skip
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """Return the text of a kernel: its buffers, then its loops."""
+    lines = [f"def {kernel.name}({', '.join(b.name for b in kernel.buffers)}; {', '.join(kernel.integers)}):"]
+    for b in kernel.buffers:
+        shape = ", ".join(map(print_value, b.shape))
+        strides = ", ".join(map(print_value, b.strides))
+        access = "" if b.writable else ", read only"
+        lines.append(f"    # {b.name}: {b.dtype.name}[{shape}], strides ({strides}), {b.space.value}{access}")
+    lines += _block(kernel.body, 1)
+    return "\n".join(lines)
+
+
+def _block(block: Block, depth: int) -> Iterator[str]:
+    pad = "    " * depth
+    if not block:
+        yield f"{pad}pass"
+    for node in block:
+        match node:
+            case Store(buffer=buffer, indices=indices, value=value):
+                yield f"{pad}{buffer}[{', '.join(map(print_value, indices))}] = {print_value(value)}"
+            case Let(name=name, value=value):
+                yield f"{pad}{name} = {print_value(value)}"
+            case Guard(condition=condition, code=code):
+                yield f"{pad}require {print_value(condition)} else return {code}"
+            case If(condition=condition, body=body, orelse=orelse):
+                yield f"{pad}if {print_value(condition)}:"
+                yield from _block(body, depth + 1)
+                if orelse:
+                    yield f"{pad}else:"
+                    yield from _block(orelse, depth + 1)
+            case For(var=var, lo=lo, hi=hi, step=step, kind=kind, lanes=lanes, body=body):
+                by = f", {step}" if step != 1 else ""
+                how = "" if kind is LoopKind.SERIAL else f"  # {kind.value}({lanes})"
+                yield f"{pad}for {var} in range({print_value(lo)}, {print_value(hi)}{by}):{how}"
+                yield from _block(body, depth + 1)
+            case Allocate(buffer=b, body=body):
+                yield f"{pad}with {b.name}: {b.dtype.name}[{', '.join(map(print_value, b.shape))}] on the stack:"
+                yield from _block(body, depth + 1)
+
+
+def print_value(expr: KExpr) -> str:
+    """Return the text of an expression."""
+    match expr:
+        case Const(value=value, dtype=dtype):
+            return str(value) if dtype in (i64, bool_) else f"{dtype.name}({value})"
+        case Var(name=name):
+            return name
+        case Op(op="neg", args=(a,)):
+            return f"-{print_value(a)}"
+        case Op(op=op, args=args) if op in _INFIX:
+            return "(" + f" {_INFIX[op]} ".join(map(print_value, args)) + ")"
+        case Op(op=op, args=args):
+            return f"{op}({', '.join(map(print_value, args))})"
+        case Convert(arg=arg, dtype=dtype):
+            return f"{dtype.name}({print_value(arg)})"
+        case Load(buffer=buffer, indices=indices, predicate=predicate, other=other):
+            text = f"{buffer}[{', '.join(map(print_value, indices))}]"
+            return (
+                text
+                if predicate is None or other is None
+                else f"({text} if {print_value(predicate)} else {print_value(other)})"
+            )

@@ -1,0 +1,324 @@
+"""From a scheduled program to a Kernel: isl's AST gives the loops, the schedule's marks say how each is carried out.
+
+Comes after legality was proven; before simplification, unrolling and printing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import islpy as isl
+
+from polyker.codegen.artifact import GuardInfo, Integer
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, from_ast, rename
+from polyker.errors import InternalError
+from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
+from polyker.ir.layout import Layout
+from polyker.ir.quasi_affine import is_quasi_affine, print_affine
+from polyker.ir.typed import Role, TypedProgram, TypedStatement, TypedTensor
+from polyker.poly.isl import context, read_pw_multi_aff, read_set
+from polyker.poly.scop import Scop, parameters
+from polyker.schedule.to_isl import to_isl
+from polyker.schedule.tree import Kind, Member, Schedule
+
+_KINDS = {Kind.SERIAL: LoopKind.SERIAL, Kind.UNROLL: LoopKind.UNROLL, Kind.VECTOR: LoopKind.VECTOR}
+_UPDATES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel and what the run time has to pass to it (see polyker.codegen.artifact.Artifact)."""
+
+    kernel: Kernel
+    arguments: tuple[str, ...]
+    scratch: tuple[TypedTensor, ...]
+    integers: tuple[Integer, ...]
+    guards: Mapping[int, GuardInfo]
+
+
+def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_code: str) -> Lowered:
+    """Return the kernel of a legal schedule; `layouts` are those of the arguments, inputs before outputs.
+
+    `gather_code` is the row of the error catalogue for a gathered index outside its tensor.
+    """
+    lowering = _Lowering(scop, schedule, gather_code)
+    body = lowering.run()
+    program = scop.program
+    arguments = argument_names(program)
+    used = lowering.used_tensors()
+    scratch = tuple(
+        t for t in program.tensors if t.role is Role.TEMPORARY and t.name in used and t.name not in lowering.modulo
+    )
+    integers = [Integer(n) for n, _ in program.sizes]
+    buffers = []
+    for name, layout in zip(arguments, layouts, strict=True):
+        tensor = program.tensor(name)
+        shape = tuple(extent(e) for e in tensor.shape)
+        strides, strided = _strides(name, shape, layout)
+        integers += [Integer(name, d) for d in strided]
+        buffers.append(Buffer(name, tensor.dtype, shape, strides, Space.ARGUMENT, tensor.role is not Role.INPUT))
+    for tensor in scratch:
+        shape = tuple(extent(e) for e in tensor.shape)
+        buffers.append(
+            Buffer(tensor.name, tensor.dtype, shape, _strides(tensor.name, shape, Layout())[0], Space.SCRATCH)
+        )
+    names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
+    kernel = Kernel("kernel", tuple(buffers), names, body)
+    return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)
+
+
+def argument_names(program: TypedProgram) -> tuple[str, ...]:
+    """Return the tensors whose pointers the kernel takes, inputs before outputs; an in-out one is among the outputs."""
+    inputs = tuple(t for t in program.inputs if program.tensor(t).role is Role.INPUT)
+    return inputs + program.outputs
+
+
+def stride_name(tensor: str, dimension: int) -> str:
+    """Return the name of the integer that holds a stride."""
+    return f"{tensor}_s{dimension}"
+
+
+def extent(expr: Expr) -> KExpr:
+    """Return an extent (an expression over sizes) in Kernel IR."""
+    match expr:
+        case Literal(value=value):
+            return Const(int(value.real))
+        case Size(name=name):
+            return Var(name)
+        case Call(op=op, args=args):
+            return Op(op, tuple(extent(a) for a in args))
+        case _:
+            raise InternalError(f"{type(expr).__name__} has no place in an extent")
+
+
+def _strides(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tuple[KExpr, ...], tuple[int, ...]]:
+    """Return the strides of an argument and the dimensions whose stride the caller passes."""
+    if not layout.dense:
+        passed = tuple(d for d in range(len(shape)) if d != layout.unit)
+        return tuple(Const(1) if d == layout.unit else Var(stride_name(name, d)) for d in range(len(shape))), passed
+    strides: list[KExpr] = []
+    product: KExpr = Const(1)
+    for size in reversed(shape):
+        strides.append(product)
+        match product, size:
+            case Const(value=a), Const(value=b):
+                product = Const(int(a.real) * int(b.real))
+            case Const(value=1), _:
+                product = size
+            case _:
+                product = Op("mul", (product, size))
+    return tuple(reversed(strides)), ()
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """A leaf of isl's AST: the statement, its iterators' values, and the buffer indices of its promoted accesses."""
+
+    statement: str
+    iterators: tuple[KExpr, ...]
+    places: Mapping[tuple[str, tuple[Expr, ...]], tuple[KExpr, ...]]
+
+
+@dataclass
+class _Lowering:
+    scop: Scop
+    schedule: Schedule
+    gather_code: str
+    instances: dict[str, _Instance] = field(default_factory=dict)
+    guards: dict[int, GuardInfo] = field(default_factory=dict)
+    modulo: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    failed: BaseException | None = None
+
+    def run(self) -> Block:
+        tree, self.marks = to_isl(self.scop, self.schedule)
+        for scope in self.marks.scopes.values():
+            for p in scope.promotions:
+                if self.modulo.setdefault(p.tensor, p.modulo) != p.modulo:
+                    raise InternalError(f"{p.tensor} is promoted in two ways")
+        self.statements = {s.name: s for s in self.scop.program.statements()}
+        self.names = (f"v{n}" for n in itertools.count())
+        self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
+        build = isl.AstBuild.from_context(self.scop.context)
+        build, keep = build.set_at_each_domain(self._at_each_domain)
+        try:
+            ast = build.node_from_schedule(tree)
+        except isl.Error:
+            if self.failed is not None:
+                raise self.failed from None
+            raise
+        del keep
+        if self.failed is not None:
+            raise self.failed
+        return self.block(ast, {}, None)
+
+    def used_tensors(self) -> frozenset[str]:
+        return frozenset(a.tensor for a in self.scop.accesses)
+
+    # -- at each leaf, while isl still knows the constraints of the place ------------------------------------------------
+
+    def _at_each_domain(self, node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
+        # isl swallows what a callback raises: keep it, and raise it outside.
+        try:
+            name, iterators = ast_arguments(node.user_get_expr())
+            places = self._places(self.statements[name], build) if self.modulo else {}
+            key = f"u{len(self.instances)}"
+            self.instances[key] = _Instance(name, iterators, places)
+            return node.set_annotation(isl.Id(key, context=context()))
+        except BaseException as error:
+            self.failed = self.failed or error
+            raise
+
+    def _places(
+        self, statement: TypedStatement, build: isl.AstBuild
+    ) -> dict[tuple[str, tuple[Expr, ...]], tuple[KExpr, ...]]:
+        accesses = {(e.tensor, e.subscripts) for e in walk(statement.expr) if isinstance(e, Read)}
+        accesses.add((statement.target, statement.subscripts))
+        wanted = [a for a in accesses if a[0] in self.modulo]
+        if not wanted:
+            return {}
+        schedule = isl.Map.from_union_map(build.get_schedule())
+        iterator_map = isl.PwMultiAff.from_map(schedule.reverse())
+        head = f"{parameters(self.scop.program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> "
+        found = {}
+        for tensor, subscripts in wanted:
+            cells = [f"({print_affine(s)}) mod {m}" for s, m in zip(subscripts, self.modulo[tensor], strict=True)]
+            place = read_pw_multi_aff(f"{head}{tensor}[{', '.join(cells)}] }}")
+            expr = build.access_from_pw_multi_aff(place.pullback_pw_multi_aff(iterator_map))
+            found[tensor, subscripts] = ast_arguments(expr)[1]
+        return found
+
+    # -- the walk over isl's AST ----------------------------------------------------------------------------------------
+
+    def block(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Block:
+        kind = isl.ast_node_type(node.get_type())
+        if kind == isl.ast_node_type.block:
+            children = node.block_get_children()
+            parts = (self.block(children.get_at(n), env, member) for n in range(children.n_ast_node()))
+            return tuple(s for part in parts for s in part)
+        if kind == isl.ast_node_type.for_:
+            return (self._for(node, env, member),)
+        if kind == isl.ast_node_type.if_:
+            condition = rename(from_ast(node.if_get_cond()), env)
+            body = self.block(node.if_get_then_node(), env, member)
+            orelse = self.block(node.if_get_else_node(), env, member) if node.if_has_else_node() else ()
+            return (If(condition, body, orelse),)
+        if kind == isl.ast_node_type.mark:
+            return self._mark(node, env)
+        if kind == isl.ast_node_type.user:
+            return self._instance(node.get_annotation().get_name(), env)
+        raise InternalError(f"isl gave a node of kind {kind}")
+
+    def _for(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Stmt:
+        lo = rename(from_ast(node.for_get_init()), env)
+        condition = node.for_get_cond()
+        bound = rename(from_ast(condition.get_op_arg(1)), env)
+        inclusive = isl.ast_expr_op_type(condition.get_op_type()) == isl.ast_expr_op_type.le
+        hi = _plus_one(bound) if inclusive else bound
+        step = int(node.for_get_inc().get_val().to_python())
+        fresh = next(self.names)
+        inner = env | {node.for_get_iterator().get_id().get_name(): Var(fresh)}
+        body = self.block(node.for_get_body(), inner, None)
+        trip = None
+        if isinstance(lo, Const) and isinstance(hi, Const):
+            trip = max(0, -(-(int(hi.value.real) - int(lo.value.real)) // step))
+        if member is None or member.kind is Kind.SERIAL:
+            return For(fresh, lo, hi, body, step, trip=trip)
+        if member.kind is Kind.VECTOR and step != 1:
+            raise InternalError(
+                "a vector loop with a stride"
+            )  # the schedule builds vector loops over consecutive values
+        return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip)
+
+    def _mark(self, node: isl.AstNode, env: dict[str, KExpr]) -> Block:
+        name = node.mark_get_id().get_name()
+        inner = node.mark_get_node()
+        if name in self.marks.members:
+            return self.block(inner, env, self.marks.members[name])
+        body = self.block(inner, env, None)
+        for promotion in self.marks.scopes[name].promotions:
+            tensor = self.scop.program.tensor(promotion.tensor)
+            shape = tuple(Const(m) for m in promotion.modulo)
+            strides = _strides(tensor.name, shape, Layout())[0]
+            body = (Allocate(Buffer(tensor.name, tensor.dtype, shape, strides, Space.STACK), body),)
+        return body
+
+    def _instance(self, key: str, env: dict[str, KExpr]) -> Block:
+        instance = self.instances[key]
+        statement = self.statements[instance.statement]
+        values = tuple(rename(e, env) for e in instance.iterators)
+        places = {k: tuple(rename(i, env) for i in v) for k, v in instance.places.items()}
+        lowering = ExpressionLowering(
+            iterators=dict(zip(statement.iterators, values, strict=True)),
+            place=lambda read: places.get((read.tensor, read.subscripts)),
+            shape=lambda tensor: tuple(extent(e) for e in self.scop.program.tensor(tensor).shape),
+            inside=lambda read, d: self._inside(statement, read, d),
+            guard_code=lambda tensor, d, s: self._guard(tensor, d, statement),
+            fresh=lambda: next(self.names),
+        )
+        target = self.scop.program.tensor(statement.target)
+        promoted = places.get((statement.target, statement.subscripts))
+        cell = promoted if promoted is not None else lowering.cell(statement.target, statement.subscripts)
+        value = lowering.lower(statement.expr)
+        if statement.expr.dtype != target.dtype:
+            value = Convert(value, target.dtype)
+        if statement.op != "set":
+            value = Op(_UPDATES[statement.op], (Load(target.name, cell, target.dtype), value), target.dtype)
+        return (*lowering.setup, Store(target.name, cell, value))
+
+    def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:
+        """Whether a subscript of a padded read is proven at least 0, and below the extent, over the statement's domain."""
+        subscript = read.subscripts[dimension]
+        if not is_quasi_affine(subscript):
+            return False, False
+        key = (statement.name, read, dimension)
+        if key not in self.bounds:
+            domain = self.scop.domains[statement.name]
+            head = f"{parameters(self.scop.program)}{{ {statement.name}[{', '.join(statement.iterators)}] : "
+            size = print_affine(self.scop.program.tensor(read.tensor).shape[dimension])
+            below = read_set(f"{head}{print_affine(subscript)} < 0 }}").intersect(domain).is_empty()
+            above = read_set(f"{head}{print_affine(subscript)} >= {size} }}").intersect(domain).is_empty()
+            self.bounds[key] = (bool(below), bool(above))
+        return self.bounds[key]
+
+    def _guard(self, tensor: str, dimension: int, statement: TypedStatement) -> int:
+        code = len(self.guards) + 1
+        found = self.scop.program.tensor(tensor)
+        values = (("tensor", found.label), ("dimension", str(dimension)))
+        self.guards[code] = GuardInfo(self.gather_code, values, statement.span)
+        return code
+
+
+def _plus_one(bound: KExpr) -> KExpr:
+    match bound:
+        case Const(value=value):
+            return Const(int(value.real) + 1)
+        case Op(op="sub", args=(a, Const(value=1))):
+            return a
+        case Op(op="minimum", args=args):
+            return Op("minimum", tuple(_plus_one(a) for a in args))
+        case _:
+            return Op("add", (bound, Const(1)))
+
+
+Callback = Callable[[Any, Any], Any]

@@ -1,0 +1,105 @@
+"""The way from text to machine code, stage by stage. This is the only file that lists the stages.
+
+    text    -> einsum_frontend.parse -> Program          names, ranks, spans
+    Program -> poly.bind             -> TypedProgram     element types, sizes, exact domains
+            -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
+            -> rewrite.initial       -> TypedProgram     reductions start at their identity
+            -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
+            -> poly.scop             -> Scop             domains, access relations, the text's order
+            -> schedule.legality                         every dependence is kept, proven on every compile
+            -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards
+            -> codegen.simplify      -> Kernel           unrolled, index expressions folded
+            -> codegen.llvm_emit     -> LLVM IR
+            -> codegen.llvm_build    -> Artifact         machine code in memory
+
+Each stage prints (`Artifact.stages`, `kernel.source(stage)`) and is verified where something can be: the schedule is proven, the
+kernel is checked by codegen.verify, the LLVM IR by LLVM's verifier.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from polyker.codegen.artifact import Artifact
+from polyker.codegen.kernel_text import print_kernel
+from polyker.codegen.llvm_build import build
+from polyker.codegen.llvm_emit import emit
+from polyker.codegen.lower import Lowered, argument_names, lower
+from polyker.codegen.simplify import unroll
+from polyker.codegen.verify import verify
+from polyker.errors import LegalityError
+from polyker.errors.schedules import GATHERED
+from polyker.ir.layout import DENSE, Layout
+from polyker.ir.typed import TypedProgram
+from polyker.ir.typed_printing import print_typed
+from polyker.options import Options
+from polyker.poly.isl import isl_job
+from polyker.poly.scop import Scop, build_scop
+from polyker.rewrite.extract import extract_reductions
+from polyker.rewrite.initial import start_reductions
+from polyker.schedule.auto import auto_schedule, default_schedule
+from polyker.schedule.legality import prove
+from polyker.schedule.tree import Schedule
+from polyker.target.model import Target
+
+
+def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, options: Options) -> Artifact:
+    """Return the compiled kernel of a typed program; `layouts` are one an argument (see polyker.codegen.artifact).
+
+    Raises CompileError, CompileTimeout (when `options.deadline` has passed between two stages), InternalError.
+    """
+    with isl_job("rewrite"):
+        flat = start_reductions(extract_reductions(typed))
+    with isl_job("schedule"):
+        scheduled, schedule, scop = proven_schedule(flat, layouts, target)
+    with isl_job("lower"):
+        lowered = lower(scop, schedule, layouts, GATHERED)
+    verify(lowered.kernel)
+    kernel = replace(unroll(lowered.kernel), fastmath=options.fastmath)
+    verify(kernel)
+    text = emit(kernel, target)
+    code = build(text, target)
+    stages = {
+        "program": print_typed(typed),
+        "isl": print_scop(scop),
+        "schedule": "\n".join((str(schedule), *schedule.notes)),
+        "loops": print_kernel(lowered.kernel),
+        "llvm": text,
+    }
+    return Artifact(
+        typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code
+    )
+
+
+def proven_schedule(
+    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target
+) -> tuple[TypedProgram, Schedule, Scop]:
+    """Return the automatic schedule if it is proven legal, else the order of the text, proven too."""
+    names = dict(zip(argument_names(flat), layouts, strict=True))
+    scheduled, schedule = auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE))
+    scop = build_scop(scheduled)
+    try:
+        prove(scop, schedule)
+    except LegalityError as error:
+        note = f"the order of the text is kept: {error.message}"
+        scheduled, scop = flat, build_scop(flat)
+        schedule = replace(default_schedule(flat), notes=(note,))
+        prove(scop, schedule)
+    return scheduled, schedule, scop
+
+
+def print_scop(scop: Scop) -> str:
+    """Return the domains and access relations as isl prints them."""
+    lines = [f"context {scop.context}"]
+    lines += [f"domain {scop.domains[s]}" for s in scop.domains]
+    lines += [f"{'write' if a.is_write else 'read'} {a.relation}" for a in scop.accesses]
+    return "\n".join(lines)
+
+
+def out_of_time(options: Options) -> bool:
+    """Whether the running compile has used up its time."""
+    return options.deadline is not None and time.monotonic() > options.deadline
+
+
+__all__ = ["Lowered", "compile_typed", "proven_schedule"]

@@ -1,0 +1,131 @@
+"""The polyhedral description of a typed program: domains, access relations, and the order that the text says.
+
+Statements carry no inline reductions any more (polyker.rewrite.extract lifts them). Relations are exact for quasi-affine
+subscripts; a gathered dimension, and a dimension padded by edge, wrap or reflect, may reach any cell of its extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polyker.ir.expr import Expr, Read, walk
+from polyker.ir.quasi_affine import is_quasi_affine, print_affine
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of a statement: `relation` is {S[iterators] -> tensor[cell]} within the domain.
+
+    `is_update`: the target of a reduction, which is read, combined and written.
+    """
+
+    statement: str
+    tensor: str
+    relation: isl.Map
+    is_write: bool
+    is_update: bool = False
+
+
+@dataclass(frozen=True)
+class Scop:
+    """Domains, accesses and original order of a typed program.
+
+    `order`: statement -> {S[iterators] -> [time]}, times of one length; lexicographic order is the text's order.
+    """
+
+    program: TypedProgram
+    context: isl.Set
+    domains: dict[str, isl.Set]
+    accesses: tuple[Access, ...]
+    order: dict[str, isl.Map]
+
+    def statement(self, name: str) -> TypedStatement:
+        """Return the statement of that name."""
+        return next(s for s in self.program.statements() if s.name == name)
+
+
+def build_scop(program: TypedProgram) -> Scop:
+    """Return the polyhedral description of a program without inline reductions."""
+    context = read_set(program.context)
+    domains = {s.name: read_set(s.domain).intersect_params(context) for s in program.statements()}
+    accesses = tuple(a for s in program.statements() for a in _accesses(program, s, domains[s.name]))
+    return Scop(program, context, domains, accesses, _original_order(program))
+
+
+def parameters(program: TypedProgram) -> str:
+    """Return isl's parameter tuple of a program, such as `[n0, n1] -> `."""
+    return f"[{', '.join(n for n, _ in program.sizes)}] -> " if program.sizes else ""
+
+
+def access_relation(program: TypedProgram, statement: TypedStatement, tensor: str, subscripts: tuple[Expr, ...]) -> str:
+    """Return the isl text of {S[iterators] -> tensor[cell]}, not yet within the domain; gathers reach every cell."""
+    cells, bounds = [], []
+    extents = program.tensor(tensor).shape
+    for d, (subscript, extent) in enumerate(zip(subscripts, extents, strict=True)):
+        if is_quasi_affine(subscript):
+            cells.append(print_affine(subscript))
+        else:
+            cells.append(f"a{d}")
+            bounds.append(f"0 <= a{d} < {print_affine(extent)}")
+    where = " : " + " and ".join(bounds) if bounds else ""
+    return (
+        f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> "
+        f"{tensor}[{', '.join(cells)}]{where} }}"
+    )
+
+
+def tensor_box(program: TypedProgram, tensor: str) -> str:
+    """Return the isl text of the set of a tensor's cells."""
+    shape = program.tensor(tensor).shape
+    names = [f"a{d}" for d in range(len(shape))]
+    bounds = " and ".join(f"0 <= {a} < {print_affine(e)}" for a, e in zip(names, shape, strict=True))
+    return f"{parameters(program)}{{ {tensor}[{', '.join(names)}]{' : ' + bounds if bounds else ''} }}"
+
+
+def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> Iterator[Access]:
+    target = read_map(access_relation(program, statement, statement.target, statement.subscripts))
+    write = target.intersect_domain(domain)
+    yield Access(statement.name, statement.target, write, True, statement.op != "set")
+    trees = (statement.expr, *statement.subscripts)
+    seen = set()
+    for read in (e for tree in trees for e in walk(tree) if isinstance(e, Read)):
+        if read in seen:
+            continue
+        seen.add(read)
+        yield Access(statement.name, read.tensor, _read_relation(program, statement, read, domain), False)
+
+
+def _read_relation(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set) -> isl.Map:
+    if read.pad is not None and read.pad.mode != "constant":
+        # Outside, these read some cell inside: any cell of the tensor is the safe answer.
+        box = read_set(tensor_box(program, read.tensor))
+        return isl.Map.from_domain_and_range(domain, box)
+    relation = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(domain)
+    return relation.intersect_range(read_set(tensor_box(program, read.tensor))) if read.pad is not None else relation
+
+
+def _original_order(program: TypedProgram) -> dict[str, isl.Map]:
+    times: dict[str, list[str]] = {}
+
+    def visit(body: tuple[TypedNode, ...], prefix: list[str]) -> None:
+        for place, node in enumerate(body):
+            if isinstance(node, TypedLoop):
+                visit(node.body, [*prefix, str(place), node.iterator])
+            else:
+                times[node.name] = [*prefix, str(place), *node.iterators[node.outer :]]
+
+    visit(program.body, [])
+    length = max((len(t) for t in times.values()), default=0)
+    head = parameters(program)
+    return {
+        s.name: read_map(
+            f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> "
+            f"[{', '.join(times[s.name] + ['0'] * (length - len(times[s.name])))}] }}"
+        )
+        for s in program.statements()
+    }

@@ -1,0 +1,39 @@
+"""Bounds of a set's dimensions as expressions over the sizes."""
+
+from __future__ import annotations
+
+import islpy as isl
+
+from polyker.errors import InternalError
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Call, Expr
+from polyker.ir.quasi_affine import lit
+from polyker.ir.typed import TypedProgram
+from polyker.poly.affine import expr_of
+from polyker.poly.extents import form_of_aff
+from polyker.poly.isl import read_set
+
+
+def bounds_of(domain: isl.Set, dimension: int, program: TypedProgram) -> tuple[Expr, Expr]:
+    """Return expressions for the least and the greatest value of a dimension, valid wherever the set is not empty.
+
+    Several pieces give their minimum or maximum: a bound that may be wider than the set, never narrower. An empty set gives
+    0 and -1.
+    """
+    inside = domain.intersect_params(read_set(program.context))
+    if inside.is_empty():
+        return lit(0), lit(-1)
+    low, high = inside.dim_min(dimension), inside.dim_max(dimension)
+    return _combined(low, "minimum"), _combined(high, "maximum")
+
+
+def _combined(bound: isl.PwAff, op: str) -> Expr:
+    forms: list[Expr] = []
+    for _, piece in bound.coalesce().get_pieces():
+        form = form_of_aff(piece)
+        if form is None:
+            raise InternalError("a bound of an inline reduction has no quasi-affine form")
+        expr = expr_of(form)
+        if expr not in forms:
+            forms.append(expr)
+    return forms[0] if len(forms) == 1 else Call(op, tuple(forms), i64)

@@ -1,0 +1,210 @@
+"""Reductions through an accumulator of their own: start, accumulate, store. The accumulator is what registers hold later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
+from polyker.ir.quasi_affine import floordiv, lit, mod, print_affine
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import int_val, read_map, read_set
+from polyker.poly.scop import parameters
+from polyker.rewrite.fresh import Fresh, identity
+
+COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The reduction is cut where `iterator` crosses a multiple of `size`: each block has an accumulator."""
+
+    iterator: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulated:
+    """The statements that stand for one reduction, in order; `kept` are the iterators of the result, outermost first.
+
+    `block`: the iterator of the block number, or None. `lanes`: the iterator of the partial sums, or None.
+    `temporaries`: accumulators, each with the extents its storage needs given tile sizes of `kept`.
+    """
+
+    start: TypedStatement
+    update: TypedStatement
+    folds: tuple[TypedStatement, ...]
+    store: tuple[TypedStatement, ...]
+    kept: tuple[str, ...]
+    block: str | None
+    lanes: str | None
+    accumulator: str
+    folded: str | None
+
+    def statements(self) -> tuple[TypedStatement, ...]:
+        """Return all of them in program order."""
+        return (self.start, self.update, *self.folds, *self.store)
+
+
+def accumulate(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    *,
+    start: TypedStatement | None = None,
+    lanes: tuple[str, int] | None = None,
+    block: Block | None = None,
+) -> Accumulated:
+    """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
+
+    Before: `T[p] += e[p, r]`. After: `A[p] = 0;  A[p] += e[p, r];  T[p] = T[p] + A[p]`.
+    With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]` (for the first block).
+    With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store.
+    With `block`, each block of the reduction has its own accumulator, so that long sums are summed by blocks.
+    """
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    acc, op = statement.acc, statement.op
+    number = fresh.iterator() if block else None
+    cell: tuple[Expr, ...] = tuple(_index(i) for i in kept)
+    block_cell = cell + ((_index(number),) if number else ())
+    block_of = (floordiv(_index(block.iterator), block.size),) if block else ()
+    lane = fresh.iterator() if lanes else None
+    accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
+    places = _kept_domain(program, statement, start, kept, block, number)
+    first = _named(fresh.statement(), (*kept, *((number,) if number else ())), places)
+    one = identity(op, acc)
+    lane_cell = (_index(lane),) if lane else ()
+    begin_iterators = (*first.iterators, *((lane,) if lane else ()))
+    begin_name = fresh.statement()
+    begin_domain = (
+        _with_lane(program, first, begin_name, begin_iterators, lanes[1]) if lanes else _rename(first, begin_name)
+    )
+    outer = statement.outer
+    begin = TypedStatement(
+        begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", one, acc
+    )
+    lane_of = (mod(_index(lanes[0]), lanes[1]),) if lanes else ()
+    update = replace(statement, target=accumulator, subscripts=(*cell, *block_of, *lane_of))
+    folds: tuple[TypedStatement, ...] = ()
+    folded = None
+    source, source_cell = accumulator, block_cell
+    if lanes and lane:
+        folded = fresh.temporary("sum", acc, tuple(lit(1 << 20) for _ in block_cell))
+        zero_name, fold_name = fresh.statement(), fresh.statement()
+        zero = TypedStatement(
+            zero_name, first.iterators, outer, _rename(first, zero_name), folded, block_cell, "set", one, acc
+        )
+        fold_domain = _with_lane(program, first, fold_name, begin_iterators, lanes[1])
+        partial = Read(accumulator, (*block_cell, _index(lane)), dtype=acc)
+        fold = TypedStatement(
+            fold_name, begin_iterators, outer, fold_domain, folded, block_cell, op, partial, acc, (lane,)
+        )
+        folds, source, source_cell = (zero, fold), folded, block_cell
+    result = Read(source, source_cell, dtype=acc)
+    stores = _stores(program, fresh, statement, first, result, number, start is not None)
+    return Accumulated(begin, update, folds, stores, kept, number, lane, accumulator, folded)
+
+
+def _index(name: str) -> Index:
+    return Index(name, i64)
+
+
+@dataclass(frozen=True)
+class _Named:
+    name: str
+    iterators: tuple[str, ...]
+    domain: isl.Set
+
+
+def _named(name: str, iterators: tuple[str, ...], places: isl.Set) -> _Named:
+    return _Named(name, iterators, places)
+
+
+def _text(domain: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
+    result = domain.set_tuple_name(name)
+    for d, iterator in enumerate(iterators):
+        result = result.set_dim_name(isl.dim_type.set, d, iterator)
+    return str(result)
+
+
+def _rename(first: _Named, name: str) -> str:
+    return _text(first.domain, name, first.iterators)
+
+
+def _with_lane(program: TypedProgram, first: _Named, name: str, iterators: tuple[str, ...], count: int) -> str:
+    lanes = read_set(f"{parameters(program)}{{ [{iterators[-1]}] : 0 <= {iterators[-1]} < {count} }}")
+    return _text(first.domain.reset_tuple_id().flat_product(lanes), name, iterators)
+
+
+def _kept_domain(
+    program: TypedProgram,
+    statement: TypedStatement,
+    start: TypedStatement | None,
+    kept: tuple[str, ...],
+    block: Block | None,
+    number: str | None,
+) -> isl.Set:
+    """Return the cells of the accumulator: where the result is started anew that is every cell of the result."""
+    head = parameters(program)
+    domain = read_set(statement.domain)
+    columns = ", ".join(kept)
+    extra = (", " if kept else "") + f"floor({block.iterator}/{block.size})" if block else ""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    reached = read_map(f"{head}{{ {source} -> [{columns}{extra}] }}").intersect_domain(domain).range()
+    if start is not None:
+        target = ", ".join(print_affine(s) for s in statement.subscripts)
+        zero = (", " if kept else "") + "0" if block else ""
+        back = read_map(f"{head}{{ {start.name}[{target}] -> [{columns}{zero}] }}")
+        reached = reached.union(read_set(start.domain).apply(back)).coalesce()
+    return reached
+
+
+def _stores(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    first: _Named,
+    result: Expr,
+    number: str | None,
+    starts: bool,
+) -> tuple[TypedStatement, ...]:
+    dtype = program.tensor(statement.target).dtype
+    into = Read(statement.target, statement.subscripts, dtype=dtype)
+    value = result if dtype == statement.acc else Cast(dtype, result, dtype)
+    combined: Expr = Call(COMBINE[statement.op], (into, value), dtype)
+    if dtype != statement.acc:
+        wide = Call(COMBINE[statement.op], (Cast(statement.acc, into, statement.acc), result), statement.acc)
+        combined = Cast(dtype, wide, dtype)
+
+    def store(expr: Expr, domain: isl.Set) -> TypedStatement:
+        name = fresh.statement()
+        return TypedStatement(
+            name, first.iterators, statement.outer, _text(domain, name, first.iterators), statement.target,
+            statement.subscripts, "set", expr, dtype, (), statement.span,
+        )  # fmt: skip
+
+    if not starts:
+        return (store(combined, first.domain),)
+    if number is None:
+        return (store(value, first.domain),)
+    last = first.domain.dim(isl.dim_type.set) - 1
+    zero = first.domain.fix_val(isl.dim_type.set, last, int_val(0))
+    later = first.domain.lower_bound_val(isl.dim_type.set, last, int_val(1))
+    return store(value, zero), store(combined, later)
+
+
+def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement: TypedStatement) -> bool:
+    """Whether `start` set exactly the target's cells to the identity and the kept iterators are its cells, one to one."""
+    if start is None or start.op != "set" or start.target != statement.target or start.outer or statement.outer:
+        return False
+    if start.expr != identity(statement.op, program.tensor(statement.target).dtype) or not isinstance(
+        start.expr, Literal
+    ):
+        return False
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    own = [s.name for s in start.subscripts if isinstance(s, Index)]
+    whole = own == list(start.iterators) and len(own) == len(start.subscripts)
+    return whole and len(names) == len(statement.subscripts) and sorted(names) == sorted(kept)

@@ -1,0 +1,115 @@
+"""mean, logsumexp, argmax and argmin in terms of sums, maxima and minima; comes before inline reductions are lifted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import DType, bool_, i64
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Reduce, rebuild, transform
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_set
+from polyker.rewrite.fresh import Fresh
+
+_NONE = 2**63 - 1  # greater than every index
+
+
+def expand_reductions(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> Expr:
+    """Return the statement's expression with only sum, prod, max, min, any and all among its inline reductions."""
+
+    def change(expr: Expr, around: tuple[str, ...]) -> Expr:
+        if not isinstance(expr, Reduce):
+            return rebuild(expr, lambda e: change(e, around))
+        own = tuple(r.index for r in expr.ranges)
+        inner = replace(expr, body=change(expr.body, around + own))
+        if inner.op not in _EXPANSIONS:
+            return inner
+        return _EXPANSIONS[inner.op](inner, Site(fresh, len(around)))
+
+    return change(statement.expr, statement.iterators)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a reduction stands: inside `depth` iterators."""
+
+    fresh: Fresh
+    depth: int
+
+    def copy(self, expr: Reduce) -> Reduce:
+        """Return the reduction with iterators of its own, so that it can stand beside the original or around it."""
+        names = {r.index: self.fresh.iterator() for r in expr.ranges}
+
+        def rename(e: Expr) -> Expr:
+            return replace(e, name=names[e.name]) if isinstance(e, Index) and e.name in names else e
+
+        ranges = tuple(replace(r, index=names[r.index]) for r in expr.ranges)
+        return replace(expr, ranges=ranges, body=transform(expr.body, rename))
+
+    def inside(self, expr: Reduce, other: Reduce) -> Reduce:
+        """Return `expr`, which stood beside `other`, as it stands in `other`'s body: other's iterators come before its own."""
+        assert expr.domain is not None
+        assert other.domain is not None
+        own, outer = len(expr.ranges), len(other.ranges)
+        widened = read_set(expr.domain).insert_dims(isl.dim_type.set, self.depth, outer).reset_tuple_id()
+        around = read_set(other.domain).add_dims(isl.dim_type.set, own).reset_tuple_id()
+        return replace(expr, domain=str(widened.intersect(around).set_tuple_name("R")))
+
+
+def _mean(expr: Reduce, site: Site) -> Expr:
+    assert expr.acc is not None
+    total = replace(expr, op="sum", dtype=expr.acc)
+    count = replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
+    return _to(Call("div", (total, Cast(expr.acc, count, expr.acc)), expr.acc), expr.dtype)
+
+
+def _logsumexp(expr: Reduce, site: Site) -> Expr:
+    acc = expr.acc
+    assert acc is not None
+    greatest = replace(expr, op="max", dtype=acc)
+    # An infinite maximum is not subtracted: inf - inf would be NaN where the answer is inf (or -inf, over nothing).
+    other = site.copy(expr)
+    shift = _finite_or_zero(site.inside(greatest, other), acc)
+    inner = Call("exp", (Call("add", (other.body, Call("neg", (shift,), acc)), acc),), acc)
+    total = replace(other, op="sum", body=inner, dtype=acc)
+    again = _finite_or_zero(greatest, acc)
+    return _to(Call("add", (Call("log", (total,), acc), again), acc), expr.dtype)
+
+
+def _finite_or_zero(value: Expr, dtype: DType) -> Expr:
+    if dtype.kind == "c":
+        return Literal(0, dtype)
+    size = Call("abs", (value,), dtype)
+    finite = Call("lt", (size, Literal(float("inf"), dtype)), bool_)
+    return Call("where", (finite, value, Literal(0, dtype)), dtype)
+
+
+def _argument(op: str) -> Callable[[Reduce, Site], Expr]:
+    def expand(expr: Reduce, site: Site) -> Expr:
+        """The first index at which the body equals the extremum; a NaN is the extremum wherever there is one."""
+        kind = expr.body.dtype
+        assert kind is not None
+        other = site.copy(expr)
+        best = site.inside(replace(expr, op=op, dtype=kind, acc=kind), other)
+        hit: Expr = Call("eq", (other.body, best), bool_)
+        if kind.kind == "f":
+            hit = Call("or", (hit, Call("ne", (other.body, other.body), bool_)), bool_)
+        place = Index(other.ranges[0].index, i64)
+        value = Call("where", (hit, place, Literal(_NONE, i64)), i64)
+        return replace(other, op="min", body=value, dtype=i64, acc=i64)
+
+    return expand
+
+
+_EXPANSIONS: dict[str, Callable[[Reduce, Site], Expr]] = {
+    "mean": _mean,
+    "logsumexp": _logsumexp,
+    "argmax": _argument("max"),
+    "argmin": _argument("min"),
+}
+
+
+def _to(expr: Expr, dtype: DType | None) -> Expr:
+    return expr if dtype is None or expr.dtype == dtype else Cast(dtype, expr, dtype)

@@ -1,0 +1,178 @@
+"""Inline reductions become statements over temporaries of their own; comes first, before reductions are started.
+
+Before: `P[i] = exp(X[i]) / sum[l](exp(X[l]))`. After: `T[] = 0;  T[] += exp(X[l]);  P[i] = exp(X[i]) / T[]`.
+A temporary has only the indices that its reduction depends on, and equal reductions of one statement share one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read, Reduce, rebuild, transform, walk
+from polyker.ir.quasi_affine import lit, subtract
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import parameters
+from polyker.poly.symbolic import bounds_of
+from polyker.rewrite.expand import expand_reductions
+from polyker.rewrite.fresh import Fresh, identity
+
+_UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any", "all": "all"}
+
+
+def extract_reductions(program: TypedProgram) -> TypedProgram:
+    """Return the program with every inline reduction lifted to statements before the one it stands in."""
+    fresh = Fresh(program)
+    return fresh.finish(_body(program, fresh, program.body))
+
+
+def _body(program: TypedProgram, fresh: Fresh, body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
+    result: list[TypedNode] = []
+    for node in body:
+        if isinstance(node, TypedLoop):
+            result.append(replace(node, body=_body(program, fresh, node.body)))
+        elif any(isinstance(e, Reduce) for e in walk(node.expr)):
+            result += _extract(program, fresh, node)
+        else:
+            result.append(node)
+    return tuple(result)
+
+
+def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedNode]:
+    """Return the statement with its reductions before it; interleaved with it where they read what it writes."""
+    expanded = replace(statement, expr=expand_reductions(program, fresh, statement))
+    reads = {e.tensor for r in walk(expanded.expr) if isinstance(r, Reduce) for e in walk(r) if isinstance(e, Read)}
+    interleaved = statement.target in reads
+    if interleaved and statement.op == "set":
+        expanded = replace(expanded, outer=len(expanded.iterators))
+    lift = _Lift(program, fresh, expanded, interleaved)
+    value = lift.change(expanded.expr, expanded.iterators, read_set(expanded.domain))
+    body: tuple[TypedNode, ...] = (*lift.statements, replace(expanded, expr=value))
+    for iterator in reversed(expanded.iterators[statement.outer : expanded.outer]):
+        body = (TypedLoop(iterator, body),)
+    return list(body)
+
+
+@dataclass(frozen=True)
+class _Found:
+    op: str
+    body: str
+    domain: isl.Set
+    read: Read
+
+
+class _Lift:
+    """Lifts the reductions of one statement; `statements` collects what has to come before it."""
+
+    def __init__(self, program: TypedProgram, fresh: Fresh, statement: TypedStatement, interleaved: bool) -> None:
+        self.program, self.fresh, self.statement, self.interleaved = program, fresh, statement, interleaved
+        self.statements: list[TypedStatement] = []
+        self.found: list[_Found] = []
+
+    def change(self, expr: Expr, around: tuple[str, ...], domain: isl.Set) -> Expr:
+        """Return the expression with its reductions read from temporaries; `domain` is over the iterators `around`."""
+        if not isinstance(expr, Reduce):
+            return rebuild(expr, lambda e: self.change(e, around, domain))
+        assert expr.domain is not None
+        own = tuple(r.index for r in expr.ranges)
+        whole = read_set(expr.domain)
+        body = self.change(expr.body, (*around, *own), whole)
+        return self._lift(replace(expr, body=body), around, own, domain, whole)
+
+    def _lift(
+        self, expr: Reduce, around: tuple[str, ...], own: tuple[str, ...], domain: isl.Set, whole: isl.Set
+    ) -> Read:
+        fixed = self.statement.iterators[: self.statement.outer]
+        keep = tuple(i for i in around if i in fixed) if self.interleaved or fixed else ()
+        used = self._used(expr, around, own, domain, whole, keep)
+        head = parameters(self.program)
+        source = f"[{', '.join(around + own)}]"
+        onto = read_map(f"{head}{{ R{source} -> [{', '.join(used + own)}] }}")
+        terms = whole.set_tuple_name("R").apply(onto)
+        cells = domain.set_tuple_name("R").apply(read_map(f"{head}{{ R[{', '.join(around)}] -> [{', '.join(used)}] }}"))
+        canonical = {i: Index(f"k{n}", i64) for n, i in enumerate(used + own)}
+        shape_of_body = repr(transform(expr.body, lambda e: canonical.get(e.name, e) if isinstance(e, Index) else e))
+        for found in self.found:
+            if found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms):
+                return self._read(found.read, used, cells)
+        read = self._statements(expr, used, own, cells, terms, len(fixed))
+        self.found.append(_Found(expr.op, shape_of_body, terms, read))
+        return read
+
+    def _read(self, read: Read, used: tuple[str, ...], cells: isl.Set) -> Read:
+        subscripts = self._subscripts(used, cells)[0]
+        return replace(read, subscripts=subscripts)
+
+    def _subscripts(self, used: tuple[str, ...], cells: isl.Set) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+        """Return the temporary's subscripts, from 0, and its extents."""
+        subscripts, extents = [], []
+        for d, iterator in enumerate(used):
+            low, high = bounds_of(cells, d, self.program)
+            subscripts.append(subtract(Index(iterator, i64), low))
+            extents.append(subtract(high, subtract(low, lit(1))))
+        return tuple(subscripts), tuple(extents)
+
+    def _used(
+        self,
+        expr: Reduce,
+        around: tuple[str, ...],
+        own: tuple[str, ...],
+        domain: isl.Set,
+        whole: isl.Set,
+        keep: tuple[str, ...],
+    ) -> tuple[str, ...]:
+        """Return the outer iterators that the reduction depends on, by its body or by the set it runs over."""
+        if self.interleaved:
+            return around
+        names = {e.name for e in walk(expr.body) if isinstance(e, Index)} | set(keep)
+        used = list(around)
+        for iterator in around:
+            if iterator in names:
+                continue
+            position = around.index(iterator)
+            # It does not matter if the terms, with this iterator forgotten, are still the same for each value of it.
+            forgotten = whole.project_out(isl.dim_type.set, position, 1).insert_dims(isl.dim_type.set, position, 1)
+            lifted = domain.reset_tuple_id().add_dims(isl.dim_type.set, len(own))
+            if forgotten.reset_tuple_id().intersect(lifted).is_equal(whole.reset_tuple_id()):
+                used.remove(iterator)
+        return tuple(used)
+
+    def _statements(
+        self, expr: Reduce, used: tuple[str, ...], own: tuple[str, ...], cells: isl.Set, terms: isl.Set, outer: int
+    ) -> Read:
+        acc = expr.acc
+        assert acc is not None
+        subscripts, extents = self._subscripts(used, cells)
+        name = self.fresh.temporary(expr.op, acc, extents)
+        op = _UPDATES[expr.op]
+        start, update = self.fresh.statement(), self.fresh.statement()
+        span = self.statement.span
+        self.statements += [
+            TypedStatement(
+                start, used, outer, _text(cells, start, used), name, subscripts, "set", identity(op, acc), acc, (), span
+            ),
+            TypedStatement(
+                update,
+                used + own,
+                outer,
+                _text(terms, update, used + own),
+                name,
+                subscripts,
+                op,
+                expr.body,
+                acc,
+                own,
+                span,
+            ),
+        ]
+        return Read(name, subscripts, dtype=acc)
+
+
+def _text(domain: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
+    result = domain.set_tuple_name(name)
+    for d, iterator in enumerate(iterators):
+        result = result.set_dim_name(isl.dim_type.set, d, iterator)
+    return str(result)

@@ -1,0 +1,79 @@
+"""Explicit starts: a reduction into cells that nothing defined before starts at its identity.
+
+After this pass a reduction only ever accumulates into cells that hold a value. The start is placed before the outermost loop
+around the first reduction, and covers every cell that no earlier statement wrote; cells that a `for` or `where` left out of
+the reduction hold the identity for that reason. Comes after inline reductions were lifted.
+"""
+
+from __future__ import annotations
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Index
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import access_relation, parameters, tensor_box
+from polyker.rewrite.fresh import Fresh, identity
+
+
+def start_reductions(program: TypedProgram) -> TypedProgram:
+    """Return the program with a `set` statement before each reduction into cells that are not defined yet.
+
+    Before: `t2[i] += …`. After: `t2[i0] = 0` over the cells not written so far, then `t2[i] += …`.
+    """
+    fresh = Fresh(program)
+    body: list[TypedNode] = []
+    written: dict[str, isl.Set] = {}
+    started: set[str] = {t.name for t in program.tensors if t.role is Role.INOUT}
+    for node in program.body:
+        for statement in _statements(node):
+            if statement.op == "set" or statement.target in started:
+                continue
+            started.add(statement.target)
+            body += _start(program, fresh, statement, written.get(statement.target))
+        for statement in _statements(node):
+            cells = read_map(
+                access_relation(program, statement, statement.target, statement.subscripts)
+            ).intersect_domain(read_set(statement.domain))
+            before = written.get(statement.target)
+            written[statement.target] = cells.range() if before is None else before.union(cells.range())
+        body.append(node)
+    return fresh.finish(tuple(body))
+
+
+def _statements(node: TypedNode) -> list[TypedStatement]:
+    if isinstance(node, TypedLoop):
+        return [s for n in node.body for s in _statements(n)]
+    return [node]
+
+
+def _start(
+    program: TypedProgram, fresh: Fresh, statement: TypedStatement, written: isl.Set | None
+) -> list[TypedStatement]:
+    tensor = program.tensor(statement.target)
+    box = read_set(tensor_box(program, tensor.name))
+    cells = box if written is None else box.subtract(written).coalesce()
+    if written is not None and cells.intersect_params(read_set(program.context)).is_empty():
+        return []
+    name = fresh.statement()
+    iterators = tuple(fresh.iterator() for _ in tensor.shape)
+    domain = set_text(program, cells, name, iterators)
+    value = identity(statement.op, tensor.dtype)
+    subscripts = tuple(Index(i, dtype=i64) for i in iterators)
+    return [
+        TypedStatement(
+            name, iterators, 0, domain, tensor.name, subscripts, "set", value, tensor.dtype, (), statement.span
+        )
+    ]
+
+
+def set_text(program: TypedProgram, cells: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
+    """Return the text of a set under a statement's name and iterators."""
+    renamed = read_map(
+        f"{parameters(program)}{{ {cells.get_tuple_name() or ''}[{', '.join(iterators)}] -> {name}[{', '.join(iterators)}] }}"
+    )
+    result = cells.apply(renamed)
+    for d, iterator in enumerate(iterators):
+        result = result.set_dim_name(isl.dim_type.set, d, iterator)
+    return str(result)

@@ -1,0 +1,106 @@
+"""What the scheduler knows of a statement: its accesses' strides by iterator, and its iterators' extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polyker.ir.expr import Expr, Literal, Read, walk
+from polyker.ir.layout import Layout
+from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_set
+
+# A stride that is not known, or an index that is no affine function: far away.
+FAR = 1 << 20
+
+
+@dataclass(frozen=True)
+class MemoryAccess:
+    """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move)."""
+
+    tensor: str
+    itemsize: int
+    strides: Mapping[str, int]
+    is_write: bool = False
+
+    def stride(self, iterator: str) -> int:
+        """Return the stride for an iterator, 0 where the access does not depend on it."""
+        return self.strides.get(iterator, 0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A statement with its accesses and the (least value, number of values) of each iterator, None where it is a symbol."""
+
+    statement: TypedStatement
+    accesses: tuple[MemoryAccess, ...]
+    bounds: Mapping[str, tuple[int | None, int | None]]
+
+    def extent(self, iterator: str, guess: int = 512) -> int:
+        """Return the number of an iterator's values, or `guess` where it depends on sizes."""
+        extent = self.bounds[iterator][1]
+        return guess if extent is None else extent
+
+    def lo(self, iterator: str) -> int:
+        """Return the least value of an iterator, 0 where it is not a constant."""
+        return self.bounds[iterator][0] or 0
+
+
+Layouts = Callable[[str], Layout]
+
+
+def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> Measured:
+    """Return what the cost model needs to know of a statement."""
+    domain = read_set(statement.domain)
+    accesses = [_access(program, statement.target, statement.subscripts, statement.iterators, layout, True)]
+    trees = (statement.expr, *statement.subscripts)
+    reads = dict.fromkeys(e for tree in trees for e in walk(tree) if isinstance(e, Read))
+    accesses += [_access(program, r.tensor, r.subscripts, statement.iterators, layout, False) for r in reads]
+    return Measured(statement, tuple(accesses), {i: _bounds(domain, d) for d, i in enumerate(statement.iterators)})
+
+
+def _bounds(domain: isl.Set, dimension: int) -> tuple[int | None, int | None]:
+    if domain.is_empty():
+        return 0, 0
+    low, high = domain.dim_min_val(dimension), domain.dim_max_val(dimension)
+    lo = int(low.to_python()) if low.is_int() else None
+    hi = int(high.to_python()) if high.is_int() else None
+    return lo, (hi - lo + 1 if lo is not None and hi is not None else None)
+
+
+def _access(
+    program: TypedProgram,
+    tensor: str,
+    subscripts: tuple[Expr, ...],
+    iterators: tuple[str, ...],
+    layout: Layouts,
+    is_write: bool,
+) -> MemoryAccess:
+    found = program.tensor(tensor)
+    steps = element_strides(found.shape, layout(tensor))
+    strides: dict[str, int] = {}
+    for subscript, step in zip(subscripts, steps, strict=True):
+        parts = coefficients(subscript) if is_quasi_affine(subscript) else None
+        if parts is None:
+            for name in indices_of(subscript):
+                strides[name] = FAR
+            continue
+        for name, factor in parts.items():
+            if name in iterators and factor:
+                strides[name] = strides.get(name, 0) + factor * step
+    return MemoryAccess(tensor, found.dtype.itemsize, strides, is_write)
+
+
+def element_strides(shape: tuple[Expr, ...], layout: Layout) -> tuple[int, ...]:
+    """Return a stride in elements for each dimension, FAR where it is not known."""
+    if not layout.dense:
+        return tuple(1 if d == layout.unit else FAR for d in range(len(shape)))
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step = step * int(extent.value.real) if isinstance(extent, Literal) and step < FAR else FAR
+    return tuple(reversed(strides))

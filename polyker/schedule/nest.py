@@ -1,0 +1,258 @@
+"""The loop nest of one statement (or of the statements that a reduction was rewritten to), made from a Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import add, floordiv, lit, mod
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import parameters
+from polyker.rewrite.accumulate import Accumulated
+from polyker.schedule.measure import Measured
+from polyker.schedule.plan import Plan
+from polyker.schedule.tiles import tile_variants
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Statements with the tree that orders them."""
+
+    statements: tuple[TypedStatement, ...]
+    tree: Tree
+
+
+def offset(iterator: str, origin: int) -> Expr:
+    """Return `iterator - origin`."""
+    return add(Index(iterator, i64), lit(-origin))
+
+
+def shared(
+    statements: tuple[TypedStatement, ...], time: Expr, label: str, kind: Kind = Kind.SERIAL, extent: int = 0
+) -> Member:
+    """Return a loop that gives every statement the same time."""
+    return Member(tuple((s.name, time) for s in statements), label, kind, extent)
+
+
+def band(members: list[Member], child: Tree) -> Tree:
+    """Return the loops over a child, or the child where there is no loop."""
+    return Band(tuple(members), child) if members else child
+
+
+def serial_nest(statement: TypedStatement) -> Nest:
+    """Return the statement's loops as the text orders them: the schedule that always exists."""
+    members = [shared((statement,), Index(i, i64), i) for i in statement.iterators[statement.outer :]]
+    return Nest((statement,), band(members, Leaf()))
+
+
+def point_members(
+    statements: tuple[TypedStatement, ...], plan: Plan, kept: tuple[str, ...], origin: dict[str, int]
+) -> list[Member]:
+    """Return the loops inside a tile: the unrolled ones, then the vectors of the vector iterator, then its lanes."""
+    members = [
+        shared(statements, mod(offset(i, origin[i]), s), f"{i}.point", Kind.UNROLL, s)
+        for i, s in plan.others
+        if s > 1 and i in kept
+    ]
+    if plan.vector in kept and plan.vector is not None and plan.lanes > 1:
+        members += vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
+    return members
+
+
+def vector_members(statements: tuple[TypedStatement, ...], place: Expr, plan: Plan, label: str) -> list[Member]:
+    """Return the loops over the vectors of a tile, and over the lanes of a vector."""
+    width = plan.lanes * plan.chunks
+    members = []
+    if plan.chunks > 1:
+        within = floordiv(mod(place, width), plan.lanes)
+        members.append(shared(statements, within, f"{label}.vectors", Kind.UNROLL, plan.chunks))
+    members.append(shared(statements, mod(place, plan.lanes), f"{label}.lanes", Kind.VECTOR, plan.lanes))
+    return members
+
+
+def tile_member(statements: tuple[TypedStatement, ...], iterator: str, size: int, origin: int) -> Member:
+    """Return the loop over the tiles of an iterator."""
+    return shared(statements, floordiv(offset(iterator, origin), size), f"{iterator}.tile" if size > 1 else iterator)
+
+
+def map_nest(
+    program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], blocked: tuple[str, int] | None
+) -> Nest:
+    """Return the nest of a statement without a reduction loop: tiles in `order`, vectors inside.
+
+    `blocked`: an iterator of which that many consecutive values run between two tiles of the vector, so that cache lines that
+    it walks along are used up before they are lost.
+    """
+    statement = measured.statement
+    here = (statement,)
+    inner = statement.iterators[statement.outer :]
+    origin = {i: measured.lo(i) for i in inner}
+    outer_loops, inner_loops = [], []
+    for i in order:
+        if blocked is not None and i == blocked[0]:
+            outer_loops.append(tile_member(here, i, blocked[1], origin[i]))
+            inner_loops.append(shared(here, mod(offset(i, origin[i]), blocked[1]), i))
+        else:
+            outer_loops.append(tile_member(here, i, plan.size(i), origin[i]))
+    points = point_members(here, plan, inner, origin)
+    tiles = tuple((i, plan.size(i), origin[i]) for i in order if plan.size(i) > 1)
+    body = _variants(program, here, statement.iterators, tiles, lambda: band(points, Leaf()))
+    return Nest(here, band([*outer_loops, *inner_loops], body))
+
+
+def reduction_nest(
+    program: TypedProgram,
+    measured: Measured,
+    plan: Plan,
+    parts: Accumulated,
+    kept_order: tuple[str, ...],
+    reduced_order: tuple[str, ...],
+    block: tuple[str, int] | None,
+    panels: tuple[tuple[str, int], ...] = (),
+) -> Nest:
+    """Return the nest of a reduction: tiles of the result, and inside each the accumulator in registers over all the terms.
+
+        for block: for i.tile: for j.tile:
+            with acc: { acc = 0;  for k: for i.point: vector j: acc += …;  store }
+
+    `panels`: (iterator, number of its tiles) that are kept together outside the other tile loops, to stay in cache.
+    """
+    statements = parts.statements()
+    outer = measured.statement.outer
+    kept = tuple(i for i in parts.kept if i not in measured.statement.iterators[:outer])
+    origin = {i: measured.lo(i) for i in measured.statement.iterators}
+    loops = [_block_member(parts, block)] if block and parts.block else []
+    for i, count in panels:
+        loops.append(shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel"))
+    loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
+    tiles = tuple((i, plan.size(i), origin[i]) for i in kept_order if plan.size(i) > 1)
+    first = parts.start
+    names = tuple(i for i in first.iterators if i not in (parts.lanes, parts.block))
+
+    def inside() -> Tree:
+        return _tile_body(program, measured, plan, parts, kept, reduced_order, block, origin)
+
+    body = _variants(program, statements, names, tiles, inside)
+    return Nest(statements, band(loops, body))
+
+
+def _block_member(parts: Accumulated, block: tuple[str, int]) -> Member:
+    iterator, size = block
+    assert parts.block is not None
+    times = tuple(
+        (s.name, floordiv(Index(iterator, i64), size) if s is parts.update else Index(parts.block, i64))
+        for s in parts.statements()
+    )
+    return Member(times, f"{iterator}.block")
+
+
+def _tile_body(
+    program: TypedProgram,
+    measured: Measured,
+    plan: Plan,
+    parts: Accumulated,
+    kept: tuple[str, ...],
+    reduced_order: tuple[str, ...],
+    block: tuple[str, int] | None,
+    origin: dict[str, int],
+) -> Tree:
+    """Return the inside of one tile: start, terms, folds, store, with the accumulators' buffers around them."""
+    folds = plan.vector in reduced_order
+    width = plan.lanes * plan.chunks
+    lane_loops = vector_members((parts.start,), Index(parts.lanes, i64), plan, "lane") if parts.lanes else []
+    start = band([*point_members((parts.start,), plan, kept, origin), *lane_loops], Leaf())
+    children = [
+        Filter((parts.start.name,), start),
+        Filter((parts.update.name,), _terms(program, measured, plan, parts, kept, reduced_order, origin)),
+    ]
+    for s in parts.folds:
+        lanes = (
+            vector_members((s,), Index(parts.lanes, i64), plan, "lane")
+            if parts.lanes in s.iterators and parts.lanes
+            else []
+        )
+        children.append(Filter((s.name,), band([*point_members((s,), plan, kept, origin), *lanes], Leaf())))
+    children += [Filter((s.name,), band(point_members((s,), plan, kept, origin), Leaf())) for s in parts.store]
+    sizes = tuple(
+        1 if i in measured.statement.iterators[: measured.statement.outer] else plan.size(i) for i in parts.kept
+    )
+    sizes += (1,) if parts.block else ()
+    promotions = [Promotion(parts.accumulator, sizes + ((width,) if folds else ()))]
+    if parts.folded:
+        promotions.append(Promotion(parts.folded, sizes))
+    return Scope(tuple(promotions), Sequence(tuple(children)))
+
+
+def _terms(
+    program: TypedProgram,
+    measured: Measured,
+    plan: Plan,
+    parts: Accumulated,
+    kept: tuple[str, ...],
+    reduced_order: tuple[str, ...],
+    origin: dict[str, int],
+) -> Tree:
+    """Return the loops over the terms; a vectorised reduced iterator runs by full vectors, then by the rest."""
+    here = (parts.update,)
+    points = point_members(here, plan, kept, origin)
+    if plan.vector not in reduced_order or plan.vector is None:
+        return band([shared(here, Index(i, i64), i) for i in reduced_order], band(points, Leaf()))
+    width = plan.lanes * plan.chunks
+    loops = [shared(here, Index(i, i64), i) for i in reduced_order if i != plan.vector]
+    loops.append(tile_member(here, plan.vector, width, 0))
+    lanes = vector_members(here, Index(plan.vector, i64), plan, plan.vector)
+    inner = band([*points, *lanes], Leaf())
+    domain = read_set(parts.update.domain)
+    variants = tile_variants(program, domain, parts.update.iterators, ((plan.vector, width, 0),))
+    if len(variants) < 2:
+        return band(loops, inner)
+    body = Sequence(tuple(Filter((parts.update.name,), inner, ((parts.update.name, str(v)),)) for v in variants))
+    return band(loops, body)
+
+
+def _variants(
+    program: TypedProgram,
+    statements: tuple[TypedStatement, ...],
+    names: tuple[str, ...],
+    tiles: tuple[tuple[str, int, int], ...],
+    inside: Callable[[], Tree],
+) -> Tree:
+    """Return a sequence with one child a shape of tile, or the child alone where all tiles have one shape.
+
+    The tiles are those of all the statements' domains together, projected on the iterators `names`.
+    """
+    if not tiles:
+        return inside()
+    domain: isl.Set | None = None
+    for s in statements:
+        if set(names) <= set(s.iterators):
+            part = _project(program, s, names)
+            domain = part if domain is None else domain.union(part)
+    assert domain is not None
+    parts = tile_variants(program, domain.coalesce(), names, tiles)
+    if len(parts) <= 1:
+        return inside()
+    children = []
+    for part in parts:
+        conditions = tuple((s.name, str(_lift(program, s, names, part))) for s in statements)
+        children.append(Filter(tuple(s.name for s in statements), inside(), conditions))
+    return Sequence(tuple(children))
+
+
+def _project(program: TypedProgram, statement: TypedStatement, names: tuple[str, ...]) -> isl.Set:
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
+    return read_set(statement.domain).apply(onto)
+
+
+def _lift(program: TypedProgram, statement: TypedStatement, names: tuple[str, ...], part: isl.Set) -> isl.Set:
+    """Return the instances of a statement whose iterators `names` lie in `part`."""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
+    return onto.intersect_range(part).domain()

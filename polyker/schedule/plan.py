@@ -1,0 +1,185 @@
+"""Choosing the register tile of one statement: which iterator is the vector, which are unrolled, by how much.
+
+The model counts, for one step of the innermost reduction loop, what each access costs the load ports and what the arithmetic
+costs the floating-point ports, and takes the larger. It knows strides, extents and the Target; no operator has a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from polyker.ir.expr import Call, Expr, Read, children
+from polyker.schedule.measure import Measured, MemoryAccess
+from polyker.target.model import Target
+
+# Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one lane of a gather or of
+# a scatter; one broadcast; and what a loop iteration costs besides.
+LOAD, GATHER_LANE, SCATTER_LANE, BROADCAST, LOOP = 0.6, 1.1, 1.6, 0.5, 1.0
+# Functions cost several multiply-adds a vector.
+_HEAVY = {
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "gelu",
+    "silu",
+    "pow",
+    "div",
+    "sqrt",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tile: `vector` iterator (None: scalar) with `lanes` lanes, `chunks` vectors of it, and the unrolled `others`."""
+
+    vector: str | None
+    lanes: int
+    chunks: int
+    others: tuple[tuple[str, int], ...]
+    cost: float  # cycles for one point of the iteration domain
+
+    def size(self, iterator: str) -> int:
+        """Return the tile's extent along an iterator."""
+        return self.lanes * self.chunks if iterator == self.vector else dict(self.others).get(iterator, 1)
+
+
+def choose(measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target) -> Plan:
+    """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones."""
+    lanes = vector_lanes(measured, target)
+    best = Plan(None, 1, 1, (), _scalar_cost(measured))
+    for vector in (*free, *reduced):
+        for plan in _tiles(
+            measured, vector, [f for f in free if f != vector], vector in reduced, lanes, target, bool(reduced)
+        ):
+            if plan.cost < best.cost * 0.999:
+                best = plan
+    return best
+
+
+def vector_lanes(measured: Measured, target: Target) -> int:
+    """Return how many elements a vector of this statement holds: as many as its widest value fits in a register."""
+    widths = [e.dtype.real.itemsize for e in values(measured.statement.expr) if e.dtype is not None]
+    return target.lanes(max([measured.statement.acc.real.itemsize, *widths]))
+
+
+def values(expr: Expr) -> Iterator[Expr]:
+    """Yield the nodes of a value: the expression and what is below it, subscripts left out."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, Read):
+            stack.extend(children(node))
+
+
+def _scalar_cost(measured: Measured) -> float:
+    return 1.0 + 0.7 * len(measured.accesses) + _operations(measured)
+
+
+def _operations(measured: Measured) -> float:
+    """Return the arithmetic of one instance in multiply-adds; a product that is summed is one."""
+    count = 0.0
+    for e in values(measured.statement.expr):
+        if isinstance(e, Call):
+            count += 12.0 if e.op in _HEAVY else max(1, len(e.args) - 1)
+    if (
+        measured.statement.op == "add"
+        and isinstance(measured.statement.expr, Call)
+        and measured.statement.expr.op == "mul"
+    ):
+        return max(count, 1.0)
+    return count + (measured.statement.op != "set")
+
+
+def _tiles(
+    measured: Measured, vector: str, others: list[str], folds: bool, lanes: int, target: Target, reduces: bool
+) -> Iterator[Plan]:
+    extent = measured.extent(vector)
+    width = min(lanes, max(2, 1 << max(0, extent - 1).bit_length()))
+    most = max(1, ceil(extent / width))
+    chunk_choices = [c for c in (1, 2, 3, 4, 8) if c <= most and (reduces or c <= 4)]
+    if not reduces:
+        for chunks in chunk_choices:
+            yield _plan(measured, vector, width, chunks, (), folds, target, reduces)
+        return
+    for chunks in chunk_choices:
+        yield _plan(measured, vector, width, chunks, (), folds, target, reduces)
+        for n, first in enumerate(others):
+            for a in _sizes(measured.extent(first)):
+                if chunks * a > target.vector_registers - 3:
+                    continue
+                yield _plan(measured, vector, width, chunks, ((first, a),), folds, target, reduces)
+                for second in others[n + 1 :]:
+                    for b in _sizes(measured.extent(second)):
+                        if chunks * a * b <= target.vector_registers - 3:
+                            yield _plan(
+                                measured, vector, width, chunks, ((first, a), (second, b)), folds, target, reduces
+                            )
+
+
+def _sizes(extent: int) -> list[int]:
+    return [s for s in (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14) if s <= extent]
+
+
+def _plan(
+    measured: Measured,
+    vector: str,
+    width: int,
+    chunks: int,
+    others: tuple[tuple[str, int], ...],
+    folds: bool,
+    target: Target,
+    reduces: bool,
+) -> Plan:
+    """Cost one tile; a tile that does not divide an extent is charged for the iterations of the last, partial tile."""
+    vectors = chunks * prod(s for _, s in others)
+    registers = vectors + 2
+    loads = 0.0
+    reads = [a for a in measured.accesses if not a.is_write]
+    for access in reads:
+        if not access.strides and reduces:
+            continue
+        copies = prod((s for i, s in others if access.stride(i)), start=1) * (chunks if access.stride(vector) else 1)
+        loads += copies * _access_cost(access, vector, width, SCATTER_LANE if access.is_write else GATHER_LANE)
+        if access.stride(vector) and reduces:
+            registers += chunks if copies > chunks else copies
+    arithmetic = vectors * _operations(measured) / target.fma_per_cycle
+    latency = 0.0
+    if reduces:
+        latency = float(target.fma_latency)
+    write = next(a for a in measured.accesses if a.is_write)
+    terms = prod(measured.extent(r) for r in measured.statement.reduced) if reduces else 1
+    stores = vectors * (width if folds else _access_cost(write, vector, width, SCATTER_LANE)) / max(1, terms)
+    cycles = max(arithmetic, loads, latency) + 0.15 * min(arithmetic, loads) + LOOP / 2 + stores
+    if registers > target.vector_registers:
+        cycles += 2.0 * (registers - target.vector_registers)
+    points = vectors * width
+    waste = 1.0
+    for iterator, size in ((vector, chunks * width), *others):
+        extent = measured.extent(iterator)
+        if extent:
+            tail = extent % size
+            # A partial tile of a vector does the work of whole vectors; an unrolled one that of its own rows, less well fed.
+            done = extent - tail + (ceil(tail / width) * width if iterator == vector else tail * 1.3)
+            waste *= done / extent
+    return Plan(vector, width, chunks, others, cycles / points * waste)
+
+
+def _access_cost(access: MemoryAccess, vector: str, width: int, lane: float) -> float:
+    stride = access.stride(vector)
+    if stride == 0:
+        return BROADCAST
+    if stride == 1:
+        return LOAD * max(1.0, width * access.itemsize / 64)
+    if stride == -1:
+        return 2 * LOAD
+    return lane * width

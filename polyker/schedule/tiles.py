@@ -1,0 +1,69 @@
+"""Full and partial tiles: the parts of an iteration domain whose tiles have one shape each, so that full ones need no test."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import islpy as isl
+
+from polyker.ir.typed import TypedProgram
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import parameters
+
+
+def tile_variants(
+    program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: tuple[tuple[str, int, int], ...]
+) -> list[isl.Set]:
+    """Split a domain by the shape of its tiles.
+
+    `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles; for a
+    box the partial ones are kept apart by the dimensions in which they are cut, else they are one part. Empty parts are left
+    out; the parts are disjoint.
+    """
+    tiles = tuple(t for t in tiles if t[1] > 1)
+    context = read_set(program.context)
+    domain = domain.intersect_params(context)
+    if not tiles:
+        return [domain]
+    cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
+    if _is_box(domain):
+        parts = []
+        for choice in product((False, True), repeat=len(tiles)):
+            part = domain
+            for is_cut, cut_part in zip(choice, cut, strict=True):
+                part = part.intersect(cut_part) if is_cut else part.subtract(cut_part)
+            parts.append(part.coalesce())
+        return [p for p in parts if not p.is_empty()]
+    partial = _cut(program, domain, iterators, tiles)
+    return [p for p in (domain.subtract(partial).coalesce(), partial.coalesce()) if not p.is_empty()]
+
+
+def _is_box(domain: isl.Set) -> bool:
+    """Whether the domain is the product of its projections."""
+    count = domain.dim(isl.dim_type.set)
+    box = isl.Set.universe(domain.get_space())
+    for d in range(count):
+        line = domain
+        line = line.project_out(isl.dim_type.set, d + 1, count - d - 1).project_out(isl.dim_type.set, 0, d)
+        lifted = (
+            line.reset_tuple_id().insert_dims(isl.dim_type.set, 1, count - d - 1).insert_dims(isl.dim_type.set, 0, d)
+        )
+        box = box.intersect(lifted.set_tuple_name(domain.get_tuple_name()) if domain.has_tuple_name() else lifted)
+    return bool(box.is_equal(domain))
+
+
+def _cut(
+    program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: tuple[tuple[str, int, int], ...]
+) -> isl.Set:
+    """Return the instances whose tile, along `tiles` together, reaches outside the domain."""
+    sizes = {i: (s, o) for i, s, o in tiles}
+    others = [f"{i}_" if i in sizes else i for i in iterators]
+    near = []
+    for i, (size, origin) in sizes.items():
+        near.append(f"floor(({i}_ - {origin})/{size}) = floor(({i} - {origin})/{size})")
+    name = domain.get_tuple_name() if domain.has_tuple_name() else ""
+    mates = read_map(
+        f"{parameters(program)}{{ {name}[{', '.join(iterators)}] -> {name}[{', '.join(others)}] : {' and '.join(near)} }}"
+    )
+    outside = mates.intersect_domain(domain).intersect_range(domain.complement())
+    return outside.domain()

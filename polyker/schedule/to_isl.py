@@ -1,0 +1,154 @@
+"""Our schedule trees as isl's: the one form from which code is generated and legality is proven."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polyker.ir.quasi_affine import print_affine
+from polyker.ir.typed import TypedProgram
+from polyker.poly.isl import context, read_map, read_set, read_union_set
+from polyker.poly.scop import Scop, parameters
+from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, statements_of
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What the marks in isl's tree stand for: `m3` is a loop, `p2` a scope."""
+
+    members: Mapping[str, Member]
+    scopes: Mapping[str, Scope]
+
+
+def tuple_of(program: TypedProgram, statement: str) -> str:
+    """Return isl's text of a statement's tuple, such as `S0[i0, i1]`."""
+    found = next(s for s in program.statements() if s.name == statement)
+    return f"{statement}[{', '.join(found.iterators)}]"
+
+
+def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
+    """Return the schedule tree of isl, and what its marks mean."""
+    members: dict[str, Member] = {}
+    scopes: dict[str, Scope] = {}
+    program = scop.program
+    head = parameters(program)
+    tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in program.statements()}
+
+    def child_of(node: dict[str, object], tree: Tree) -> dict[str, object]:
+        below = convert(tree)
+        return node | ({"child": below} if below else {})
+
+    def convert(tree: Tree) -> dict[str, object]:
+        match tree:
+            case Band(members=(first, *rest), child=child):
+                mark = f"m{len(members)}"
+                members[mark] = first
+                times = "; ".join(f"{tuples[s]} -> [({print_affine(e)})]" for s, e in first.times)
+                band: dict[str, object] = {"schedule": f"{head}[{{ {times} }}]", "permutable": 1, "coincident": [0]}
+                below = Band(tuple(rest), child) if rest else child
+                return {"mark": mark, "child": child_of(band, below)}
+            case Sequence(children=children):
+                return {
+                    "sequence": [
+                        child_of({"filter": filter_text(f.statements, dict(f.conditions))}, f.child) for f in children
+                    ]
+                }
+            case Scope(child=child) as scope:
+                mark = f"p{len(scopes)}"
+                scopes[mark] = scope
+                return child_of({"mark": mark}, child)
+            case _:
+                return {}
+
+    def filter_text(statements: tuple[str, ...], conditions: Mapping[str, str]) -> str:
+        plain = "; ".join(tuples[s] for s in statements if s not in conditions)
+        union = read_union_set(f"{head}{{ {plain} }}")
+        for s in statements:
+            if s in conditions:
+                union = union.union(read_union_set(conditions[s]))
+        return str(union)
+
+    domain = read_union_set(f"{head}{{ }}")
+    for name in statements_of(schedule.tree):
+        domain = domain.union(isl.UnionSet.from_set(scop.domains[name]))
+    root = child_of({"domain": str(domain)}, schedule.tree)
+    return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way from the root to a leaf or scope: the times of loops and places in sequences, and the conditions met."""
+
+    times: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+    def relation(self, scop: Scop, statement: str, name: str = "", length: int = 0) -> isl.Map:
+        """Return {S[iterators] -> name[times]} of the instances that go this way, padded with zeros to `length`."""
+        head, source = parameters(scop.program), tuple_of(scop.program, statement)
+        times = [*self.times, *["0"] * (length - len(self.times))]
+        found = read_map(f"{head}{{ {source} -> {name}[{', '.join(times)}] }}").intersect_domain(
+            scop.domains[statement]
+        )
+        for condition in self.conditions:
+            found = found.intersect_domain(read_set(condition))
+        return found
+
+
+@dataclass(frozen=True)
+class Ways:
+    """All ways through a tree: to the leaves by statement, and to each scope (in the order of the walk) by statement."""
+
+    leaves: dict[str, list[Way]]
+    scopes: list[tuple[Scope, dict[str, Way]]]
+    vectors: list[tuple[int, Member]]  # place of the loop in the times
+
+
+def ways(tree: Tree, program: TypedProgram) -> Ways:
+    """Return the ways through a tree."""
+    result = Ways({s.name: [] for s in program.statements()}, [], [])
+
+    def visit(node: Tree, here: dict[str, Way], depth: int) -> None:
+        match node:
+            case Band(members=ms, child=child):
+                result.vectors.extend((depth + n, m) for n, m in enumerate(ms) if m.kind is Kind.VECTOR)
+                below = {
+                    s: Way((*here[s].times, *(print_affine(m.time(s)) for m in ms)), here[s].conditions)
+                    for s, _ in ms[0].times
+                }
+                visit(child, below, depth + len(ms))
+            case Sequence(children=children):
+                for place, f in enumerate(children):
+                    extra = dict(f.conditions)
+                    inside = {
+                        s: Way((*here[s].times, str(place)), here[s].conditions + ((extra[s],) if s in extra else ()))
+                        for s in f.statements
+                    }
+                    visit(f.child, inside, depth + 1)
+            case Scope(child=child) as scope:
+                result.scopes.append((scope, here))
+                visit(child, here, depth)
+            case Leaf():
+                for s, way in here.items():
+                    result.leaves[s].append(way)
+
+    visit(tree, {s.name: Way() for s in program.statements()}, 0)
+    return result
+
+
+def flat_times(scop: Scop, found: Ways) -> dict[str, isl.Map]:
+    """Return {S[iterators] -> [time]} of every statement, all times of one length."""
+    length = max((len(w.times) for leaf in found.leaves.values() for w in leaf), default=0)
+    flat = {}
+    for statement, leaf in found.leaves.items():
+        total = isl.Map.empty(
+            read_map(
+                f"{parameters(scop.program)}{{ {tuple_of(scop.program, statement)} -> [{', '.join(['0'] * length)}] }}"
+            ).get_space()
+        )
+        for way in leaf:
+            total = total.union(way.relation(scop, statement, length=length))
+        flat[statement] = total
+    return flat

@@ -1,0 +1,183 @@
+"""Schedule trees: our own immutable data, printed and compared by value; isl sees them only at the edges.
+
+A tree orders the instances of the statements of a typed program. From the root down:
+
+- `Band`: loops, outermost first. Each member gives every statement below it one quasi-affine function of its iterators; the
+  instances run in the order of the functions' values.
+- `Sequence`: children one after another; each is a `Filter` that names the statements (and, with a condition, the instances)
+  it holds.
+- `Leaf`: nothing more to order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import print_affine
+
+
+class Kind(Enum):
+    """How a band member's iterations are carried out."""
+
+    SERIAL = "for"
+    UNROLL = "unroll"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One loop of a band: `times` maps statement -> its time; `label` is the loop's name for people.
+
+    An UNROLL or VECTOR member takes at most `extent` consecutive values, for any values of the members around it.
+    `extent` is 0 where it is not bounded by a constant.
+    """
+
+    times: tuple[tuple[str, Expr], ...]
+    label: str
+    kind: Kind = Kind.SERIAL
+    extent: int = 0
+
+    def time(self, statement: str) -> Expr:
+        """Return the time of a statement's instance at this loop."""
+        return next(e for s, e in self.times if s == statement)
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Loops with nothing between them."""
+
+    members: tuple[Member, ...]
+    child: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The statements of one child of a sequence; `conditions` (statement, isl text of a set of its instances) restrict some
+    of them to a part of their domains. Children that hold parts of one statement hold disjoint parts."""
+
+    statements: tuple[str, ...]
+    child: Tree
+    conditions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Children that run one after another."""
+
+    children: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A temporary whose storage is a small buffer: cell c lies at c mod `modulo`, dimension by dimension."""
+
+    tensor: str
+    modulo: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Each time the tree comes here it has fresh buffers for the promoted temporaries; they end with it."""
+
+    promotions: tuple[Promotion, ...]
+    child: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The end of a branch."""
+
+
+Tree: TypeAlias = Band | Sequence | Scope | Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A tree, and the reasons for it in words for `explain`."""
+
+    tree: Tree
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(print_tree(self.tree))
+
+
+def statements_of(tree: Tree) -> tuple[str, ...]:
+    """Return the statements that a tree orders, () for a leaf that does not say."""
+    match tree:
+        case Band(members=members):
+            return tuple(s for s, _ in members[0].times)
+        case Sequence(children=children):
+            seen: dict[str, None] = {}
+            for child in children:
+                seen.update(dict.fromkeys(child.statements))
+            return tuple(seen)
+        case Scope(child=child):
+            return statements_of(child)
+        case Leaf():
+            return ()
+
+
+def restrict(tree: Tree, keep: frozenset[str]) -> Tree:
+    """Return the tree with only the statements in `keep`."""
+    match tree:
+        case Band(members=members, child=child):
+            fewer = tuple(replace(m, times=tuple(t for t in m.times if t[0] in keep)) for m in members)
+            return Band(fewer, restrict(child, keep)) if fewer[0].times else Leaf()
+        case Sequence(children=children):
+            left = tuple(
+                replace(
+                    f,
+                    statements=tuple(s for s in f.statements if s in keep),
+                    child=restrict(f.child, keep),
+                    conditions=tuple(c for c in f.conditions if c[0] in keep),
+                )
+                for f in children
+                if keep & set(f.statements)
+            )
+            return Sequence(left) if left else Leaf()
+        case Scope(promotions=promotions, child=child):
+            return Scope(promotions, restrict(child, keep))
+        case Leaf():
+            return tree
+
+
+def loops(tree: Tree) -> Iterator[Member]:
+    """Yield every loop of the tree, outermost first."""
+    match tree:
+        case Band(members=members, child=child):
+            yield from members
+            yield from loops(child)
+        case Sequence(children=children):
+            for f in children:
+                yield from loops(f.child)
+        case Scope(child=child):
+            yield from loops(child)
+        case Leaf():
+            return
+
+
+def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
+    """Yield the lines of a tree's text."""
+    pad = "  " * depth
+    match tree:
+        case Band(members=members, child=child):
+            for member in members:
+                times = ", ".join(f"{s}: {print_affine(e)}" for s, e in member.times)
+                kind = member.kind.value + (f"({member.extent})" if member.extent else "")
+                yield f"{'  ' * depth}{kind} {member.label}  {{{times}}}"
+                depth += 1
+            yield from print_tree(child, depth)
+        case Sequence(children=children):
+            for child in children:
+                yield f"{pad}- {', '.join(child.statements)}" + "".join(f" | {s}: {c}" for s, c in child.conditions)
+                yield from print_tree(child.child, depth + 1)
+        case Scope(promotions=promotions, child=inner):
+            yield pad + "with " + ", ".join(f"{p.tensor} in {list(p.modulo)}" for p in promotions)
+            yield from print_tree(inner, depth)
+        case Leaf():
+            return
