@@ -1,0 +1,12 @@
+"""numpy.einsum's calling convention over polyker's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
+    """Evaluate Einstein's summation convention; a drop-in for numpy.einsum, but for views, which it never returns."""
+    from polyker.einsum_call import call
+
+    return call(operands, out, optimize, kwargs)

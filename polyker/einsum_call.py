@@ -1,0 +1,334 @@
+"""The work behind `polyker.einsum`: numpy's rules for types, casts, order and paths, and the operators that compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from polyker.api import Operator
+from polyker.einsum_frontend.einsum_string import Contraction, Subscripts, fit, from_lists, program, scan
+from polyker.errors.base import failure
+from polyker.errors.calls import (
+    BAD_DTYPE,
+    EINSUM_ARGUMENT,
+    EINSUM_CAST,
+    EINSUM_SYNTAX,
+    EINSUM_TYPE,
+    NOT_AN_ARRAY,
+    OUT_DTYPE,
+    OUT_NOT_ARRAY,
+    OUT_READ_ONLY,
+    OUT_SHAPE,
+)
+from polyker.ir.dtypes import DType, from_numpy
+from polyker.runtime.arguments import out_operand
+from polyker.runtime.arrays import Array, common_kind, operand, wrap
+from polyker.runtime.memory import overlap, overlaps_itself
+
+CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+_QUICK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The keyword arguments of a call, checked."""
+
+    dtype: np.dtype[Any] | None
+    order: str
+    casting: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A contraction of operands of certain types, shapes and strides: the operator, and how its result's axes lie."""
+
+    operator: Operator
+    axes: tuple[int, ...] | None  # result.transpose(axes) has the axes in the order asked for; None: it has already
+
+
+_quick: dict[Any, Recipe] = {}
+
+
+def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Evaluate a call of einsum."""
+    key = None
+    if out is None and not kwargs and (optimize is False or len(operands) <= 3):
+        key = _quick_key(operands)
+        recipe = _quick.get(key) if key is not None else None
+        if recipe is not None:
+            result = recipe.operator(*operands[1:])
+            return result if recipe.axes is None else result.transpose(recipe.axes)
+    rules = _rules(kwargs)
+    subscripts, values = _read(operands)
+    views, kind, like = _views(values, out)
+    target = None if out is None else _target(out)
+    path = _path(subscripts, views, optimize)
+    if path is None:
+        result, recipe = contract(subscripts, views, target, rules, loose=_is_asked(optimize) and len(views) == 2)
+    else:
+        result, recipe = _along(path, subscripts, views, target, rules), None
+    if out is not None:
+        return out
+    if key is not None and recipe is not None and all(a is b for a, b in zip(views, values, strict=True)):
+        if len(_quick) >= _QUICK:
+            _quick.clear()
+        _quick[key] = recipe
+    return wrap(result, kind, like)
+
+
+def _quick_key(operands: tuple[Any, ...]) -> Any:
+    if not operands or type(operands[0]) is not str:
+        return None
+    parts: list[Any] = [operands[0]]
+    for a in operands[1:]:
+        if type(a) is not np.ndarray:
+            return None
+        parts += (a.dtype, a.shape, a.strides)
+    return tuple(parts)
+
+
+def _rules(kwargs: Mapping[str, Any]) -> Rules:
+    unknown = [name for name in kwargs if name not in ("dtype", "order", "casting")]
+    if unknown:
+        raise failure(EINSUM_ARGUMENT, problem=f"got an unexpected keyword argument '{unknown[0]}'")
+    dtype = kwargs.get("dtype")
+    try:
+        dtype = None if dtype is None else np.dtype(getattr(dtype, "numpy", dtype))
+    except TypeError as error:
+        raise failure(EINSUM_TYPE, problem=f"dtype: {error}") from error
+    casting = kwargs.get("casting", "safe")
+    if casting not in CASTINGS:
+        raise failure(EINSUM_ARGUMENT, problem=f"casting must be one of {', '.join(CASTINGS)} (got {casting!r})")
+    order = "K" if kwargs.get("order") is None else kwargs["order"]
+    if not isinstance(order, str) or order.upper() not in ("C", "F", "A", "K"):
+        raise failure(EINSUM_ARGUMENT, problem=f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    return Rules(dtype, order.upper(), casting)
+
+
+def _read(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Any, ...]]:
+    """Return the subscripts and the operands of either calling form."""
+    if len(operands) < 2:
+        problem = "needs a string of subscripts and an operand, or an operand and its list of subscripts"
+        raise failure(EINSUM_ARGUMENT, problem=problem)
+    first = operands[0]
+    if isinstance(first, bytes):
+        first = first.decode("latin-1")
+    if isinstance(first, str):
+        return scan(first), operands[1:]
+    pairs = len(operands) // 2
+    lists, values = operands[1 : 2 * pairs : 2], operands[0 : 2 * pairs : 2]
+    output = operands[-1] if len(operands) % 2 else None
+    if len(operands) % 2 and output is None:
+        raise failure(EINSUM_ARGUMENT, problem="the subscripts of the output must be a list or a tuple")
+    return from_lists(lists, output), values
+
+
+def _views(values: Sequence[Any], out: Any) -> tuple[list[Array], str, Any]:
+    """Return operands as numpy arrays of any type, the kind of array that comes back, and the operand that decides it."""
+    views, foreign = [], []
+    like = next((v for v in values if not isinstance(v, (np.generic, bool, int, float, complex, list, tuple))), None)
+    for k, value in enumerate(values):
+        name = f"operand {k}"
+        if isinstance(value, np.ndarray) and from_numpy(value.dtype) is None:
+            views.append(value)  # such as object: what can be cast to `dtype=` is
+        elif isinstance(value, (str, bytes)) or value is None:
+            raise failure(NOT_AN_ARRAY, name=name, type=type(value).__name__)
+        else:
+            found = operand(value, name)
+            foreign.append((name, found))
+            views.append(found.array)
+    if out is not None and not isinstance(out, np.ndarray):
+        foreign.append(("out", out_operand(out, "out")))
+    return views, common_kind(foreign), like
+
+
+def _target(out: Any) -> Array:
+    if isinstance(out, np.ndarray):
+        found: Array = np.asarray(out)
+    else:
+        found = out_operand(out, "out").original
+    if not found.flags.writeable:
+        raise failure(OUT_READ_ONLY, name="the result")
+    return found
+
+
+def contract(
+    subscripts: Subscripts, views: Sequence[Array], target: Array | None, rules: Rules, *, loose: bool = False
+) -> tuple[Array, Recipe]:
+    """Evaluate one contraction, into `target` if given. `loose`: any cast to its type is allowed, as numpy's paths do."""
+    contraction = fit(subscripts, [v.shape for v in views])
+    dtype = _common_type(views, target, rules, loose)
+    element = _element(dtype)
+    arrays, casts = _operands(views, dtype, element, rules)
+    shape = contraction.shape(contraction.output)
+    if target is not None:
+        if target.shape != shape:
+            raise failure(OUT_SHAPE, name="the result", shape=target.shape, wanted=shape)
+        casting = "unsafe" if loose else rules.casting
+        _check_cast(dtype, target.dtype, casting, "the result")
+    axes = _axes(contraction, arrays, target, rules.order)
+    ordered = contraction.output if axes is None else tuple(contraction.output[a] for a in axes)
+    laid = Contraction(contraction.terms, ordered, contraction.extents)
+    pattern = tuple(tuple(extent == e for extent, e in zip(a.shape, laid.shape(t), strict=True)) for a, t in zip(arrays, laid.terms, strict=True))
+    made = _operator(laid.terms, ordered, pattern, casts, element.kind == "b")
+    back = None if axes is None else tuple(int(a) for a in np.argsort(axes))
+    recipe = Recipe(made, back)
+    if target is not None and target.dtype == dtype and not overlaps_itself(target):
+        made(*arrays, out=target if axes is None else target.transpose(axes))
+        return target, recipe
+    result = np.asarray(made(*arrays))
+    result = result if back is None else result.transpose(back)
+    if target is not None:
+        np.copyto(target, result, casting="unsafe")
+        return target, recipe
+    return result, recipe
+
+
+def _common_type(views: Sequence[Array], target: Array | None, rules: Rules, loose: bool) -> np.dtype[Any]:
+    """Return the type that is computed in: `dtype=`, or what operands and `out` promote to."""
+    if rules.dtype is not None:
+        return rules.dtype
+    types = [v.dtype for v in views]
+    if target is not None and not loose:
+        types.append(target.dtype)
+    try:
+        return np.result_type(*types)
+    except TypeError as error:
+        raise failure(EINSUM_TYPE, problem=error) from error
+
+
+def _element(dtype: np.dtype[Any]) -> DType:
+    found = from_numpy(dtype.newbyteorder("=") if dtype.fields is None else dtype)
+    if found is None:
+        raise failure(BAD_DTYPE, name="the result", shape="(...)", dtype=dtype)
+    return found
+
+
+def _operands(
+    views: Sequence[Array], dtype: np.dtype[Any], element: DType, rules: Rules
+) -> tuple[list[Array], tuple[DType | None, ...]]:
+    """Return arrays and the casts that the kernel makes; casts that may lose values are numpy's, before it."""
+    arrays: list[Array] = []
+    casts: list[DType | None] = []
+    for k, view in enumerate(views):
+        _check_cast(view.dtype, dtype, rules.casting, f"operand {k}")
+        own = from_numpy(view.dtype)
+        if own == element:
+            arrays.append(view)
+            casts.append(None)
+        elif own is not None and np.can_cast(view.dtype, dtype, "safe"):
+            arrays.append(view)
+            casts.append(element)
+        else:
+            arrays.append(view.astype(element.numpy))
+            casts.append(None)
+    return arrays, tuple(casts)
+
+
+def _check_cast(source: np.dtype[Any], dtype: np.dtype[Any], casting: Any, what: str) -> None:
+    if not np.can_cast(source, dtype, casting):
+        raise failure(EINSUM_CAST, what=what, source=source, target=dtype, casting=casting)
+
+
+def _axes(contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str) -> tuple[int, ...] | None:
+    """Return the output's axes from the slowest to the fastest in memory, or None if that is their order already."""
+    ndim = len(contraction.output)
+    if ndim < 2:
+        return None
+    if target is not None:
+        strides: Sequence[int] = [abs(s) for s in target.strides]
+        axes = sorted(range(ndim), key=lambda d: -strides[d])
+    elif order == "C":
+        return None
+    elif order == "F" or (order == "A" and all(a.flags.f_contiguous for a in arrays)):
+        axes = list(reversed(range(ndim)))
+    elif order == "A":
+        return None
+    else:
+        axes = _kept(contraction, arrays)
+    return None if axes == list(range(ndim)) else tuple(axes)
+
+
+def _kept(contraction: Contraction, arrays: Sequence[Array]) -> list[int]:
+    """Return the axes as numpy's iterator orders them to follow the operands' memory, which is what order K means."""
+    labels = list(dict.fromkeys((*contraction.output, *(label for label, _ in contraction.extents))))
+    views, maps = [], []
+    for array, term in zip(arrays, contraction.terms, strict=True):
+        own = list(dict.fromkeys(term))
+        shape = [array.shape[term.index(label)] for label in own]
+        strides = [sum(s for s, t in zip(array.strides, term, strict=True) if t == label) for label in own]
+        views.append(np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False))
+        maps.append([own.index(label) if label in own else -1 for label in labels])
+    maps.append([d if d < len(contraction.output) else -1 for d in range(len(labels))])
+    iterator = np.nditer(
+        [*views, None],
+        flags=["external_loop", "buffered", "delay_bufalloc", "reduce_ok", "refs_ok", "zerosize_ok"],
+        op_flags=[["readonly"]] * len(views) + [["readwrite", "allocate", "no_broadcast"]],
+        op_dtypes=[None] * len(views) + [np.dtype(np.int8)],
+        op_axes=maps,
+        order="K",
+        casting="unsafe",
+    )
+    strides = [abs(s) for s in iterator.operands[-1].strides]
+    shape = contraction.shape(contraction.output)
+    return sorted(range(len(shape)), key=lambda d: -strides[d] if shape[d] != 1 else -strides[d])
+
+
+@lru_cache(maxsize=1024)
+def _operator(
+    terms: tuple[tuple[str, ...], ...],
+    output: tuple[str, ...],
+    pattern: tuple[tuple[bool, ...], ...],
+    casts: tuple[DType | None, ...],
+    boolean: bool,
+) -> Operator:
+    """Return the operator of a contraction; `pattern` says of each operand which dimensions have their label's extent."""
+    labels = dict.fromkeys(label for term in terms for label in term)
+    extents = {label: 2 for label in labels}
+    shapes = [tuple(2 if whole else 1 for whole in row) for row in pattern]
+    return Operator(program(Contraction(terms, output, tuple(extents.items())), shapes, casts, boolean))
+
+
+def _is_asked(optimize: Any) -> bool:
+    return optimize is not False and optimize is not None
+
+
+def _path(subscripts: Subscripts, views: Sequence[Array], optimize: Any) -> list[tuple[int, ...]] | None:
+    """Return numpy's path for three operands or more, or as given, else None; raises what numpy raises on a bad one."""
+    if not _is_asked(optimize):
+        return None
+    explicit = not isinstance(optimize, (bool, str)) and hasattr(optimize, "__len__") and len(optimize) > 0
+    if not isinstance(optimize, (bool, str)) and not explicit:
+        raise failure(EINSUM_ARGUMENT, problem=f"did not understand the path: {optimize!r}")
+    if explicit and not (optimize[0] == "einsum_path" or (len(optimize) == 2 and isinstance(optimize[0], str))):
+        raise failure(EINSUM_ARGUMENT, problem=f"did not understand the path: {optimize!r}")
+    if len(views) <= 2 and not (explicit and optimize[0] == "einsum_path"):
+        return None
+    text = fit(subscripts, [v.shape for v in views]).text()
+    return list(np.einsum_path(text, *views, optimize=optimize)[0][1:])
+
+
+def _along(
+    path: Sequence[tuple[int, ...]], subscripts: Subscripts, views: list[Array], target: Array | None, rules: Rules
+) -> Array:
+    """Contract pair by pair along a path; what is left of each is what later ones or the output need."""
+    contraction = fit(subscripts, [v.shape for v in views])
+    rest = list(zip(contraction.terms, views, strict=True))
+    result = views[0]
+    for step, places in enumerate(path):
+        last = step == len(path) - 1
+        taken = [rest.pop(p) for p in sorted(places, reverse=True)]
+        needed = {label for term, _ in rest for label in term} | set(contraction.output)
+        kept = dict.fromkeys(label for term, _ in taken for label in term if label in needed)
+        output = contraction.output if last else tuple(kept)
+        pair = Subscripts(tuple(term for term, _ in taken), output)
+        into = target if last else None
+        result, _ = contract(pair, [v for _, v in taken], into, rules, loose=len(taken) == 2)
+        rest.append((output, result))
+    if len(rest) != 1:
+        raise failure(EINSUM_SYNTAX, problem=f"the path leaves {len(rest)} operands")
+    return result
