@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from polyker.errors import failure
 from polyker.errors.reference import BROADCAST, RANK
-from polyker.ir.expr import Dots, Expr, Index, Literal, Range, Read, Reduce, rebuild, walk
+from polyker.ir.expr import Dots, Expr, Index, Literal, Range, Read, Reduce, children, rebuild, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.reference.integers import indices_of
 
@@ -49,6 +49,16 @@ class Flat:
         """Return the ranges that the text gives: those of loops, of `for`, and of inline reductions."""
         given = (*self.loops, *self.statement.ranges, *self.inline())
         return {r.index: r for r in given if r.lo is not None}
+
+    def guarded_reads(self) -> Iterator[tuple[Read, tuple[Expr, ...]]]:
+        """Yield the reads, each with the `where` conditions of the scopes around it."""
+        stack = [(e, self.statement.conditions) for e in (*self.statement.subscripts, self.statement.expr)]
+        while stack:
+            e, conditions = stack.pop()
+            if isinstance(e, Read):
+                yield e, conditions
+            inner = (*conditions, *e.conditions) if isinstance(e, Reduce) else conditions
+            stack += [(c, inner) for c in children(e)]
 
     def reads(self) -> Iterator[Read]:
         """Yield the reads, gathered indices among them; those in the target's subscripts too."""

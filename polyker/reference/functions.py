@@ -133,6 +133,8 @@ def complementary(a: Any) -> Any:
 
 def binary(op: str, a: Tag, b: Tag, widen: bool) -> tuple[Tag, Tag, Binary]:
     """Return (type both arguments are converted to, type of the result, the function)."""
+    if "c" in (a.kind, b.kind) and op in ("lt", "le", "gt", "ge", "minimum", "maximum"):
+        raise refuse(op, a, b)
     if op in _COMPARE:
         # Integers compare exactly, whatever their types (and Python ints with them), as numpy's do.
         both_whole = all(t == WEAK_INT or t.kind in "biu" for t in (a, b))

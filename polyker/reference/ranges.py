@@ -43,6 +43,7 @@ class _Access:
     subscript: Expr
     extent: int
     padded: bool
+    conditions: tuple[Expr, ...] = ()
 
     @property
     def bare(self) -> str | None:
@@ -99,7 +100,7 @@ def _shape(name: str, statements: list[Ranged], sizes: Mapping[str, int]) -> Sha
         raise failure(RANK, tensor=name, found=max(ranks), wanted=min(ranks))
     out = []
     for dim in range(ranks.pop()):
-        largest = [_largest(r.flat.statement.subscripts[dim], r.ranges, sizes) for r in statements]
+        largest = [_largest(r, dim, sizes) for r in statements]
         known = [m for m in largest if m is not None]
         if not known and any(gathers(r.flat.statement.subscripts[dim]) for r in statements):
             raise failure(UNDECLARED, span=statements[0].flat.statement.target_span, tensor=name)
@@ -107,30 +108,55 @@ def _shape(name: str, statements: list[Ranged], sizes: Mapping[str, int]) -> Sha
     return tuple(out)
 
 
-def _largest(subscript: Expr, ranges: Ranges, sizes: Mapping[str, int]) -> int | None:
-    """Return the largest value of a subscript over the ranges of its indices, None for none and for a gather."""
+def _largest(ranged: Ranged, dim: int, sizes: Mapping[str, int]) -> int | None:
+    """Return the largest value of a subscript of the target, None for none and for a gather.
+
+    It is taken over the indices that decide it: its own, those that their ranges and `where` conditions relate them to.
+    Conditions on reduced indices do not count: a reduction over nothing has its whole output.
+    """
+    subscript, flat = ranged.flat.statement.subscripts[dim], ranged.flat
     if gathers(subscript):
         return None
-    extremes = _extremes(subscript, ranges, sizes, {})
+    kept = {*flat.left, *(r.index for r in flat.loops)}
+    related = set(closure(indices_of(subscript), ranged.ranges))
+    conditions = [(c, set(indices_of(c))) for c in _conjuncts(flat.statement.conditions)]
+    conditions = [(c, names) for c, names in conditions if names <= kept]
+    for _ in conditions:
+        for _, names in conditions:
+            if names & related:
+                related |= set(closure(sorted(names), ranged.ranges))
+    tests = [c for c, names in conditions if names <= related]
+    extremes = _extremes(subscript, ranged.ranges, sizes, tests)
     return None if extremes is None else extremes[1]
 
 
-def _extremes(expr: Expr, ranges: Ranges, sizes: Mapping[str, int], env: Env) -> tuple[int, int] | None:
-    names = closure([n for n in indices_of(expr) if n not in env], ranges)
+def _conjuncts(conditions: Sequence[Expr]) -> list[Expr]:
+    """Return conditions with `and` taken apart."""
+    out: list[Expr] = []
+    for c in conditions:
+        out += _conjuncts(c.args) if isinstance(c, Call) and c.op == "and" else [c]
+    return out
+
+
+def _extremes(
+    expr: Expr, ranges: Ranges, sizes: Mapping[str, int], tests: Sequence[Expr] = ()
+) -> tuple[int, int] | None:
+    """Return the least and the largest value of an expression over the points that pass the tests, if any."""
+    names = closure([n for e in (expr, *tests) for n in indices_of(e)], ranges)
     spans = [ranges[n] for n in names]
     line = affine(expr, sizes)
-    if line is not None and not any(isinstance(s, Bounds) and s.needs for s in spans):
-        low = high = line[1] + sum(c * env[n] for n, c in line[0].items() if n in env)
+    if line is not None and not tests and not any(isinstance(s, Bounds) and s.needs for s in spans):
+        low = high = line[1]
         for n, s in zip(names, spans, strict=True):
-            taken = range(s.lo(env), s.hi(env)) if isinstance(s, Bounds) else s
+            taken = range(s.lo({}), s.hi({})) if isinstance(s, Bounds) else s
             if not len(taken):
                 return None
             ends = [line[0].get(n, 0) * v for v in (taken[0], taken[-1])]
             low, high = low + min(ends), high + max(ends)
         return low, high
-    value = integer(expr, sizes)
-    here = dict(env)
-    found = [value(here) for _ in points(names, ranges, here)]
+    value, passes = integer(expr, sizes), [integer(t, sizes) for t in tests]
+    here: Env = {}
+    found = [value(here) for _ in points(names, ranges, here) if all(p(here) for p in passes)]
     return (min(found), max(found)) if found else None
 
 
@@ -149,13 +175,16 @@ def _ranged(flat: Flat, final: Mapping[str, Shape], partial: Mapping[str, Shape]
 def _accesses(flat: Flat, shapes: Mapping[str, Shape]) -> list[_Access]:
     target = Read(flat.statement.target, flat.statement.subscripts, span=flat.statement.target_span)
     out = []
-    for read in (*flat.reads(), target):
+    for read, conditions in (*flat.guarded_reads(), (target, flat.statement.conditions)):
         shape = shapes.get(read.tensor)
         if shape is None:
             continue
         if len(shape) != len(read.subscripts):
             raise failure(RANK, span=read.span, tensor=read.tensor, found=len(shape), wanted=len(read.subscripts))
-        out += [_Access(read.tensor, s, e, read.pad is not None) for s, e in zip(read.subscripts, shape, strict=True)]
+        out += [
+            _Access(read.tensor, s, e, read.pad is not None, conditions)
+            for s, e in zip(read.subscripts, shape, strict=True)
+        ]
     return [a for a in out if not gathers(a.subscript)]
 
 
@@ -211,10 +240,11 @@ def _bound(a: _Access, open_: list[str], ranges: Ranges, sizes: Mapping[str, int
     names = closure(others, ranges)
     if any(n in open_ and n != x for n in names):
         return None
+    tests = [c for c in _conjuncts(a.conditions) if indices_of(c) and set(indices_of(c)) <= set(names) - {x}]
     line = affine(a.subscript, sizes)
     if line is None or x in names:
         return _scan(a, x, others, ranges, sizes)
-    rest = _extremes(_without(a.subscript, x), ranges, sizes, {})
+    rest = _extremes(_without(a.subscript, x), ranges, sizes, tests)
     if rest is None or not line[0].get(x):
         return None
     c, (low, high) = line[0][x], rest
@@ -240,7 +270,7 @@ def _scan(a: _Access, x: str, others: list[str], ranges: Ranges, sizes: Mapping[
     for e in walk(a.subscript):
         if isinstance(e, Call) and e.op in ("floordiv", "mod"):
             steps *= max(1, abs(integer(e.args[-1], sizes)({})))
-    rest = None if x in closure(others, ranges) else _extremes(_without(a.subscript, x), ranges, sizes, {})
+    rest = None if x in closure(others, ranges) else _extremes(_without(a.subscript, x), ranges, sizes)
     if rest is None and x not in closure(others, ranges):
         return None
     far = steps * (a.extent + 2 + max(map(abs, rest)) if rest else a.extent + 2) + steps

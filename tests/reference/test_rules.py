@@ -402,3 +402,16 @@ def test_widened_evaluation_rounds_nothing():
     (got,) = interpret(parse("C += A[i]"), {"A": A}, widen=True)
     assert got.dtype == np.longdouble
     assert got == 2.0**24 + 3
+
+
+def test_where_on_the_targets_indices_decides_extents_on_reduced_ones_not():
+    A = coded(4, 4)
+    same(run("L[i,j] = A[i,j] where i < 2 and j < 3", A=A), A[:2, :3])
+    same(run("L[i,j] += A[i,j] where j < i", A=A), np.tril(A, -1)[:, :3])
+    same(run("L[i] += A[i,k] where k < i - 1", A=A), np.tril(A, -2).sum(1))
+
+
+def test_where_on_known_indices_admits_fewer_values():
+    X, K = coded(10), coded(5)
+    same(run("O[h] += X[h+r] * K[r] where r < 3", X=X, K=K), np.correlate(X, K[:3], "valid"))
+    same(run("O[h] = sum[r](X[h+r] * K[r] where r < 3)", X=X, K=K), np.correlate(X, K[:3], "valid"))
