@@ -6,9 +6,9 @@ Comes after legality was proven; before simplification, unrolling and printing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 import islpy as isl
 
@@ -68,7 +68,7 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
     arguments = argument_names(program)
     used = lowering.used_tensors()
     scratch = tuple(
-        t for t in program.tensors if t.role is Role.TEMPORARY and t.name in used and t.name not in lowering.modulo
+        t for t in program.tensors if t.role is Role.TEMPORARY and t.name in used and t.name not in lowering.promoted
     )
     integers = [Integer(n) for n, _ in program.sizes]
     buffers = []
@@ -131,13 +131,21 @@ def _strides(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tuple
     return tuple(reversed(strides)), ()
 
 
+Place: TypeAlias = tuple[str, tuple[KExpr, ...]]  # a scope's buffer, and the indices in it
+
+
+def buffer_name(tensor: str, mark: str) -> str:
+    """Return the name of the buffer that holds a tensor in a scope."""
+    return f"{tensor}_{mark}"
+
+
 @dataclass(frozen=True)
 class _Instance:
     """A leaf of isl's AST: the statement, its iterators' values, and the buffer indices of its promoted accesses."""
 
     statement: str
     iterators: tuple[KExpr, ...]
-    places: Mapping[tuple[str, tuple[Expr, ...]], tuple[KExpr, ...]]
+    places: Mapping[tuple[str, tuple[Expr, ...]], Place]
 
 
 @dataclass
@@ -147,19 +155,16 @@ class _Lowering:
     gather_code: str
     instances: dict[str, _Instance] = field(default_factory=dict)
     guards: dict[int, GuardInfo] = field(default_factory=dict)
-    modulo: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    entered: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # tensor -> scope now entered, modulo
     failed: BaseException | None = None
 
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule)
-        for scope in self.marks.scopes.values():
-            for p in scope.promotions:
-                if self.modulo.setdefault(p.tensor, p.modulo) != p.modulo:
-                    raise InternalError(f"{p.tensor} is promoted in two ways")
         self.statements = {s.name: s for s in self.scop.program.statements()}
         self.names = (f"v{n}" for n in itertools.count())
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
         build = isl.AstBuild.from_context(self.scop.context)
+        build, keep_mark = build.set_before_each_mark(self._before_each_mark)
         build, keep = build.set_at_each_domain(self._at_each_domain)
         try:
             ast = build.node_from_schedule(tree)
@@ -167,21 +172,42 @@ class _Lowering:
             if self.failed is not None:
                 raise self.failed from None
             raise
-        del keep
+        del keep, keep_mark
         if self.failed is not None:
             raise self.failed
-        return self.block(ast, {}, None)
+        return self._allocated(self.block(ast, {}, None))
+
+    def _allocated(self, body: Block) -> Block:
+        """Return the body inside the buffers of all scopes: isl may split a scope, and instances of one never overlap."""
+        for mark, scope in self.marks.scopes.items():
+            for promotion in scope.promotions:
+                tensor = self.scop.program.tensor(promotion.tensor)
+                shape = tuple(Const(m) for m in promotion.modulo)
+                name = buffer_name(tensor.name, mark)
+                strides = _strides(name, shape, Layout())[0]
+                body = (Allocate(Buffer(name, tensor.dtype, shape, strides, Space.STACK), body),)
+        return body
+
+    @property
+    def promoted(self) -> frozenset[str]:
+        """The tensors that live in buffers of scopes, everywhere."""
+        return frozenset(p.tensor for scope in self.marks.scopes.values() for p in scope.promotions)
 
     def used_tensors(self) -> frozenset[str]:
         return frozenset(a.tensor for a in self.scop.accesses)
 
     # -- at each leaf, while isl still knows the constraints of the place ------------------------------------------------
 
+    def _before_each_mark(self, mark: isl.Id, build: isl.AstBuild) -> None:
+        name = mark.get_name()
+        if name in self.marks.scopes:
+            self.entered.update({p.tensor: (name, p.modulo) for p in self.marks.scopes[name].promotions})
+
     def _at_each_domain(self, node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
         # isl swallows what a callback raises: keep it, and raise it outside.
         try:
             name, iterators = ast_arguments(node.user_get_expr())
-            places = self._places(self.statements[name], build) if self.modulo else {}
+            places = self._places(self.statements[name], build) if self.entered else {}
             key = f"u{len(self.instances)}"
             self.instances[key] = _Instance(name, iterators, places)
             return node.set_annotation(isl.Id(key, context=context()))
@@ -191,10 +217,10 @@ class _Lowering:
 
     def _places(
         self, statement: TypedStatement, build: isl.AstBuild
-    ) -> dict[tuple[str, tuple[Expr, ...]], tuple[KExpr, ...]]:
+    ) -> dict[tuple[str, tuple[Expr, ...]], Place]:
         accesses = {(e.tensor, e.subscripts) for e in walk(statement.expr) if isinstance(e, Read)}
         accesses.add((statement.target, statement.subscripts))
-        wanted = [a for a in accesses if a[0] in self.modulo]
+        wanted = [a for a in accesses if a[0] in self.entered]
         if not wanted:
             return {}
         schedule = isl.Map.from_union_map(build.get_schedule())
@@ -202,10 +228,11 @@ class _Lowering:
         head = f"{parameters(self.scop.program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> "
         found = {}
         for tensor, subscripts in wanted:
-            cells = [f"({print_affine(s)}) mod {m}" for s, m in zip(subscripts, self.modulo[tensor], strict=True)]
+            mark, modulo = self.entered[tensor]
+            cells = [f"({print_affine(s)}) mod {m}" for s, m in zip(subscripts, modulo, strict=True)]
             place = read_pw_multi_aff(f"{head}{tensor}[{', '.join(cells)}] }}")
             expr = build.access_from_pw_multi_aff(place.pullback_pw_multi_aff(iterator_map))
-            found[tensor, subscripts] = ast_arguments(expr)[1]
+            found[tensor, subscripts] = (buffer_name(tensor, mark), ast_arguments(expr)[1])
         return found
 
     # -- the walk over isl's AST ----------------------------------------------------------------------------------------
@@ -255,19 +282,13 @@ class _Lowering:
         inner = node.mark_get_node()
         if name in self.marks.members:
             return self.block(inner, env, self.marks.members[name])
-        body = self.block(inner, env, None)
-        for promotion in self.marks.scopes[name].promotions:
-            tensor = self.scop.program.tensor(promotion.tensor)
-            shape = tuple(Const(m) for m in promotion.modulo)
-            strides = _strides(tensor.name, shape, Layout())[0]
-            body = (Allocate(Buffer(tensor.name, tensor.dtype, shape, strides, Space.STACK), body),)
-        return body
+        return self.block(inner, env, None)
 
     def _instance(self, key: str, env: dict[str, KExpr]) -> Block:
         instance = self.instances[key]
         statement = self.statements[instance.statement]
         values = tuple(rename(e, env) for e in instance.iterators)
-        places = {k: tuple(rename(i, env) for i in v) for k, v in instance.places.items()}
+        places = {k: (b, tuple(rename(i, env) for i in v)) for k, (b, v) in instance.places.items()}
         lowering = ExpressionLowering(
             iterators=dict(zip(statement.iterators, values, strict=True)),
             place=lambda read: places.get((read.tensor, read.subscripts)),
@@ -278,13 +299,16 @@ class _Lowering:
         )
         target = self.scop.program.tensor(statement.target)
         promoted = places.get((statement.target, statement.subscripts))
-        cell = promoted if promoted is not None else lowering.cell(statement.target, statement.subscripts)
+        if promoted is not None:
+            buffer, cell = promoted
+        else:
+            buffer, cell = target.name, lowering.cell(statement.target, statement.subscripts)
         value = lowering.lower(statement.expr)
         if statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
         if statement.op != "set":
-            value = Op(_UPDATES[statement.op], (Load(target.name, cell, target.dtype), value), target.dtype)
-        return (*lowering.setup, Store(target.name, cell, value))
+            value = Op(_UPDATES[statement.op], (Load(buffer, cell, target.dtype), value), target.dtype)
+        return (*lowering.setup, Store(buffer, cell, value))
 
     def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:
         """Whether a subscript of a padded read is proven at least 0, and below the extent, over the statement's domain."""
@@ -320,5 +344,3 @@ def _plus_one(bound: KExpr) -> KExpr:
         case _:
             return Op("add", (bound, Const(1)))
 
-
-Callback = Callable[[Any, Any], Any]

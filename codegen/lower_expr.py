@@ -70,13 +70,13 @@ def rename(expr: KExpr, names: Mapping[str, KExpr]) -> KExpr:
 class ExpressionLowering:
     """Lowers the expressions of one statement instance.
 
-    `iterators`: the values of the statement's iterators here. `place`: a promoted read's indices in its buffer, or None.
+    `iterators`: the values of the statement's iterators here. `place`: a promoted read's buffer and indices in it, or None.
     `shape`: a tensor's extents. `inside`: whether a subscript of a padded read is proven in bounds (below, above).
     `guard_code`: the status for a gather (tensor, dimension). `setup` collects the Lets and Guards that come before the value.
     """
 
     iterators: Mapping[str, KExpr]
-    place: Callable[[Read], tuple[KExpr, ...] | None]
+    place: Callable[[Read], tuple[str, tuple[KExpr, ...]] | None]
     shape: Callable[[str], tuple[KExpr, ...]]
     inside: Callable[[Read, int], tuple[bool, bool]]
     guard_code: Callable[[str, int, Expr], int]
@@ -109,7 +109,7 @@ class ExpressionLowering:
         assert dtype is not None
         promoted = self.place(read)
         if promoted is not None:
-            return Load(read.tensor, promoted, dtype)
+            return Load(promoted[0], promoted[1], dtype)
         if read.pad is None:
             return Load(read.tensor, self.cell(read.tensor, read.subscripts), dtype)
         extents = self.shape(read.tensor)
