@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -16,7 +16,7 @@ from polyker.poly.scop import parameters
 from polyker.rewrite.accumulate import Accumulated
 from polyker.schedule.measure import Measured
 from polyker.schedule.plan import Plan
-from polyker.schedule.tiles import tile_variants
+from polyker.schedule.tiles import tile_parts
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
 
@@ -102,7 +102,7 @@ def map_nest(
             outer_loops.append(tile_member(here, i, plan.size(i), origin[i]))
     points = point_members(here, plan, inner, origin)
     tiles = tuple((i, plan.size(i), origin[i]) for i in order if plan.size(i) > 1)
-    body = _variants(program, here, statement.iterators, tiles, lambda: band(points, Leaf()))
+    body = _variants(program, here, statement.iterators, tiles, lambda _: band(points, Leaf()))
     return Nest(here, band([*outer_loops, *inner_loops], body))
 
 
@@ -135,8 +135,13 @@ def reduction_nest(
     first = parts.start
     names = tuple(i for i in first.iterators if i not in (parts.lanes, parts.block))
 
-    def inside() -> Tree:
-        return _tile_body(program, measured, plan, parts, kept, reduced_order, block, origin)
+    def inside(is_own_shape: bool) -> Tree:
+        if is_own_shape:
+            return _tile_body(program, measured, plan, parts, kept, reduced_order, block, origin)
+        # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
+        rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
+        row_plan = replace(plan, others=())
+        return band(rows, _tile_body(program, measured, row_plan, parts, kept, reduced_order, block, origin))
 
     body = _variants(program, statements, names, tiles, inside)
     return Nest(statements, band(loops, body))
@@ -209,10 +214,10 @@ def _terms(
     lanes = vector_members(here, Index(plan.vector, i64), plan, plan.vector)
     inner = band([*points, *lanes], Leaf())
     domain = read_set(parts.update.domain)
-    variants = tile_variants(program, domain, parts.update.iterators, ((plan.vector, width, 0),))
+    variants = tile_parts(program, domain, parts.update.iterators, ((plan.vector, width, 0),))
     if len(variants) < 2:
         return band(loops, inner)
-    body = Sequence(tuple(Filter((parts.update.name,), inner, ((parts.update.name, str(v)),)) for v in variants))
+    body = Sequence(tuple(Filter((parts.update.name,), inner, ((parts.update.name, str(v.domain)),)) for v in variants))
     return band(loops, body)
 
 
@@ -221,27 +226,27 @@ def _variants(
     statements: tuple[TypedStatement, ...],
     names: tuple[str, ...],
     tiles: tuple[tuple[str, int, int], ...],
-    inside: Callable[[], Tree],
+    inside: Callable[[bool], Tree],
 ) -> Tree:
     """Return a sequence with one child a shape of tile, or the child alone where all tiles have one shape.
 
     The tiles are those of all the statements' domains together, projected on the iterators `names`.
     """
     if not tiles:
-        return inside()
+        return inside(True)
     domain: isl.Set | None = None
     for s in statements:
         if set(names) <= set(s.iterators):
             part = _project(program, s, names)
             domain = part if domain is None else domain.union(part)
     assert domain is not None
-    parts = tile_variants(program, domain.coalesce(), names, tiles)
+    parts = tile_parts(program, domain.coalesce(), names, tiles)
     if len(parts) <= 1:
-        return inside()
+        return inside(all(p.is_own_shape for p in parts))
     children = []
     for part in parts:
-        conditions = tuple((s.name, str(_lift(program, s, names, part))) for s in statements)
-        children.append(Filter(tuple(s.name for s in statements), inside(), conditions))
+        conditions = tuple((s.name, str(_lift(program, s, names, part.domain))) for s in statements)
+        children.append(Filter(tuple(s.name for s in statements), inside(part.is_own_shape), conditions))
     return Sequence(tuple(children))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 
 import islpy as isl
@@ -11,31 +12,39 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 
 
-def tile_variants(
+@dataclass(frozen=True)
+class Part:
+    """A part of a domain; `is_own_shape`: all its tiles are of one constant shape, so that unrolled loops need no tests."""
+
+    domain: isl.Set
+    is_own_shape: bool
+
+
+def tile_parts(
     program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: tuple[tuple[str, int, int], ...]
-) -> list[isl.Set]:
+) -> list[Part]:
     """Split a domain by the shape of its tiles.
 
-    `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles; for a
-    box the partial ones are kept apart by the dimensions in which they are cut, else they are one part. Empty parts are left
-    out; the parts are disjoint.
+    `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles. For a
+    box of fixed extents the partial ones are kept apart by the dimensions in which they are cut: each part has one shape. Else
+    they are one part. Empty parts are left out; the parts are disjoint.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
-    context = read_set(program.context)
-    domain = domain.intersect_params(context)
+    domain = domain.intersect_params(read_set(program.context))
     if not tiles:
-        return [domain]
-    cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
-    if _is_box(domain):
+        return [Part(domain, True)]
+    if not program.sizes and _is_box(domain):
+        cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
         parts = []
         for choice in product((False, True), repeat=len(tiles)):
             part = domain
             for is_cut, cut_part in zip(choice, cut, strict=True):
                 part = part.intersect(cut_part) if is_cut else part.subtract(cut_part)
-            parts.append(part.coalesce())
-        return [p for p in parts if not p.is_empty()]
-    partial = _cut(program, domain, iterators, tiles)
-    return [p for p in (domain.subtract(partial).coalesce(), partial.coalesce()) if not p.is_empty()]
+            parts.append(Part(part.coalesce(), True))
+    else:
+        partial = _cut(program, domain, iterators, tiles)
+        parts = [Part(domain.subtract(partial).coalesce(), True), Part(partial.coalesce(), False)]
+    return [p for p in parts if not p.domain.is_empty()]
 
 
 def _is_box(domain: isl.Set) -> bool:
