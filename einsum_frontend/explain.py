@@ -23,12 +23,14 @@ _GROUPS = (
 )
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "FOR": "`for`", "IN": "`in`", "WHERE": "`where`", "COMMA": "`,`",
-    "SEMI": "`;`",    "COLON": "`:`", "TYPE_COLON": "`:` and a type", "ARROW": "`->`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`",
-    "RSQB": "`]`", "DOTS": "`...`", "NEWLINE": "the end of the line", "INDENT": "an indented block",
+    "SEMI": "`;`", "COLON": "`:`", "TYPE_COLON": "`:` and a type", "ARROW": "`->`", "LPAR": "`(`", "RPAR": "`)`",
+    "LSQB": "`[`", "RSQB": "`]`", "DOTS": "`...`", "NEWLINE": "the end of the line", "INDENT": "an indented block",
     "DEDENT": "the end of the block", "$END": "the end of the text", "DTYPE": "an element type", "SET": "`=`",
     "UPDATE": "a reduction such as `+=`", "POWER": "`**`", "COMPARE": "a comparison", "AND": "`and`", "OR": "`or`",
     "NOT": "`not`",
 }  # fmt: skip
+# What has to follow a reserved word in an expression: where something else does, it was meant as a name.
+_FOLLOWS = {"FUNCTION": "LPAR", "DTYPE": "LPAR", "REDUCTION": "LSQB", "CONSTANT": "PLUS", "WHERE": "LPAR"}
 _KEYWORDS = {"FOR": "for", "IN": "in", "WHERE": "where", "AND": "and", "OR": "or", "NOT": "not"}
 
 
@@ -50,19 +52,22 @@ def explain(problem: UnexpectedToken, source: Source) -> PolykerError:
 
 
 def _before(problem: UnexpectedToken) -> Lexeme | None:
-    history = problem.token_history or []
-    return history[-1] if history and isinstance(history[-1], Lexeme) else None
+    """Return the token before the unexpected one, if the parser has not made more of it already."""
+    parser = problem.interactive_parser
+    stack = parser.parser_state.value_stack if parser else []
+    return stack[-1] if stack and isinstance(stack[-1], Lexeme) else None
 
 
 def _reserved(token: Lexeme, before: Lexeme | None, accepted: Collection[str]) -> Lexeme | None:
     """Return the token that uses a reserved word as a name, if that is what is wrong."""
     if token.value in RESERVED_WORDS and "NAME" in accepted and token.type not in ("AND", "OR"):
         return token
-    called = before is not None and before.type in ("FUNCTION", "DTYPE", "REDUCTION", "CONSTANT", "WHERE")
-    if called and before is not None and token.type not in ("NAME", "NUMBER", "LPAR") and "COMMA" not in accepted:
-        wanted = {"FUNCTION": "LPAR", "DTYPE": "LPAR", "REDUCTION": "LSQB", "CONSTANT": "PLUS", "WHERE": "LPAR"}
-        return before if wanted[before.type] in accepted and before.value in RESERVED_WORDS else None
-    return None
+    if before is None or before.value not in RESERVED_WORDS:
+        return None
+    wanted = _FOLLOWS.get(before.type)
+    if before.type == "FOR":
+        return before if token.type in ("SET", "UPDATE", "LSQB") else None
+    return before if wanted in accepted and token.type not in ("NAME", "NUMBER", "LPAR") else None
 
 
 def _indentation(token: Lexeme) -> PolykerError:
@@ -106,21 +111,22 @@ def _expected(accepted: Collection[str]) -> str:
 
 
 def _meant(token: Lexeme, before: Lexeme | None, accepted: Collection[str]) -> str | None:
-    """Return a hint where a keyword is misspelt, a product lacks its `*`, or an operator is another language's."""
+    """Return a hint where a keyword is misspelt, a product lacks its `*`, or a spelling is another language's."""
+    following = token.source.text[token.end_pos : token.end_pos + 1]
+    if token.value in ("if", "else"):
+        return "write where(c, a, b), or a clause: where c"
     if token.type == "NAME":
         keyword = did_you_mean(token.value, [word for type_, word in _KEYWORDS.items() if type_ in accepted])
         if keyword:
             return keyword
-    if (
-        token.type in ("NAME", "NUMBER", "LPAR")
-        and before is not None
-        and before.type in ("NAME", "NUMBER", "RSQB", "RPAR")
-    ):
+    if token.type in ("NAME", "NUMBER", "LPAR") and "STAR" in accepted:
         return "write a product with `*`"
-    if token.type == "SET" and before is not None and before.type in ("MINUS", "SLASH", "PERCENT"):
-        return f"there is no `{before.value}=`; write `+=` with a negated term, or `=`"
-    if token.type == "SET" and "COMPARE" in accepted and "SET" not in accepted:
+    if "SET" in accepted and following == "=" and token.type in ("MINUS", "SLASH", "PERCENT", "DOUBLE_SLASH", "POWER"):
+        return f"there is no `{token.value}=`; write `+=` with a negated term, or `=`"
+    if token.type == "SET" and "COMPARE" in accepted:
         return "equality is written `==`"
+    if token.type == "COMPARE" and token.value == "==" and "SET" in accepted:
+        return "a statement is written with `=`"
     if token.type == "FOR" and "WHERE" not in accepted and "NEWLINE" in accepted:
         return "`for` stands before `where`, its ranges separated by `,`"
     return None

@@ -111,7 +111,7 @@ def classify(syntax: Syntax, given: Collection[str], indices: Collection[str] = 
     tensors = _tensors(syntax)
     everything = list(_all_occurrences(syntax.body))
     integral = {o.name for o in everything if o.place not in (Place.VALUE, Place.BINDER)}
-    sizes = set(given) & (integral | {o.name for o in everything})
+    sizes = set(given)
     for declared in _declared(syntax):
         for dimension in declared.shape or ():
             sizes |= {o.name for o in occurrences(dimension, Place.SHAPE)}

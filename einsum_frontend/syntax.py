@@ -59,12 +59,20 @@ def power(base: Expr, exponent: Expr) -> Call:
     return Call("pow", (base, *rest), span=join(base.span, exponent.span))
 
 
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _pair(a: Expr, op: str, b: Expr) -> Call:
+    """Return `a op b`, a constant always on the right: Python turns `0 < i` round before the builder sees it."""
+    span = join(a.span, b.span)
+    if constant(a) is not None and constant(b) is None:
+        return Call(_MIRRORED[op], (b, a), span=span)
+    return Call(op, (a, b), span=span)
+
+
 def compare(operands: Sequence[Expr], operators: Sequence[str]) -> Expr:
     """Return a comparison; a chain is the `and` of its neighbours."""
-    pairs = [
-        Call(op, (a, b), span=join(a.span, b.span))
-        for a, op, b in zip(operands[:-1], operators, operands[1:], strict=True)
-    ]
+    pairs = [_pair(a, op, b) for a, op, b in zip(operands[:-1], operators, operands[1:], strict=True)]
     return pairs[0] if len(pairs) == 1 else Call("and", tuple(pairs), span=join(operands[0].span, operands[-1].span))
 
 

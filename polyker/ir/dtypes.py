@@ -28,6 +28,10 @@ class DType:
         dims = shape if isinstance(shape, tuple) else (shape,)
         return TensorType(self, tuple(_dimension(d) for d in dims))
 
+    def __call__(self, value: Any) -> Any:
+        """`f32(x)`: a cast of an expression of the builder (anything with an `astype` that takes an element type)."""
+        return value.astype(self)
+
     @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy dtype; bf16 needs the package ml_dtypes."""

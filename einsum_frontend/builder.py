@@ -1,0 +1,121 @@
+"""The builder: everything that the notation can say, said in Python, giving the same Program.
+
+>>> i, j, k = indices("i j k")
+>>> A, B, C = tensors("A B C")
+>>> print(build(C[i, j].add(A[i, k] * B[k, j]).where(j <= i)))
+C[i, j] += A[i, k] * B[k, j] where j <= i
+
+| text                                  | builder                                                   |
+|---------------------------------------|-----------------------------------------------------------|
+| `C[i] = x`, `+=`, `max=` ...          | `C[i].set(x)`, `.add(x)`, `.max(x)` ...                    |
+| `s += x[i]`                           | `s.add(x[i])`                                             |
+| `... for h in 0:H where h <= i`       | `.for_(h=(0, H)).where(h <= i)`                           |
+| `X[h-1; pad=0]`, `X[h; pad=edge]`     | `X.pad(0)[h - 1]`, `X.pad("edge")[h]`                     |
+| `E[..., d]`                           | `E[..., d]`                                               |
+| `sum[k](x)`, `sum[k, l](x)`           | `sum(k, x)`, `sum((k, l), x)`                             |
+| `sum[k in 0:i+1](x where k != j)`     | `sum(k.in_(0, i + 1), x, where=k != j)`                   |
+| `exp(x)`, `where(c, a, b)`, `f32(x)`  | `exp(x)`, `where(c, a, b)`, `f32(x)`                      |
+| `a and b`, `a or b`, `not a`          | `a & b`, `a | b`, `~a`                                    |
+| `for t in 0:steps:` and its block     | `loop(t, 0, steps, ...)`                                  |
+| `T: f32[N, M]`                        | `T.typed(f32, (N, M))`                                    |
+| `f(A: f64[N], n) -> A:` and its block | `declare("f", [A.typed(f64, (N,)), n], [A], ...)`         |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from polyker.einsum_frontend.actions import check_arity
+from polyker.einsum_frontend.expressions import Access, Expression, Index, Size, Tensor, Typed, Value, Within, to_expr
+from polyker.einsum_frontend.statements import (
+    Assignment,
+    Declaration,
+    Repeated,
+    build,
+    conjoined,
+    declare,
+    loop,
+    ranges_of,
+)
+from polyker.errors.base import failure
+from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED
+from polyker.ir import expr
+from polyker.ir.dtypes import DType
+
+__all__ = [
+    "Access", "Assignment", "Declaration", "Expression", "Index", "Repeated", "Size", "Tensor", "Typed", "Value", "Within", "abs",
+    "all", "any", "argmax", "argmin", "build", "cast", "ceil", "conj", "cos", "declare", "erf", "exp", "expm1", "floor",
+    "gelu", "imag", "indices", "inf", "log", "log1p", "logsumexp", "loop", "max", "maximum", "mean", "min", "minimum",
+    "nan", "pi", "prod", "real", "relu", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "sizes", "sqrt", "sum", "tan",
+    "tanh", "tensors", "where",
+]  # fmt: skip
+
+inf, nan, pi = math.inf, math.nan, math.pi
+T = TypeVar("T")
+
+
+def indices(names: str) -> tuple[Index, ...]:
+    """Return an index for each name: `i, j = indices("i j")`."""
+    return _named(names, Index)
+
+
+def sizes(names: str) -> tuple[Size, ...]:
+    """Return a size for each name: `N, M = sizes("N M")`."""
+    return _named(names, Size)
+
+
+def tensors(names: str) -> tuple[Tensor, ...]:
+    """Return a tensor for each name: `A, B = tensors("A B")`."""
+    return _named(names, Tensor)
+
+
+def _named(names: str, make: Callable[[str], T]) -> tuple[T, ...]:
+    if not isinstance(names, str) or not names.split():
+        raise failure(NOT_A_NAME, name=repr(names)[:80])
+    return tuple(make(name) for name in names.split(" ") if name)
+
+
+def cast(dtype: DType, value: object) -> Expression:
+    """Return `dtype(value)`; `value.astype(dtype)` is the same."""
+    return Value(to_expr(value)).astype(dtype)
+
+
+def _reduction(op: str) -> Callable[..., Expression]:
+    def reduce(over: object, value: object = None, *, where: object = None) -> Expression:
+        if value is None or (isinstance(over, Expression) and not isinstance(over, Index)):
+            raise failure(REDUCTION_CALLED, name=op, hint=f"write {op}(k, value); of two values, maximum and minimum")
+        conditions = () if where is None else where if isinstance(where, (tuple, list)) else (where,)
+        return Value(expr.Reduce(op, ranges_of(over), to_expr(value), conjoined(conditions)))
+
+    reduce.__name__ = reduce.__qualname__ = op
+    reduce.__doc__ = f"""Return the inline reduction `{op}[k](value where ...)`.
+
+    `over`: an index, a range `k.in_(lo, hi)`, or a tuple of these; `where`: a condition, or a tuple of them.
+    """
+    return reduce
+
+
+sum, prod, max, min = _reduction("sum"), _reduction("prod"), _reduction("max"), _reduction("min")
+mean, logsumexp = _reduction("mean"), _reduction("logsumexp")
+argmax, argmin = _reduction("argmax"), _reduction("argmin")
+any, all = _reduction("any"), _reduction("all")
+
+
+def _function(name: str) -> Callable[..., Expression]:
+    def apply(*values: object) -> Expression:
+        check_arity(name, len(values))
+        return Value(expr.Call(name, tuple(to_expr(v) for v in values)))
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"Return `{name}` of expressions, as numpy's."
+    return apply
+
+
+abs, exp, expm1, log, log1p = map(_function, ("abs", "exp", "expm1", "log", "log1p"))
+sqrt, rsqrt, sin, cos, tan, tanh = map(_function, ("sqrt", "rsqrt", "sin", "cos", "tan", "tanh"))
+erf, sigmoid, relu, gelu, silu = map(_function, ("erf", "sigmoid", "relu", "gelu", "silu"))
+floor, ceil, round, sign = map(_function, ("floor", "ceil", "round", "sign"))
+minimum, maximum, where = map(_function, ("minimum", "maximum", "where"))
+conj, real, imag = map(_function, ("conj", "real", "imag"))

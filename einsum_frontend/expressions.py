@@ -1,0 +1,328 @@
+"""Expressions built in Python: indices, sizes and tensors with overloaded operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from polyker.einsum_frontend.actions import PAD_MODES, check_dots
+from polyker.einsum_frontend.check import check_measure
+from polyker.einsum_frontend.names import check_name
+from polyker.einsum_frontend.syntax import chain, compare, power
+from polyker.errors.base import PolykerError, failure
+from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, PAD_ON_LEFT, TRUTH
+from polyker.ir import dtypes, expr
+from polyker.ir.dtypes import DType, TensorType
+from polyker.ir.printing import print_expr
+from polyker.ir.program import Declared
+
+if TYPE_CHECKING:
+    from polyker.einsum_frontend.statements import Assignment
+
+
+class Expression:
+    """A value of the notation; operators and comparisons make new expressions, `& | ~` are and, or, not.
+
+    Only its subclasses have instances, and none of these is a subclass of another: Python would give the operator
+    of a subclass on the right precedence, and turn `a < b` into `b > a`.
+    """
+
+    __slots__ = ("expr",)
+    __hash__ = None  # type: ignore[assignment]
+    __iter__ = None
+    __array_ufunc__ = None  # numpy's scalars leave their operators to ours
+
+    def __init__(self, value: expr.Expr) -> None:
+        self.expr = value
+
+    def __repr__(self) -> str:
+        try:
+            check_measure(self.expr)
+        except PolykerError as problem:
+            return f"<{problem.message}>"
+        return print_expr(self.expr)
+
+    def __bool__(self) -> NoReturn:
+        raise failure(TRUTH)
+
+    def astype(self, dtype: DType) -> Expression:
+        """Return the value converted to an element type: `f32(x)`."""
+        if not isinstance(dtype, DType):
+            raise failure(NOT_AN_EXPRESSION, value=repr(dtype), why="a cast takes an element type such as pk.f32")
+        return Value(expr.Cast(dtype, self.expr))
+
+    def __add__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("add", to_expr(other))]))
+
+    def __radd__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("add", self.expr)]))
+
+    def __sub__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("add", expr.Call("neg", (to_expr(other),)))]))
+
+    def __rsub__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("add", expr.Call("neg", (self.expr,)))]))
+
+    def __mul__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("mul", to_expr(other))]))
+
+    def __rmul__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("mul", self.expr)]))
+
+    def __truediv__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("div", to_expr(other))]))
+
+    def __rtruediv__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("div", self.expr)]))
+
+    def __floordiv__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("floordiv", to_expr(other))]))
+
+    def __rfloordiv__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("floordiv", self.expr)]))
+
+    def __mod__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("mod", to_expr(other))]))
+
+    def __rmod__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("mod", self.expr)]))
+
+    def __pow__(self, other: object) -> Expression:
+        return Value(power(self.expr, to_expr(other)))
+
+    def __rpow__(self, other: object) -> Expression:
+        return Value(power(to_expr(other), self.expr))
+
+    def __neg__(self) -> Expression:
+        return Value(expr.Call("neg", (self.expr,)))
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __abs__(self) -> Expression:
+        return Value(expr.Call("abs", (self.expr,)))
+
+    def __invert__(self) -> Expression:
+        return Value(expr.Call("not", (self.expr,)))
+
+    def __and__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("and", to_expr(other))]))
+
+    def __rand__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("and", self.expr)]))
+
+    def __or__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("or", to_expr(other))]))
+
+    def __ror__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("or", self.expr)]))
+
+    def __lt__(self, other: object) -> Expression:
+        return Value(compare((self.expr, to_expr(other)), ("lt",)))
+
+    def __le__(self, other: object) -> Expression:
+        return Value(compare((self.expr, to_expr(other)), ("le",)))
+
+    def __gt__(self, other: object) -> Expression:
+        return Value(compare((self.expr, to_expr(other)), ("gt",)))
+
+    def __ge__(self, other: object) -> Expression:
+        return Value(compare((self.expr, to_expr(other)), ("ge",)))
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return Value(compare((self.expr, to_expr(other)), ("eq",)))
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return Value(compare((self.expr, to_expr(other)), ("ne",)))
+
+
+class Value(Expression):
+    """What operators and functions make."""
+
+    __slots__ = ()
+
+
+class Index(Expression):
+    """An index; `i.in_(lo, hi)` gives it a range."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name(name)
+        super().__init__(expr.Index(name))
+
+    def in_(self, lo: object, hi: object) -> Within:
+        """Return the range `i in lo:hi`, half open, for `for_`, `loop` and inline reductions."""
+        return Within(expr.Range(self.name, to_expr(lo), to_expr(hi)))
+
+
+class Size(Expression):
+    """A size, which shapes or the caller give."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name(name)
+        super().__init__(expr.Size(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """`index in lo:hi`, or an index alone."""
+
+    range: expr.Range
+
+
+class Element(Expression):
+    """What can be read, and assigned by `set`, `add` and the other reductions."""
+
+    __slots__ = ()
+
+    def _assign(self, op: str, value: object) -> Assignment:
+        from polyker.einsum_frontend.statements import assignment
+
+        read = self.expr
+        assert isinstance(read, expr.Read)
+        if read.pad is not None:
+            raise failure(PAD_ON_LEFT)
+        return assignment(read, op, to_expr(value))
+
+    def set(self, value: object) -> Assignment:
+        """Return the statement `X[...] = value`."""
+        return self._assign("set", value)
+
+    def add(self, value: object) -> Assignment:
+        """Return the statement `X[...] += value`."""
+        return self._assign("add", value)
+
+    def mul(self, value: object) -> Assignment:
+        """Return the statement `X[...] *= value`."""
+        return self._assign("mul", value)
+
+    def max(self, value: object) -> Assignment:
+        """Return the statement `X[...] max= value`."""
+        return self._assign("max", value)
+
+    def min(self, value: object) -> Assignment:
+        """Return the statement `X[...] min= value`."""
+        return self._assign("min", value)
+
+    def any(self, value: object) -> Assignment:
+        """Return the statement `X[...] any= value`."""
+        return self._assign("any", value)
+
+    def all(self, value: object) -> Assignment:
+        """Return the statement `X[...] all= value`."""
+        return self._assign("all", value)
+
+
+class Access(Element):
+    """`X[i, j]`."""
+
+    __slots__ = ()
+
+
+class Tensor(Element):
+    """A tensor; alone it is a 0-d value, subscripted an element."""
+
+    __slots__ = ("name", "padding")
+
+    def __init__(self, name: str, padding: expr.Pad | None = None) -> None:
+        self.name = check_name(name)
+        self.padding = padding
+        super().__init__(expr.Read(name, (), padding))
+
+    def __getitem__(self, subscripts: object) -> Access:
+        each = subscripts if isinstance(subscripts, tuple) else (subscripts,)
+        found = tuple(expr.Dots() if s is ... else to_expr(s) for s in each)
+        check_dots(found)
+        return Access(expr.Read(self.name, found, self.padding))
+
+    def __setitem__(self, subscripts: object, value: object) -> NoReturn:
+        why = f"Python cannot assign to an expression; write {self.name}[...].add(value) or .set(value)"
+        raise failure(NOT_AN_EXPRESSION, value=f"{self.name}[...] = ...", why=why)
+
+    def pad(self, value: object) -> Tensor:
+        """Return the tensor as padded: by a constant, or by "edge", "wrap" or "reflect"."""
+        if isinstance(value, str):
+            if value not in PAD_MODES:
+                raise failure(BAD_PAD, found=value)
+            return Tensor(self.name, expr.Pad(value))
+        return Tensor(self.name, expr.Pad("constant", expr.Literal(_number(value))))
+
+    def typed(self, dtype: DType | TensorType | None = None, shape: Iterable[object] | None = None) -> Typed:
+        """Return the declaration `X: f32[N, 3]`; the shape holds ints, sizes and sums of them, or names.
+
+        `X.typed(pk.f32, (N, 3))` and `X.typed(pk.f32["N", 3])` are the same; both parts may be left out.
+        """
+        if isinstance(dtype, TensorType):
+            shape, dtype = dtype.shape, dtype.dtype
+        if not (dtype is None or isinstance(dtype, DType)):
+            raise failure(NOT_AN_EXPRESSION, value=repr(dtype), why="an element type is wanted, such as pk.f32")
+        if shape is None:
+            return Typed(Declared(self.name, dtype))
+        dims = (expr.Size(check_name(s)) if isinstance(s, str) else to_expr(s) for s in shape)
+        return Typed(Declared(self.name, dtype, tuple(dims)))
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A tensor with its declared type."""
+
+    declared: Declared
+
+
+def to_expr(value: object) -> expr.Expr:
+    """Return an expression, or a Python or numpy number as a literal. Raises ParseError for anything else."""
+    if isinstance(value, Expression):
+        return value.expr
+    number = _number(value)
+    if isinstance(number, bool):
+        return expr.Cast(dtypes.bool_, expr.Literal(int(number)))
+    if isinstance(number, complex):
+        return _complex(number)
+    negative = math.copysign(1, number) < 0 and number == number
+    literal = expr.Literal(-number if negative else number)
+    return expr.Call("neg", (literal,)) if negative else literal
+
+
+def _complex(number: complex) -> expr.Expr:
+    """Return `a + bj` as the text would have it: signs are operators."""
+    imaginary: expr.Expr = expr.Literal(complex(0.0, abs(number.imag)))
+    if math.copysign(1, number.imag) < 0:
+        imaginary = expr.Call("neg", (imaginary,))
+    return imaginary if number.real == 0 else expr.Call("add", (to_expr(number.real), imaginary))
+
+
+def _number(value: object) -> bool | int | float | complex:
+    if isinstance(value, (np.bool_, np.integer, np.floating, np.complexfloating)):
+        value = value.item()
+    if isinstance(value, float) and value != value:
+        return math.nan  # one object, so that equal programs compare equal
+    if isinstance(value, complex) and not (math.isfinite(value.real) and math.isfinite(value.imag)):
+        raise failure(NOT_AN_EXPRESSION, value=value, why="the parts of a complex literal are finite")
+    if not isinstance(value, (bool, int, float, complex)):
+        raise failure(NOT_AN_EXPRESSION, value=_shown(value), why=_advice(value))
+    if isinstance(value, int) and abs(value) >= 2**64:
+        raise failure(NUMBER_TOO_LARGE, text=f"of {value.bit_length()} bits", advice="an integer has 64 bits")
+    return value
+
+
+def _shown(value: object) -> Any:
+    return repr(value) if isinstance(value, (str, slice)) else f"a {type(value).__name__}"
+
+
+def _advice(value: object) -> str:
+    match value:
+        case slice():
+            return "a subscript is one index, not a slice"
+        case str():
+            return "names are made by indices, sizes and tensors"
+        case Within():
+            return "a range stands in for_, loop and inline reductions"
+        case _:
+            return "it is made of indices, sizes, tensors and numbers"

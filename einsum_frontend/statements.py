@@ -1,0 +1,220 @@
+"""Statements, loops and declarations built in Python, and what makes a Program of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from polyker.einsum_frontend.check import bounds, check_measure
+from polyker.einsum_frontend.check import expressions as expressions_of
+from polyker.einsum_frontend.expressions import Expression, Index, Size, Tensor, Typed, Within, to_expr
+from polyker.einsum_frontend.lower import lower
+from polyker.einsum_frontend.names import check_name
+from polyker.einsum_frontend.syntax import Header, Syntax, conjuncts
+from polyker.errors.base import failure
+from polyker.errors.syntax import EMPTY, NOT_AN_EXPRESSION, SIZE_AS_INDEX
+from polyker.ir import expr
+from polyker.ir.printing import print_statement
+from polyker.ir.program import Declared, Loop, Node, Program, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A statement; `for_` gives indices their ranges, `where` adds conditions."""
+
+    statement: Statement
+
+    def __repr__(self) -> str:
+        for part in expressions_of(self.statement):
+            check_measure(part)
+        return print_statement(self.statement)
+
+    def for_(self, *ranges: Within, **named: tuple[object, object]) -> Assignment:
+        """Return the statement with ranges: `.for_(h=(0, H))` or `.for_(h.in_(0, H))`, in this order."""
+        found = [_range(r) for r in ranges]
+        for name, pair in named.items():
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise failure(NOT_AN_EXPRESSION, value=repr(pair), why=f"a range is a pair: {name}=(lo, hi)")
+            found.append(expr.Range(check_name(name), to_expr(pair[0]), to_expr(pair[1])))
+        return Assignment(replace(self.statement, ranges=(*self.statement.ranges, *found)))
+
+    def where(self, *conditions: object) -> Assignment:
+        """Return the statement restricted to where all of the conditions hold."""
+        return Assignment(replace(self.statement, conditions=(*self.statement.conditions, *conjoined(conditions))))
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A time loop around statements."""
+
+    range: expr.Range
+    body: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """`name(parameters) -> outputs:` with its body."""
+
+    name: str
+    parameters: tuple[Tensor | Size | Typed, ...]
+    outputs: tuple[Tensor | Typed, ...]
+    body: tuple[Item, ...]
+
+
+Item: TypeAlias = Assignment | Repeated | Typed
+
+
+def assignment(target: expr.Read, op: str, value: expr.Expr) -> Assignment:
+    """Return the statement `target OP value`."""
+    return Assignment(Statement(target.tensor, target.subscripts, op, value))
+
+
+def conjoined(conditions: Iterable[object]) -> tuple[expr.Expr, ...]:
+    """Return conditions with those that `&` joins apart."""
+    return tuple(part for c in conditions for part in conjuncts(to_expr(c)))
+
+
+def ranges_of(given: object) -> tuple[expr.Range, ...]:
+    """Return the ranges of an inline reduction: an index, `k.in_(lo, hi)`, or several of these."""
+    each = given if isinstance(given, (tuple, list)) else (given,)
+    if not each:
+        raise failure(NOT_AN_EXPRESSION, value="()", why="a reduction needs an index")
+    return tuple(expr.Range(r.name) if isinstance(r, Index) else _range(r) for r in each)
+
+
+def _range(given: object) -> expr.Range:
+    if not isinstance(given, Within):
+        shown = repr(given) if isinstance(given, Expression) else f"a {type(given).__name__}"
+        raise failure(NOT_AN_EXPRESSION, value=shown, why="a range is written i.in_(lo, hi)")
+    return given.range
+
+
+def loop(index: Index, lo: object, hi: object, *body: Item) -> Repeated:
+    """Return the time loop `for index in lo:hi:` around statements and loops."""
+    if not isinstance(index, Index):
+        raise failure(NOT_AN_EXPRESSION, value=f"a {type(index).__name__}", why="a loop runs over an index")
+    if not any(not isinstance(item, Typed) for item in body):
+        raise failure(EMPTY)
+    return Repeated(index.in_(lo, hi).range, _items(body))
+
+
+def declare(
+    name: str,
+    parameters: Iterable[Tensor | Size | Typed],
+    outputs: Iterable[Tensor | Typed],
+    *body: Item,
+) -> Declaration:
+    """Return the declared program `name(parameters) -> outputs:`.
+
+    Parameters are tensors, with or without their type (`A.typed(pk.f64, (N, N))`), and sizes; outputs are tensors.
+    """
+    given, made = tuple(parameters), tuple(outputs)
+    for what in given:
+        if not isinstance(what, (Tensor, Size, Typed)):
+            raise failure(NOT_AN_EXPRESSION, value=f"a {type(what).__name__}", why="a parameter is a tensor or a size")
+    for what in made:
+        if not isinstance(what, (Tensor, Typed)):
+            raise failure(NOT_AN_EXPRESSION, value=f"a {type(what).__name__}", why="an output is a tensor")
+    return Declaration(check_name(name), given, made, _items(body))
+
+
+def _items(body: Iterable[object]) -> tuple[Item, ...]:
+    out: list[Item] = []
+    for item in body:
+        if not isinstance(item, (Assignment, Repeated, Typed)):
+            shown = repr(item) if isinstance(item, Expression) else f"a {type(item).__name__}"
+            raise failure(NOT_AN_EXPRESSION, value=shown, why="a statement is made by .set, .add, ..., or by loop")
+        out.append(item)
+    return tuple(out)
+
+
+def is_definition(values: Collection[object]) -> bool:
+    """Whether the values are statements, loops and declarations of the builder."""
+    return bool(values) and all(isinstance(v, (Assignment, Repeated, Typed, Declaration)) for v in values)
+
+
+def program(definition: Iterable[Item | Declaration], *, sizes: Collection[str] = ()) -> Program:
+    """Return the Program of statements in order, or of one declaration; `sizes` as in `parse`.
+
+    Raises ParseError or ShapeError, as the text would.
+    """
+    items = tuple(definition)
+    if len(items) == 1 and isinstance(items[0], Declaration):
+        syntax = _syntax(items[0], items[0].body)
+    else:
+        syntax = _syntax(None, _items(items))
+    if not syntax.body:
+        raise failure(EMPTY)
+    indices, used = _names(syntax)
+    clash = indices & used
+    if clash:
+        raise failure(SIZE_AS_INDEX, name=min(clash))
+    return lower(syntax, {*sizes, *used}, indices)
+
+
+def build(*definition: Item | Declaration, sizes: Collection[str] = ()) -> Program:
+    """Return the Program of statements in order, or of one declaration; `sizes` as in `parse`."""
+    return program(definition, sizes=sizes)
+
+
+def _syntax(declaration: Declaration | None, items: tuple[Item, ...]) -> Syntax:
+    types: list[Declared] = []
+
+    def nodes(body: tuple[Item, ...]) -> tuple[Node, ...]:
+        out: list[Node] = []
+        for item in body:
+            match item:
+                case Typed(declared):
+                    types.append(declared)
+                case Repeated(extent, inner):
+                    out.append(Loop(extent, nodes(inner)))
+                case Assignment(statement):
+                    out.append(statement)
+        return tuple(out)
+
+    body = nodes(items)
+    header = None
+    if declaration is not None:
+        parameters = tuple(map(_declared, declaration.parameters))
+        header = Header(declaration.name, parameters, tuple(map(_declared, declaration.outputs)))
+    return Syntax(header, body, tuple(types))
+
+
+def _declared(given: Tensor | Size | Typed) -> Declared:
+    return given.declared if isinstance(given, Typed) else Declared(given.name)
+
+
+def _names(syntax: Syntax) -> tuple[set[str], set[str]]:
+    """Return the names of the indices and of the sizes that stand in a program."""
+    indices: set[str] = set()
+    sizes: set[str] = set()
+
+    def visit(part: expr.Expr) -> None:
+        check_measure(part)
+        for e in expr.walk(part):
+            if isinstance(e, expr.Index):
+                indices.add(e.name)
+            elif isinstance(e, expr.Size):
+                sizes.add(e.name)
+            elif isinstance(e, expr.Reduce):
+                indices.update(r.index for r in e.ranges)
+
+    def visit_body(body: tuple[Node, ...]) -> None:
+        for node in body:
+            if isinstance(node, Loop):
+                indices.add(node.range.index)
+                for limit in bounds(node.range):
+                    visit(limit)
+                visit_body(node.body)
+                continue
+            indices.update(r.index for r in node.ranges)
+            for part in expressions_of(node):
+                visit(part)
+
+    visit_body(syntax.body)
+    header = (*syntax.header.parameters, *syntax.header.outputs) if syntax.header else ()
+    for declared in (*header, *syntax.types):
+        for dimension in declared.shape or ():
+            visit(dimension)
+    return indices, sizes
