@@ -1,7 +1,7 @@
 """numpy's einsum subscripts: scanned by hand, checked against shapes, translated to a Program.
 
-Where the notation and numpy differ numpy rules: extents of 1 broadcast, a repeated label is a diagonal, labels that stand
-once are kept, sums of bool are `any`, and every operand is converted to one type first.
+Where the notation and numpy differ numpy rules: extents of 1 broadcast, a repeated label is a diagonal, labels that
+stand once are kept, sums of bool are `any`, and every operand is converted to one type first.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def scan(text: str) -> Subscripts:
     if "-" in left + right or ">" in left + right:
         raise failure(EINSUM_SYNTAX, problem="the subscripts do not have one proper '->'")
     if left.count(",") >= MAX_OPERANDS:
-        raise failure(
-            EINSUM_LIMIT, what="the number of operands is", count=left.count(",") + 1, limit=MAX_OPERANDS
-        )
+        raise failure(EINSUM_LIMIT, what="the number of operands is", count=left.count(",") + 1, limit=MAX_OPERANDS)
     terms = tuple(_term(part, f"operand {k}") for k, part in enumerate(left.split(",")))
     return _checked(terms, _term(right, "the output") if arrow else None)
 
@@ -98,10 +96,14 @@ def _list(item: object, where: str) -> Term:
         try:
             number = as_index(entry)
         except TypeError:
-            problem = f"each subscript must be either an integer or an ellipsis, and {where} has a {type(entry).__name__}"
+            problem = (
+                f"each subscript must be either an integer or an ellipsis, and {where} has a {type(entry).__name__}"
+            )
             raise failure(EINSUM_ARGUMENT, problem=problem) from None
         if not 0 <= number < len(SYMBOLS):
-            raise failure(EINSUM_ARGUMENT, problem=f"a subscript of {where} is not within the range [0, {len(SYMBOLS)})")
+            raise failure(
+                EINSUM_ARGUMENT, problem=f"a subscript of {where} is not within the range [0, {len(SYMBOLS)})"
+            )
         labels.append(SYMBOLS[number])
     return tuple(labels)
 
@@ -145,7 +147,9 @@ def fit(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]]) -> Contractio
     """Check subscripts against shapes and spell out `...`. Raises ArgumentError, ParseError or ShapeError."""
     if len(subscripts.terms) != len(shapes):
         raise failure(EINSUM_OPERANDS, terms=len(subscripts.terms), operands=len(shapes))
-    terms = tuple(_spelled(term, len(shape), k) for k, (term, shape) in enumerate(zip(subscripts.terms, shapes, strict=True)))
+    terms = tuple(
+        _spelled(term, len(shape), k) for k, (term, shape) in enumerate(zip(subscripts.terms, shapes, strict=True))
+    )
     spans = zip(subscripts.terms, shapes, strict=True)
     dots = max((len(shape) - len(term) + 1 for term, shape in spans if DOTS in term), default=0)
     broadcast = tuple(f".{k}" for k in reversed(range(dots)))

@@ -27,7 +27,8 @@ from polyker.options import options
 if TYPE_CHECKING:
     from polyker.api import Operator, op, tune
     from polyker.einsum_frontend.builder import *  # noqa: F403
-    from polyker.ir.dtypes import bool_ as bool
+    from polyker.einsum_frontend.builder import indices, sizes, tensors
+    from polyker.ir.dtypes import bool_ as bool  # noqa: F401
     from polyker.ir.program import Program
     from polyker.kernel import Kernel
 

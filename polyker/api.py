@@ -9,7 +9,7 @@ from typing import Any
 from polyker.compiling import argument_type, compiled, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
-from polyker.errors.calls import NOT_AN_OPERATOR
+from polyker.errors.calls import NO_SUCH_SIZE, NOT_AN_OPERATOR
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.kernel import Kernel
@@ -20,7 +20,7 @@ from polyker.runtime.calls import Plan
 from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.dispatch import Dispatch, finished
-from polyker.runtime.specialise import Family, symbolic_types
+from polyker.runtime.specialise import Family, free_sizes, symbolic_types
 
 UNSET: Any = object()
 
@@ -43,8 +43,9 @@ def op(*definition: object, **sizes: int) -> Operator:
         return Operator(definition[0], fixed)
     from polyker.einsum_frontend import builder
 
-    if definition and builder.is_definition(definition):
-        return Operator(builder.program(definition, sizes=fixed), fixed)
+    items = (builder.Assignment, builder.Declaration, builder.Repeated, builder.Typed)
+    if definition and all(isinstance(d, items) for d in definition):
+        return Operator(builder.build(*definition, sizes=fixed), fixed)  # type: ignore[arg-type]
     shown = ", ".join(type(d).__name__ for d in definition) or "nothing"
     raise failure(NOT_AN_OPERATOR, type=shown)
 
@@ -55,6 +56,10 @@ class Operator:
     def __init__(self, program: Program, fixed: Mapping[str, int] | None = None) -> None:
         self.program = program
         self.fixed = dict(fixed or {})
+        for name in self.fixed:
+            if name not in program.sizes:
+                shown = ", ".join(program.sizes) or "none"
+                raise failure(NO_SUCH_SIZE, name=name, sizes=shown)
         text = program.source.text if program.source is not None else ""
         self._identity = hashlib.sha256(repr((text, program, self.fixed)).encode("utf-8", "replace")).hexdigest()
         self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
@@ -118,7 +123,8 @@ class Operator:
         shapes = tuple(t.shape for t in types), tuple(given.items())
         if family.wants_symbolic(shapes, chosen.specialize):
             try:
-                symbolic = self._compiled(symbolic_types(self.program, types), {}, chosen, target)
+                names = {name: name for name in given}
+                symbolic = self._compiled(symbolic_types(self.program, types), names, chosen, target)
             except CompileTimeout:
                 raise
             except PolykerError:
@@ -134,9 +140,9 @@ class Operator:
         return fitted.run(operands, given, outs, chosen.scratch_bytes)
 
     def _compiled(
-        self, types: Sequence[TensorType], sizes: Mapping[str, int], chosen: Options, target: str | None
+        self, types: Sequence[TensorType], sizes: Mapping[str, int | str], chosen: Options, target: str | None
     ) -> Compiled:
-        return compiled(self.program, self._identity, types, {**self.fixed, **sizes}, chosen, target)
+        return compiled(self.program, self._identity, types, {**sizes, **self.fixed}, chosen, target)
 
     def _interpreted(self, inputs: Sequence[Any], given: Mapping[str, int], out: Any, chosen: Options) -> Any:
         operands, outs, kind = self._operands(inputs, out)
@@ -153,7 +159,8 @@ class Operator:
         from polyker.compiling import inferred
 
         given, sizes = self._types(types, named)
-        results = inferred(self.program, given, {**self.fixed, **sizes}, options.current)
+        symbols = {name: name for name in free_sizes(self.program)}
+        results = inferred(self.program, given, {**symbols, **self.fixed, **sizes}, options.current)
         return results[0] if self._fields is None else self._fields(*results)
 
     def compile(
@@ -176,10 +183,11 @@ class Operator:
         changes = {"acc": acc, "fastmath": fastmath, "specialize": specialize, "timeout": timeout}
         chosen = options.current.changed(**{n: v for n, v in changes.items() if v is not UNSET})
         given, sizes = self._types(types, named)
-        if chosen.specialize == "never":
-            given, sizes = symbolic_types(self.program, given), {}
         known = {**self.fixed, **sizes}
-        made = compiled(self.program, self._identity, given, known, chosen, target)
+        if chosen.specialize == "never":
+            given, known = symbolic_types(self.program, given), self.fixed
+        symbols = {name: name for name in free_sizes(self.program)}
+        made = self._compiled(given, {**symbols, **known}, chosen, target)
         return Kernel(self.program, made, given, known, chosen, target or environment_target() or "cpu")
 
     def _types(self, types: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[TensorType, ...], dict[str, int]]:

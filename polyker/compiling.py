@@ -34,7 +34,7 @@ def compiled(
     program: Program,
     identity: str,
     types: Sequence[TensorType],
-    sizes: Mapping[str, int],
+    sizes: Mapping[str, int | str],
     options: Options,
     target: str | None,
 ) -> Compiled:
@@ -49,13 +49,13 @@ def compiled(
         found = target_named(name)
         named = dict(zip(program.inputs, types, strict=True))
         typed = _bound(program, named, sizes, _with_deadline(options))
-        return Compiled(typed, lambda layouts: _artifact(program, typed, layouts, found, options))
+        return Compiled(typed, lambda layouts: _artifact(program, typed, layouts, found, options), _elsewhere(found))
 
     return kernels.get(key, make, options.cache_size)
 
 
 def inferred(
-    program: Program, types: Sequence[TensorType], sizes: Mapping[str, int], options: Options
+    program: Program, types: Sequence[TensorType], sizes: Mapping[str, int | str], options: Options
 ) -> tuple[TensorType, ...]:
     """Return the outputs' types without compiling; raises ShapeError and DTypeError as a call would."""
     from polyker.poly.bind import infer
@@ -66,13 +66,25 @@ def inferred(
     return tuple(found[name] for name in program.outputs)
 
 
+def _elsewhere(target: Target) -> Exception | None:
+    """Return the error of calling code for `target` here, or None if this machine runs it."""
+    from polyker.codegen.llvm_build import is_host
+    from polyker.target.detect import host
+
+    if not is_host(target):
+        return failure(NO_TARGET, target=target.name, reason="it is another machine's code")
+    if target.vector_bytes > host().vector_bytes:
+        return failure(NO_TARGET, target=target.name, reason="this machine has not its vector instructions")
+    return None
+
+
 def _with_deadline(options: Options) -> Options:
     seconds = environment_timeout() or options.timeout
     return replace(options, timeout=seconds, deadline=time.monotonic() + seconds)
 
 
 def _bound(
-    program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int], options: Options
+    program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str], options: Options
 ) -> TypedProgram:
     from polyker.poly.bind import bind
 
@@ -108,15 +120,10 @@ def _guarded(program: Program, stage: str, options: Options, work: Callable[[], 
 
 @cache
 def target_named(name: str) -> Target:
-    """Return the description of a target; raises BackendUnavailable where there is none."""
-    kind = name.partition(":")[0]
-    if kind in ("cuda", "cuda-sim"):
-        raise failure(NO_TARGET, target=name, reason="code for CUDA is not made yet")
-    from polyker.target import detect
+    """Return the description of a target; raises CompileError or BackendUnavailable where there is none."""
+    from polyker.target.detect import target
 
-    if name == "cpu":
-        return detect.host()
-    return detect.named(name)
+    return target(name)
 
 
 def argument_type(value: object, name: str) -> TensorType:

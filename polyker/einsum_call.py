@@ -19,15 +19,13 @@ from polyker.errors.calls import (
     EINSUM_SYNTAX,
     EINSUM_TYPE,
     NOT_AN_ARRAY,
-    OUT_DTYPE,
-    OUT_NOT_ARRAY,
     OUT_READ_ONLY,
     OUT_SHAPE,
 )
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.runtime.arguments import out_operand
 from polyker.runtime.arrays import Array, common_kind, operand, wrap
-from polyker.runtime.memory import overlap, overlaps_itself
+from polyker.runtime.memory import overlaps_itself
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 _QUICK = 512
@@ -128,7 +126,7 @@ def _read(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Any, ...]]:
 
 
 def _views(values: Sequence[Any], out: Any) -> tuple[list[Array], str, Any]:
-    """Return operands as numpy arrays of any type, the kind of array that comes back, and the operand that decides it."""
+    """Return operands as numpy arrays of any type, the kind of array that comes back, and the operand deciding it."""
     views, foreign = [], []
     like = next((v for v in values if not isinstance(v, (np.generic, bool, int, float, complex, list, tuple))), None)
     for k, value in enumerate(values):
@@ -173,7 +171,10 @@ def contract(
     axes = _axes(contraction, arrays, target, rules.order)
     ordered = contraction.output if axes is None else tuple(contraction.output[a] for a in axes)
     laid = Contraction(contraction.terms, ordered, contraction.extents)
-    pattern = tuple(tuple(extent == e for extent, e in zip(a.shape, laid.shape(t), strict=True)) for a, t in zip(arrays, laid.terms, strict=True))
+    pattern = tuple(
+        tuple(extent == e for extent, e in zip(a.shape, laid.shape(t), strict=True))
+        for a, t in zip(arrays, laid.terms, strict=True)
+    )
     made = _operator(laid.terms, ordered, pattern, casts, element.kind == "b")
     back = None if axes is None else tuple(int(a) for a in np.argsort(axes))
     recipe = Recipe(made, back)
@@ -234,7 +235,9 @@ def _check_cast(source: np.dtype[Any], dtype: np.dtype[Any], casting: Any, what:
         raise failure(EINSUM_CAST, what=what, source=source, target=dtype, casting=casting)
 
 
-def _axes(contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str) -> tuple[int, ...] | None:
+def _axes(
+    contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str
+) -> tuple[int, ...] | None:
     """Return the output's axes from the slowest to the fastest in memory, or None if that is their order already."""
     ndim = len(contraction.output)
     if ndim < 2:
@@ -264,7 +267,7 @@ def _kept(contraction: Contraction, arrays: Sequence[Array]) -> list[int]:
         views.append(np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False))
         maps.append([own.index(label) if label in own else -1 for label in labels])
     maps.append([d if d < len(contraction.output) else -1 for d in range(len(labels))])
-    iterator = np.nditer(
+    iterator = np.nditer(  # type: ignore[call-overload]
         [*views, None],
         flags=["external_loop", "buffered", "delay_bufalloc", "reduce_ok", "refs_ok", "zerosize_ok"],
         op_flags=[["readonly"]] * len(views) + [["readwrite", "allocate", "no_broadcast"]],
@@ -273,9 +276,8 @@ def _kept(contraction: Contraction, arrays: Sequence[Array]) -> list[int]:
         order="K",
         casting="unsafe",
     )
-    strides = [abs(s) for s in iterator.operands[-1].strides]
-    shape = contraction.shape(contraction.output)
-    return sorted(range(len(shape)), key=lambda d: -strides[d] if shape[d] != 1 else -strides[d])
+    laid = [abs(s) for s in iterator.operands[-1].strides]
+    return sorted(range(len(contraction.output)), key=lambda d: -laid[d])
 
 
 @lru_cache(maxsize=1024)
@@ -288,7 +290,7 @@ def _operator(
 ) -> Operator:
     """Return the operator of a contraction; `pattern` says of each operand which dimensions have their label's extent."""
     labels = dict.fromkeys(label for term in terms for label in term)
-    extents = {label: 2 for label in labels}
+    extents = dict.fromkeys(labels, 2)
     shapes = [tuple(2 if whole else 1 for whole in row) for row in pattern]
     return Operator(program(Contraction(terms, output, tuple(extents.items())), shapes, casts, boolean))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyker.errors.base import escape, failure
-from polyker.errors.calls import NO_STAGE, NO_TARGET, SIZE_CONFLICT
+from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.options import Options
@@ -34,10 +34,10 @@ class Kernel:
         self.program, self.types, self.target = program, tuple(types), target
         self.fixed = dict(fixed)
         self._compiled, self._options = compiled, options
+        compiled.artifact()  # so that what can go wrong does so now, not at the first call
         self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         self._plain = len(program.inputs) if program.parameters == program.inputs else -1
-        self._runs_here = compiled.artifact().code.address != 0
 
     @property
     def acc(self) -> str:
@@ -63,8 +63,6 @@ class Kernel:
         result = self._dispatch.attempt(context, inputs, out)
         if result is not None:
             return result
-        if not self._runs_here:
-            raise failure(NO_TARGET, target=self.target, reason="it is another machine's code")
         labels, outputs = self.program.inputs, self.program.outputs
         operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
         wanted = given_outs(outputs, out)

@@ -21,11 +21,11 @@ SPECIALIZE = ("auto", "always", "never")
 class Options:
     """Validated options of a compile.
 
-    `acc`: element type of every accumulation, or None for the notation's rules. `fastmath`: LLVM flags allowed on every
-    operation. `specialize`: "auto" (a symbolic kernel after three shapes), "always" (one kernel a shape), "never" (symbolic
-    from the first). `timeout`: seconds that a compile may take. `threads`: of a kernel. `deterministic`: bits do not depend
-    on `threads`. `cache_size`: kernels kept. `scratch_bytes`: memory that temporaries may take, None for a quarter of the
-    machine's. `deadline`: time.monotonic() at which the running compile is given up; set by the call, no part of the key.
+    `acc`: element type of every accumulation, or None for the notation's rules. `fastmath`: LLVM flags allowed on
+    every operation. `specialize`: "auto" (a symbolic kernel after three shapes), "always" (one kernel a shape), "never"
+    (symbolic from the first). `timeout`: seconds that a compile may take. `threads`: of a kernel. `deterministic`: bits
+    do not depend on `threads`. `cache_size`: kernels kept. `scratch_bytes`: memory that temporaries may take, None for
+    a quarter of the machine's. `deadline`: time.monotonic() at which the running compile is given up; the call sets it.
     """
 
     acc: DType | None = None

@@ -96,6 +96,8 @@ SCRATCH = register(
     "raise it by `polyker.options.scratch_bytes`",
 )
 
+NO_SUCH_SIZE = register("PK737", ArgumentError, "`{name}` is no size of the operator", "sizes: {sizes}")
+
 # Options and targets.
 BAD_OPTION = register("PK740", ArgumentError, "option `{name}` is {value}", "accepted: {accepted}")
 UNKNOWN_OPTION = register("PK741", ArgumentError, "there is no option `{name}`", "options: {known}")

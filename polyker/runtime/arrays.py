@@ -198,7 +198,7 @@ def common_kind(operands: list[tuple[str, Operand]]) -> str:
 
 
 def wrap(array: Array, kind: str, like: object) -> Any:
-    """Return a fresh result as an array of `kind`; `like` is the argument that decided it. A 0-d numpy result is a scalar."""
+    """Return a fresh result as an array of `kind`, that of the argument `like`; a 0-d numpy result is a scalar."""
     match kind:
         case "numpy":
             return array if array.ndim else array[()]

@@ -102,8 +102,8 @@ class Cache(Generic[V]):
             self._slots[key].value = value
 
 
-# isl and LLVM each hold a lock of the process while they work, so that compiling in several threads gains no time; one at a
-# time also keeps a fork from copying a half-done compile.
+# isl and LLVM each hold a lock of the process while they work, so that compiling in several threads gains no time; one
+# at a time also keeps a fork from copying a half-done compile.
 _compiling = threading.RLock()
 
 

@@ -34,10 +34,10 @@ class Mark:
 class Plan:
     """Everything of a call that follows from the operands' types, shapes and strides alone.
 
-    `inputs`: positions of the operands passed by pointer; `results`: shape and numpy dtype of each output; `copies`: for an
-    in-out tensor (position of the output, position of the operand). `integers`: sizes and strides as the kernel takes them.
-    `bounds`: bytes around the pointer that each operand passed and then each output covers. `misaligned`: bits that no
-    pointer may have set. `scratch`: byte offsets of the temporaries in one block of `scratch_size` bytes.
+    `inputs`: positions of the operands passed by pointer; `results`: shape and numpy dtype of each output; `copies`:
+    for an in-out tensor (position of the output, position of the operand). `integers`: sizes and strides as the kernel
+    takes them. `bounds`: bytes around the pointer that each operand passed and then each output covers. `misaligned`:
+    bits that no pointer may have set. `scratch`: byte offsets of the temporaries in a block of `scratch_size` bytes.
     """
 
     artifact: Artifact
@@ -172,7 +172,7 @@ def places(
     results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
     own: Mapping[int, int],
 ) -> list[Array]:
-    """Return where each output is computed: in the array given if that is as good as fresh memory, else in fresh memory.
+    """Return where each output is computed: the array given if that is as good as fresh memory, else fresh memory.
 
     `own`: for an in-out output, the position of the operand that it starts from, which it may overlap in any way.
     """

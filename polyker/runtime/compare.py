@@ -65,7 +65,8 @@ def _ulps(got: Array, reference: Array) -> Array:
     """Return errors in ulp (integers: in units); equal NaNs and infinities are no error, others an infinite one."""
     kind = reference.dtype.kind
     if kind == "c":
-        return np.maximum(_ulps(got.real, reference.real), _ulps(got.imag, reference.imag))
+        parts: Array = np.maximum(_ulps(got.real, reference.real), _ulps(got.imag, reference.imag))
+        return parts
     if kind in "biu":
         return np.abs(got.astype(object) - reference.astype(object)).astype(np.float64)
     if reference.dtype.name == "bfloat16":

@@ -33,10 +33,15 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
 
 
 class Compiled:
-    """A typed program and its kernels. `build` compiles it for one layout an argument;"""
+    """A typed program and its kernels.
 
-    def __init__(self, typed: TypedProgram, build: Callable[[tuple[Layout, ...]], Artifact]) -> None:
-        self.typed = typed
+    `build` compiles it for one layout an argument; `elsewhere` is raised by a call where this machine cannot run it.
+    """
+
+    def __init__(
+        self, typed: TypedProgram, build: Callable[[tuple[Layout, ...]], Artifact], elsewhere: Exception | None = None
+    ) -> None:
+        self.typed, self._elsewhere = typed, elsewhere
         self._mark = Mark()
         self._build = build
         self._lock = threading.Lock()
@@ -160,6 +165,8 @@ class Compiled:
         Raises ShapeError, DTypeError, ArgumentError, and what the kernel's guards mean.
         """
         typed = self.typed
+        if self._elsewhere is not None:
+            raise self._elsewhere.with_traceback(None)
         values = self.sizes(operands, given)
         self._check(values)
         arrays = self.converted(operands)

@@ -72,6 +72,13 @@ def symbolic_types(program: Program, types: Sequence[TensorType]) -> tuple[Tenso
     return tuple(out)
 
 
+def free_sizes(program: Program) -> tuple[str, ...]:
+    """Return the sizes that no declared shape of an input gives, so that the caller has to."""
+    declared = [program.declaration(name) for name in program.inputs]
+    given = {e.name for d in declared if d is not None for e in d.shape or () if isinstance(e, Size)}
+    return tuple(name for name in program.sizes if name not in given)
+
+
 class _Classes:
     """Union-find over dimensions of tensors."""
 
