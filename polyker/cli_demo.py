@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from polyker.demo import as_json, run_cases, table
+from polyker.demo import LEGEND, as_json, run_cases, summary, table
 from polyker.demo_cases import load
 from polyker.doctor import machine
 
-NARROWEST = 150
+NARROWEST = 176
 
 
 def run_demo(only: str | None, *, quick: bool, every_shape: bool, dtype: str, json_path: str | None) -> bool:
@@ -32,10 +32,12 @@ def run_demo(only: str | None, *, quick: bool, every_shape: bool, dtype: str, js
             rows.append(row)
             following = cases[len(rows)].id if len(rows) < len(cases) else case.id
             progress.update(task, completed=len(rows), description=following)
-    console.print(table(rows))
+    console.print(table(rows, console.width))
+    console.print(LEGEND, style="dim", markup=False)
     failed = [row for row in rows if row.failure]
     for row in failed:
         console.print(f"\n{row.id} ({row.shape}) failed:\n{row.failure}", style="red", markup=False)
+    console.print(summary(rows), style="red" if failed else "green", markup=False)
     if json_path is not None:
         with open(json_path, "w", encoding="utf-8") as file:
             json.dump(as_json(rows, machine()), file, indent=1)

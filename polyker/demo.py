@@ -102,39 +102,48 @@ def run_cases(cases: Sequence[Case], seconds: float) -> Iterator[Row]:
         yield run_case(case, seconds)
 
 
-def table(rows: Sequence[Row], width: int = 46) -> Table:
-    """Return the table of the results; `width` characters of each operator's text are shown."""
+def table(rows: Sequence[Row], width: int) -> Table:
+    """Return the table of the results for a console of `width` characters; a wide one shows the operators' texts."""
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    result = Table(title="polyker demo", caption=_summary(rows), header_style="bold")
-    for name in ("operator", "", "shape"):
-        result.add_column(name, overflow="fold" if name == "shape" else "ellipsis", no_wrap=name != "shape")
-    for name in ("compile", "run", "NumPy", "NumPy/run", "largest error", "allowed", "exact"):
+    texts = 36 if width >= 165 else 0
+    result = Table(box=box.SIMPLE, header_style="bold")
+    result.add_column("operator", no_wrap=True)
+    if texts:
+        result.add_column("", no_wrap=True, max_width=texts)
+    result.add_column("shape", min_width=40 if texts else 20, overflow="fold")
+    for name in ("compile", "run", "NumPy", "ratio", "error", "allowed", "exact"):
         result.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         marks = {"published": "", "chosen": " *", "reduced": " **"}
         text = next(line for line in reversed(row.text.splitlines()) if line.strip()).strip()
-        shown = text if len(text) <= width else text[: width - 1] + "…"
         times = [_seconds(t) for t in (row.compile, row.run, row.numpy)]
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         exact = {True: "yes", False: "NO", None: "-"}[row.exact] if row.run is not None else ""
         checks = [_error(row.error), _error(row.allowed), exact]
-        style = "red" if row.failure else None
-        result.add_row(row.id, escape(shown), row.shape + marks[row.status], *times, ratio, *checks, style=style)
+        cells = [row.id, *([escape(text)] if texts else []), row.shape + marks[row.status]]
+        result.add_row(*cells, *times, ratio, *checks, style="red" if row.failure else None)
     return result
 
 
-def _summary(rows: Sequence[Row]) -> str:
+LEGEND = (
+    "ratio: NumPy's time by ours. error, allowed: relative to the output's largest value. exact: bit-equal to NumPy on "
+    "integer data, - where rounding depends on more than the order of sums. * shape chosen, ** reduced. Of several "
+    "statements the last is shown."
+)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Return in a line how many passed, and the medians."""
     failed = [r for r in rows if r.failure]
     ratios = sorted(r.ratio for r in rows if r.ratio is not None)
     compiles = sorted(r.compile for r in rows if r.compile is not None)
     parts = [f"{len(rows) - len(failed)} of {len(rows)} passed"]
     if ratios:
-        parts.append(f"median NumPy/run {ratios[len(ratios) // 2]:.2f}, least {ratios[0]:.2f}")
-        parts.append(f"median compile {_seconds(compiles[len(compiles) // 2])}")
-    parts.append("errors relative to the output's largest value; exact: bit-equal to NumPy on integer data")
-    parts.append("* shape chosen, ** reduced; a text of several statements is shown by its last")
+        parts.append(f"median ratio {ratios[len(ratios) // 2]:.2f}, least {ratios[0]:.2f}")
+        parts.append(f"median compile time {_seconds(compiles[len(compiles) // 2])}")
     return "; ".join(parts)
 
 

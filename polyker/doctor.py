@@ -17,6 +17,7 @@ VARIABLES = {
     "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
 }
 CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "click", "rich")
+ARITHMETIC = ("avx", "fma", "f16c", "amx", "neon", "sve", "fullfp16", "bf16", "dotprod", "i8mm")
 EXTRAS = {
     "ml_dtypes": "the element type bf16 in numpy arrays",
     "torch": "torch tensors as arguments",
@@ -55,10 +56,10 @@ def _version(distribution: str) -> str | None:
 
 
 def _processor() -> Iterator[Finding]:
-    from polyker.target.detect import detect
+    from polyker.target.detect import host
 
-    target = detect()
-    yield Finding(f"processor: {target.cpu} ({target.triple}), {os.cpu_count()} logical cores")
+    target = host()
+    yield Finding(f"processor: {target.cpu} ({target.triple}), {target.cores} cores to use")
     yield Finding(
         f"  vectors       {8 * target.vector_bytes} bits ({target.lanes(4)} f32, {target.lanes(8)} f64), "
         f"{target.vector_registers} registers, {'with' if target.masked else 'without'} masks"
@@ -66,7 +67,8 @@ def _processor() -> Iterator[Finding]:
     sizes = ", ".join(f"L{n} {cache.size // 1024} KiB" for n, cache in enumerate(target.caches, 1))
     yield Finding(f"  caches        {sizes or 'unknown'} (as one core sees them)")
     enabled = [feature[1:] for feature in target.features.split(",") if feature.startswith("+")]
-    yield Finding(f"  features      {' '.join(enabled) or 'the defaults of the processor'}")
+    shown = [feature for feature in enabled if feature.startswith(ARITHMETIC)]
+    yield Finding(f"  features      {' '.join(shown)} and {len(enabled) - len(shown)} more")
 
 
 def _try_kernel() -> Iterator[Finding]:
@@ -88,12 +90,12 @@ def _try_kernel() -> Iterator[Finding]:
 
 def machine() -> dict[str, Any]:
     """Return what measured figures depend on: versions, processor, cores."""
-    from polyker.target.detect import detect
+    from polyker.target.detect import host
 
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "cpu": detect().cpu,
+        "cpu": host().cpu,
         "cores": os.cpu_count(),
         "versions": {name: _version(name) for name in ("polyker", *CORE)},
     }
