@@ -10,13 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from polyker.codegen import vecmath_erf as _erf
 from polyker.codegen import vecmath_exp as _exp
+from polyker.codegen import vecmath_log as _log
+from polyker.codegen import vecmath_pow as _pow
+from polyker.codegen import vecmath_trig as _trig
 from polyker.codegen.vecmath_build import F32, F64, Builder, Definition, Features, Value
 from polyker.ir.dtypes import DType
 
 __all__ = ["Definition", "Features", "function", "link", "supported"]
 
-_REAL: dict[str, Callable[..., Value]] = {"exp": _exp.exp}
+_REAL: dict[str, Callable[..., Value]] = {
+    "exp": _exp.exp, "expm1": _exp.expm1, "tanh": _exp.tanh, "sigmoid": _exp.sigmoid, "silu": _exp.silu,
+    "log": _log.log, "log1p": _log.log1p, "sin": _trig.sin, "cos": _trig.cos, "tan": _trig.tan,
+    "erf": _erf.erf, "gelu": _erf.gelu, "pow": _pow.power, "rsqrt": _pow.rsqrt, "relu": _exp.relu,
+}  # fmt: skip
 _ARITY = {"pow": 2}
 _ATTRIBUTES = "alwaysinline nosync nounwind willreturn memory(none)"
 
@@ -39,15 +47,9 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, scale: bool
     features = Features(fma, scale)
     builder = Builder(lanes, features)
     form = F32 if dtype.name == "f32" else F64
-    kind = builder.type(form.element)
     parameters = [Value(builder, f"%x{i}", form.element) for i in range(_ARITY.get(op, 1))]
-    result = _REAL[op](builder, *parameters)
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
-    head = ", ".join(f"{kind} {p.name}" for p in parameters)
-    lines = [f"define internal {kind} @{symbol}({head}) {_ATTRIBUTES} {{", "entry:", *builder.lines]
-    text = "\n".join([*lines, f"  ret {kind} {result.name}", "}", ""])
-    kinds = (kind,) * len(parameters)
-    return Definition(symbol, kind, kinds, text, frozenset(builder.declares), tuple(builder.needs))
+    return builder.define(symbol, parameters, [_REAL[op](builder, *parameters)], _ATTRIBUTES)
 
 
 def link(definitions: Iterable[Definition]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -286,3 +286,42 @@ class Builder:
     def from_bits(self, x: Value) -> Value:
         """Emit the floating-point value that has these bits."""
         return self.convert("bitcast", x, "float" if x.element == "i32" else "double")
+
+    def rare(self, condition: Value, usual: Sequence[Value], repair: Callable[[], Sequence[Value]]) -> list[Value]:
+        """Emit a branch: `usual` where the condition holds in no lane, else what `repair` emits, for all lanes."""
+        flag, before = self.any(condition), self.block
+        slow, join = self.fresh(), self.fresh()
+        self.lines += [f"  br i1 {flag.name}, label %{slow}, label %{join}", f"{slow}:"]
+        self.block = slow
+        repaired = repair()
+        self.lines += [f"  br label %{join}", f"{join}:"]
+        after, self.block = self.block, join
+        return [
+            self.emit(u.element, f"phi {self.type(u.element)} [ {u.name}, %{before} ], [ {r.name}, %{after} ]")
+            for u, r in zip(usual, repaired, strict=True)
+        ]
+
+    def call(self, definition: Definition, elements: Sequence[str], *args: Value) -> list[Value]:
+        """Emit a call of another definition, whose results have these scalar types."""
+        if definition not in self.needs:
+            self.needs.append(definition)
+        passed = ", ".join(f"{self.type(a.element)} {a.name}" for a in args)
+        if len(elements) == 1:
+            return [self.emit(elements[0], f"call {definition.result} @{definition.symbol}({passed})")]
+        whole = self.emit("", f"call {definition.result} @{definition.symbol}({passed})")
+        return [self.emit(e, f"extractvalue {definition.result} {whole.name}, {k}") for k, e in enumerate(elements)]
+
+    def define(self, symbol: str, parameters: Sequence[Value], results: Sequence[Value], attributes: str) -> Definition:
+        """Return the function made of what was emitted so far; several results are returned as a struct."""
+        kinds = [self.type(r.element) for r in results]
+        result = kinds[0] if len(kinds) == 1 else f"{{ {', '.join(kinds)} }}"
+        last = results[0].name
+        if len(kinds) > 1:
+            last = "poison"
+            for k, value in enumerate(results):
+                last = self.emit("", f"insertvalue {result} {last}, {kinds[k]} {value.name}, {k}").name
+        taken = tuple(self.type(p.element) for p in parameters)
+        head = ", ".join(f"{k} {p.name}" for k, p in zip(taken, parameters, strict=True))
+        lines = [f"define internal {result} @{symbol}({head}) {attributes} {{", "entry:", *self.lines]
+        text = "\n".join([*lines, f"  ret {result} {last}", "}", ""])
+        return Definition(symbol, result, taken, text, frozenset(self.declares), tuple(self.needs))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from mpmath import mp, mpf
 
 mp.dps = 60
+TWO_OVER_PI_BITS = 64 * 20
 
 
 def rounded(value: mpf, bits: int) -> mpf:
@@ -82,23 +83,129 @@ def split(value: mpf, *bits: int) -> list[mpf]:
     return parts
 
 
+def _exp_tail(r: mpf) -> mpf:
+    """Return (e^r - 1 - r) / r^2."""
+    return (mp.expm1(r) - r) / r**2
+
+
+def _sin_tail(z: mpf) -> mpf:
+    """Return (sin r - r) / r^3, z = r^2."""
+    r = mp.sqrt(z)
+    return (mp.sin(r) - r) / r**3
+
+
+def _sin_weight(z: mpf) -> mpf:
+    return z ** mpf("1.5") / mp.sin(mp.sqrt(z))
+
+
+def _tanh_tail(z: mpf) -> mpf:
+    """Return (tanh(x) - x) / x^3, z = x^2."""
+    x = mp.sqrt(z)
+    return (mp.tanh(x) / x - 1) / z
+
+
+def _tanh_weight(z: mpf) -> mpf:
+    return z ** mpf("1.5") / mp.tanh(mp.sqrt(z))
+
+
+def _cos_tail(z: mpf) -> mpf:
+    """Return (cos r - 1 + r^2 / 2) / r^4, z = r^2."""
+    return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2
+
+
+def _atanh_tail(z: mpf) -> mpf:
+    """Return (2 atanh(s) / s - 2) / s^2, z = s^2."""
+    s = mp.sqrt(z)
+    return (2 * mp.atanh(s) / s - 2) / z
+
+
+def _log_tail(f: mpf) -> mpf:
+    """Return (log(1 + f) - f + f^2 / 2) / f^3."""
+    return (mp.log1p(f) - f + f * f / 2) / f**3
+
+
+def _erf_head(z: mpf) -> mpf:
+    """Return erf(x) / x - 1, z = x^2."""
+    x = mp.sqrt(z)
+    return mp.erf(x) / x - 1
+
+
+def _normal_head(z: mpf) -> mpf:
+    """Return (Phi(x) - 1/2) / x, z = x^2, Phi the normal distribution."""
+    x = mp.sqrt(z)
+    return mp.erf(x / mp.sqrt(2)) / 2 / x
+
+
+def _normal_weight(z: mpf) -> mpf:
+    return mp.sqrt(z) / (mp.erfc(mp.sqrt(z / 2)) / 2)
+
+
+def _normal_tail(c: int) -> Callable[[mpf], mpf]:
+    """Return the function exp(a^2 / 2) Phi(-a) (1 + 2 a) of u = (a - c) / (a + c)."""
+
+    def tail(u: mpf) -> mpf:
+        a = c * (1 + u) / (1 - u)
+        return mp.exp(a * a / 2) * mp.erfc(a / mp.sqrt(2)) / 2 * (1 + 2 * a)
+
+    return tail
+
+
+def _tail_fit(name: str, c: int, most: float, count: int, bits: int) -> Fit:
+    tail = _normal_tail(c)
+    return Fit(name, tail, (0.75 - c) / (0.75 + c), (most - c) / (most + c), count, lambda u: 1 / tail(u), bits)
+
+
+def _pow_tail(z: mpf) -> mpf:
+    """Return (atanh(s) / s - 1 - s^2 / 3) / s^4, z = s^2."""
+    s = mp.sqrt(z)
+    return (mp.atanh(s) / s - 1 - z / 3) / z**2
+
+
+def _atan_tail(z: mpf) -> mpf:
+    """Return (atan(t) / t - 1) / t^2, z = t^2."""
+    t = mp.sqrt(z)
+    return (mp.atan(t) / t - 1) / z
+
+
 # The first part leaves room for the bits of the multiple n, so that n times it is exact without a fused multiply-add.
 SPLITS: dict[str, list[mpf]] = {
     "LN2_F64": split(mp.ln(2), 42, 53),
     "LN2_F32": split(mp.ln(2), 16, 24),
+    "LN2": split(mp.ln(2), 53),
+    "HALF_PI_F64": split(mp.pi / 2, 53, 53, 53),
+    "HALF_PI_F32": split(mp.pi / 2, 24, 24, 24),
+    "HALF_PI_SHORT_F64": split(mp.pi / 2, 27, 27, 27, 53),
+    "HALF_PI_SHORT_F32": split(mp.pi / 2, 10, 10, 10, 24),
+    "THIRD": split(mpf(1) / 3, 53, 53),
 }
-
-
-def _exp_tail(r: mpf) -> mpf:
-    """Return (e^r - 1 - r) / r^2 without cancellation."""
-    if abs(r) < mpf("1e-6"):
-        return sum((r**k / mp.factorial(k + 2) for k in range(8)), mpf(0))
-    return (mp.expm1(r) - r) / r**2
-
+HALF = float(mp.pi / 2) + 0.01  # a little beyond: the multiple that is taken off need not be the nearest one
+QUARTER = float(mp.pi / 4) + 0.001
+SQUARED = 0.02945  # ((sqrt 2 - 1) / (sqrt 2 + 1))^2
 
 FITS: list[Fit] = [
     Fit("EXP_F64", _exp_tail, -0.3466, 0.3466, 10, lambda r: r * r, 53),
     Fit("EXP_F32", _exp_tail, -0.3467, 0.3467, 5, lambda r: r * r, 24),
+    Fit("LOG_F64", _atanh_tail, 0, SQUARED, 7, lambda z: z / 2, 53),
+    Fit("LOG_F32", _log_tail, -0.2930, 0.41422, 9, lambda f: f**3 / mp.log1p(f), 24),
+    Fit("LOG_F32_WIDE", _log_tail, -0.2930, 0.41422, 12, lambda f: f**3 / mp.log1p(f), 53),
+    Fit("SIN_F64", _sin_tail, 0, HALF**2, 9, _sin_weight, 53),
+    Fit("SIN_F32", _sin_tail, 0, HALF**2, 5, _sin_weight, 24),
+    Fit("SIN_QUARTER_F64", _sin_tail, 0, QUARTER**2, 6, _sin_weight, 53),
+    Fit("SIN_QUARTER_F32", _sin_tail, 0, QUARTER**2, 3, _sin_weight, 24),
+    Fit("COS_QUARTER_F64", _cos_tail, 0, QUARTER**2, 6, lambda z: z * z, 53),
+    Fit("COS_QUARTER_F32", _cos_tail, 0, QUARTER**2, 3, lambda z: z * z, 24),
+    Fit("TANH_F64", _tanh_tail, 0, 0.3025, 10, _tanh_weight, 53),
+    Fit("TANH_F32", _tanh_tail, 0, 0.3025, 5, _tanh_weight, 24),
+    Fit("ERF_F64", _erf_head, 0, 1, 12, lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), 53),
+    Fit("ERF_F32", _erf_head, 0, 1, 7, lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), 24),
+    Fit("LOG_ERFC_F64", lambda x: mp.log(mp.erfc(x)), 1, 6, 19, mp.erfc, 53),
+    Fit("LOG_ERFC_F32", lambda x: mp.log(mp.erfc(x)), 1, 4, 8, mp.erfc, 24),
+    Fit("NORMAL_F64", _normal_head, 0, 0.5625, 9, _normal_weight, 53),
+    Fit("NORMAL_F32", _normal_head, 0, 0.5625, 5, _normal_weight, 24),
+    _tail_fit("NORMAL_TAIL_F64", 4, 38.7, 22, 53),
+    _tail_fit("NORMAL_TAIL_F32", 2, 14.5, 9, 24),
+    Fit("POW_F64", _pow_tail, 0, SQUARED, 8, lambda z: z * z, 53),
+    Fit("ATAN_F64", _atan_tail, 0, 1, 21, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), 53),
 ]
 
 HEADER = """\
@@ -120,6 +227,13 @@ if __name__ == "__main__":
     for name, parts in SPLITS.items():
         if len(sys.argv) == 1 or name in sys.argv[1:]:
             print(show(name, parts), flush=True)
+    with mp.workprec(TWO_OVER_PI_BITS + 64):
+        words = int(mp.floor(2 / mp.pi * mpf(2) ** TWO_OVER_PI_BITS))
+    if len(sys.argv) == 1:
+        print(f"# 2 / pi, in 64-bit words from the point on\nTWO_OVER_PI = (")
+        for k in range(TWO_OVER_PI_BITS - 64, -1, -64):
+            print(f"    0x{(words >> k) & (2**64 - 1):016X},")
+        print(")")
     for fit in FITS:
         if len(sys.argv) == 1 or fit.name in sys.argv[1:]:
             print(show(fit.name, *fit.solve()), flush=True)

@@ -1,0 +1,86 @@
+"""The natural logarithm: log and log1p.
+
+x = 2^k m with sqrt(1/2) <= m < sqrt(2), log(x) = k ln 2 + log(1 + f), f = m - 1. In f64, log(1 + f) = 2 atanh(s) with
+s = f / (2 + f) (Source: Tang, "Table-driven implementation of the logarithm function", 1990; fdlibm, 1993); in f32 a
+polynomial in f, which needs no division.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyker.codegen import vecmath_tables as tables
+from polyker.codegen.vecmath_build import Builder, Format, Value
+
+_ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
+_LEAST_NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
+
+
+def one_bits(form: Format) -> int:
+    """Return the bits of 1.0."""
+    return form.bias << form.mantissa
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """x = 2^k m: `k` as a number, `m`, and `inverse` = 2^(1 - k)."""
+
+    k: Value
+    m: Value
+    inverse: Value
+
+
+def split(b: Builder, x: Value, *, subnormal: bool = True) -> Split:
+    """Take a positive finite number apart; without `subnormal` it is a normal one. Anything else gives nonsense."""
+    form = b.format(x)
+    root = _ROOT_HALF[form.name]
+    magic = 2.0**form.mantissa
+    bias: Value = b.constant(magic + form.bias, form.element)
+    if subnormal:
+        tiny = x < _LEAST_NORMAL[form.name]
+        lift = form.mantissa + 2
+        x = b.choose(tiny, x * 2.0**lift, x)
+        bias = b.choose(tiny, b.constant(magic + form.bias + lift, form.element), bias)
+    moved = b.bits(x) + (one_bits(form) - root)
+    m = b.from_bits((moved & ((1 << form.mantissa) - 1)) + root)
+    # The exponent becomes a number as the low bits of 2^mantissa.
+    k = b.from_bits(moved.shr(form.mantissa) | ((form.bias + form.mantissa) << form.mantissa)) - bias
+    field = ((1 << (form.bits - 1 - form.mantissa)) - 1) << form.mantissa
+    inverse = b.from_bits((moved & field) ^ field)
+    return Split(k, m, inverse)
+
+
+def _sum(b: Builder, k: Value, f: Value) -> Value:
+    """Return k ln 2 + log(1 + f)."""
+    form = b.format(f)
+    high, low = tables.LN2_F32 if form.name == "f32" else tables.LN2_F64
+    square = f * f
+    if form.name == "f32":
+        tail = b.horner(f, (-0.5, *tables.LOG_F32))
+        return b.fma(k, high, f + b.fma(square, tail, k * low))
+    s = f / (f + 2.0)
+    z = s * s
+    half = square * 0.5
+    inner = b.fma(s, b.fma(z, b.horner(z, tables.LOG_F64), half), k * low)
+    return b.fma(k, high, f - (half - inner))
+
+
+def _special(b: Builder, usual: Value, x: Value, pole: float) -> Value:
+    """Return `usual` where pole < x < inf; -inf at the pole, NaN below, inf and NaN for themselves."""
+    outside = b.select(x < pole, float("nan"), b.select(x.eq(pole), float("-inf"), x))
+    return b.select((x > pole) & (x < float("inf")), usual, outside)
+
+
+def log(b: Builder, x: Value) -> Value:
+    """Return the natural logarithm of x."""
+    parts = split(b, x)
+    return _special(b, _sum(b, parts.k, parts.m - 1.0), x, 0.0)
+
+
+def log1p(b: Builder, x: Value) -> Value:
+    """Return log(1 + x): the logarithm of u = 1 + x as rounded, whose f gets the rounding error of u back."""
+    u = x + 1.0
+    lost = x - (u - 1.0)
+    parts = split(b, u, subnormal=False)
+    f = b.fma(lost * parts.inverse, 0.5, parts.m - 1.0)
+    return _special(b, b.copysign(_sum(b, parts.k, f), x), x, -1.0)
