@@ -55,7 +55,7 @@ def computed(dtype: DType) -> DType:
 
 
 def floating(value: ValueType) -> ValueType:
-    """Return what `exp` and its like give, as numpy's: f16 for 8-bit integers and bool, f32 for 16-bit ones, then f64."""
+    """Return what `exp` and its like give: f16 for 8-bit integers and bool, f32 for 16-bit ones, then f64 (numpy's)."""
     if value.dtype.kind in "fc":
         return value
     if value.weak:

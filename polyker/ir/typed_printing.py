@@ -18,7 +18,7 @@ _GENERATED = re.compile(r"\b[int]\d+\b")
 
 
 def print_typed(typed: TypedProgram) -> str:
-    """Return the typed program as text: tensors, checks, then the statements with their domains, in the user's names."""
+    """Return a typed program as text: tensors, checks, then statements with domains, in the user's names."""
     labels = labels_of(typed)
     lines = []
     for tensor in typed.tensors:
@@ -92,6 +92,8 @@ def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
             where = f" over {_relabel(domain, labels)}" if domain else ""
             return f"{op}[{names}]({print_expr(body, labels)}{where})"
         case Call(op="neg", args=(arg,)):
+            return _bracket(f"-{print_expr(arg, labels, 7)}", 7, level)
+        case Call(op="mul", args=(Literal(value=-1), arg)):
             return _bracket(f"-{print_expr(arg, labels, 7)}", 7, level)
         case Call(op="not", args=(arg,)):
             return _bracket(f"not {print_expr(arg, labels, 3)}", 3, level)

@@ -1,7 +1,7 @@
 """Typing of expressions: numpy's result types, conversions spelled out as `Cast`s.
 
-f16 and bf16 are storage types: a value of theirs is computed in f32 and rounded where it is stored, while promotion uses
-their own name. So a typed value carries both the node, whose dtype is the computed one, and its `ValueType`.
+f16 and bf16 are storage types: a value of theirs is computed in f32 and rounded where it is stored, while promotion
+uses their own name. So a typed value carries both the node, whose dtype is the computed one, and its `ValueType`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class UnknownType(Exception):
 class Typer:
     """Types expressions over generated names.
 
-    `types`: the tensors' types, None while unknown; `names`: the tensors' generated names; `acc`: the type to accumulate
-    in, where the caller says; `domains`: the isl text of each inline reduction by the name of its first index.
+    `types`: the tensors' types, None while unknown; `names`: the tensors' generated names; `acc`: the type to
+    accumulate in, where the caller says; `domains`: the isl text of each inline reduction by its first index's name.
     """
 
     types: Mapping[str, ValueType | None]
@@ -180,9 +180,9 @@ def _reload(node: Expr, dtype: DType, span: Span | None) -> Expr:
 def convert(node: Expr, found: ValueType, to: ValueType, span: Span | None, explicit: bool = False) -> Expr:
     """Return a value converted to `to`, in the type it is computed in; to `to` itself with `explicit`."""
     goal = to.dtype if explicit else computed(to.dtype)
-    if isinstance(node, Literal) and found.weak:
-        if not (explicit and goal.is_integer and isinstance(node.value, float)):
-            return replace(node, value=constant_value(node.value, goal, span), dtype=goal)
+    cut = explicit and goal.is_integer and isinstance(getattr(node, "value", None), float)
+    if isinstance(node, Literal) and found.weak and not cut:
+        return replace(node, value=constant_value(node.value, goal, span), dtype=goal)
     if node.dtype == goal:
         return node
     if goal == bool_:
@@ -220,17 +220,9 @@ def constant_value(value: Any, dtype: DType, span: Span | None) -> Any:
 def pad_value(value: Literal, found: ValueType, span: Span | None) -> Literal:
     """Return the constant that a padded access reads outside, as a value of the tensor's type."""
     number, dtype = value.value, found.dtype
-    kinds = "biufc"
-    kind = (
-        "b"
-        if isinstance(number, bool)
-        else "i"
-        if isinstance(number, int)
-        else "f"
-        if isinstance(number, float)
-        else "c"
-    )
-    if max(kinds.index(kind), 1) > max(kinds.index(dtype.kind), 1) and not (kind == "i" and dtype.is_integer):
+    kinds = {"b": 1, "i": 1, "u": 1, "f": 2, "c": 3}
+    kind = literal(number, span)[1].dtype.kind
+    if kinds[kind] > kinds[dtype.kind]:
         raise failure(LITERAL_RANGE, span=value.span or span, value=number, dtype=dtype)
     return Literal(constant_value(number, dtype, value.span or span), dtype, value.span)
 
@@ -247,7 +239,7 @@ def truth(node: Expr, found: ValueType) -> Expr:
 
 
 def _join(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None, chain: bool) -> Typed:
-    """Return `left op right` in the type `kind`; `chain`: `left` is made by the same chain, and one n-ary call goes on."""
+    """Return `left op right` in the type `kind`; with `chain`, `left` was made by this chain and its call goes on."""
     dtype = computed(kind.dtype)
     a, b = convert(*left, kind, span), convert(*right, kind, span)
     name = {"add": "or", "mul": "and"}.get(op, op) if kind == _BOOL else op

@@ -13,14 +13,15 @@ from polyker.ir.expr import Literal
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.ir.promotion import ValueType
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor
-from polyker.poly.affine import Affine, expr_of
+from polyker.poly.affine import expr_of
 from polyker.poly.context import Context
+from polyker.poly.coverage import Coverage, statement_times
 from polyker.poly.extents import fresh_shape
 from polyker.poly.isl import isl_job
-from polyker.poly.ranges import Bound, Ranges, Shape, check_subscript, interval, rank_error, scope_text
+from polyker.poly.ranges import Bound, Ranges, Shape, check_late, interval, scope_text
 from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
 from polyker.poly.statement_types import StatementType, type_statements
-from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement
+from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,8 @@ def bind(
 ) -> TypedProgram:
     """Return the typed program for these argument types; extents are elements, a name is a size that stays symbolic.
 
-    `types` has every input. `sizes` gives the sizes that no shape does: an int, or the name under which it stays symbolic.
+    `types` has every input. `sizes` gives the sizes that no shape does: an int, or the name under which one stays
+    symbolic.
     `acc` is the type to accumulate sums and products in, where it is of the same sort of number.
 
     Raises:
@@ -101,6 +103,9 @@ class _Binder:
         self._solve()
         self._check_late()
         order = [self.solved[k] for k in range(len(self.places))]
+        shapes = {t: s for t, s in self.shapes.items() if s is not None}
+        coverage = Coverage(self.context, order, shapes, statement_times(self.tree, order))
+        coverage.check(frozenset(self.program.inputs), self.program.outputs)
         typed, dtypes = self._types([s for s, _ in order])
         return self._assemble(order, typed, dtypes)
 
@@ -156,7 +161,24 @@ class _Binder:
         subject = name_statement(self.context, self.sizes, number, statement, place.loops, place.scope)
         if any(form is None for form in subject.target.subscripts):
             self._check_gathered(subject)
-        self.solved[number] = subject, Ranges(self.context, subject, self.shapes, place.bounds).solve()
+        if not self.late[number]:
+            self.solved[number] = subject, Ranges(self.context, subject, self.shapes, place.bounds).solve()
+            return
+        ranges = Ranges(self.context, subject, self.shapes, place.bounds)
+        if ranges.is_open():
+            # A recurrence: the extents that the statements before it give are the best that is known.
+            ranges = Ranges(self.context, subject, {**self.shapes, **self._partial(number)}, place.bounds)
+        self.solved[number] = subject, ranges.solve()
+
+    def _partial(self, number: int) -> dict[str, Shape]:
+        """Return the extents of recurrent tensors as far as the statements before this one define them."""
+        found: dict[str, Shape] = {}
+        for tensor in self.late[number]:
+            before = [self.solved[k] for k in range(number) if k in self.solved]
+            definers = [(s, b) for s, b in before if s.statement.target == tensor]
+            if definers:
+                found[tensor] = fresh_shape(self.context, tensor, definers)
+        return found
 
     def _check_gathered(self, subject: Subject) -> None:
         statement = subject.statement
@@ -193,7 +215,7 @@ class _Binder:
                     raise rank_error(self.context, access, shape)
                 for d, (form, extent) in enumerate(zip(access.subscripts, shape, strict=True)):
                     if form is not None and access.pad is None:
-                        check_subscript(self.context, bounds, access, d, form, extent)
+                        check_late(self.context, bounds, access, d, form, extent)
 
     def _types(self, subjects: list[Subject]) -> tuple[list[StatementType], dict[str, DType]]:
         known = {t: ValueType(self.types[t].dtype, self.types[t].weak) for t in self.program.inputs}
@@ -266,8 +288,3 @@ def _body(tree: tuple[object, ...], statements: list[TypedStatement]) -> tuple[T
             case (str(iterator), tuple(body)):
                 nodes.append(TypedLoop(iterator, _body(body, statements)))
     return tuple(nodes)
-
-
-def extent_text(extent: Affine, context: Context) -> str:
-    """Return an extent as the user would write it."""
-    return context.show(extent)

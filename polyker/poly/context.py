@@ -101,8 +101,8 @@ class Context:
         if self.proves(condition):
             return
         text = condition_text(condition)
-        if condition[1].is_constant or self.set.intersect(self.read([text])).is_empty():
-            raise failure(code, span=span, sizes="", **values)
+        if condition[1].is_constant or self._is_hopeless(self.read([text])):
+            raise self.error(code, span, **values)
         self._check(isl.condition_set_text(self.names, [text]), text, code, span, values)
 
     def require_set(self, condition: Any, code: str, span: Span | None, **values: object) -> None:
@@ -110,10 +110,15 @@ class Context:
         if self.set.is_subset(condition):
             return
         needed = condition.gist(self.set).coalesce()
-        if self.set.intersect(condition).is_empty():
-            raise failure(code, span=span, sizes="", **values)
+        if self._is_hopeless(condition):
+            raise self.error(code, span, **values)
         text = str(needed)
         self._check(text, isl.constraints_of(text), code, span, values)
+
+    def _is_hopeless(self, condition: Any) -> bool:
+        """Whether a condition holds for no sizes, or only where some size is 0."""
+        positive = self.read([f"{n} >= 1" for n in self.names] or ["1 = 1"])
+        return bool(self.set.intersect(condition).intersect(positive).is_empty())
 
     def _check(self, condition: str, fact: str, code: str, span: Span | None, values: dict[str, object]) -> None:
         shown = tuple((k, str(v)) for k, v in values.items())
@@ -127,4 +132,4 @@ class Context:
 
     def error(self, code: str, span: Span | None, **values: object) -> PolykerError:
         """Return an error of the catalogue that does not depend on sizes."""
-        return failure(code, span=span, sizes="", **values)
+        return failure(code, span=span, hint=None, **(values | {"sizes": ""}))

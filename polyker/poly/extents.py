@@ -1,4 +1,4 @@
-"""Extents of fresh tensors: 1 + the largest subscript over all defining statements, exact by isl where it is not plain."""
+"""Extents of fresh tensors: 1 + the largest subscript over all defining statements, exact by isl where not plain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
 from polyker.poly import isl
-from polyker.poly.affine import Affine, condition_text, constant, extremum, quotient, variable
+from polyker.poly.affine import Affine, Extremum, condition_text, constant, extremum, quotient, variable
 from polyker.poly.context import Context
 from polyker.poly.ranges import Bound
 from polyker.poly.subjects import Subject, source_text
@@ -52,19 +52,45 @@ def _plain(context: Context, subject: Subject, bounds: Mapping[str, Bound], d: i
             dimension=d,
             why=": its subscript is gathered",
         )
+    if _is_limited(subject, form):
+        return None
     if form.is_constant and form.const >= 0:
         return form + 1
     index = form.variable
-    if index is None or any(index in c[1].indices for c in subject.scope.conditions):
+    if index is None:
         return None
     bound = bounds[index]
     if bound.names or bound.lo is None or bound.hi is None or not context.proves(("ge", bound.lo)):
         return None
-    if context.proves(("ge", bound.hi - bound.lo)):
-        # An empty range that starts at 0 gives extent 0, as its end does.
-        if context.proves(("eq", bound.lo)) or context.proves(("ge", bound.hi - bound.lo - 1)):
-            return bound.hi
-    return None
+    if bound.lo == constant(0):
+        return bound.hi if context.proves(("ge", bound.hi)) else extremum("maximum", [constant(0), bound.hi])
+    return bound.hi if context.proves(("ge", bound.hi - bound.lo - 1)) else None
+
+
+def _with_gap(subject: Subject, bounds: Mapping[str, Bound], d: int) -> Affine | None:
+    """Return the extent over one interval that starts at a constant lo: hi where lo < hi, else 0; quasi-affine.
+
+    For lo < hi, hi is at most (lo + 1) * (hi - lo); otherwise that product is at most 0.
+    """
+    form = subject.target.subscripts[d]
+    if form is None or _is_limited(subject, form):
+        return None
+    if form.is_constant:
+        return form + 1
+    bound = bounds.get(form.variable or "")
+    if bound is None or bound.names or bound.lo is None or bound.hi is None:
+        return None
+    if not bound.lo.is_constant or bound.lo.const < 0:
+        return None
+    inner = extremum("minimum", [bound.hi, (bound.hi - bound.lo) * (bound.lo.const + 1)])
+    return extremum("maximum", [constant(0), bound.hi if bound.lo.const == 0 else inner])
+
+
+def _is_limited(subject: Subject, form: Affine) -> bool:
+    """Whether a `where` condition that counts for extents may limit a subscript's values."""
+    reduced = set(subject.reduced)
+    kept = [c[1].indices for c in subject.scope.conditions if not c[1].indices & reduced]
+    return any(not used or used & form.indices for used in kept)
 
 
 def _greatest(context: Context, forms: list[Affine]) -> Affine | None:
@@ -78,8 +104,8 @@ def _greatest(context: Context, forms: list[Affine]) -> Affine | None:
 def _related(subject: Subject, bounds: Mapping[str, Bound], form: Affine) -> tuple[list[str], list[str]]:
     """Return the indices that decide a subscript's values, and the constraints on them.
 
-    Constraints on reduced indices do not count (an empty reduction still has its whole output), unless the range of one of
-    the target's own indices is written in terms of them.
+    Constraints on reduced indices do not count (an empty reduction still has its whole output), unless the range of one
+    of the target's own indices is written in terms of them.
     """
     reduced = set(subject.reduced)
     conditions = [c for c in subject.scope.conditions if not c[1].indices & reduced]
@@ -132,7 +158,10 @@ def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definit
     extent = recognise(context, whole.dim_max(0).coalesce())
     if extent is not None:
         return extent
-    # A gap between 0 and the first cell has no quasi-affine form: take the sizes for which something is written.
+    gaps = [_with_gap(subject, bounds, d) for subject, bounds in definitions]
+    if all(g is not None for g in gaps):
+        return extremum("maximum", [g for g in gaps if g is not None])
+    # Nothing else is quasi-affine: take the sizes for which something is written.
     subject = definitions[0][0]
     context.require_set(all_values.params(), EMPTY_RANGE, subject.statement.span, tensor=tensor)
     extent = recognise(context, all_values.intersect_params(context.set).dim_max(0).coalesce())
@@ -142,7 +171,7 @@ def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definit
 
 
 def recognise(context: Context, greatest: Any) -> Affine | None:
-    """Return 1 + an `isl.PwAff` over the sizes as one form, a maximum or a minimum of forms; None where it is neither."""
+    """Return 1 + an `isl.PwAff` as a form, or a maximum or minimum of forms; None where it is neither."""
     inside = greatest.intersect_params(context.set) if context.names else greatest
     forms: list[Affine] = []
     for _, piece in inside.get_pieces():
@@ -153,19 +182,25 @@ def recognise(context: Context, greatest: Any) -> Affine | None:
             forms.append(form)
     if len(forms) == 1:
         return forms[0] + 1
-    for op in ("maximum", "minimum"):
-        candidate = extremum(op, forms)
-        text = f"{isl.parameters(context.names)}{{ [{candidate.text}] }}"
-        if isl.read_pw_aff(text).intersect_params(context.set).is_equal(inside):
-            return extremum(op, [f + 1 for f in forms])
     low, *rest = sorted(forms, key=lambda f: not f.is_constant)
+    candidates = [*reversed(forms), extremum("maximum", forms), extremum("minimum", forms)]
     if low.is_constant and len(rest) > 1:
-        # max(-1, min(...)): an empty set beside a minimum.
-        candidate = extremum("maximum", [low, extremum("minimum", rest)])
+        # An empty set beside a minimum.
+        candidates.append(extremum("maximum", [low, extremum("minimum", rest)]))
+    for candidate in candidates:
         text = f"{isl.parameters(context.names)}{{ [{candidate.text}] }}"
         if isl.read_pw_aff(text).intersect_params(context.set).is_equal(inside):
-            return extremum("maximum", [low + 1, extremum("minimum", [f + 1 for f in rest])])
+            return _one_more(candidate)
     return None
+
+
+def _one_more(form: Affine) -> Affine:
+    """Return form + 1, the 1 moved into extrema."""
+    match form.terms:
+        case ((Extremum(op=op, forms=forms), 1),) if form.const == 0:
+            return extremum(op, [_one_more(f) for f in forms])
+        case _:
+            return form + 1
 
 
 def form_of_aff(aff: Any) -> Affine | None:

@@ -1,8 +1,8 @@
 """Index ranges: what bare subscripts say, then rounds of bounds, then the check of all other subscripts.
 
-The rules are those of the notation. A bare subscript gives its index the extent's range and all bare ones must agree. Then,
-in rounds, a subscript with one open index bounds it to the values for which every admitted value of the other indices is
-in bounds; the bounds of one round intersect. A subscript with no open index is checked.
+The rules are those of the notation. A bare subscript gives its index the extent's range and all bare ones must agree.
+Then, in rounds, a subscript with one open index bounds it to the values for which every admitted value of the other
+indices is in bounds; the bounds of one round intersect. A subscript with no open index is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Shape = tuple[Affine, ...]
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """The range of an index: constraints as isl text over `names` and itself, and as an interval [lo, hi) where it is one.
+    """The range of an index: constraints as isl text over `names` and itself; an interval [lo, hi) where it is one.
 
     `explicit`: given by the text's `for` (or a time loop), not inferred.
     """
@@ -59,8 +59,22 @@ class Ranges:
         assert shape is not None
         return shape
 
+    def is_open(self) -> bool:
+        """Whether the accesses with known extents leave an index without a range."""
+        self._infer()
+        return bool(self._open())
+
     def solve(self) -> dict[str, Bound]:
         """Find every index's range and check every subscript; returns the ranges, those of inline reductions too."""
+        self._infer()
+        if self._open():
+            self._fail()
+        self._check_cycles()
+        for access in self.accesses:
+            self._check(access)
+        return self.bounds
+
+    def _infer(self) -> None:
         for scope in self.scopes:
             for index, (lo, hi) in scope.given.items():
                 self.bounds[index] = interval(index, lo, hi, True)
@@ -70,12 +84,8 @@ class Ranges:
             before = len(self.bounds)
             self._agree(self._bare(padded=True))
             if len(self.bounds) == before:
-                self._fail()
+                return
             self._rounds()
-        self._check_cycles()
-        for access in self.accesses:
-            self._check(access)
-        return self.bounds
 
     def _open(self) -> list[str]:
         return [i for scope in self.scopes for i in scope.indices if i not in self.bounds]
@@ -131,7 +141,9 @@ class Ranges:
                     inside = around & open_indices
                     if len(inside) == 1 and inside <= form.indices:
                         (index,) = inside
-                        found.setdefault(index, []).append(self._bound(index, access, d, around - inside))
+                        bound = self._bound(index, access, d, around - inside)
+                        if bound is not None:
+                            found.setdefault(index, []).append(bound)
             if not found:
                 return
             for index, bounds in found.items():
@@ -149,8 +161,11 @@ class Ranges:
                     stack.extend(self.bounds[name].names)
         return seen
 
-    def _bound(self, index: str, access: Access, d: int, others: set[str]) -> Bound:
-        """Return the values of `index` for which the subscript is in bounds for every admitted value of the others."""
+    def _bound(self, index: str, access: Access, d: int, others: set[str]) -> Bound | None:
+        """Return the values of `index` for which the subscript is in bounds for every admitted value of the others.
+
+        None where the others have no values: then every value is in bounds, and the subscript bounds nothing.
+        """
         form, extent = access.subscripts[d], self.shape(access)[d]
         assert form is not None
         conditions = self._conditions(access.scope, others)
@@ -159,8 +174,12 @@ class Ranges:
             return self._bound_by_isl(index, access, d, others, conditions)
         for other in sorted(others):
             lo, hi = self.bounds[other].lo, self.bounds[other].hi
-            assert lo is not None and hi is not None
-            self._need_values(("ge", hi - lo - 1), index, access, d)
+            assert lo is not None
+            assert hi is not None
+            some = hi - lo - 1
+            if some.is_constant and some.const < 0:
+                return None
+            self._need_values(("ge", some), index, access, d)
         least, greatest = box
         factor = form.coefficient(index)
         if factor < 0:
@@ -190,7 +209,9 @@ class Ranges:
             greatest = greatest.replace({other: ends[1]})
         return least, greatest
 
-    def _bound_by_isl(self, index: str, access: Access, d: int, others: set[str], conditions: list[str]) -> Bound:
+    def _bound_by_isl(
+        self, index: str, access: Access, d: int, others: set[str], conditions: list[str]
+    ) -> Bound | None:
         form, extent = access.subscripts[d], self.shape(access)[d]
         assert form is not None
         order = sorted(others)
@@ -198,6 +219,8 @@ class Ranges:
         names = self.context.names
         if order:
             some = isl.read_set(isl.set_text(names, tuple(order), admitted)).params()
+            if some.intersect(self.context.set).is_empty():
+                return None
             span = access.spans[d] if d < len(access.spans) else access.span
             label = self.context.label(index)
             self.context.require_set(some, EMPTY_NEIGHBOUR, span, index=label, access=access.text)
@@ -205,9 +228,10 @@ class Ranges:
         bad = isl.read_set(isl.set_text(names, (index, *order), [*admitted, outside]))
         good = bad.project_out(isl.dim.set, 1, len(order)).complement().intersect_params(self.context.set).coalesce()
         good = good.gist_params(self.context.set)
+        if good.is_empty():
+            return interval(index, constant(0), constant(0), False)
         if not (good.dim_has_lower_bound(isl.dim.set, 0) and good.dim_has_upper_bound(isl.dim.set, 0)):
-            why = f"`{access.text}` does not bound it on both sides"
-            raise self.context.error(NO_RANGE, access.span, index=self.context.label(index), why=why)
+            return None
         text = isl.constraints_of(str(good.set_dim_name(isl.dim.set, 0, index)))
         return _simplest(index, good, text)
 
@@ -255,7 +279,9 @@ class Ranges:
                 reasons.append(f"the extents of `{access.tensor}` depend on it")
             elif access.pad is not None:
                 reasons.append(f"`{access.text}` is padded")
-            elif open_others:
+            elif not open_others:
+                reasons.append(f"`{access.text}` does not bound it, or its other indices have no values")
+            else:
                 reasons.append(f"`{access.text}` has `{'`, `'.join(open_others)}` open too")
         return "; ".join(dict.fromkeys(reasons)) or "nothing that is read bounds it"
 
@@ -305,6 +331,31 @@ def _simplest(index: str, good: object, text: str) -> Bound:
         if good.is_equal(isl.read_set(f"{{ [{index}] : {lo} <= {index} <= {hi} }}")):
             return interval(index, constant(lo), constant(hi + 1), False)
     return Bound((text,), frozenset(), None, None, False)
+
+
+def check_late(
+    context: Context, bounds: Mapping[str, Bound], access: Access, d: int, form: Affine, extent: Affine
+) -> None:
+    """As `check_subscript`, for an extent found only after the ranges: a bare subscript has to agree with it."""
+    bound = bounds.get(form.variable or "")
+    if bound is None or bound.explicit:
+        check_subscript(context, bounds, access, d, form, extent)
+        return
+    label = context.label(form.variable or "")
+    values = {"index": label, "first": "other", "access": "the rest of the statement", "other": access.text}
+    values |= {"second": context.show(extent), "shapes": ""}
+    if bound.lo is not None and bound.hi is not None:
+        values["first"] = context.show(bound.hi - bound.lo)
+        context.require(("eq", bound.lo), RANGES_DISAGREE, access.span, **values)
+        context.require(("eq", bound.hi - extent), RANGES_DISAGREE, access.span, **values)
+        return
+    index = form.variable
+    assert index is not None
+    found = isl.read_set(isl.set_text(context.names, (index,), list(bound.constraints)))
+    whole = isl.read_set(isl.set_text(context.names, (index,), [f"0 <= {index} and {index} < {extent.text}"]))
+    differ = found.subtract(whole).union(whole.subtract(found)).intersect_params(context.set)
+    if not differ.is_empty():
+        context.require_set(context.set.subtract(differ.params()), RANGES_DISAGREE, access.span, **values)
 
 
 def check_subscript(

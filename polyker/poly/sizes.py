@@ -35,8 +35,8 @@ def argument_shapes(
     for tensor in program.inputs:
         given, declared = types[tensor], program.declaration(tensor)
         if declared is not None and declared.dtype not in (None, given.dtype) and not given.weak:
-            values = {"tensor": tensor, "declared": declared.dtype, "found": given.dtype}
-            raise failure(DECLARED_TYPE, span=declared.span, **values)
+            wanted, span = declared.dtype, declared.span
+            raise failure(DECLARED_TYPE, span=span, tensor=tensor, declared=wanted, found=given.dtype)
         for d in given.shape:
             if isinstance(d, int) and d < 0:
                 raise failure(BAD_SIZE, size=f"{tensor}'s extent", why=f"is negative: {d}")
@@ -66,8 +66,15 @@ def bind_sizes(
         if len(declared.shape) != len(shapes[tensor]):
             shown = "[" + ", ".join(context.show(e) for e in shapes[tensor]) + "]"
             rank = len(declared.shape)
-            access = {"access": f"the declaration of {tensor}", "tensor": "the argument", "shape": shown}
-            raise failure(WRONG_RANK, span=declared.span, subscripts=rank, rank=len(shapes[tensor]), **access)
+            raise failure(
+                WRONG_RANK,
+                span=declared.span,
+                access=f"the declaration of {tensor}",
+                subscripts=rank,
+                tensor="the argument",
+                rank=len(shapes[tensor]),
+                shape=shown,
+            )
         for dimension, extent in zip(declared.shape, shapes[tensor], strict=True):
             if isinstance(dimension, Size) and dimension.name not in values:
                 values[dimension.name], places[dimension.name] = extent, tensor

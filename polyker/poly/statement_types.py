@@ -107,8 +107,8 @@ def _statement(
         return StatementType(truth(node, found), subscripts, bool_)
     made = _contribution(op, found)
     if _KINDS[made.dtype.kind] > _KINDS[target.dtype.kind]:
-        values = {"found": made, "tensor": statement.target, "dtype": target.dtype}
-        raise failure(NARROWER_KIND, span=statement.span, **values)
+        name, span = statement.target, statement.span
+        raise failure(NARROWER_KIND, span=span, found=made, tensor=name, dtype=target.dtype)
     if op == "set":
         kind = ValueType(target.dtype) if found.weak else found
         node = convert(node, found, kind, statement.span)

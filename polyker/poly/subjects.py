@@ -237,7 +237,7 @@ def name_statement(
 
 
 def expand_dots(context: Context, statement: Statement, shapes: Mapping[str, tuple[Affine, ...] | None]) -> Statement:
-    """Return the statement with each `...` replaced by the batch dimensions' indices, or by 0 where an extent 1 is broadcast.
+    """Return the statement with each `...` spelled out: batch indices, or 0 where an extent 1 is broadcast.
 
     Raises:
         ShapeError: where a tensor has fewer dimensions than subscripts, or no tensor tells how many there are.
