@@ -1,1 +1,1 @@
-
+"""Data of the demo: published operators and contractions, as facts."""

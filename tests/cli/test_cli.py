@@ -83,6 +83,17 @@ def test_run_writes_several_outputs(polyker, files, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "most.npy"), files[0].max(1))
 
 
+def test_tensors_may_be_named_as_keywords_of_the_api(polyker, files, tmp_path):
+    text = "timeout[i] += out[i,k] * acc[k]"
+    result = polyker("run", text, "out=a.npy", "acc=v.npy", "-o", "timeout=c.npy")
+    refused(result, "v.npy")
+    np.save(tmp_path / "v.npy", files[1][:, 0])
+    result = polyker("run", text, "out=a.npy", "acc=v.npy", "-o", "timeout=c.npy")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), files[0] @ files[1][:, 0])
+    assert polyker("show", text, "--stage", "asm", "out=f32[4,3]", "acc=f32[3]").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
