@@ -113,7 +113,7 @@ class Context:
         if self._is_hopeless(condition):
             raise self.error(code, span, **values)
         text = str(needed)
-        self._check(text, isl.constraints_of(text), code, span, values)
+        self._check(text, isl.constraints_of(needed), code, span, values)
 
     def _is_hopeless(self, condition: Any) -> bool:
         """Whether a condition holds for no sizes, or only where some size is 0."""

@@ -9,7 +9,7 @@ from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, condition_text, constant, extremum, quotient, variable
 from polyker.poly.context import Context
-from polyker.poly.ranges import Bound
+from polyker.poly.ranges import Bound, scope_text
 from polyker.poly.subjects import Subject, source_text
 
 Definition = tuple[Subject, Mapping[str, Bound]]
@@ -140,20 +140,18 @@ def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definit
         assert form is not None
         values = _values(context, subject, bounds, form)
         span = subject.target.spans[d] if d < len(subject.target.spans) else subject.statement.target_span
-        negative = values.intersect(isl.read_set("{ [v] : v < 0 }"))
-        if not negative.is_empty():
-            context.require_set(
-                context.set.subtract(negative.params()) if context.names else isl.read_set("{ : 1 = 0 }"),
-                NEGATIVE_CELL,
-                span,
-                subscript=source_text(span) or context.show(form),
-                tensor=tensor,
-            )
-        if not (values.is_empty() or values.dim_has_upper_bound(isl.dim.set, 0)):
+        negative = isl.read_set(scope_text(context, bounds, subject.scope, "")).intersect(
+            isl.read_set(isl.set_text(context.names, subject.iterators, [f"{form.text} < 0"]))
+        )
+        if not negative.intersect_params(context.set).is_empty():
+            subscript = source_text(span) or context.show(form)
+            fine = context.set.subtract(negative.params())
+            context.require_set(fine, NEGATIVE_CELL, span, subscript=subscript, tensor=tensor)
+        if not (values.is_empty() or values.remove_divs().dim_has_upper_bound(isl.dim.set, 0)):
             raise context.error(NO_EXTENT, span, tensor=tensor, dimension=d, why=": nothing bounds it from above")
         all_values = values if all_values is None else all_values.union(values)
     # The value -1 stands for "nothing is written", so that the extent is then 0.
-    all_values = all_values.intersect_params(context.set) if context.names else all_values
+    all_values = all_values.intersect_params(context.set).intersect(isl.read_set("{ [v] : v >= 0 }"))
     whole = all_values.union(isl.read_set(isl.set_text(context.names, ("v",), ["v = -1"])))
     extent = recognise(context, whole.dim_max(0).coalesce())
     if extent is not None:

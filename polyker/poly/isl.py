@@ -133,16 +133,25 @@ def condition_set_text(names: tuple[str, ...], conditions: list[str]) -> str:
     return f"{parameters(names)}{{ : {' and '.join(conditions)} }}"
 
 
-def constraints_of(text: str) -> str:
-    """Return the constraints of a printed set of one tuple, in brackets: `(i0 >= 0)`; "" when there are none.
+def constraints_of(points: Any) -> str:
+    """Return the constraints of a set of at most one dimension as text in brackets; "" when there are none.
 
-    `false` sets print as `{  }` and give `1 = 0`.
+    Basic sets are printed one by one: isl prints a fixed dimension inside the tuple, `[i0 = 2]`.
     """
+    pieces = [_piece(str(basic)) for basic in points.get_basic_sets()]
+    if "" in pieces:
+        return ""
+    return f"({' or '.join(f'({p})' for p in pieces)})" if pieces else "(1 = 0)"
+
+
+def _piece(text: str) -> str:
     body = text[text.index("{") + 1 : text.rindex("}")].strip()
-    if not body:
-        return "1 = 0"
-    _, colon, rest = body.partition(":")
-    return f"({rest.strip()})" if colon else ""
+    head, _, rest = body.partition(":")
+    if body.startswith("["):
+        inside, _, rest = body[1:].partition("]")
+        fixed = [inside.strip()] if "=" in inside else []
+        return " and ".join(fixed + [f"({c})" for c in [rest.strip().removeprefix(":").strip()] if c])
+    return rest.strip() if not head.strip() else body
 
 
 _GENERATED = re.compile(r"\b[intS]\d+\b")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE, OUT_OF_BOUNDS, RANGES_DISAGREE
 from polyker.poly import isl
@@ -217,7 +218,8 @@ class Ranges:
         order = sorted(others)
         admitted = [c for o in order for c in self.bounds[o].constraints] + conditions
         names = self.context.names
-        if order:
+        # Where a range among the others depends on the index itself, no value of it is sure to admit any.
+        if order and not any(index in self.bounds[o].names for o in order):
             some = isl.read_set(isl.set_text(names, tuple(order), admitted)).params()
             if some.intersect(self.context.set).is_empty():
                 return None
@@ -230,9 +232,9 @@ class Ranges:
         good = good.gist_params(self.context.set)
         if good.is_empty():
             return interval(index, constant(0), constant(0), False)
-        if not (good.dim_has_lower_bound(isl.dim.set, 0) and good.dim_has_upper_bound(isl.dim.set, 0)):
+        if not is_bounded(good):
             return None
-        text = isl.constraints_of(str(good.set_dim_name(isl.dim.set, 0, index)))
+        text = isl.constraints_of(good.set_dim_name(isl.dim.set, 0, index))
         return _simplest(index, good, text)
 
     def _meet(self, index: str, bounds: list[Bound]) -> Bound:
@@ -310,6 +312,13 @@ class Ranges:
         self.context.require_set(fine, EMPTY_PAD, access.span, **values)
 
 
+def is_bounded(points: Any) -> bool:
+    """Whether a set of one dimension has a least and a greatest value whatever the sizes."""
+    # Divisions aside: isl takes `i >= 2 * floor(i / 2)` for a bound of i.
+    plain = points.remove_divs()
+    return bool(plain.dim_has_lower_bound(isl.dim.set, 0) and plain.dim_has_upper_bound(isl.dim.set, 0))
+
+
 def _tighter(a: Affine | None, b: Affine | None, choose: object) -> Affine | None:
     if a is None or b is None:
         return None
@@ -321,11 +330,8 @@ def _tighter(a: Affine | None, b: Affine | None, choose: object) -> Affine | Non
     return (a if difference.const > 0 else b) if choose is max else (a if difference.const < 0 else b)
 
 
-def _simplest(index: str, good: object, text: str) -> Bound:
+def _simplest(index: str, good: Any, text: str) -> Bound:
     """Return the bound of a set of one dimension, as an interval where it is a constant one."""
-    import islpy
-
-    assert isinstance(good, islpy.Set)
     if good.dim(isl.dim.param) == 0 and not good.is_empty():
         lo, hi = good.dim_min_val(0).to_python(), good.dim_max_val(0).to_python()
         if good.is_equal(isl.read_set(f"{{ [{index}] : {lo} <= {index} <= {hi} }}")):
@@ -400,10 +406,7 @@ def _inside_by_corners(context: Context, bounds: Mapping[str, Bound], form: Affi
     return context.proves(("ge", least)) and context.proves(("ge", extent - 1 - greatest))
 
 
-def _sample(context: Context, bad: object, form: Affine) -> str:
-    import islpy
-
-    assert isinstance(bad, islpy.Set)
+def _sample(context: Context, bad: Any, form: Affine) -> str:
     point = bad.lexmin().sample_point()
     visible = [bad.get_dim_name(isl.dim.set, k) for k in range(bad.dim(isl.dim.set))]
     at = {
