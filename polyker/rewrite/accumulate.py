@@ -30,7 +30,7 @@ class Accumulated:
     """The statements that stand for one reduction, in order; `kept` are the iterators of the result, outermost first.
 
     `block`: the iterator of the block number, or None. `lanes`: the iterator of the partial sums, or None.
-    `temporaries`: accumulators, each with the extents its storage needs given tile sizes of `kept`.
+    `cell`: the iterators that subscript the accumulators, in order (partial sums have `lanes` after them).
     """
 
     start: TypedStatement
@@ -42,6 +42,7 @@ class Accumulated:
     lanes: str | None
     accumulator: str
     folded: str | None
+    cell: tuple[str, ...]
 
     def statements(self) -> tuple[TypedStatement, ...]:
         """Return all of them in program order."""
@@ -56,6 +57,7 @@ def accumulate(
     start: TypedStatement | None = None,
     lanes: tuple[str, int] | None = None,
     block: Block | None = None,
+    inner: str | None = None,
 ) -> Accumulated:
     """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
 
@@ -63,13 +65,15 @@ def accumulate(
     With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]` (for the first block).
     With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store.
     With `block`, each block of the reduction has its own accumulator, so that long sums are summed by blocks.
+    `inner`: the iterator of the result that is to be the accumulator's last dimension.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     acc, op = statement.acc, statement.op
     number = fresh.iterator() if block else None
-    cell: tuple[Expr, ...] = tuple(_index(i) for i in kept)
-    block_cell = cell + ((_index(number),) if number else ())
-    block_of = (floordiv(_index(block.iterator), block.size),) if block else ()
+    others = tuple(i for i in kept if i != inner) + ((number,) if number else ())
+    cell = others + ((inner,) if inner in kept and inner else ())
+    block_cell: tuple[Expr, ...] = tuple(_index(i) for i in cell)
+    block_of = floordiv(_index(block.iterator), block.size) if block else None
     lane = fresh.iterator() if lanes else None
     accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
     places = _kept_domain(program, statement, start, kept, block, number)
@@ -86,7 +90,7 @@ def accumulate(
         begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", one, acc
     )
     lane_of = (mod(_index(lanes[0]), lanes[1]),) if lanes else ()
-    update = replace(statement, target=accumulator, subscripts=(*cell, *block_of, *lane_of))
+    update = replace(statement, target=accumulator, subscripts=(*_blocked(block_cell, number, block_of), *lane_of))
     folds: tuple[TypedStatement, ...] = ()
     folded = None
     source, source_cell = accumulator, block_cell
@@ -104,7 +108,12 @@ def accumulate(
         folds, source, source_cell = (zero, fold), folded, block_cell
     result = Read(source, source_cell, dtype=acc)
     stores = _stores(program, fresh, statement, first, result, number, start is not None)
-    return Accumulated(begin, update, folds, stores, kept, number, lane, accumulator, folded)
+    return Accumulated(begin, update, folds, stores, kept, number, lane, accumulator, folded, cell)
+
+
+def _blocked(cell: tuple[Expr, ...], number: str | None, block_of: Expr | None) -> tuple[Expr, ...]:
+    """Return the accumulator's subscripts with the block number computed from the terms' iterator."""
+    return tuple(block_of if isinstance(s, Index) and s.name == number and block_of is not None else s for s in cell)
 
 
 def _index(name: str) -> Index:

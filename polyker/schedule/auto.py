@@ -14,9 +14,11 @@ import islpy as isl
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
-from polyker.poly.scop import build_scop
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import build_scop, parameters
 from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.pack import pack_read, pack_result
 from polyker.schedule.legality import is_legal
 from polyker.schedule.measure import FAR, Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
@@ -95,7 +97,7 @@ def _schedule_statement(
         notes.append(f"{statement.name}: depends on itself, so its loops keep the order of the text")
         return serial_nest(statement)
     if statement.op != "set" and statement.reduced:
-        return _reduction(program, fresh, measured, start, target, notes)
+        return _reduction(program, fresh, measured, start, target, layout, notes)
     return _map(program, measured, target, notes)
 
 
@@ -165,19 +167,76 @@ def _reduction(
     measured: Measured,
     start: TypedStatement | None,
     target: Target,
+    layout: Layouts,
     notes: list[str],
 ) -> Nest:
     statement = measured.statement
     kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
     plan = choose(measured, kept, statement.reduced, target)
+    if plan.packed or (plan.packs_result and start is not None):
+        return _packed(program, fresh, measured, plan, start, target, layout, notes)
     reduced_order = _reduced_order(measured, plan)
     block = _block(measured, plan, reduced_order)
     lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
-    parts = accumulate(program, fresh, statement, start=start, lanes=lanes, block=Block(*block) if block else None)
+    parts = accumulate(
+        fresh.finish(program.body),
+        fresh,
+        statement,
+        start=start,
+        lanes=lanes,
+        block=Block(*block) if block else None,
+        inner=plan.vector,
+    )
     extended = fresh.finish(program.body)
     order, panels = _tile_order(measured, plan, kept, target)
     notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(reduced_order)}")
     return reduction_nest(extended, measured, plan, parts, order, reduced_order, block, panels)
+
+
+def _packed(
+    program: TypedProgram,
+    fresh: Fresh,
+    measured: Measured,
+    plan: Plan,
+    start: TypedStatement | None,
+    target: Target,
+    layout: Layouts,
+    notes: list[str],
+) -> Nest:
+    """Return the nests of the copies that the plan asks for, around the nest of the statement that uses them."""
+    statement, vector = measured.statement, plan.vector
+    assert vector is not None
+    before: list[TypedStatement] = []
+    after: list[TypedStatement] = []
+    for read in plan.packed:
+        found = pack_read(program, fresh, statement, read, vector)
+        before.append(found.copy)
+        statement = found.statement
+        notes.append(f"{statement.name}: {program.tensor(read.tensor).label} is packed along {vector}")
+    if plan.packs_result and start is not None:
+        found = pack_result(program, fresh, statement, vector)
+        after.append(found.copy)
+        start = _start_of(program, start, statement, found.statement)
+        statement = found.statement
+        notes.append(f"{statement.name}: the result is packed along {vector}")
+    extended = fresh.finish(program.body)
+    nests = [_map(extended, measure(extended, s, layout), target, notes) for s in before]
+    nests.append(_reduction(extended, fresh, measure(extended, statement, layout), start, target, layout, notes))
+    extended = fresh.finish(program.body)
+    nests += [_map(extended, measure(extended, s, layout), target, notes) for s in after]
+    return _in_order(nests)
+
+
+def _start_of(program: TypedProgram, start: TypedStatement, before: TypedStatement, after: TypedStatement) -> TypedStatement:
+    """Return the start of the packed result: the same cells, their dimensions in the packed order."""
+    dimension = {s: i for s, i in zip(before.subscripts, start.iterators, strict=True)}
+    iterators = tuple(dimension[s] for s in after.subscripts)
+    swap = read_map(f"{parameters(program)}{{ {start.name}[{', '.join(start.iterators)}] -> {start.name}[{', '.join(iterators)}] }}")
+    domain = read_set(start.domain).apply(swap)
+    for d, iterator in enumerate(iterators):
+        domain = domain.set_dim_name(isl.dim_type.set, d, iterator)
+    places = tuple(Index(i, i64) for i in iterators)
+    return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))
 
 
 def _describe(plan: Plan) -> str:

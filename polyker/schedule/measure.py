@@ -19,12 +19,20 @@ FAR = 1 << 20
 
 @dataclass(frozen=True)
 class MemoryAccess:
-    """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move)."""
+    """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move).
+
+    `read`: the expression, None for the write.
+    """
 
     tensor: str
     itemsize: int
     strides: Mapping[str, int]
-    is_write: bool = False
+    read: Read | None = None
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it is the statement's target."""
+        return self.read is None
 
     def stride(self, iterator: str) -> int:
         """Return the stride for an iterator, 0 where the access does not depend on it."""
@@ -55,10 +63,10 @@ Layouts = Callable[[str], Layout]
 def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> Measured:
     """Return what the cost model needs to know of a statement."""
     domain = read_set(statement.domain)
-    accesses = [_access(program, statement.target, statement.subscripts, statement.iterators, layout, True)]
+    accesses = [_access(program, statement.target, statement.subscripts, statement.iterators, layout, None)]
     trees = (statement.expr, *statement.subscripts)
     reads = dict.fromkeys(e for tree in trees for e in walk(tree) if isinstance(e, Read))
-    accesses += [_access(program, r.tensor, r.subscripts, statement.iterators, layout, False) for r in reads]
+    accesses += [_access(program, r.tensor, r.subscripts, statement.iterators, layout, r) for r in reads]
     return Measured(statement, tuple(accesses), {i: _bounds(domain, d) for d, i in enumerate(statement.iterators)})
 
 
@@ -77,7 +85,7 @@ def _access(
     subscripts: tuple[Expr, ...],
     iterators: tuple[str, ...],
     layout: Layouts,
-    is_write: bool,
+    read: Read | None,
 ) -> MemoryAccess:
     found = program.tensor(tensor)
     steps = element_strides(found.shape, layout(tensor))
@@ -91,7 +99,7 @@ def _access(
         for name, factor in parts.items():
             if name in iterators and factor:
                 strides[name] = strides.get(name, 0) + factor * step
-    return MemoryAccess(tensor, found.dtype.itemsize, strides, is_write)
+    return MemoryAccess(tensor, found.dtype.itemsize, strides, read)
 
 
 def element_strides(shape: tuple[Expr, ...], layout: Layout) -> tuple[int, ...]:

@@ -184,10 +184,7 @@ def _tile_body(
         )
         children.append(Filter((s.name,), band([*point_members((s,), plan, kept, origin), *lanes], Leaf())))
     children += [Filter((s.name,), band(point_members((s,), plan, kept, origin), Leaf())) for s in parts.store]
-    sizes = tuple(
-        1 if i in measured.statement.iterators[: measured.statement.outer] else plan.size(i) for i in parts.kept
-    )
-    sizes += (1,) if parts.block else ()
+    sizes = tuple(plan.size(i) if i in kept else 1 for i in parts.cell)
     promotions = [Promotion(parts.accumulator, sizes + ((width,) if folds else ()))]
     if parts.folded:
         promotions.append(Promotion(parts.folded, sizes))

@@ -10,13 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
-from polyker.ir.expr import Call, Expr, Read, children
+from polyker.ir.expr import Call, Expr, Index, Read, children
+from polyker.rewrite.pack import can_pack
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.target.model import Target
 
 # Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one lane of a gather or of
 # a scatter; one broadcast; and what a loop iteration costs besides.
-LOAD, GATHER_LANE, SCATTER_LANE, BROADCAST, LOOP = 0.6, 1.1, 1.6, 0.5, 1.0
+LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
+# One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
+GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
+# Copying one element into another layout.
+PACK = 4.0
 # Functions cost several multiply-adds a vector.
 _HEAVY = {
     "exp",
@@ -46,6 +51,8 @@ class Plan:
     chunks: int
     others: tuple[tuple[str, int], ...]
     cost: float  # cycles for one point of the iteration domain
+    packed: tuple[Read, ...] = ()  # reads that are copied into another layout first
+    packs_result: bool = False  # the result is written in another layout first
 
     def size(self, iterator: str) -> int:
         """Return the tile's extent along an iterator."""
@@ -143,23 +150,34 @@ def _plan(
     """Cost one tile; a tile that does not divide an extent is charged for the iterations of the last, partial tile."""
     vectors = chunks * prod(s for _, s in others)
     registers = vectors + 2
-    loads = 0.0
-    reads = [a for a in measured.accesses if not a.is_write]
-    for access in reads:
-        if not access.strides and reduces:
+    loads, copies_made = 0.0, 0.0
+    packed: list[Read] = []
+    total = prod(measured.extent(i) for i in measured.bounds)
+    steps = max(1.0, total / (vectors * width))
+    for access in measured.accesses:
+        if access.read is None or (not access.strides and reduces):
             continue
         copies = prod((s for i, s in others if access.stride(i)), start=1) * (chunks if access.stride(vector) else 1)
-        loads += copies * _access_cost(access, vector, width, SCATTER_LANE if access.is_write else GATHER_LANE)
+        cost = copies * _access_cost(access, vector, width)
+        if reduces and access.stride(vector) not in (0, 1) and can_pack(access.read, vector):
+            size = prod(measured.extent(i) for i in access.strides)
+            better = copies * LOAD * max(1.0, width * access.itemsize / 64)
+            if 4 * size <= total and better + PACK * size / steps < cost:
+                packed.append(access.read)
+                cost, copies_made = better, copies_made + PACK * size / steps
+        loads += cost
         if access.stride(vector) and reduces:
             registers += chunks if copies > chunks else copies
     arithmetic = vectors * _operations(measured) / target.fma_per_cycle
-    latency = 0.0
-    if reduces:
-        latency = float(target.fma_latency)
+    latency = float(target.fma_latency) if reduces else 0.0
     write = next(a for a in measured.accesses if a.is_write)
     terms = prod(measured.extent(r) for r in measured.statement.reduced) if reduces else 1
-    stores = vectors * (width if folds else _access_cost(write, vector, width, SCATTER_LANE)) / max(1, terms)
-    cycles = max(arithmetic, loads, latency) + 0.15 * min(arithmetic, loads) + LOOP / 2 + stores
+    store = width if folds else _access_cost(write, vector, width)
+    packs_result = False
+    if reduces and not folds and write.stride(vector) not in (0, 1) and store > PACK * width and bare_target(measured):
+        store, packs_result = PACK * width, True
+    cycles = max(arithmetic, loads, latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
+    cycles += vectors * store / max(1, terms) + copies_made
     if registers > target.vector_registers:
         cycles += 2.0 * (registers - target.vector_registers)
     points = vectors * width
@@ -171,10 +189,18 @@ def _plan(
             # A partial tile of a vector does the work of whole vectors; an unrolled one that of its own rows, less well fed.
             done = extent - tail + (ceil(tail / width) * width if iterator == vector else tail * 1.3)
             waste *= done / extent
-    return Plan(vector, width, chunks, others, cycles / points * waste)
+    return Plan(vector, width, chunks, others, cycles / points * waste, tuple(packed), packs_result)
 
 
-def _access_cost(access: MemoryAccess, vector: str, width: int, lane: float) -> float:
+def bare_target(measured: Measured) -> bool:
+    """Whether the target's subscripts are indices from 0, each once."""
+    names = [s.name for s in measured.statement.subscripts if isinstance(s, Index)]
+    return len(set(names)) == len(measured.statement.subscripts) == len(names) and all(
+        measured.bounds[n][0] == 0 for n in names
+    )
+
+
+def _access_cost(access: MemoryAccess, vector: str, width: int) -> float:
     stride = access.stride(vector)
     if stride == 0:
         return BROADCAST
@@ -182,4 +208,6 @@ def _access_cost(access: MemoryAccess, vector: str, width: int, lane: float) -> 
         return LOAD * max(1.0, width * access.itemsize / 64)
     if stride == -1:
         return 2 * LOAD
-    return lane * width
+    step = abs(stride) * access.itemsize
+    lane = GATHER_LINE if step < 64 else GATHER_PAGE if step < 2048 else GATHER_FAR
+    return lane * width * (SCATTER if access.is_write else 1.0)

@@ -1,0 +1,107 @@
+"""Packing: an operand is copied once into a temporary whose layout suits the loop that reads it.
+
+Before: `C[i,j] += A[i,k] * B[j,k]` with vectors along j. After: `P[k,j] = B[j,k];  C[i,j] += A[i,k] * P[k,j]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read, transform
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, subtract
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import parameters
+from polyker.poly.symbolic import bounds_of
+from polyker.rewrite.fresh import Fresh
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The copy, and the statement that reads (or writes) the copy instead."""
+
+    copy: TypedStatement
+    statement: TypedStatement
+
+
+def can_pack(read: Read, vector: str) -> bool:
+    """Whether a read's subscripts are affine and move with the vector iterator."""
+    parts = [coefficients(s) for s in read.subscripts]
+    return all(p is not None for p in parts) and any(p is not None and p.get(vector) for p in parts)
+
+
+def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read, vector: str) -> Packed:
+    """Copy what `read` reaches into a temporary in which `vector` has stride one.
+
+    The temporary keeps the tensor's dimensions that do not move with the vector; in place of the others it has the iterators
+    of their subscripts, the vector last. Padding is resolved by the copy.
+    """
+    moving = [s for s in read.subscripts if vector in indices_of(s)]
+    fixed = [s for s in read.subscripts if vector not in indices_of(s)]
+    spread = [i for i in statement.iterators if i != vector and any(i in indices_of(s) for s in moving)] + [vector]
+    places = [*fixed, *(Index(i, i64) for i in spread)]
+    cells = _image(program, statement, places)
+    iterators = tuple(fresh.iterator() for _ in places)
+    lows, extents = _box(program, cells, len(places))
+    assert read.dtype is not None
+    name = fresh.temporary("pack", read.dtype, extents)
+    own = dict(zip(spread, iterators[len(fixed) :], strict=True))
+    values = iter(iterators[: len(fixed)])
+    source = tuple(
+        transform(s, lambda e: replace(e, name=own[e.name]) if isinstance(e, Index) else e)
+        if vector in indices_of(s)
+        else Index(next(values), i64)
+        for s in read.subscripts
+    )
+    here = tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True))
+    there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
+    copy_name = fresh.statement()
+    copy = TypedStatement(
+        copy_name, iterators, 0, _text(cells, copy_name, iterators), name, here, "set", replace(read, subscripts=source),
+        read.dtype, (), statement.span,
+    )  # fmt: skip
+    fresh_read = Read(name, there, dtype=read.dtype)
+    changed = transform(statement.expr, lambda e: fresh_read if e == read else e)
+    return Packed(copy, replace(statement, expr=changed))
+
+
+def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, vector: str) -> Packed:
+    """Let a reduction with bare subscripts write a temporary whose last dimension is `vector`, and copy it to its target after."""
+    order = [s for s in statement.subscripts if s != Index(vector, i64)] + [Index(vector, i64)]
+    cells = _image(program, statement, order)
+    lows, extents = _box(program, cells, len(order))
+    dtype = program.tensor(statement.target).dtype
+    name = fresh.temporary("result", dtype, extents)
+    iterators = tuple(fresh.iterator() for _ in order)
+    renamed = {s.name: i for s, i in zip(order, iterators, strict=True) if isinstance(s, Index)}
+    target = tuple(Index(renamed[s.name], i64) for s in statement.subscripts if isinstance(s, Index))
+    value = Read(name, tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True)), dtype=dtype)
+    copy_name = fresh.statement()
+    copy = TypedStatement(
+        copy_name, iterators, 0, _text(cells, copy_name, iterators), statement.target, target, "set", value, dtype, (),
+        statement.span,
+    )  # fmt: skip
+    places = tuple(subtract(s, low) for s, low in zip(order, lows, strict=True))
+    return Packed(copy, replace(statement, target=name, subscripts=places))
+
+
+def _image(program: TypedProgram, statement: TypedStatement, places: list[Expr]) -> isl.Set:
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    text = f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, places))}] }}"
+    return read_map(text).intersect_domain(read_set(statement.domain)).range().coalesce()
+
+
+def _box(program: TypedProgram, cells: isl.Set, count: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    bounds = [bounds_of(cells, d, program) for d in range(count)]
+    lows = tuple(low for low, _ in bounds)
+    return lows, tuple(add(subtract(high, low), lit(1)) for low, high in bounds)
+
+
+def _text(cells: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
+    result = cells.set_tuple_name(name)
+    for d, iterator in enumerate(iterators):
+        result = result.set_dim_name(isl.dim_type.set, d, iterator)
+    return str(result)
