@@ -33,7 +33,7 @@ def object_code(text: str, target: Target) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LoadedCode:
-    """Machine code of one kernel, in memory as long as this object lives. `address` is 0 where the target is not this machine."""
+    """Machine code of one kernel, in memory while this object lives; `address` is 0 for a target other than this machine."""
 
     address: int
     text: str = field(repr=False)

@@ -29,7 +29,7 @@ def add(b: Builder, op: str, x: Value, y: Value) -> Value:
 
 
 def divide(b: Builder, x: Value, y: Value) -> Value:
-    """Return x / y by Smith's method. Source: Smith, "Algorithm 116: Complex Division", 1962, in numpy's arrangement."""
+    """Return x / y by Smith's method, in numpy's arrangement. Source: Smith, "Algorithm 116: Complex Division", 1962."""
     (ar, ai), (br, bi), t = _split(x), _split(y), x.dtype.real
     zero, one = const(0.0, br.elem), const(1.0, br.elem)
     wide_re = b.compare("fcmp oge", b.intrinsic("fabs", br), b.intrinsic("fabs", bi))
@@ -65,6 +65,7 @@ def absolute(b: Builder, x: Value) -> Reg:
         ratio = b.select(b.compare("fcmp oeq", large, const(0.0, a.elem)), large, flop(b, "fdiv", small, large, t))
         one = flop(b, "fadd", const(1.0, a.elem), flop(b, "fmul", ratio, ratio, t), t)
         result = flop(b, "fmul", large, b.intrinsic("sqrt", one, costly=True), t)
+        result = b.select(b.compare("fcmp uno", a, c), const(float("nan"), a.elem), result)
     infinity = const(float("inf"), a.elem)
     infinite = b.binary("or", b.compare("fcmp oeq", a, infinity), b.compare("fcmp oeq", c, infinity))
     return b.select(infinite, infinity, result)

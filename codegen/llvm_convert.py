@@ -1,7 +1,7 @@
 """Conversions between element types, and between memory and registers, as LLVM IR.
 
-In registers f16 and bf16 are `float`s that the small type represents exactly, and bool is i1; in memory f16 and bf16 are
-their 16 bits and bool is one byte.
+In registers f16 and bf16 are `float`s that the small type represents exactly, and bool is i1; in memory f16 and bf16
+are their 16 bits and bool is one byte.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _to_odd_float(b: Builder, value: Reg) -> Reg:
 
 
 def convert(b: Builder, value: Value, dtype: DType) -> Value:
-    """Return `value` as `dtype`, as numpy's astype; what is out of an integer's range gives some value, never undefined."""
+    """Return `value` as `dtype`, as numpy's astype; out of an integer's range comes some value, never undefined ones."""
     source = value.dtype
     if source == dtype:
         return value

@@ -6,39 +6,33 @@ The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the te
 
 from __future__ import annotations
 
-from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import (
     Allocate,
     Block,
-    Const,
     For,
     Guard,
     If,
     Kernel,
     KExpr,
     Let,
-    Load,
     LoopKind,
-    Op,
-    Space,
     Stmt,
     Store,
 )
 from polyker.codegen.llvm_convert import Value
-from polyker.codegen.llvm_expr import LANE, Expressions, is_index
+from polyker.codegen.llvm_expr import LANE, Expressions
 from polyker.codegen.llvm_memory import Lanes, Place
-from polyker.codegen.llvm_ops import combine, logical_not
+from polyker.codegen.llvm_ops import logical_not
 from polyker.codegen.llvm_stack import StackBuffers
+from polyker.codegen.llvm_store import store
 from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, literal, vector
-from polyker.codegen.polynomial import Poly, as_constant, plus, polynomial, scaled
+from polyker.codegen.polynomial import Poly, as_constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.codegen.simplify import unroll
 from polyker.errors.base import InternalError
-from polyker.ir.dtypes import DType, i64
+from polyker.ir.dtypes import i64
 from polyker.target.model import Target
-
-_REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 
 
 def emit(kernel: Kernel, target: Target) -> str:
@@ -107,7 +101,7 @@ class Emitter:
         )
 
     def _metadata(self) -> list[str]:
-        """Metadata: !0 empty (invariant loads), !1 loop options, then the alias domain, one scope and two lists a buffer."""
+        """!0: empty (invariant loads); !1: loop options; !4: the alias domain; then one scope and two lists a buffer."""
         lines = [
             "!0 = !{}",
             "!1 = distinct !{!1, !2, !3}",
@@ -165,7 +159,7 @@ class Emitter:
     def _statement(self, stmt: Stmt) -> None:
         match stmt:
             case Store():
-                self._store(stmt)
+                store(self.e, stmt)
             case Let(name=name, value=value):
                 self._let(name, value)
             case Guard(condition=condition, code=code):
@@ -183,7 +177,7 @@ class Emitter:
 
     def _let(self, name: str, value: KExpr) -> None:
         self.e.affine.pop(name, None)
-        if is_index(value) and _dtype(value) == i64:
+        if is_index(value) and value.dtype == i64:
             self.e.affine[name] = self.e.poly(value)
         else:
             self.e.values[name] = self.e.value(value)
@@ -380,131 +374,7 @@ class Emitter:
         narrow = b.convert("trunc", bounded, elem)
         return Lanes(count, b.compare("icmp ult", vector(list(range(count)), elem), narrow), some)
 
-    # Stores
-
-    def _store(self, stmt: Store) -> None:
-        e, b = self.e, self.b
-        place = e.places[stmt.buffer]
-        offset = e.offset(stmt.buffer, stmt.indices)
-        base, step, varying = e._split(offset)
-        uniform = not step and not varying
-        if uniform and e.lanes.count > 1 and self._reduction(stmt, place, base):
-            return
-        value = self._contracted(stmt)
-        if uniform:
-            if value.lanes > 1:
-                value = memory.last_active(b, value, e.lanes.mask)
-            self._store_uniform(place, base, value)
-            return
-        value = memory.splat_value(b, value, e.lanes.count)
-        mask = e.lanes.mask
-        stride = as_constant(step) if not varying else None
-        if stride == 1:
-            pointer = e.pointer(place, base)
-            if place.on_stack and mask is not None:
-                before = memory.load_vector(b, place, pointer, e.lanes.count, None)
-                value, mask = memory.select_value(b, mask, value, before), None
-            memory.store_vector(b, place, pointer, value, mask)
-        elif stride == -1:
-            first = e.pointer(place, plus(base, {(): 1 - e.lanes.count}))
-            memory.store_vector(b, place, first, memory.reverse(b, value), memory.reverse_mask(b, mask))
-        else:
-            memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
-
-    def _store_uniform(self, place: Place, base: Poly, value: Value) -> None:
-        e, b = self.e, self.b
-        pointer = e.pointer(place, base)
-        if place.on_stack and e.lanes.some is not None and as_constant(base) is not None:
-            value = memory.select_value(b, e.lanes.some, value, memory.load_scalar(b, place, pointer))
-        memory.store_scalar(b, place, e.guarded(place, pointer, base, e.lanes.some), value)
-
-    def _contracted(self, stmt: Store) -> Value:
-        """Return the stored value; `x += a*b*...` is a fused multiply-add: reductions may be contracted."""
-        match stmt.value:
-            case Op(op="add", args=(Load(predicate=None) as old, Op(op="mul", args=factors)), dtype=dtype) if (
-                dtype.kind == "f" and dtype.itemsize >= 4 and self.b.native_fma and _same_place(stmt, old)
-            ):
-                return self.e.fused(self.e.value(old), factors)
-            case value:
-                return self.e.value(value)
-
-    def _reduction(self, stmt: Store, place: Place, base: Poly) -> bool:
-        """Emit `x op= value` in a vector loop as a tree over the active lanes; False where the store has another form."""
-        e, b = self.e, self.b
-        match stmt.value:
-            case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype) if op in _REDUCIBLE and _same_place(
-                stmt, old
-            ):
-                pass
-            case _:
-                return False
-        value = memory.splat_value(b, e.value(term), e.lanes.count)
-        if e.lanes.mask is not None:
-            value = memory.select_value(b, e.lanes.mask, value, identity(op, dtype))
-        while value.lanes > 1:
-            n = value.lanes
-            half = -(-n // 2)
-            parts = [value.re] if value.im is None else [value.re, value.im]
-            low = [b.shuffle(p, None, list(range(half))) if half > 1 else b.extract(p, 0) for p in parts]
-            high = [b.shuffle(p, None, list(range(n - half, n))) if half > 1 else b.extract(p, 1) for p in parts]
-            if n % 2:
-                # The middle lane stands in both halves: the upper half takes the identity for it.
-                neutral = identity(op, dtype)
-                middle = [neutral.re] if neutral.im is None else [neutral.re, neutral.im]
-                high = [b.insert(h, m, 0) if half > 1 else h for h, m in zip(high, middle, strict=True)]
-            value = self._combine(op, dtype, low, high)
-        total = self.e.value(old)
-        merged = self._combine(op, dtype, _parts(total), _parts(value))
-        self._store_uniform(place, base, merged)
-        return True
-
-    def _combine(self, op: str, dtype: DType, x: list[Reg], y: list[Reg]) -> Value:
-        if len(x) > 1:
-            return llvm_complex.combine(self.b, op, Value(dtype, x[0], x[1]), Value(dtype, y[0], y[1]))
-        return Value(dtype, combine(self.b, op, x[0], y[0], dtype))
-
-
-def _parts(value: Value) -> list[Reg]:
-    return [value.re] if value.im is None else [value.re, value.im]
-
-
-def _same_place(stmt: Store, old: Load) -> bool:
-    return old.buffer == stmt.buffer and old.indices == stmt.indices
-
 
 def _prefix(active: int, count: int) -> Reg:
     lanes = ", ".join(f"i1 {literal(k < active, 'i1')}" for k in range(count))
     return Reg(f"<{lanes}>", "i1", count, 0)
-
-
-def _dtype(expr: KExpr) -> DType:
-    return expr.dtype
-
-
-def identity(op: str, dtype: DType) -> Value:
-    """Return the identity of a reduction, as a uniform value."""
-    from polyker.codegen.llvm_expr import constant_value
-
-    match op:
-        case "add" | "or":
-            number: float | int | bool = 0
-        case "mul" | "and":
-            number = 1
-        case _:
-            number = _extreme(dtype, least=op == "maximum")
-    if op in ("minimum", "maximum") and dtype.is_complex:
-        return constant_value(complex(number, number), dtype)
-    return constant_value(number, dtype)
-
-
-def _extreme(dtype: DType, *, least: bool) -> float | int:
-    if dtype.kind in "fc":
-        return float("-inf") if least else float("inf")
-    if dtype.kind == "b":
-        return 0 if least else 1
-    bits = 8 * dtype.itemsize - (dtype.kind == "i")
-    low = -(1 << bits) if dtype.kind == "i" else 0
-    return low if least else (1 << bits) - 1
-
-
-__all__ = ["Const", "Emitter", "Space", "emit"]

@@ -12,7 +12,7 @@ from polyker.codegen.llvm_functions import power, real_function
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import multiply_add, real_operation
 from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const, vector
-from polyker.codegen.polynomial import Monomial, Poly, as_constant, constant, plus, polynomial, times
+from polyker.codegen.polynomial import Monomial, Poly, as_constant, constant, is_index, plus, polynomial, times
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import bool_, i64
@@ -71,7 +71,7 @@ class Expressions:
             total = self.b.binary("mul", total, reg)
         return total if factor == 1 else self.b.binary("mul", total, const(factor, "i64"))
 
-    def _split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
+    def split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
         """Return (uniform part, coefficient of LANE, terms that vary otherwise)."""
         base: dict[Monomial, int] = {}
         step: dict[Monomial, int] = {}
@@ -93,7 +93,7 @@ class Expressions:
 
     def index(self, poly: Poly) -> Reg:
         """Return an i64, or a vector of them where the polynomial varies over the lanes."""
-        base, step, varying = self._split(poly)
+        base, step, varying = self.split(poly)
         if not step and not varying:
             return self.uniform(base)
         count = self.lanes.count
@@ -185,7 +185,7 @@ class Expressions:
     def load(self, expr: Load) -> Value:
         """Load a value; inactive lanes, and lanes whose predicate is off, never touch memory."""
         place = self.places[expr.buffer]
-        base, step, varying = self._split(self.offset(expr.buffer, expr.indices))
+        base, step, varying = self.split(self.offset(expr.buffer, expr.indices))
         predicate = self.value(expr.predicate).re if expr.predicate is not None else None
         if predicate is not None and predicate.text == "true":
             predicate = None
@@ -229,17 +229,6 @@ class Expressions:
             terms.append(self.index(times(step, atom_poly(LANE))))
         offsets = self.b.splat(self._sum(terms, 0), self.lanes.count)
         return memory.offset_pointer(self.b, place, self.pointer(place, base), offsets)
-
-
-def is_index(expr: KExpr) -> bool:
-    """Return whether an i64 expression is arithmetic on variables and constants, without memory and functions."""
-    match expr:
-        case Var() | Const():
-            return True
-        case Op(op="add" | "sub" | "mul" | "neg", args=args):
-            return all(is_index(a) for a in args)
-        case _:
-            return False
 
 
 def constant_value(value: bool | int | float | complex, dtype: object) -> Value:

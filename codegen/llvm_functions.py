@@ -1,4 +1,4 @@
-"""Functions of the Kernel IR (exp, tanh, pow, ...): from polyker's own vector mathematics, else from libm lane by lane."""
+"""Functions of the Kernel IR (exp, tanh, pow, ...): from the own vector mathematics, else from libm lane by lane."""
 
 from __future__ import annotations
 
@@ -109,12 +109,11 @@ def power(b: Builder, x: Reg, y: Reg, exponent: float | None, dtype: DType) -> V
         return real_function(b, "pow", [x, y], dtype)
     if exponent == 0:
         return Value(dtype, const(1.0, x.elem))
-    result = x
     if exponent == 0.5:
         result = b.intrinsic("sqrt", x, costly=True, flags=True)
     elif exponent == -1:
         result = flop(b, "fdiv", const(1.0, x.elem), x, wide)
-    elif exponent >= 2:
-        square = flop(b, "fmul", x, x, wide)
-        result = {2: square, 3: flop(b, "fmul", square, x, wide), 4: flop(b, "fmul", square, square, wide)}[exponent]
+    else:
+        square = flop(b, "fmul", x, x, wide) if exponent > 1 else x
+        result = square if exponent <= 2 else flop(b, "fmul", square, x if exponent == 3 else square, wide)
     return Value(dtype, rounded(b, dtype, result))

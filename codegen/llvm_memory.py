@@ -13,7 +13,7 @@ from polyker.ir.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The vector loop around a statement: number of lanes, which are active (None: all), and whether any is (None: yes)."""
+    """The vector loop around: number of lanes, which are active (None: all), and whether any is (None: yes)."""
 
     count: int
     mask: Reg | None = None

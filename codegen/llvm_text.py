@@ -21,7 +21,7 @@ FLAGS = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", 
 
 
 class Reg(NamedTuple):
-    """A virtual register or a constant: its text, LLVM element type, number of lanes (1: a scalar), and region level."""
+    """A register or a constant: its text, LLVM element type, number of lanes (1: a scalar), and region level."""
 
     text: str
     elem: str
@@ -72,8 +72,8 @@ def vector(values: list[int], elem: str) -> Reg:
 class Region:
     """A straight piece of the function under construction.
 
-    `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands in
-    it already, so that no load may move above. `values`: what was computed in it, by instruction text.
+    `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands
+    in it already, so that no load may move above. `values`: what was computed in it, by instruction text.
     """
 
     kind: str
@@ -161,7 +161,7 @@ class Builder:
         return result
 
     def invariant_load(self, text: str, elem: str, lanes: int, operands: tuple[Reg, ...]) -> Reg:
-        """Return the result of a load from memory that nothing writes: once per region, before loops that surely run it."""
+        """Return the result of a load of what nothing writes: once per region, before loops that surely run it."""
         for region in reversed(self.regions):
             if (known := region.values.get(text)) is not None:
                 return known

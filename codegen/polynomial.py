@@ -1,7 +1,7 @@
-"""Index expressions as polynomials over atoms with integer coefficients: the canonical form that codegen compares and emits.
+"""Index expressions as polynomials over atoms with integer coefficients: the canonical form that codegen compares.
 
-i64 arithmetic wraps, so add, sub, neg and mul on i64 are exactly the ring operations modulo 2**64; coefficients are kept
-in the signed range. Everything else (floordiv, a Load, a Convert, ...) is an atom.
+i64 arithmetic wraps, so add, sub, neg and mul on i64 are exactly the ring operations modulo 2**64; coefficients are
+kept in the signed range. Everything else (floordiv, a Load, a Convert, ...) is an atom.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def as_constant(a: Poly) -> int | None:
 
 
 def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
-    """Return the polynomial of an i64 expression; `leaf` gives that of each Var and each part that is no ring operation."""
+    """Return the polynomial of an i64 expression; `leaf` gives that of a Var, or of what is no ring operation."""
     match expr:
         case Const(value=value):
             return constant(int(value.real))
@@ -97,6 +97,17 @@ def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
             return scaled(polynomial(a, leaf), -1)
         case _:
             return leaf(expr)
+
+
+def is_index(expr: KExpr) -> bool:
+    """Return whether an i64 expression is arithmetic on variables and constants, without memory and functions."""
+    match expr:
+        case Var() | Const():
+            return True
+        case Op(op="add" | "sub" | "mul" | "neg", args=args):
+            return all(is_index(a) for a in args)
+        case _:
+            return False
 
 
 def expression(poly: Poly) -> KExpr:

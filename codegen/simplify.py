@@ -1,4 +1,4 @@
-"""Simplification of the Kernel IR: canonical index expressions, unrolled loops, dead branches and loops removed."""
+"""Simplification of the Kernel IR: unrolled loops, canonical index expressions, dead branches and loops removed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import replace
 from polyker.codegen.kernel import (
     Allocate,
     Block,
-    Const,
     For,
     Guard,
     If,
     Kernel,
     KExpr,
     Let,
+    Load,
     LoopKind,
     Op,
     Stmt,
     Store,
     Var,
 )
-from polyker.codegen.polynomial import as_constant, constant, expression, plus, polynomial, scaled
-from polyker.codegen.walk import rebuild
+from polyker.codegen.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
+from polyker.codegen.simplify_index import FALSE, TRUE, Range, bounds, simplify_expression
+from polyker.codegen.walk import rebuild, statements, subexpressions
 from polyker.ir.dtypes import bool_
 
 
@@ -41,50 +42,56 @@ def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
     return rebuild(expr, lambda e: substitute(e, values))
 
 
-def _has_unroll(block: Block) -> bool:
-    for stmt in block:
-        match stmt:
-            case For(kind=kind, body=body):
-                if kind is LoopKind.UNROLL or _has_unroll(body):
-                    return True
-            case If(body=body, orelse=orelse):
-                if _has_unroll(body) or _has_unroll(orelse):
-                    return True
-            case Allocate(body=body):
-                if _has_unroll(body):
-                    return True
-            case _:
-                pass
-    return False
-
-
 def unroll(kernel: Kernel) -> Kernel:
     """Return the kernel with the body of each UNROLL loop repeated.
 
-    Before: `unroll i in lo:hi: S(i)`. After: `S(lo); S(lo+1); ...`, where the trip count is not constant each copy within
-    `if lo+k < hi`. Later passes see no UNROLL loop.
+    Before: `unroll i in lo:hi: S(i)`. After: `S(lo); S(lo+1); ...`; where the trip count is not a constant, each copy
+    stands within `if lo+k < hi`. Run before `simplify`, which folds what the copies made constant.
     """
-    if not _has_unroll(kernel.body):
+    if not any(isinstance(s, For) and s.kind is LoopKind.UNROLL for s in statements(kernel.body)):
         return kernel
-    return replace(kernel, body=_Unroller().block(kernel.body, {}))
+    return replace(kernel, body=_Copier(kernel).block(kernel.body, {}))
 
 
-class _Unroller:
-    def __init__(self) -> None:
-        self._copies = 0
+def simplify(kernel: Kernel) -> Kernel:
+    """Return an equal kernel with canonical index expressions, and without what never runs or runs once."""
+    return replace(kernel, body=_Simplifier(kernel).block(kernel.body, {}))
+
+
+class _Copier:
+    """Copies blocks with variables replaced; Lets of a copy that joins another block get fresh names."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.taken = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
+        self._depth = 0
+
+    def inlined(self, body: Block, values: Mapping[str, KExpr]) -> Block:
+        """Return a copy that may stand in the block around."""
+        self._depth += 1
+        copy = self.block(body, dict(values))
+        self._depth -= 1
+        return copy
+
+    def _fresh(self, name: str) -> str:
+        number = 1
+        while f"{name}.{number}" in self.taken:
+            number += 1
+        self.taken.add(f"{name}.{number}")
+        return f"{name}.{number}"
 
     def block(self, block: Block, values: dict[str, KExpr]) -> Block:
-        """Return a block with variables replaced and UNROLL loops repeated; Lets of copies get names of their own."""
+        """Return a block with variables replaced and UNROLL loops repeated."""
         result: list[Stmt] = []
         values = dict(values)
         for stmt in block:
             match stmt:
                 case Let(name=name, value=value):
-                    fresh = substitute(value, values)
-                    if self._copies:
-                        values[name] = Var(f"{name}.{self._copies}", value.dtype)
-                        name = f"{name}.{self._copies}"
-                    result.append(Let(name, fresh))
+                    changed = substitute(value, values)
+                    if self._depth:
+                        fresh = self._fresh(name)
+                        values[name] = Var(fresh, value.dtype)
+                        name = fresh
+                    result.append(Let(name, changed))
                 case For(kind=LoopKind.UNROLL):
                     result.extend(self._repeat(stmt, values))
                 case _:
@@ -101,7 +108,8 @@ class _Unroller:
                 return If(substitute(condition, values), self.block(body, values), self.block(orelse, values))
             case For(var=var, lo=lo, hi=hi, body=body):
                 inner = {k: v for k, v in values.items() if k != var}
-                return replace(stmt, lo=substitute(lo, values), hi=substitute(hi, values), body=self.block(body, inner))
+                lo, hi = substitute(lo, values), substitute(hi, values)
+                return replace(stmt, lo=lo, hi=hi, body=self.block(body, inner))
             case Allocate(buffer=buffer, body=body):
                 return Allocate(buffer, self.block(body, values))
             case Let():
@@ -113,8 +121,7 @@ class _Unroller:
         result: list[Stmt] = []
         for k in range(loop.lanes if trip is None else trip):
             at = expression(plus(lo, constant(k * loop.step)))
-            self._copies += 1
-            copy = self.block(loop.body, {**values, loop.var: at})
+            copy = self.inlined(loop.body, {**values, loop.var: at})
             if trip is None:
                 result.append(If(Op("lt", (at, hi), bool_), copy))
             else:
@@ -122,4 +129,101 @@ class _Unroller:
         return result
 
 
-__all__ = ["Const", "substitute", "trip_count", "unroll"]
+class _Simplifier:
+    def __init__(self, kernel: Kernel) -> None:
+        self._copier = _Copier(kernel)
+        self._constant = {b.name for b in kernel.buffers if not b.writable}
+
+    def block(self, block: Block, ranges: dict[str, Range]) -> Block:
+        """Return a simplified block; the Lets' ranges hold to its end."""
+        ranges = dict(ranges)
+        result: list[Stmt] = []
+        for stmt in block:
+            if isinstance(stmt, Let):
+                value = simplify_expression(stmt.value, ranges)
+                result.append(Let(stmt.name, value))
+                if stmt.value.dtype.name == "i64":
+                    ranges[stmt.name] = bounds(polynomial(value), ranges)
+            else:
+                result.extend(self._statement(stmt, ranges))
+        return tuple(result)
+
+    def _statement(self, stmt: Stmt, ranges: dict[str, Range]) -> Block:
+        match stmt:
+            case Store(buffer=buffer, indices=indices, value=value):
+                places = tuple(simplify_expression(i, ranges) for i in indices)
+                return (Store(buffer, places, simplify_expression(value, ranges)),)
+            case Guard(condition=condition, code=code):
+                holds = simplify_expression(condition, ranges)
+                return () if holds == TRUE else (Guard(holds, code),)
+            case If():
+                return self._if(stmt, ranges)
+            case For():
+                return self._for(stmt, ranges)
+            case Allocate(buffer=buffer, body=body):
+                inner = self.block(body, ranges)
+                return (Allocate(buffer, inner),) if inner else ()
+            case Let():
+                raise AssertionError("Let is handled by its block")
+
+    def _if(self, stmt: If, ranges: dict[str, Range]) -> Block:
+        condition = simplify_expression(stmt.condition, ranges)
+        if condition in (TRUE, FALSE):
+            taken = stmt.body if condition == TRUE else stmt.orelse
+            return self.block(self._copier.inlined(taken, {}), ranges)
+        body, orelse = self.block(stmt.body, ranges), self.block(stmt.orelse, ranges)
+        return (If(condition, body, orelse),) if body or orelse else ()
+
+    def _for(self, loop: For, ranges: dict[str, Range]) -> Block:
+        lo, hi = simplify_expression(loop.lo, ranges), simplify_expression(loop.hi, ranges)
+        trip = trip_count(replace(loop, lo=lo, hi=hi))
+        first, last = polynomial(lo), polynomial(hi)
+        if trip is None:
+            reach = bounds(plus(last, scaled(first, -1)), ranges)[1]
+            trip = 0 if reach is not None and reach <= 0 else None
+        if trip == 0:
+            return ()
+        if trip == 1:
+            return self.block(self._copier.inlined(loop.body, {loop.var: lo}), ranges)
+        inner = {**ranges, loop.var: self._range(first, last, trip, loop, ranges)}
+        body = self.block(loop.body, inner)
+        if not body:
+            return ()
+        guards, body = self._hoistable(loop, body)
+        if trip is None and guards:
+            guards = (If(Op("lt", (lo, hi), bool_), guards),)
+        rest = (replace(loop, lo=lo, hi=hi, trip=trip, body=body),) if body else ()
+        return (*guards, *rest)
+
+    def _range(self, lo: Poly, hi: Poly, trip: int | None, loop: For, ranges: dict[str, Range]) -> Range:
+        low, first = bounds(lo, ranges)
+        high = bounds(hi, ranges)[1]
+        high = None if high is None else high - 1
+        most = trip if trip is not None else loop.lanes if loop.kind is not LoopKind.SERIAL else None
+        if most is not None and first is not None:
+            reach = first + (most - 1) * loop.step
+            high = reach if high is None else min(high, reach)
+        return low, high
+
+    def _hoistable(self, loop: For, body: Block) -> tuple[Block, Block]:
+        """Split off the leading Guards that do not depend on the loop and read nothing that the kernel writes.
+
+        A VECTOR loop keeps its own: there a Guard stands for the active lanes.
+        """
+        count = 0
+        for stmt in body:
+            if loop.kind is LoopKind.VECTOR or not isinstance(stmt, Guard) or self._depends(stmt.condition, loop.var):
+                break
+            count += 1
+        return body[:count], body[count:]
+
+    def _depends(self, expr: KExpr, name: str) -> bool:
+        for node in subexpressions(expr):
+            if isinstance(node, Var) and node.name == name:
+                return True
+            if isinstance(node, Load) and node.buffer not in self._constant:
+                return True
+        return False
+
+
+__all__ = ["simplify", "substitute", "trip_count", "unroll"]

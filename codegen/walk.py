@@ -23,6 +23,20 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
             return ()
 
 
+def statements(block: Block) -> Iterator[Stmt]:
+    """Yield every statement of a block and of the blocks in it, parents first."""
+    for stmt in block:
+        yield stmt
+        match stmt:
+            case If(body=body, orelse=orelse):
+                yield from statements(body)
+                yield from statements(orelse)
+            case For(body=body) | Allocate(body=body):
+                yield from statements(body)
+            case _:
+                pass
+
+
 def operands(expr: KExpr) -> tuple[KExpr, ...]:
     """Return the direct sub-expressions."""
     match expr:
@@ -64,24 +78,3 @@ def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
             )
         case _:
             return expr
-
-
-def map_expressions(block: Block, change: Callable[[KExpr], KExpr]) -> Block:
-    """Return a block with `change` applied to each expression of its statements, those of inner blocks too."""
-    return tuple(_map_statement(s, change) for s in block)
-
-
-def _map_statement(stmt: Stmt, change: Callable[[KExpr], KExpr]) -> Stmt:
-    match stmt:
-        case Store(buffer=buffer, indices=indices, value=value):
-            return Store(buffer, tuple(change(i) for i in indices), change(value))
-        case Let(name=name, value=value):
-            return Let(name, change(value))
-        case Guard(condition=condition, code=code):
-            return Guard(change(condition), code)
-        case If(condition=condition, body=body, orelse=orelse):
-            return If(change(condition), map_expressions(body, change), map_expressions(orelse, change))
-        case For(lo=lo, hi=hi, body=body):
-            return replace(stmt, lo=change(lo), hi=change(hi), body=map_expressions(body, change))
-        case Allocate(buffer=buffer, body=body):
-            return Allocate(buffer, map_expressions(body, change))

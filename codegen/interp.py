@@ -1,0 +1,277 @@
+"""The Kernel IR in NumPy: slow, plain, and checking. What a kernel means is what this module does.
+
+Every access is checked against the buffer's shape; reading an element of a STACK or SCRATCH buffer that nothing has
+written is an error; a VECTOR loop runs each statement for all of its lanes before the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from polyker.codegen.interp_ops import apply, combine, convert
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.polynomial import Poly, atom, is_index, polynomial
+from polyker.codegen.walk import subexpressions
+from polyker.errors.base import InternalError
+
+Array: TypeAlias = np.ndarray[Any, Any]
+_REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
+
+
+class _Failed(Exception):
+    """A Guard that did not hold."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def run(
+    kernel: Kernel,
+    buffers: Mapping[str, Array],
+    integers: Mapping[str, int],
+    *,
+    stores: dict[str, Array] | None = None,
+) -> int:
+    """Run a kernel on arrays (ARGUMENT and SCRATCH buffers by name; written in place) and return its status.
+
+    `stores`, if given, receives for each of those buffers how often each element was stored to.
+    Raises InternalError on an access outside a buffer and on a read of an undefined element.
+    """
+    state = _Interpreter(kernel, buffers, integers)
+    if stores is not None:
+        stores.update(state.counts)
+    try:
+        with np.errstate(all="ignore"):
+            state.block(kernel.body, {})
+    except _Failed as failed:
+        return failed.code
+    return 0
+
+
+class _Interpreter:
+    """`env` maps variables to 0-d arrays, or to 1-d arrays in a vector loop: one element a lane."""
+
+    def __init__(self, kernel: Kernel, buffers: Mapping[str, Array], integers: Mapping[str, int]) -> None:
+        self.integers: dict[str, Array] = {k: np.asarray(v, np.int64) for k, v in integers.items()}
+        self.arrays: dict[str, Array] = {}
+        self.defined: dict[str, Array] = {}
+        self.counts: dict[str, Array] = {}
+        self.mask: Array | None = None  # of the vector loop around, else None
+        self.affine: dict[str, Poly] = {}  # of Lets that are index arithmetic
+        for buffer in kernel.buffers:
+            array = buffers[buffer.name]
+            shape = tuple(int(self.value(s, self.integers)) for s in buffer.shape)
+            if array.shape != shape or array.dtype != buffer.dtype.numpy:
+                raise InternalError(
+                    f"buffer {buffer.name!r} is {array.dtype}{array.shape}, declared {buffer.dtype}{shape}"
+                )
+            self._add(buffer, array)
+
+    def _add(self, buffer: Buffer, array: Array) -> None:
+        self.arrays[buffer.name] = array
+        self.counts[buffer.name] = np.zeros(array.shape, np.int64)
+        if buffer.space is not Space.ARGUMENT:
+            self.defined[buffer.name] = np.zeros(array.shape, np.bool_)
+
+    # Statements
+
+    def block(self, block: Block, env: dict[str, Array]) -> None:
+        """Run a block; its Lets end with it."""
+        env = {**self.integers, **env}
+        for stmt in block:
+            self.statement(stmt, env)
+
+    def statement(self, stmt: Stmt, env: dict[str, Array]) -> None:
+        """Run one statement for the active lanes."""
+        match stmt:
+            case Store():
+                self._store(stmt, env)
+            case Let(name=name, value=value):
+                env[name] = self.value(value, env)
+                if is_index(value):
+                    self.affine[name] = polynomial(value, self._leaf)
+            case Guard(condition=condition, code=code):
+                if not np.all(self.value(condition, env) | ~self._active()):
+                    raise _Failed(code)
+            case If(condition=condition, body=body, orelse=orelse):
+                self._if(self.value(condition, env), body, orelse, env)
+            case For(kind=LoopKind.VECTOR):
+                self._vector(stmt, env)
+            case For():
+                self._serial(stmt, env)
+            case Allocate(buffer=buffer, body=body):
+                shape = tuple(int(self.value(s, env)) for s in buffer.shape)
+                self._add(buffer, np.zeros(shape, buffer.dtype.numpy))
+                self.block(body, env)
+
+    def _active(self) -> Array:
+        return np.asarray(True) if self.mask is None else self.mask
+
+    def _if(self, condition: Array, body: Block, orelse: Block, env: dict[str, Array]) -> None:
+        if self.mask is None:
+            self.block(body if condition else orelse, env)
+            return
+        outer = self.mask
+        for mask, block in ((outer & condition, body), (outer & ~condition, orelse)):
+            self.mask = mask
+            if mask.any():
+                self.block(block, env)
+        self.mask = outer
+
+    def _vector(self, loop: For, env: dict[str, Array]) -> None:
+        lo, hi = int(self.value(loop.lo, env)), int(self.value(loop.hi, env))
+        if hi - lo > loop.lanes or (loop.trip is not None and loop.trip != max(0, hi - lo)):
+            raise InternalError(f"VECTOR loop {loop.var!r} from {lo} to {hi}: lanes {loop.lanes}, trip {loop.trip}")
+        lanes = np.arange(loop.lanes, dtype=np.int64)
+        self.mask = lanes < hi - lo
+        if self.mask.any():
+            self.block(loop.body, {**env, loop.var: lo + lanes})
+        self.mask = None
+
+    def _serial(self, loop: For, env: dict[str, Array]) -> None:
+        var, hi = self.value(loop.lo, env), self.value(loop.hi, env)
+        outer, count = self.mask, 0
+        while (alive := self._active() & (var < hi)).any():
+            if outer is not None:
+                self.mask = np.broadcast_to(alive, outer.shape)
+            self.block(loop.body, {**env, loop.var: np.asarray(var)})
+            self.mask = outer
+            var = var + np.int64(loop.step)
+            count += 1
+        known = loop.trip if loop.trip is not None else loop.lanes if loop.kind is LoopKind.UNROLL else None
+        if known is not None and outer is None and (count > known or (loop.trip is not None and count != known)):
+            raise InternalError(f"loop {loop.var!r} runs {count} times, declared trip {loop.trip}, lanes {loop.lanes}")
+
+    # Memory
+
+    def _indices(
+        self, name: str, indices: tuple[KExpr, ...], env: dict[str, Array], active: Array
+    ) -> tuple[Array, ...]:
+        """Return checked indices: 0-d each, or one a lane in each; inactive lanes' are 0."""
+        values = [self.value(i, env) for i in indices]
+        shape = self.arrays[name].shape
+        for axis, (value, extent) in enumerate(zip(values, shape, strict=True)):
+            wrong = ((value < 0) | (value >= extent)) & active
+            if wrong.any():
+                seen = np.broadcast_to(value, wrong.shape)[wrong].flat[0]
+                raise InternalError(f"index {seen} is outside axis {axis} of {name!r} with shape {shape}")
+        if any(v.ndim for v in values):
+            lanes = np.broadcast_shapes(*(v.shape for v in values))
+            return tuple(np.where(active, np.broadcast_to(v, lanes), 0) for v in values)
+        return tuple(v if active.any() else np.zeros((), np.int64) for v in values)
+
+    def _load(self, load: Load, env: dict[str, Array]) -> Array:
+        active = self._active()
+        if load.predicate is not None:
+            active = active & self.value(load.predicate, env)
+        array = self.arrays[load.buffer]
+        if not active.any():
+            value = np.zeros(active.shape, array.dtype)
+        else:
+            at = self._indices(load.buffer, load.indices, env, active)
+            if load.buffer in self.defined and (~self.defined[load.buffer][at] & active).any():
+                raise InternalError(f"read of an undefined element of {load.buffer!r} at {[a.tolist() for a in at]}")
+            value = array[at]
+            if np.ndim(value) or active.ndim:
+                value = np.where(active, value, np.zeros((), array.dtype))
+        if load.predicate is None or load.other is None:
+            return np.asarray(value)
+        return np.where(self.value(load.predicate, env), value, self.value(load.other, env))
+
+    def _store(self, stmt: Store, env: dict[str, Array]) -> None:
+        active = self._active()
+        if not active.any():
+            return
+        at = self._indices(stmt.buffer, stmt.indices, env, active)
+        uniform = all(self._uniform(i, env) for i in stmt.indices)
+        if uniform and self.mask is not None:
+            first = np.flatnonzero(self.mask)[0]
+            at = tuple(a[first] if a.ndim else a for a in at)
+            if self._reduce(stmt, at, env):
+                return
+        value = self.value(stmt.value, env)
+        if self.mask is not None:
+            if uniform:
+                value = np.broadcast_to(value, self.mask.shape)[np.flatnonzero(self.mask)[-1]]
+            else:
+                at = tuple(np.broadcast_to(a, self.mask.shape)[self.mask] for a in at)
+                self._check_lanes(stmt, at)
+                value = np.broadcast_to(value, self.mask.shape)[self.mask]
+        self._write(stmt.buffer, at, value)
+
+    def _leaf(self, expr: KExpr) -> Poly:
+        known = self.affine.get(expr.name) if isinstance(expr, Var) else None
+        return atom(expr) if known is None else known
+
+    def _uniform(self, index: KExpr, env: dict[str, Array]) -> bool:
+        """Return whether an index is the same in all lanes by its form, not only by its values."""
+        poly = polynomial(index, self._leaf)
+        return all(self.value(a, env).ndim == 0 for monomial in poly for a in monomial)
+
+    def _check_lanes(self, stmt: Store, at: tuple[Array, ...]) -> None:
+        """Refuse updates `x[f(lane)] = g(x[f(lane)])` of one element by two lanes: one of them would be lost."""
+        if stmt.buffer in {e.buffer for e in subexpressions(stmt.value) if isinstance(e, Load)}:
+            places = set(zip(*(a.tolist() for a in at), strict=True))
+            if at and len(places) < len(at[0]):
+                raise InternalError(f"two lanes of a VECTOR loop update one element of {stmt.buffer!r}")
+
+    def _reduce(self, stmt: Store, at: tuple[Array, ...], env: dict[str, Array]) -> bool:
+        """`x op= value` at one place in a vector loop: all active lanes are combined."""
+        match stmt.value:
+            case Op(op=op, args=(Load(buffer=name, indices=indices, predicate=None) as old, term)) if (
+                op in _REDUCIBLE and name == stmt.buffer and indices == stmt.indices
+            ):
+                assert self.mask is not None
+                terms = np.broadcast_to(self.value(term, env), self.mask.shape)[self.mask]
+                total = self.value(old, env)
+                total = total if total.ndim == 0 else total[np.flatnonzero(self.mask)[0]]
+                for one in terms:
+                    total = combine(op, np.asarray(total), np.asarray(one))
+                self._write(stmt.buffer, at, total)
+                return True
+            case _:
+                return False
+
+    def _write(self, name: str, at: tuple[Array, ...], value: Array) -> None:
+        self.arrays[name][at] = value
+        np.add.at(self.counts[name], at, 1)
+        if name in self.defined:
+            self.defined[name][at] = True
+
+    # Expressions
+
+    def value(self, expr: KExpr, env: Mapping[str, Array]) -> Array:
+        """Return the value: 0-d, or one element a lane."""
+        match expr:
+            case Const(value=value, dtype=dtype):
+                return np.asarray(value, dtype.numpy)
+            case Var(name=name):
+                return env[name]
+            case Op(op=op, args=args, dtype=dtype):
+                return apply(op, [self.value(a, env) for a in args], dtype)
+            case Convert(arg=arg, dtype=dtype):
+                return convert(self.value(arg, env), dtype)
+            case Load():
+                return self._load(expr, dict(env))

@@ -1,0 +1,89 @@
+"""The operations of the Kernel IR on NumPy arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from polyker.errors.base import InternalError
+from polyker.ir.dtypes import DType
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "minimum": np.minimum, "maximum": np.maximum, "and": np.logical_and, "or": np.logical_or,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+_UNARY: dict[str, Callable[..., Any]] = {
+    "neg": np.negative, "not": np.logical_not, "abs": np.abs, "exp": np.exp, "expm1": np.expm1, "log": np.log,
+    "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "floor": np.floor,
+    "ceil": np.ceil, "round": np.rint, "sign": np.sign, "conj": np.conj, "real": np.real, "imag": np.imag,
+}  # fmt: skip
+_ROUNDING = ("floor", "ceil", "round")
+
+
+def convert(value: Array, dtype: DType) -> Array:
+    """Return `value` as `dtype`; of a complex number the real part where `dtype` is real and no bool."""
+    if value.dtype.kind == "c" and dtype.kind not in "cb":
+        value = value.real
+    return np.asarray(value).astype(dtype.numpy)
+
+
+def combine(op: str, x: Array, y: Array) -> Array:
+    """Return one step of a reduction."""
+    return np.asarray(_BINARY[op](x, y)).astype(x.dtype)
+
+
+def apply(op: str, args: list[Array], dtype: DType) -> Array:
+    """Return the value of an operation, of type `dtype`."""
+    return np.asarray(_apply(op, [np.asarray(a) for a in args])).astype(dtype.numpy)
+
+
+def _apply(op: str, args: list[Array]) -> Any:
+    x = args[0]
+    if op == "where":
+        return np.where(*args)
+    if op == "pow":
+        return _power(x, args[1])
+    if op in _ROUNDING and x.dtype.kind in "iub":
+        return x
+    if op in _BINARY:
+        return reduce(_BINARY[op], args)
+    if op in _UNARY:
+        return x if op == "sign" and x.dtype.kind == "b" else _UNARY[op](x)
+    one = np.ones((), x.dtype)
+    match op:
+        case "rsqrt":
+            return one / np.sqrt(x)
+        case "relu":
+            return np.maximum(x, np.zeros((), x.dtype))
+        case "erf":
+            return _erf(x)
+        case "sigmoid":
+            return one / (one + np.exp(-x))
+        case "silu":
+            return x / (one + np.exp(-x))
+        case "gelu":
+            wide = x.astype(np.float64)
+            return 0.5 * wide * (1 + _erf(wide * math.sqrt(0.5)))
+        case _:
+            raise InternalError(f"no operation {op!r}")
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray([math.erf(v) for v in np.ravel(x).astype(np.float64)]).reshape(np.shape(x))
+
+
+def _power(x: Array, y: Array) -> Any:
+    if x.dtype.kind not in "iu":
+        return np.power(x, y)
+    x, y = np.broadcast_arrays(x, y)
+    positive = np.power(x, np.where(y < 0, np.zeros((), y.dtype), y))
+    odd = (y & np.ones((), y.dtype)) != 0
+    negative = np.where(x == 1, 1, np.where(x + np.ones((), x.dtype) == 0, np.where(odd, -1, 1), 0))
+    return np.where(y < 0, negative.astype(x.dtype), positive)

@@ -1,0 +1,131 @@
+"""Stores of the Kernel IR as LLVM IR: contracted sums, reductions over the lanes, masked and scattered vectors."""
+
+from __future__ import annotations
+
+from polyker.codegen import llvm_complex
+from polyker.codegen import llvm_memory as memory
+from polyker.codegen.kernel import Load, Op, Store
+from polyker.codegen.llvm_convert import Value
+from polyker.codegen.llvm_expr import Expressions, constant_value
+from polyker.codegen.llvm_memory import Place
+from polyker.codegen.llvm_ops import combine
+from polyker.codegen.llvm_text import Builder, Reg
+from polyker.codegen.polynomial import Poly, as_constant, constant, plus
+from polyker.ir.dtypes import DType
+
+REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
+
+
+def store(e: Expressions, stmt: Store) -> None:
+    """Emit a store for the active lanes."""
+    b, place = e.b, e.places[stmt.buffer]
+    base, step, varying = e.split(e.offset(stmt.buffer, stmt.indices))
+    uniform = not step and not varying
+    if uniform and e.lanes.count > 1 and _reduction(e, stmt, place, base):
+        return
+    value = _contracted(e, stmt)
+    if uniform:
+        if value.lanes > 1:
+            value = memory.last_active(b, value, e.lanes.mask)
+        _store_uniform(e, place, base, value)
+        return
+    count, mask = e.lanes.count, e.lanes.mask
+    value = memory.splat_value(b, value, count)
+    stride = as_constant(step) if not varying else None
+    if stride == 1:
+        pointer = e.pointer(place, base)
+        if place.on_stack and mask is not None:
+            before = memory.load_vector(b, place, pointer, count, None)
+            value, mask = memory.select_value(b, mask, value, before), None
+        memory.store_vector(b, place, pointer, value, mask)
+    elif stride == -1:
+        first = e.pointer(place, plus(base, constant(1 - count)))
+        memory.store_vector(b, place, first, memory.reverse(b, value), memory.reverse_mask(b, mask))
+    else:
+        memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
+
+
+def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> None:
+    pointer = e.pointer(place, base)
+    if place.on_stack and e.lanes.some is not None and as_constant(base) is not None:
+        value = memory.select_value(e.b, e.lanes.some, value, memory.load_scalar(e.b, place, pointer))
+    memory.store_scalar(e.b, place, e.guarded(place, pointer, base, e.lanes.some), value)
+
+
+def _contracted(e: Expressions, stmt: Store) -> Value:
+    """Return the stored value; `x += a*b*...` is a fused multiply-add: reductions may be contracted."""
+    match stmt.value:
+        case Op(op="add", args=(Load(predicate=None) as old, Op(op="mul", args=factors)), dtype=dtype) if (
+            dtype.kind == "f" and dtype.itemsize >= 4 and e.b.native_fma and _same_place(stmt, old)
+        ):
+            return e.fused(e.value(old), factors)
+        case value:
+            return e.value(value)
+
+
+def _same_place(stmt: Store, old: Load) -> bool:
+    return old.buffer == stmt.buffer and old.indices == stmt.indices
+
+
+def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
+    """Emit `x op= value` in a vector loop as a tree over the active lanes; False where the store has another form."""
+    match stmt.value:
+        case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype) if op in REDUCIBLE and _same_place(
+            stmt, old
+        ):
+            value = memory.splat_value(e.b, e.value(term), e.lanes.count)
+            if e.lanes.mask is not None:
+                value = memory.select_value(e.b, e.lanes.mask, value, identity(op, dtype))
+            total = _combine(e.b, op, e.value(old), _folded(e.b, op, value))
+            _store_uniform(e, place, base, total)
+            return True
+        case _:
+            return False
+
+
+def _folded(b: Builder, op: str, value: Value) -> Value:
+    """Return all lanes combined: halves, then halves of those; an odd middle lane meets the identity."""
+    while (n := value.lanes) > 1:
+        half = -(-n // 2)
+        low = _lanes(b, value, list(range(half)))
+        high = _lanes(b, value, list(range(n - half, n)))
+        if n % 2:
+            high = _with_first_lane(b, high, identity(op, value.dtype))
+        value = _combine(b, op, low, high)
+    return value
+
+
+def _lanes(b: Builder, value: Value, lanes: list[int]) -> Value:
+    def pick(reg: Reg) -> Reg:
+        return b.extract(reg, lanes[0]) if len(lanes) == 1 else b.shuffle(reg, None, lanes)
+
+    return Value(value.dtype, pick(value.re), None if value.im is None else pick(value.im))
+
+
+def _with_first_lane(b: Builder, value: Value, first: Value) -> Value:
+    im = None if value.im is None or first.im is None else b.insert(value.im, first.im, 0)
+    return Value(value.dtype, b.insert(value.re, first.re, 0), im)
+
+
+def _combine(b: Builder, op: str, x: Value, y: Value) -> Value:
+    if x.dtype.is_complex:
+        return llvm_complex.combine(b, op, x, y)
+    return Value(x.dtype, combine(b, op, x.re, y.re, x.dtype))
+
+
+def identity(op: str, dtype: DType) -> Value:
+    """Return the identity of a reduction, as a uniform value."""
+    if op in ("minimum", "maximum"):
+        extreme = _extreme(dtype, least=op == "maximum")
+        return constant_value(complex(extreme, extreme) if dtype.is_complex else extreme, dtype)
+    return constant_value(1 if op in ("mul", "and") else 0, dtype)
+
+
+def _extreme(dtype: DType, *, least: bool) -> float | int:
+    if dtype.kind in "fc":
+        return float("-inf") if least else float("inf")
+    if dtype.kind == "b":
+        return 0 if least else 1
+    bits = 8 * dtype.itemsize - (dtype.kind == "i")
+    low = -(1 << bits) if dtype.kind == "i" else 0
+    return low if least else (1 << bits) - 1

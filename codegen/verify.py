@@ -1,0 +1,210 @@
+"""The verifier of the Kernel IR: every rule that `polyker.codegen.kernel` states; a breach is a bug of polyker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.polynomial import as_constant, polynomial
+from polyker.errors.base import InternalError, escape
+from polyker.ir.dtypes import DType, bool_, i64
+from polyker.ir.expr import ARITHMETIC, COMPARISONS, FUNCTIONS, LOGICAL
+
+FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
+_NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or"})
+_BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", *COMPARISONS})
+_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *FUNCTIONS, "sub"})
+_REAL_ONLY = frozenset({"floordiv", "mod", "floor", "ceil", "round", "relu", "erf", "gelu", "silu", "sigmoid"})
+_ANY_REAL = frozenset({"abs", "sign", "floor", "ceil", "round", "conj", "real", "imag", "relu"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    names: Mapping[str, DType]
+    buffers: Mapping[str, Buffer]
+    in_vector: bool = False
+
+    def bind(self, name: str, dtype: DType, node: object) -> _Scope:
+        _check(name not in self.names and name not in self.buffers, f"the name {name!r} is bound already", node)
+        return _Scope({**self.names, name: dtype}, self.buffers, self.in_vector)
+
+
+def _check(holds: bool, what: str, node: object) -> None:
+    if not holds:
+        raise InternalError(f"bad kernel: {what}, in {escape(repr(node))}")
+
+
+def verify(kernel: Kernel) -> None:
+    """Check a kernel; raises InternalError that names the node and the rule it breaks."""
+    unknown = set(kernel.fastmath) - FAST_MATH
+    _check(not unknown, f"unknown fast-math flags {sorted(unknown)}", kernel.fastmath)
+    scope = _Scope({}, {})
+    for name in kernel.integers:
+        scope = scope.bind(name, i64, name)
+    for buffer in kernel.buffers:
+        _check(buffer.space is not Space.STACK, "a STACK buffer is allocated in the body", buffer)
+        _buffer(buffer, scope)
+        scope = _Scope(scope.names, {**scope.buffers, buffer.name: buffer})
+    _block(kernel.body, scope)
+
+
+def _buffer(buffer: Buffer, scope: _Scope) -> None:
+    _check(buffer.name not in scope.names and buffer.name not in scope.buffers, "the name is bound already", buffer)
+    _check(len(buffer.shape) == len(buffer.strides), "one stride a dimension is needed", buffer)
+    for expr in (*buffer.shape, *buffer.strides):
+        _index(expr, scope, buffer)
+    if buffer.space is Space.STACK:
+        sizes = [as_constant(polynomial(s)) for s in buffer.shape]
+        _check(all(s is not None and s > 0 for s in sizes), "a STACK buffer has a constant positive shape", buffer)
+        _check(buffer.writable, "a STACK buffer is writable", buffer)
+
+
+def _block(block: Block, scope: _Scope) -> None:
+    for stmt in block:
+        if isinstance(stmt, Let):
+            scope = scope.bind(stmt.name, _expr(stmt.value, scope), stmt)
+        else:
+            _statement(stmt, scope)
+
+
+def _statement(stmt: Stmt, scope: _Scope) -> None:
+    match stmt:
+        case Store(buffer=name, indices=indices, value=value):
+            buffer = _access(name, indices, scope, stmt)
+            _check(buffer.writable, f"store to the read-only buffer {name!r}", stmt)
+            _typed(value, buffer.dtype, scope, stmt)
+        case Guard(condition=condition, code=code):
+            _typed(condition, bool_, scope, stmt)
+            _check(isinstance(code, int) and code != 0, "a Guard's code is not 0", stmt)
+        case If(condition=condition, body=body, orelse=orelse):
+            _typed(condition, bool_, scope, stmt)
+            _block(body, scope)
+            _block(orelse, scope)
+        case For():
+            _loop(stmt, scope)
+        case Allocate(buffer=buffer, body=body):
+            _check(buffer.space is Space.STACK, "only STACK buffers are allocated in the body", buffer)
+            _buffer(buffer, scope)
+            _block(body, _Scope(scope.names, {**scope.buffers, buffer.name: buffer}, scope.in_vector))
+        case _:
+            _check(False, "not a statement", stmt)
+
+
+def _loop(loop: For, scope: _Scope) -> None:
+    header = (loop.var, loop.kind, loop.lo, loop.hi, loop.step, loop.lanes, loop.trip)
+    _index(loop.lo, scope, header)
+    _index(loop.hi, scope, header)
+    _check(isinstance(loop.step, int) and loop.step > 0, "the step is a positive constant", header)
+    _check(loop.trip is None or loop.trip >= 0, "the trip count is not negative", header)
+    if loop.kind is not LoopKind.SERIAL:
+        _check(loop.lanes > 0 or (loop.kind is LoopKind.UNROLL and loop.trip is not None), "lanes are needed", header)
+        _check(loop.trip is None or loop.lanes == 0 or loop.trip <= loop.lanes, "more iterations than lanes", header)
+    vector = loop.kind is LoopKind.VECTOR
+    if vector:
+        _check(loop.step == 1, "a VECTOR loop has step 1", header)
+        _check(not scope.in_vector, "a VECTOR loop in a VECTOR loop", header)
+    inner = scope.bind(loop.var, i64, header)
+    _block(loop.body, _Scope(inner.names, inner.buffers, scope.in_vector or vector))
+
+
+def _access(name: str, indices: tuple[KExpr, ...], scope: _Scope, node: object) -> Buffer:
+    _check(name in scope.buffers, f"no buffer {name!r} is alive here", node)
+    buffer = scope.buffers[name]
+    _check(len(indices) == len(buffer.shape), f"{len(indices)} indices for {len(buffer.shape)} dimensions", node)
+    for index in indices:
+        _index(index, scope, node)
+    return buffer
+
+
+def _index(expr: KExpr, scope: _Scope, node: object) -> None:
+    _typed(expr, i64, scope, node)
+
+
+def _typed(expr: KExpr, dtype: DType, scope: _Scope, node: object) -> None:
+    found = _expr(expr, scope)
+    _check(found == dtype, f"{found} where {dtype} is needed", node)
+
+
+def _expr(expr: KExpr, scope: _Scope) -> DType:
+    """Return the checked type of an expression."""
+    match expr:
+        case Const(value=value, dtype=dtype):
+            _check(_fits(value, dtype), f"{value!r} is no {dtype}", expr)
+        case Var(name=name, dtype=dtype):
+            _check(name in scope.names, f"no variable {name!r} is bound here", expr)
+            _check(scope.names[name] == dtype, f"{name!r} is of type {scope.names[name]}", expr)
+        case Op():
+            _operation(expr, scope)
+        case Convert(arg=arg):
+            _expr(arg, scope)
+        case Load(buffer=name, indices=indices, dtype=dtype, predicate=predicate, other=other):
+            buffer = _access(name, indices, scope, expr)
+            _check(buffer.dtype == dtype, f"a load of {dtype} from a buffer of {buffer.dtype}", expr)
+            if predicate is not None:
+                _typed(predicate, bool_, scope, expr)
+            if other is not None:
+                _check(predicate is not None, "`other` without a predicate", expr)
+                _typed(other, dtype, scope, expr)
+        case _:
+            _check(False, "not an expression", expr)
+    return expr.dtype
+
+
+def _fits(value: object, dtype: DType) -> bool:
+    match dtype.kind:
+        case "b":
+            return isinstance(value, bool)
+        case "i" | "u":
+            bits = 8 * dtype.itemsize - (dtype.kind == "i")
+            low = -(1 << bits) if dtype.kind == "i" else 0
+            return isinstance(value, int) and not isinstance(value, bool) and low <= value < 1 << bits
+        case "f":
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        case _:
+            return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
+
+
+def _operation(expr: Op, scope: _Scope) -> None:
+    op, args, result = expr.op, expr.args, expr.dtype
+    _check(op in _OPS, f"unknown operation {op!r}", expr)
+    types = [_expr(a, scope) for a in args]
+    least = 1 if op in _NARY and op not in ("minimum", "maximum") else 2
+    wanted = None if op in _NARY else 3 if op == "where" else 2 if op in _BINARY else 1
+    _check(len(args) == wanted if wanted else len(args) >= least, f"{len(args)} arguments for {op!r}", expr)
+    if op == "where":
+        _check(types[0] == bool_, "where's condition is a bool", expr)
+        types = types[1:]
+    dtype = types[0]
+    _check(all(t == dtype for t in types), f"arguments of types {types}", expr)
+    if op in COMPARISONS:
+        _check(result == bool_, "a comparison gives a bool", expr)
+    elif op in ("abs", "real", "imag"):
+        _check(result == dtype.real, f"{op} of {dtype} is {dtype.real}", expr)
+    else:
+        _check(result == dtype, f"{op} of {dtype} is {dtype}, not {result}", expr)
+    _check(op not in LOGICAL or dtype == bool_, f"{op} takes bools", expr)
+    _check(op not in _REAL_ONLY or not dtype.is_complex, f"{op} takes no complex numbers", expr)
+    if op in ("sub", "neg", "floordiv", "mod", "pow"):
+        _check(dtype.kind != "b", f"{op} takes no bools", expr)
+    if op == "div" or (op in FUNCTIONS and op not in _ANY_REAL and op not in ("where", "minimum", "maximum")):
+        _check(dtype.kind in "fc", f"{op} takes floats", expr)
