@@ -15,7 +15,7 @@ from polyker.codegen import vecmath_exp as _exp
 from polyker.codegen import vecmath_log as _log
 from polyker.codegen import vecmath_pow as _pow
 from polyker.codegen import vecmath_trig as _trig
-from polyker.codegen.vecmath_build import F32, F64, Builder, Definition, Features, Value
+from polyker.codegen.vecmath_build import F32, F64, PURE, Builder, Definition, Features, Value
 from polyker.ir.dtypes import DType
 
 __all__ = ["Definition", "Features", "function", "link", "supported"]
@@ -26,7 +26,6 @@ _REAL: dict[str, Callable[..., Value]] = {
     "erf": _erf.erf, "gelu": _erf.gelu, "pow": _pow.power, "rsqrt": _pow.rsqrt, "relu": _exp.relu,
 }  # fmt: skip
 _ARITY = {"pow": 2}
-_ATTRIBUTES = "alwaysinline nosync nounwind willreturn memory(none)"
 
 
 def supported(op: str, dtype: DType) -> bool:
@@ -49,7 +48,7 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, scale: bool
     form = F32 if dtype.name == "f32" else F64
     parameters = [Value(builder, f"%x{i}", form.element) for i in range(_ARITY.get(op, 1))]
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
-    return builder.define(symbol, parameters, [_REAL[op](builder, *parameters)], _ATTRIBUTES)
+    return builder.define(symbol, parameters, [_REAL[op](builder, *parameters)], f"alwaysinline {PURE}")
 
 
 def link(definitions: Iterable[Definition]) -> str:

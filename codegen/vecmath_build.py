@@ -138,6 +138,9 @@ class Value:
 
 
 Operand: TypeAlias = Value | float
+Formula: TypeAlias = Callable[..., Value]
+PURE = "nosync nounwind willreturn memory(none)"
+COLD = f"cold noinline {PURE}"
 
 
 def literal(value: float, element: str) -> str:
@@ -207,11 +210,20 @@ class Builder:
             return self.emit("i1", f"fcmp {_COMPARE_FLOAT[op]} {self.type(a.element)} {a.name}, {b.name}")
         return self.emit("i1", f"icmp {_COMPARE_INT[op]} {self.type(a.element)} {a.name}, {b.name}")
 
+    def unsigned_ge(self, left: Value, right: int) -> Value:
+        """Emit a comparison of integers without sign."""
+        limit = self.constant(right, left.element)
+        return self.emit("i1", f"icmp uge {self.type(left.element)} {left.name}, {limit.name}")
+
     def negate(self, x: Value) -> Value:
         """Emit -x."""
         if x.element in ELEMENTS:
             return self.emit(x.element, f"fneg {self.type(x.element)} {x.name}")
         return self.binary("sub", 0, x)
+
+    def negation(self, condition: Value) -> Value:
+        """Emit the opposite of a condition."""
+        return self.binary("xor", condition, True)
 
     def select(self, condition: Value, yes: Operand, no: Operand) -> Value:
         """Emit `yes` where the condition holds, else `no`; one of the two is a value."""
@@ -247,6 +259,10 @@ class Builder:
         for c in reversed(coefficients[:-1]):
             result = self.fma(result, x, c)
         return result
+
+    def horner2(self, x: Value, square: Value, coefficients: Sequence[float]) -> Value:
+        """Emit the same polynomial from its even and odd parts: half the latency, and no more work where x^2 is at hand."""
+        return self.fma(self.horner(square, coefficients[1::2]), x, self.horner(square, coefficients[::2]))
 
     def abs(self, x: Value) -> Value:
         """Emit |x| of a floating-point value."""
@@ -289,7 +305,8 @@ class Builder:
 
     def rare(self, condition: Value, usual: Sequence[Value], repair: Callable[[], Sequence[Value]]) -> list[Value]:
         """Emit a branch: `usual` where the condition holds in no lane, else what `repair` emits, for all lanes."""
-        flag, before = self.any(condition), self.block
+        # A lane that is not in use may hold poison, on which no branch may depend.
+        flag, before = self.emit("i1", f"freeze i1 {self.any(condition).name}"), self.block
         slow, join = self.fresh(), self.fresh()
         self.lines += [f"  br i1 {flag.name}, label %{slow}, label %{join}", f"{slow}:"]
         self.block = slow
@@ -310,6 +327,15 @@ class Builder:
             return [self.emit(elements[0], f"call {definition.result} @{definition.symbol}({passed})")]
         whole = self.emit("", f"call {definition.result} @{definition.symbol}({passed})")
         return [self.emit(e, f"extractvalue {definition.result} {whole.name}, {k}") for k, e in enumerate(elements)]
+
+    def outlined(self, name: str, formula: Formula, *args: Value) -> Value:
+        """Emit a call of a function of its own for a rarely needed formula; `name` tells it from all others."""
+        inner = Builder(self.lanes, self.features)
+        parameters = [Value(inner, f"%x{k}", a.element) for k, a in enumerate(args)]
+        suffix = "" if self.lanes == 1 else f".v{self.lanes}"
+        symbol = f"pk.{name}.{self.format(args[0]).name}{suffix}{self.features.suffix}"
+        definition = inner.define(symbol, parameters, [formula(inner, *parameters)], COLD)
+        return self.call(definition, (args[0].element,), *args)[0]
 
     def define(self, symbol: str, parameters: Sequence[Value], results: Sequence[Value], attributes: str) -> Definition:
         """Return the function made of what was emitted so far; several results are returned as a struct."""

@@ -1,9 +1,9 @@
 """The error function and gelu, which is x times the normal distribution.
 
 erf(x) is x + x P(x^2) up to 1, and 1 - exp(Q(x)) beyond, with Q fitted to log(erfc(x)). gelu needs the tail of the normal
-distribution to full relative precision: Phi(-a) = exp(-a^2 / 2) R(u) / (1 + 2 a) with u = (a - c) / (a + c), for a above
-0.75; below, Phi(x) = 1/2 + x P(x^2).
-Source of the second form: Shepherd and Laframboise, "Chebyshev approximation of (1+2x) exp(x^2) erfc x", 1981.
+distribution to full relative precision: Phi(-a) = exp(-a^2 / 2) R(u) / (1 + 2 a) with u = (a - c) / (a + c), for a from 0.75
+on; below, Phi(x) = 1/2 + x P(x^2).
+The change of variable is after Shepherd and Laframboise, "Chebyshev approximation of (1+2x) exp(x^2) erfc x", 1981.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def erf(b: Builder, x: Value) -> Value:
     single = b.format(x).name == "f32"
     a = b.abs(x)
     z = a * a
-    near = b.fma(x, b.horner(z, tables.ERF_F32 if single else tables.ERF_F64), x)
+    near = b.fma(x, b.horner2(z, z * z, tables.ERF_F32 if single else tables.ERF_F64), x)
     inside = b.at_most(a, 4.0 if single else 6.0)
-    reduced = exponential.reduce(b, b.horner(inside, tables.LOG_ERFC_F32 if single else tables.LOG_ERFC_F64))
-    r, power = reduced.r, exponential.power_of_two(b, reduced.shifted)
-    far = 1.0 - power * (b.fma(r * r, reduced.tail, r) + 1.0)
+    curve = b.horner2(inside, inside * inside, tables.LOG_ERFC_F32 if single else tables.LOG_ERFC_F64)
+    reduced = exponential.reduce(b, curve)
+    far = 1.0 - exponential.power_of_two(b, reduced.shifted) * (reduced.grown + 1.0)
     return b.select(a > 1.0, b.copysign(far, x), near)
 
 
@@ -35,10 +35,9 @@ def gelu(b: Builder, x: Value) -> Value:
     square, low = two_product(b, a, a * -0.5)
     near = x * b.fma(x, b.horner(x * x, tables.NORMAL_F32 if single else tables.NORMAL_F64), 0.5)
     reduced = exponential.reduce(b, square, low)
-    r = reduced.r
-    decay = b.fma(r * r, reduced.tail, r) + 1.0
-    curve = b.horner((a - c) / (a + c), tables.NORMAL_TAIL_F32 if single else tables.NORMAL_TAIL_F64)
-    tail = decay * (curve / b.fma(a, 2.0, 1.0))
+    u = (a - c) / (a + c)
+    curve = b.horner2(u, u * u, tables.NORMAL_TAIL_F32 if single else tables.NORMAL_TAIL_F64)
+    tail = (reduced.grown + 1.0) * (curve / b.fma(a, 2.0, 1.0))
     # x goes into the product before it can become subnormal.
     beyond = exponential.scale(b, tail * -a, reduced, square)
     far = b.select(x > 0.0, x + beyond, b.select(x < -most, x * 0.0, beyond))

@@ -35,12 +35,10 @@ _LOG2E = 1.4426950408889634
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """x = n ln 2 + r: `shifted` holds n in its low bits, `n` and `r` as numbers, `tail` = (exp(r) - 1 - r) / r^2."""
+    """x = n ln 2 + r: `shifted` holds n in its low bits; `grown` = exp(r) - 1."""
 
     shifted: Value
-    n: Value
-    r: Value
-    tail: Value
+    grown: Value
 
 
 def _integer(b: Builder, x: Value) -> tuple[Value, Value, Value]:
@@ -59,16 +57,18 @@ def reduce(b: Builder, x: Value, low: Value | None = None, tail: tuple[float, ..
     c = _CONSTANTS[b.format(x).name]
     shifted, n, first = _integer(b, x)
     r = b.fma(n, -c.ln2[1], first) if low is None else first + b.fma(n, -c.ln2[1], low)
-    return Reduced(shifted, n, r, b.horner(r, tail or c.tail))
+    square = r * r
+    return Reduced(shifted, b.fma(square, b.horner2(r, square, tail or c.tail), r))
 
 
-def _grown(b: Builder, x: Value) -> tuple[Value, Value]:
-    """Return (a number with n in its low bits, exp(r) - 1), with the rounding error of r made good."""
+def _reduce_well(b: Builder, x: Value) -> Reduced:
+    """Reduce as `reduce` does, with the rounding error of r made good."""
     c = _CONSTANTS[b.format(x).name]
     shifted, n, first = _integer(b, x)
     r = b.fma(n, -c.ln2[1], first)
     lost = b.fma(n, -c.ln2[1], first - r)
-    return shifted, b.fma(r * r, b.horner(r, c.tail), lost) + r
+    square = r * r
+    return Reduced(shifted, b.fma(square, b.horner2(r, square, c.tail), lost) + r)
 
 
 def scale(b: Builder, p: Value, reduced: Reduced, x: Value) -> Value:
@@ -96,8 +96,7 @@ def exp(b: Builder, x: Value, low: Value | None = None) -> Value:
     """Return exp(x + low), `low` much smaller than x."""
     x = bounded(b, x)
     reduced = reduce(b, x, low)
-    r = reduced.r
-    return scale(b, b.fma(r * r, reduced.tail, r) + 1.0, reduced, x)
+    return scale(b, reduced.grown + 1.0, reduced, x)
 
 
 def power_of_two(b: Builder, shifted: Value) -> Value:
@@ -110,9 +109,9 @@ def expm1(b: Builder, x: Value) -> Value:
     """Return exp(x) - 1 = 2 (2^(n-1) (exp(r) - 1) + 2^(n-1) - 1/2): halved, so that 2^n does not overflow."""
     form = b.format(x)
     inside = b.at_most(b.at_least(x, -40.0), _CONSTANTS[form.name].hi)
-    shifted, grown = _grown(b, inside)
-    power = b.from_bits((b.bits(shifted) + (form.bias - 1)) << form.mantissa)
-    half = b.fma(power, grown, power - 0.5)
+    reduced = _reduce_well(b, inside)
+    power = b.from_bits((b.bits(reduced.shifted) + (form.bias - 1)) << form.mantissa)
+    half = b.fma(power, reduced.grown, power - 0.5)
     return b.copysign(half * 2.0, x)
 
 
@@ -121,35 +120,45 @@ def tanh(b: Builder, x: Value) -> Value:
     c = _CONSTANTS[b.format(x).name]
     a = b.abs(x)
     z = x * x
-    near = b.fma(x * z, b.horner(z, c.tanh), x)
+    near = b.fma(x * z, b.horner2(z, z * z, c.tanh), x)
     reduced = reduce(b, b.at_most(a * 2.0, 42.0))
-    r, power = reduced.r, power_of_two(b, reduced.shifted)
-    far = 1.0 - 2.0 / b.fma(power, b.fma(r * r, reduced.tail, r), power + 1.0)
-    return b.choose(a < 0.55, near, b.copysign(far, x))
+    far = 1.0 - 2.0 / b.fma(power_of_two(b, reduced.shifted), reduced.grown + 1.0, 1.0)
+    return b.copysign(b.choose(a < 0.55, near, far), x)
 
 
-def _decay(b: Builder, x: Value, bound: float) -> tuple[Value, Reduced, Value]:
-    """Return -|x|, its reduction, and exp of the reduced argument."""
-    inside = b.at_least(-b.abs(x), bound)
-    reduced = reduce(b, inside)
-    r = reduced.r
-    return inside, reduced, b.fma(r * r, reduced.tail, r) + 1.0
+def _logistic(b: Builder, x: Value, above: Value, exponent: Value) -> Value:
+    """Return f + f exp(-x), where `above` = f is a power of two and `exponent` its bits' exponent field less the bias.
+
+    With f = 2^-64 nothing overflows down to where the result of the caller is 0; upwards x is bounded, at a place where
+    exp(-x) counts for nothing.
+    """
+    form = b.format(x)
+    c = _CONSTANTS[form.name]
+    inside = b.at_most(b.at_least(x, c.lo), 42.0)
+    shifted = b.fma(inside, -_LOG2E, c.shift)
+    n = shifted - c.shift
+    r = b.fma(n, -c.ln2[1], b.fma(n, -c.ln2[0], -inside))
+    square = r * r
+    p = b.fma(square, b.horner2(r, square, c.tail), r) + 1.0
+    power = b.from_bits((b.bits(shifted) + exponent) << form.mantissa)
+    return b.fma(p, power, above)
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
-    """Return 1 / (1 + exp(-x)), from exp(-|x|), which does not overflow."""
-    inside, reduced, p = _decay(b, x, _CONSTANTS[b.format(x).name].lo)
-    e = scale(b, p, reduced, inside)
-    return b.select(x >= 0.0, 1.0, e) / (e + 1.0)
+    """Return 1 / (1 + exp(-x)) as 2^-64 / (2^-64 + 2^-64 exp(-x)), which rounds once where it is subnormal."""
+    form = b.format(x)
+    factor = b.constant(2.0**-64, form.element)
+    return factor / _logistic(b, x, factor, b.constant(form.bias - 64, form.integer))
 
 
 def silu(b: Builder, x: Value) -> Value:
-    """Return x / (1 + exp(-x)), NaN at -inf as the formula; x goes into the product before it can become subnormal."""
-    lo = _CONSTANTS[b.format(x).name].lo
-    inside, reduced, p = _decay(b, x, lo)
-    e = scale(b, p, reduced, inside)
-    low = b.select(x < lo, x * 0.0, scale(b, p * inside, reduced, inside))
-    return b.select(x >= 0.0, x, low) / (e + 1.0)
+    """Return x / (1 + exp(-x)), NaN at -inf as the formula; the factor 2^-64 of `sigmoid` on the left only."""
+    form = b.format(x)
+    left = x < 0.0
+    factor = b.choose(left, b.constant(2.0**-64, form.element), b.constant(1.0, form.element))
+    exponent = b.choose(left, b.constant(form.bias - 64, form.integer), b.constant(form.bias, form.integer))
+    top = b.select(x < _CONSTANTS[form.name].lo, x * 0.0, x)
+    return top / _logistic(b, x, factor, exponent) * factor
 
 
 def relu(b: Builder, x: Value) -> Value:

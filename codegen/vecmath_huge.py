@@ -6,10 +6,11 @@ its integer part modulo 4. Source: Payne and Hanek, "Radian reduction for trigon
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from polyker.codegen import vecmath_tables as tables
-from polyker.codegen.vecmath_build import Builder, Definition, Features, Value
+from polyker.codegen.vecmath_build import COLD, Builder, Definition, Features, Value
 from polyker.codegen.vecmath_double import fast_two_sum, two_product
 
 _WORDS = (0, *tables.TWO_OVER_PI)  # a word of zeros, for windows that begin left of the point
@@ -95,11 +96,7 @@ def reduction(lanes: int, features: Features) -> Definition:
     high, low = b.from_bits(b.bits(high) ^ minus), b.from_bits(b.bits(low) ^ minus)
     suffix = "" if lanes == 1 else f".v{lanes}"
     symbol = f"pk.huge.f64{suffix}{features.suffix}"
-    attributes = "cold noinline nosync nounwind willreturn memory(none)"
-    definition = b.define(symbol, [x], [high, low, quadrant], attributes)
-    return Definition(
-        symbol, definition.result, definition.parameters, definition.text, definition.declares, (_table(),)
-    )
+    return replace(b.define(symbol, [x], [high, low, quadrant], COLD), needs=(_table(),))
 
 
 @cache

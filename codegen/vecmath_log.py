@@ -71,10 +71,25 @@ def _special(b: Builder, usual: Value, x: Value, pole: float) -> Value:
     return b.select((x > pole) & (x < float("inf")), usual, outside)
 
 
-def log(b: Builder, x: Value) -> Value:
-    """Return the natural logarithm of x."""
+def special(b: Builder, x: Value) -> Value:
+    """Return whether x is anything but a positive, finite, normal number."""
+    form = b.format(x)
+    least = 1 << form.mantissa
+    span = ((2 * form.bias + 1) << form.mantissa) - least
+    return b.unsigned_ge(b.bits(x) - least, span)
+
+
+def _log(b: Builder, x: Value) -> Value:
     parts = split(b, x)
     return _special(b, _sum(b, parts.k, parts.m - 1.0), x, 0.0)
+
+
+def log(b: Builder, x: Value) -> Value:
+    """Return the natural logarithm of x."""
+    parts = split(b, x, subnormal=False)
+    usual = _sum(b, parts.k, parts.m - 1.0)
+    rare = special(b, x)
+    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("log.rare", _log, x), usual)])[0]
 
 
 def log1p(b: Builder, x: Value) -> Value:
@@ -83,4 +98,6 @@ def log1p(b: Builder, x: Value) -> Value:
     lost = x - (u - 1.0)
     parts = split(b, u, subnormal=False)
     f = b.fma(lost * parts.inverse, 0.5, parts.m - 1.0)
-    return _special(b, b.copysign(_sum(b, parts.k, f), x), x, -1.0)
+    usual = b.copysign(_sum(b, parts.k, f), x)
+    # u is subnormal only where it is 0.
+    return b.rare(special(b, u), [usual], lambda: [_special(b, usual, x, -1.0)])[0]

@@ -1,6 +1,6 @@
-"""The general power x^y = exp(y log x), the logarithm to about twice the precision of the result's format.
+"""The general power x^y = exp(y log x), with log x as a pair of numbers (high, low).
 
-In f64, log x is a pair of numbers (high, low); in f32 everything is computed in f64. Special values: C99, F.9.4.4.
+Zeros, subnormals, infinities, NaN, x < 0, and results near overflow or underflow take a slow path, in f32 through f64. Special values: C99, F.9.4.4.
 """
 
 from __future__ import annotations
@@ -12,28 +12,51 @@ from polyker.codegen.vecmath_build import Builder, Value
 from polyker.codegen.vecmath_double import fast_two_sum, two_product
 
 
-def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
-    """Return the logarithm of a positive finite f64 as a pair: k ln 2 + 2 (s + s^3 / 3 + s^5 P(s^2)), s = f / (2 + f)."""
-    parts = logarithm.split(b, x)
+def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Value]:
+    """Return the logarithm of a positive finite number as a pair: k ln 2 + 2 (s + s^3 / 3 + s^5 P(s^2)), s = f / (2 + f)."""
+    parts = logarithm.split(b, x, subnormal=subnormal)
     f = parts.m - 1.0
     d = parts.m + 1.0
     inverse = 1.0 / d
     s = f * inverse
-    product, error = two_product(b, s, d)
     # d may have been rounded: parts.m - (d - 1) is what it lost.
-    rest = (((f - product) - error) - s * (parts.m - (d - 1.0))) * inverse
+    rest = (_less_product(b, f, s, d) - s * (parts.m - (d - 1.0))) * inverse
+    double = s + s
+    u, u_low = (_cube_f32 if b.format(x).name == "f32" else _cube_f64)(b, s, double, rest)
+    h = double + u
+    l = b.fma(rest, 2.0, u - (h - double)) + u_low
+    ln2 = tables.LN2_F32 if b.format(x).name == "f32" else tables.LN2_F64
+    high, low = fast_two_sum(b, parts.k * ln2[0], h)
+    return high, low + b.fma(parts.k, ln2[1], l)
+
+
+def _less_product(b: Builder, f: Value, s: Value, d: Value) -> Value:
+    """Return f - s d, which is exact, s being the quotient."""
+    if b.features.fma:
+        return b.fma(-s, d, f)
+    product, error = two_product(b, s, d)
+    return (f - product) - error
+
+
+def _cube_f64(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value]:
+    """Return 2 (s^3 / 3 + s^5 P(s^2)) as a pair, s being s + rest."""
     z, z_low = two_product(b, s, s)
-    z_low = b.fma(s + s, rest, z_low)
-    w, w_low = fast_two_sum(b, tables.THIRD[0], z * b.horner(z, tables.POW_F64))
-    w_low = w_low + tables.THIRD[1]
+    z_low = b.fma(double, rest, z_low)
+    w, w_low = fast_two_sum(b, tables.THIRD_F64[0], z * b.horner2(z, z * z, tables.POW_F64))
     v, v_low = two_product(b, z, w)
-    v_low = v_low + b.fma(z, w_low, z_low * w)
-    u, u_low = two_product(b, s, v)
-    u_low = u_low + b.fma(s, v_low, rest * v)
-    h, l = fast_two_sum(b, s + s, u + u)
-    l = b.fma(rest + u_low, 2.0, l)
-    high, low = fast_two_sum(b, parts.k * tables.LN2_F64[0], h)
-    return high, low + b.fma(parts.k, tables.LN2_F64[1], l)
+    v_low = v_low + b.fma(z, w_low + tables.THIRD_F64[1], z_low * w)
+    u, u_low = two_product(b, double, v)
+    return u, u_low + b.fma(double, v_low, (rest + rest) * v)
+
+
+def _cube_f32(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value]:
+    """Return the same in f32; as it is below s / 50, the rounding error of s^2 P does no harm."""
+    z, z_low = two_product(b, s, s)
+    w = b.horner(z, (tables.THIRD_F32[0], *tables.POW_F32))
+    v, v_low = two_product(b, z, w)
+    v_low = v_low + b.fma(z, tables.THIRD_F32[1], z_low * w)
+    u, u_low = two_product(b, double, v)
+    return u, u_low + b.fma(double, v_low, rest * (v * 6.0))
 
 
 def _ends(b: Builder, a: Value, x: Value) -> Value:
@@ -60,13 +83,12 @@ def _magnitude_f32(b: Builder, a: Value, y: Value) -> Value:
     value = power * _ends(b, wide, b.fma(f, tail, parts.k * tables.LN2[0]))
     value = b.at_most(b.at_least(value, -200.0), 200.0)
     reduced = exponential.reduce(b, value, tail=tables.EXP_F32)
-    r = reduced.r
-    grown = b.fma(r * r, reduced.tail, r) + 1.0
+    grown = reduced.grown + 1.0
     return b.convert("fptrunc", grown * exponential.power_of_two(b, reduced.shifted), "float")
 
 
-def power(b: Builder, x: Value, y: Value) -> Value:
-    """Return x^y."""
+def _general(b: Builder, x: Value, y: Value) -> Value:
+    """Return x^y for all x and y."""
     a = b.abs(x)
     infinite = float("inf")
     value = (_magnitude_f64 if x.element == "double" else _magnitude_f32)(b, a, y)
@@ -78,6 +100,19 @@ def power(b: Builder, x: Value, y: Value) -> Value:
     value = b.select(fraction, float("nan"), value)
     one = y.eq(0.0) | x.eq(1.0) | (a.eq(1.0) & b.abs(y).eq(infinite))
     return b.select(one, 1.0, value)
+
+
+def power(b: Builder, x: Value, y: Value) -> Value:
+    """Return x^y: directly where x is positive, finite and normal and the result safely so; `_general` elsewhere."""
+    form = b.format(x)
+    high, low = log_pair(b, x, subnormal=False)
+    product, error = two_product(b, y, high)
+    reduced = exponential.reduce(b, product, b.fma(y, low, error))
+    usual = (reduced.grown + 1.0) * exponential.power_of_two(b, reduced.shifted)
+    # Also true where y is NaN or infinite.
+    beyond = b.negation(b.abs(product) < (708.0 - 1.0 if form.name == "f64" else 87.0))
+    rare = logarithm.special(b, x) | beyond
+    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("pow.rare", _general, x, y), usual)])[0]
 
 
 def rsqrt(b: Builder, x: Value) -> Value:

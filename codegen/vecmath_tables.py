@@ -42,9 +42,13 @@ HALF_PI_SHORT_F32 = _table(
     "-0x1.5e00000000000p-23",
     "0x1.0b46120000000p-34",
 )
-THIRD = _table(
+THIRD_F64 = _table(
     "0x1.5555555555555p-2",
     "0x1.5555555555555p-56",
+)
+THIRD_F32 = _table(
+    "0x1.5555560000000p-2",
+    "-0x1.5555560000000p-27",
 )
 # 2 / pi, in 64-bit words from the point on
 TWO_OVER_PI = (
@@ -176,6 +180,33 @@ COS_QUARTER_F32 = _table(
     "0x1.55554a0000000p-5",
     "-0x1.6c0c2c0000000p-10",
     "0x1.99e9cc0000000p-16",
+)
+# weighted error 2^-56.1
+TAN_F64 = _table(
+    "0x1.55555555554f0p-2",
+    "0x1.11111111183f7p-3",
+    "0x1.ba1ba1b4628a5p-5",
+    "0x1.664f49a9c20cfp-6",
+    "0x1.226e1236fd153p-7",
+    "0x1.d6d938f638091p-9",
+    "0x1.7d5b165b8fc65p-10",
+    "0x1.37fd214bd49afp-11",
+    "0x1.d24e9323913a1p-13",
+    "0x1.1e7797bcbe7e8p-13",
+    "-0x1.bcca65ecab940p-16",
+    "0x1.77c2e91caec7fp-14",
+    "-0x1.792937c69c3c3p-15",
+    "0x1.5e696cf5f40d8p-16",
+)
+# weighted error 2^-29.4
+TAN_F32 = _table(
+    "0x1.5555600000000p-2",
+    "0x1.110da40000000p-3",
+    "0x1.bad85c0000000p-5",
+    "0x1.5ccfea0000000p-6",
+    "0x1.6280140000000p-7",
+    "0x1.c7c6e00000000p-14",
+    "0x1.1e44f80000000p-8",
 )
 # weighted error 2^-55.4
 TANH_F64 = _table(
@@ -313,16 +344,20 @@ NORMAL_TAIL_F32 = _table(
     "-0x1.4094640000000p-13",
     "0x1.0e56800000000p-9",
 )
-# weighted error 2^-73.2
+# weighted error 2^-66.1
 POW_F64 = _table(
-    "0x1.9999999999995p-3",
-    "0x1.2492492493151p-3",
-    "0x1.c71c71c564101p-4",
-    "0x1.745d183e0e09dp-4",
-    "0x1.3b135ff4cb9c2p-4",
-    "0x1.1121147bebf8cp-4",
-    "0x1.de25cfab065d9p-5",
-    "0x1.eb7900133b211p-5",
+    "0x1.9999999999b47p-3",
+    "0x1.24924924558aep-3",
+    "0x1.c71c7230380b2p-4",
+    "0x1.745ce904f26f0p-4",
+    "0x1.3b1f10b618996p-4",
+    "0x1.0f7cd1ce7fa10p-4",
+    "0x1.0e5d8b2d1a7ffp-4",
+)
+# weighted error 2^-29.1
+POW_F32 = _table(
+    "0x1.997aa00000000p-3",
+    "0x1.2f6b960000000p-3",
 )
 # weighted error 2^-59.9
 ATAN_F64 = _table(

@@ -28,16 +28,17 @@ class _Constants:
     sin: tuple[float, ...]
     sin_quarter: tuple[float, ...]
     cos_quarter: tuple[float, ...]
+    tan: tuple[float, ...]
 
 
 _CONSTANTS = {
     "f32": _Constants(
         1.5 * 2.0**23, 2.0**13, tables.HALF_PI_F32, tables.HALF_PI_SHORT_F32,
-        tables.SIN_F32, tables.SIN_QUARTER_F32, tables.COS_QUARTER_F32,
+        tables.SIN_F32, tables.SIN_QUARTER_F32, tables.COS_QUARTER_F32, tables.TAN_F32,
     ),
     "f64": _Constants(
         1.5 * 2.0**52, 2.0**24, tables.HALF_PI_F64, tables.HALF_PI_SHORT_F64,
-        tables.SIN_F64, tables.SIN_QUARTER_F64, tables.COS_QUARTER_F64,
+        tables.SIN_F64, tables.SIN_QUARTER_F64, tables.COS_QUARTER_F64, tables.TAN_F64,
     ),
 }  # fmt: skip
 
@@ -148,8 +149,8 @@ def cos(b: Builder, x: Value) -> Value:
     return _with_sign(b, _odd(b, r), _sign_bit(b, parity))
 
 
-def _quarter(b: Builder, a: Value) -> tuple[Value, Value, Value, Value]:
-    """Return (r, sin r - r, cos r - 1, quadrant) of a >= 0, r its distance from the nearest multiple of pi / 2."""
+def _quarter(b: Builder, a: Value) -> tuple[Value, Value, Value]:
+    """Return (r, what r lost, quadrant) of a >= 0: r is its distance from the nearest multiple of pi / 2."""
     c = _CONSTANTS[b.format(a).name]
     shifted = b.fma(a, _TWO_OVER_PI, c.shift)
     high, low = _remainder(b, a, shifted - c.shift, 1.0)
@@ -164,27 +165,27 @@ def _quarter(b: Builder, a: Value) -> tuple[Value, Value, Value, Value]:
 
     big = a > c.limit
     r, rest, quadrant = b.rare(big, [high, low, b.bits(shifted)], repair)
-    z = r * r
-    tail = b.fma(z, -0.5, b.fma(z * z, b.horner(z, c.cos_quarter), -(r * rest)))
-    return r, b.fma(r * z, b.horner(z, c.sin_quarter), rest), tail, quadrant
+    return r, rest, quadrant
 
 
 def tan(b: Builder, x: Value) -> Value:
-    """Return tan(x), x in radians: sin r / cos r, or -cos r / sin r in odd quadrants."""
-    r, grown, tail, quadrant = _quarter(b, b.abs(x))
-    cosine = tail + 1.0
-    # What rounding took from the cosine is taken from the sine instead, in proportion: tan r is about 1.1 r.
-    lost = (1.0 - cosine) + tail
-    sine = b.fma(r * -1.1, lost, grown) + r
-    odd = (quadrant & 1).eq(1)
-    ratio = b.choose(odd, cosine, sine) / b.choose(odd, sine, cosine)
-    return _with_sign(b, ratio, _sign_bit(b, quadrant) ^ _sign_of(b, x))
+    """Return tan(x), x in radians: tan r, or -1 / tan r in odd quadrants."""
+    r, rest, quadrant = _quarter(b, b.abs(x))
+    z = r * r
+    # The slope of tan at r is about 1 + z.
+    grown = b.fma(r * z, b.horner2(z, z * z, _CONSTANTS[b.format(x).name].tan), b.fma(z, rest, rest))
+    value = grown + r
+    value = b.choose((quadrant & 1).eq(1), 1.0 / value, value)
+    return _with_sign(b, value, _sign_bit(b, quadrant) ^ _sign_of(b, x))
 
 
 def sincos(b: Builder, x: Value) -> tuple[Value, Value]:
     """Return (sin(x), cos(x)), x in radians."""
-    r, grown, tail, quadrant = _quarter(b, b.abs(x))
-    sine, cosine = grown + r, tail + 1.0
+    c = _CONSTANTS[b.format(x).name]
+    r, rest, quadrant = _quarter(b, b.abs(x))
+    z = r * r
+    sine = b.fma(r * z, b.horner(z, c.sin_quarter), rest) + r
+    cosine = b.fma(z, -0.5, b.fma(z * z, b.horner(z, c.cos_quarter), -(r * rest))) + 1.0
     odd = (quadrant & 1).eq(1)
     first, second = b.choose(odd, cosine, sine), b.choose(odd, sine, cosine)
     turned = _sign_bit(b, quadrant.shr(1)) ^ _sign_of(b, x)

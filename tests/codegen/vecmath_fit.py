@@ -108,6 +108,16 @@ def _tanh_weight(z: mpf) -> mpf:
     return z ** mpf("1.5") / mp.tanh(mp.sqrt(z))
 
 
+def _tan_tail(z: mpf) -> mpf:
+    """Return (tan r - r) / r^3, z = r^2."""
+    r = mp.sqrt(z)
+    return (mp.tan(r) / r - 1) / z
+
+
+def _tan_weight(z: mpf) -> mpf:
+    return z ** mpf("1.5") / mp.tan(mp.sqrt(z))
+
+
 def _cos_tail(z: mpf) -> mpf:
     """Return (cos r - 1 + r^2 / 2) / r^4, z = r^2."""
     return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2
@@ -140,18 +150,13 @@ def _normal_weight(z: mpf) -> mpf:
     return mp.sqrt(z) / (mp.erfc(mp.sqrt(z / 2)) / 2)
 
 
-def _normal_tail(c: int) -> Callable[[mpf], mpf]:
-    """Return the function exp(a^2 / 2) Phi(-a) (1 + 2 a) of u = (a - c) / (a + c)."""
+def _normal_tail(name: str, c: int, most: float, count: int, bits: int) -> Fit:
+    """Return the fit of exp(a^2 / 2) Phi(-a) (1 + 2 a) in u = (a - c) / (a + c), a from 0.75 to `most`."""
 
     def tail(u: mpf) -> mpf:
         a = c * (1 + u) / (1 - u)
         return mp.exp(a * a / 2) * mp.erfc(a / mp.sqrt(2)) / 2 * (1 + 2 * a)
 
-    return tail
-
-
-def _tail_fit(name: str, c: int, most: float, count: int, bits: int) -> Fit:
-    tail = _normal_tail(c)
     return Fit(name, tail, (0.75 - c) / (0.75 + c), (most - c) / (most + c), count, lambda u: 1 / tail(u), bits)
 
 
@@ -176,7 +181,8 @@ SPLITS: dict[str, list[mpf]] = {
     "HALF_PI_F32": split(mp.pi / 2, 24, 24, 24),
     "HALF_PI_SHORT_F64": split(mp.pi / 2, 27, 27, 27, 53),
     "HALF_PI_SHORT_F32": split(mp.pi / 2, 10, 10, 10, 24),
-    "THIRD": split(mpf(1) / 3, 53, 53),
+    "THIRD_F64": split(mpf(1) / 3, 53, 53),
+    "THIRD_F32": split(mpf(1) / 3, 24, 24),
 }
 HALF = float(mp.pi / 2) + 0.01  # a little beyond: the multiple that is taken off need not be the nearest one
 QUARTER = float(mp.pi / 4) + 0.001
@@ -194,6 +200,8 @@ FITS: list[Fit] = [
     Fit("SIN_QUARTER_F32", _sin_tail, 0, QUARTER**2, 3, _sin_weight, 24),
     Fit("COS_QUARTER_F64", _cos_tail, 0, QUARTER**2, 6, lambda z: z * z, 53),
     Fit("COS_QUARTER_F32", _cos_tail, 0, QUARTER**2, 3, lambda z: z * z, 24),
+    Fit("TAN_F64", _tan_tail, 0, QUARTER**2, 14, _tan_weight, 53),
+    Fit("TAN_F32", _tan_tail, 0, QUARTER**2, 7, _tan_weight, 24),
     Fit("TANH_F64", _tanh_tail, 0, 0.3025, 10, _tanh_weight, 53),
     Fit("TANH_F32", _tanh_tail, 0, 0.3025, 5, _tanh_weight, 24),
     Fit("ERF_F64", _erf_head, 0, 1, 12, lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), 53),
@@ -202,9 +210,10 @@ FITS: list[Fit] = [
     Fit("LOG_ERFC_F32", lambda x: mp.log(mp.erfc(x)), 1, 4, 8, mp.erfc, 24),
     Fit("NORMAL_F64", _normal_head, 0, 0.5625, 9, _normal_weight, 53),
     Fit("NORMAL_F32", _normal_head, 0, 0.5625, 5, _normal_weight, 24),
-    _tail_fit("NORMAL_TAIL_F64", 4, 38.7, 22, 53),
-    _tail_fit("NORMAL_TAIL_F32", 2, 14.5, 9, 24),
-    Fit("POW_F64", _pow_tail, 0, SQUARED, 8, lambda z: z * z, 53),
+    _normal_tail("NORMAL_TAIL_F64", 4, 38.7, 22, 53),
+    _normal_tail("NORMAL_TAIL_F32", 2, 14.5, 9, 24),
+    Fit("POW_F64", _pow_tail, 0, SQUARED, 7, lambda z: z * z, 53),
+    Fit("POW_F32", _pow_tail, 0, SQUARED, 2, lambda z: z * z, 24),
     Fit("ATAN_F64", _atan_tail, 0, 1, 21, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), 53),
 ]
 
