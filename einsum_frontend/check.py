@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import chain as concat
@@ -18,6 +19,7 @@ from polyker.errors.syntax import (
     GATHER_SET,
     NOT_AFFINE,
     NOT_ON_LEFT,
+    ONE_INDEX,
     REUSED,
     TOO_MANY_INDICES,
     TREE_TOO_DEEP,
@@ -71,14 +73,28 @@ def check_binders(statement: Statement, loops: Sequence[str]) -> None:
     for extent in statement.ranges:
         if extent.index in loops:
             raise failure(REUSED, span=extent.span, index=extent.index, what="`for`")
-    groups = [statement.ranges, *(e.ranges for e in walk(statement.expr) if isinstance(e, Reduce))]
-    for ranges in groups:
+    inline = [e for e in walk(statement.expr) if isinstance(e, Reduce)]
+    check_no_reads(statement.ranges, statement.conditions)
+    for reduce in inline:
+        check_no_reads(reduce.ranges, reduce.conditions)
+        if reduce.op in ("argmax", "argmin") and len(reduce.ranges) != 1:
+            raise failure(ONE_INDEX, span=reduce.span, name=reduce.op, count=len(reduce.ranges))
+    for ranges in (statement.ranges, *(e.ranges for e in inline)):
         seen: set[str] = set()
         for extent in ranges:
             if extent.index in seen:
                 raise failure(DUPLICATE, span=extent.span, what="index", name=extent.index)
             seen.add(extent.index)
         _check_circle(ranges)
+
+
+def check_no_reads(ranges: Sequence[Range], conditions: Sequence[Expr] = ()) -> None:
+    """Raise ParseError where an element of a tensor stands in a bound or condition."""
+    limits = [(b, Place.BOUND) for r in ranges for b in bounds(r)]
+    for expr, place in (*limits, *((c, Place.WHERE) for c in conditions)):
+        for e in walk(expr):
+            if isinstance(e, Read):
+                raise failure(NOT_AFFINE, span=e.span, what=_describe(e), place=place.value)
 
 
 def _check_circle(ranges: tuple[Range, ...]) -> None:
@@ -145,8 +161,16 @@ def _warn_lacking(statement: Statement, left: set[str], loops: Sequence[str]) ->
             text = f"a term lacks the reduced index `{missing[0]}`, so it is added once for each {missing[0]}"
             caret = f"\n{term.span.caret()}" if term.span else ""
             hint = f"reduce the other term alone: sum[{missing[0]}](...)"
-            warnings.warn(f"{text}{caret}\nhint: {hint}", ReductionWarning, stacklevel=2)
+            warnings.warn(f"{text}{caret}\nhint: {hint}", ReductionWarning, stacklevel=_callers_level())
             return
+
+
+def _callers_level() -> int:
+    """Return the stack level of the first caller outside polyker, so that the warning names the user's line."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "polyker":
+        level, frame = level + 1, frame.f_back
+    return level - 1
 
 
 # Affine expressions.
@@ -212,9 +236,9 @@ def check_affine(expr: Expr, place: Place) -> None:
 def _check_product(expr: Call, place: Place) -> None:
     varying = [a for a in expr.args if any(isinstance(e, (Index, Read)) for e in walk(a))]
     divisors = expr.args[1:] if expr.op != "mul" else ()
-    if len(varying) > 1 or any(d in varying for d in divisors):
+    if len(varying) > 1 or any(d is v for d in divisors for v in varying):
         what = "a product of two indices" if expr.op == "mul" else "a division by an index"
-        names = sorted({e.name for v in varying for e in walk(v) if isinstance(e, Index)})
+        names = [e.name for v in varying for e in walk(v) if isinstance(e, Index)]
         hint = f"if {names[0]} is a size, give its value: pk.op(text, {names[0]}=2)" if names else None
         raise failure(NOT_AFFINE, span=expr.span, hint=hint, what=what, place=place.value)
     for arg in divisors:

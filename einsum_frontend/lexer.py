@@ -14,6 +14,7 @@ from polyker.einsum_frontend.names import (
     NESTING,
     STATEMENTS,
     TEXT,
+    TREE_DEPTH,
     bad_character,
 )
 from polyker.errors.base import PolykerError, Source, Span, failure
@@ -29,6 +30,7 @@ from polyker.errors.syntax import (
     TOO_DEEP,
     TOO_MANY_ITEMS,
     TOO_MANY_STATEMENTS,
+    TREE_TOO_DEEP,
     UNCLOSED,
 )
 from polyker.ir.dtypes import DTYPES
@@ -58,6 +60,8 @@ _WORDS = {
 }  # fmt: skip
 _CLOSING = {"(": ")", "[": "]"}
 _TYPE_FOLLOWS = re.compile(rf"[ \t]*(?:\[|(?:{'|'.join(DTYPES)})\b(?![ \t]*\())")
+_REST = re.compile(r"[A-Za-z0-9_]+")
+_SIGNS = ("PLUS", "MINUS", "NOT")
 _ADVICE = {
     "&": "write `and`", "|": "write `or`", "~": "write `not`", "!": "write `not`, or `!=`", "^": "a power is `**`",
     "@": "write the product with its indices: C[i,j] += A[i,k] * B[k,j]", "{": "brackets are ( ) and [ ]",
@@ -106,7 +110,7 @@ def tokenize(source: Source) -> Iterator[Lexeme]:
 
     Raises ParseError at characters, numbers, brackets and indentation that no operator has, and beyond the limits.
     """
-    text, position, statements = source.text, 0, 0
+    text, position, statements, signs = source.text, 0, 0, 0
     lines = _Lines(source)
     brackets = _Brackets()
     while position < len(text):
@@ -126,6 +130,9 @@ def tokenize(source: Source) -> Iterator[Lexeme]:
             statements += 1
             if statements > STATEMENTS:
                 raise failure(TOO_MANY_STATEMENTS, span=Span(source, start, position), limit=STATEMENTS)
+        signs = signs + 1 if token.type in _SIGNS else 0
+        if signs > TREE_DEPTH:
+            raise failure(TREE_TOO_DEEP, span=token.span, limit=TREE_DEPTH)
         yield token
     brackets.finish()
     yield from lines.finish()
@@ -142,8 +149,8 @@ def _classify(source: Source, kind: str | None, text: str, start: int, end: int)
             raise bad_character(following, Span(source, end, end + 1))
         return Lexeme(_WORDS.get(text, "NAME"), text, source, start, end)
     if kind == "NUMBER":
-        rest = re.compile(r"[A-Za-z0-9_]*").match(source.text, end)
-        if rest and rest.group():
+        rest = _REST.match(source.text, end)
+        if rest:
             span = Span(source, start, rest.end())
             raise failure(BAD_NUMBER, span=span, text=text + rest.group(), number=text, rest=rest.group())
     if kind == "symbol":
@@ -170,25 +177,24 @@ class _Brackets:
 
     def see(self, token: Lexeme) -> None:
         """Follow a token, and refuse it where it closes nothing, the wrong bracket, or goes beyond the limits."""
-        span = token.span
         if token.value in _CLOSING:
             if len(self.open) == NESTING:
-                raise failure(TOO_DEEP, span=span, limit=NESTING)
+                raise failure(TOO_DEEP, span=token.span, limit=NESTING)
             self.open.append(token)
             self.items.append(1)
         elif token.value in (")", "]"):
             if not self.open:
-                raise failure(MISMATCHED, span=span, found=token.value, wanted="no bracket is open")
+                raise failure(MISMATCHED, span=token.span, found=token.value, wanted="no bracket is open")
             wanted = _CLOSING[self.open[-1].value]
             if token.value != wanted:
                 wanted = f"`{wanted}` would close the `{self.open[-1].value}`"
-                raise failure(MISMATCHED, span=span, found=token.value, wanted=wanted)
+                raise failure(MISMATCHED, span=token.span, found=token.value, wanted=wanted)
             self.open.pop()
             self.items.pop()
         elif token.value == "," and self.open:
             self.items[-1] += 1
             if self.items[-1] > ITEMS:
-                raise failure(TOO_MANY_ITEMS, span=span, limit=ITEMS)
+                raise failure(TOO_MANY_ITEMS, span=token.span, limit=ITEMS)
 
     def finish(self) -> None:
         if self.open:

@@ -10,6 +10,7 @@ from polyker.einsum_frontend.check import (
     check_affine,
     check_binders,
     check_measure,
+    check_no_reads,
     check_range,
     check_statement,
 )
@@ -121,6 +122,7 @@ def _resolve_node(node: Node, kinds: Kinds, loops: tuple[str, ...]) -> Node:
     extent = node.range
     if extent.index in loops:
         raise failure(REUSED, span=extent.span, index=extent.index, what="loop")
+    check_no_reads((extent,))
     resolved = resolve_range(extent, kinds, frozenset(loops))
     check_range(resolved)
     inner = (*loops, extent.index)

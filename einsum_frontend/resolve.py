@@ -179,7 +179,8 @@ def _check_disjoint(kinds: Kinds, syntax: Syntax, everything: list[Occurrence], 
         if o.name in kinds.sizes and o.place is Place.BINDER:
             raise failure(SIZE_AS_INDEX, span=o.span, name=o.name)
         if o.name in kinds.tensors and o.place is not Place.VALUE:
-            raise failure(TENSOR_AS_INDEX, span=o.span, name=o.name, place=o.place.value)
+            hint = None if o.place in (Place.ALONE, Place.SUBSCRIPT) else "a size has a name of its own, and no type"
+            raise failure(TENSOR_AS_INDEX, span=o.span, hint=hint, name=o.name, place=o.place.value)
     for declared in _declared(syntax):
         if declared.name in kinds.tensors & kinds.sizes:
             raise failure(TENSOR_NEEDED, span=declared.span, name=declared.name, kind="a size")

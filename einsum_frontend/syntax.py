@@ -92,15 +92,19 @@ def conjuncts(expr: Expr) -> tuple[Expr, ...]:
 def constant(expr: Expr) -> bool | int | float | complex | None:
     """Return the value of a literal with signs, or of a real plus an imaginary one; None for anything else."""
     match expr:
-        case Literal(value=value):
-            return value
-        case Call(op="neg", args=(arg,)):
-            inner = constant(arg)
-            return None if inner is None else -inner
         case Call(op="add", args=(a, b)):
-            real, imaginary = constant(a), constant(b)
-            if real is None or imaginary is None or isinstance(real, complex) or not isinstance(imaginary, complex):
+            real, imaginary = _signed(a), _signed(b)
+            if real is None or isinstance(real, complex) or not isinstance(imaginary, complex):
                 return None
             return complex(real, imaginary.imag)
         case _:
-            return None
+            return _signed(expr)
+
+
+def _signed(expr: Expr) -> bool | int | float | complex | None:
+    negative = False
+    while isinstance(expr, Call) and expr.op == "neg":
+        expr, negative = expr.args[0], not negative
+    if not isinstance(expr, Literal):
+        return None
+    return -expr.value if negative else expr.value

@@ -125,9 +125,12 @@ NO_OUTPUT = register(
 TENSOR_NEEDED = register("PK145", ParseError, "`{name}` is {kind}, not a tensor", "rename the one or the other")
 NOT_A_NAME = register("PK146", ParseError, "{name} is not a name", "names are letters, digits and _, no digit first")
 CYCLIC = register("PK147", ShapeError, "the range of index `{index}` depends on itself", "break the circle")
+ONE_INDEX = register(
+    "PK148", ParseError, "`{name}` gives the value of one index, found {count} indices", "write {name}[k](...)"
+)
 
 # The builder.
 TRUTH = register(
-    "PK148", ParseError, "an expression has no truth value", "write & | ~ for and, or, not; where(c, a, b) for if"
+    "PK149", ParseError, "an expression has no truth value", "write & | ~ for and, or, not; where(c, a, b) for if"
 )
-NOT_AN_EXPRESSION = register("PK149", ParseError, "{value} is not an expression of the notation: {why}")
+NOT_AN_EXPRESSION = register("PK150", ParseError, "{value} is not an expression of the notation: {why}")

@@ -136,13 +136,14 @@ class Maker:
                 op = self.random.choice(("and", "or", "not"))
                 return ("not", sub()) if op == "not" else ("bin", op, sub(), sub())
             case "reduce":
-                own = [self.name("r") for _ in range(self.random.randint(1, 2))]
+                op = self.random.choice(REDUCTIONS)
+                own = [self.name("r") for _ in range(1 if op.startswith("arg") else self.random.randint(1, 2))]
                 inner = (*scope, *own)
                 ranges = [
                     (k, self.affine(scope), self.affine(scope)) if self.random.random() < 0.5 else (k,) for k in own
                 ]
                 conditions = [self.comparison(inner) for _ in range(self.random.choice((0, 0, 1, 2)))]
-                return ("reduce", self.random.choice(REDUCTIONS), ranges, self.value(inner, depth - 1), conditions)
+                return ("reduce", op, ranges, self.value(inner, depth - 1), conditions)
             case "read":
                 return self.read(scope, depth)
         return self.leaf(scope)
