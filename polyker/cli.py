@@ -66,7 +66,7 @@ def commands() -> None:
 @commands.command()
 @click.option("--filter", "only", metavar="TEXT", help="Only the operators whose name contains TEXT.")
 @click.option("--quick", is_flag=True, help="Small sizes and short timing: a check in seconds.")
-@click.option("--all-shapes", is_flag=True, help="Every published shape of the operators, up to 5 GB of memory.")
+@click.option("--all-shapes", is_flag=True, help="Every published shape of the operators, up to 8 GB of memory.")
 @click.option("--dtype", type=click.Choice(["f32", "f64"]), default="f32", show_default=True)
 @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write the results to this file too.")
 @in_our_words

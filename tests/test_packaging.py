@@ -89,8 +89,8 @@ def test_importing_polyker_loads_nothing_heavy(tmp_path):
 
 def test_importing_polyker_is_quick(tmp_path):
     # A loose bound, for a busy machine; the promise is 30 ms, of which the least of several runs is a fair measure.
-    code = "import numpy, time; t = time.perf_counter(); import polyker; polyker.op; print(time.perf_counter() - t)"
-    assert min(float(python("-c", code, cwd=tmp_path).stdout) for _ in range(5)) < 0.09
+    code = "import numpy, time; t = time.perf_counter(); import polyker; print(time.perf_counter() - t)"
+    assert min(float(python("-c", code, cwd=tmp_path).stdout) for _ in range(7)) < 0.06
 
 
 def test_every_environment_variable_is_listed():

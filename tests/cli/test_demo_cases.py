@@ -134,3 +134,12 @@ def test_operands_are_at_most_1_gib_and_reduced_ones_are_marked():
 
 def test_a_case_prints_its_sizes():
     assert replace(OPERATORS["tmm"], sizes={"M": 2, "K": 3}).shape() == "M=2 K=3"
+
+
+def test_every_shape_runs_once():
+    shapes = [(case.id, case.shape()) for case in operators("f32", every_shape=True)]
+    assert len(shapes) == len(set(shapes))
+    assert [shape for name, shape in shapes if name == "kron3_3"] == [
+        "M=256 D0=16 D1=16 D2=16 N0=32",
+        "M=256 D0=16 D1=16 D2=16 N0=64",
+    ]
