@@ -12,17 +12,18 @@ from math import prod
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index
+from polyker.ir.expr import Index, Read
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import build_scop, parameters
 from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack import pack_read, pack_result
+from polyker.rewrite.stage import stage_read
 from polyker.schedule.legality import is_legal
 from polyker.schedule.measure import FAR, Layouts, Measured, measure
-from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
-from polyker.schedule.plan import Plan, choose
+from polyker.schedule.nest import Nest, Staged, map_nest, reduction_nest, serial_nest, shared, staged_nest
+from polyker.schedule.plan import Plan, choose, unit_iterator
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
 from polyker.target.model import Target
 
@@ -98,7 +99,7 @@ def _schedule_statement(
         return serial_nest(statement)
     if statement.op != "set" and statement.reduced:
         return _reduction(program, fresh, measured, start, target, layout, notes)
-    return _map(program, measured, target, notes)
+    return _map(program, fresh, measured, target, notes)
 
 
 def _self_dependent(program: TypedProgram, statement: TypedStatement) -> bool:
@@ -124,18 +125,39 @@ def measure_reads(statement: TypedStatement):  # type: ignore[no-untyped-def]
         yield from (e for e in walk(tree) if isinstance(e, Read))
 
 
-def _map(program: TypedProgram, measured: Measured, target: Target, notes: list[str]) -> Nest:
+def _map(program: TypedProgram, fresh: Fresh, measured: Measured, target: Target, notes: list[str]) -> Nest:
     statement = measured.statement
     inner = statement.iterators[statement.outer :]
     if not inner:
         return serial_nest(statement)
     plan = choose(measured, inner, (), target)
     order = _memory_order(measured, inner, plan.vector)
-    blocked = _blocked(measured, inner, plan, target)
-    if blocked is not None:
-        order = tuple(i for i in order if i not in (blocked[0], plan.vector)) + (blocked[0], plan.vector or order[-1])
+    staged = {} if plan.vector is None else _transposed(measured, plan.vector)
+    if staged:
+        assert plan.vector is not None
+        notes.append(f"{statement.name}: {_describe(plan)}; transposed by tiles along {', '.join(set(staged.values()))}")
+        return _staged(program, fresh, measured, plan, staged, order)
     notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
-    return map_nest(program, measured, plan, order, blocked)
+    return map_nest(program, measured, plan, order)
+
+
+def _transposed(measured: Measured, vector: str) -> dict[Read, str]:
+    """Return the reads that are contiguous along another iterator than the vector, with that iterator."""
+    found = {a.read: unit_iterator(measured, a, vector) for a in measured.accesses if a.read is not None}
+    return {read: i for read, i in found.items() if i is not None}
+
+
+def _staged(
+    program: TypedProgram, fresh: Fresh, measured: Measured, plan: Plan, staged: dict[Read, str], order: tuple[str, ...]
+) -> Nest:
+    """Return the nest that brings the transposed reads through tiles on the stack."""
+    statement, vector = measured.statement, plan.vector
+    assert vector is not None
+    copies = []
+    for read, along in staged.items():
+        copy, statement, tensor = stage_read(fresh, statement, read, vector)
+        copies.append(Staged(copy, tensor, along))
+    return staged_nest(fresh.finish(program.body), replace(measured, statement=statement), plan, tuple(copies), order)
 
 
 def _memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None) -> tuple[str, ...]:
@@ -146,19 +168,6 @@ def _memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None
 
     rest = sorted((i for i in inner if i != vector), key=weight, reverse=True)
     return tuple(rest) + ((vector,) if vector is not None else ())
-
-
-def _blocked(measured: Measured, inner: tuple[str, ...], plan: Plan, target: Target) -> tuple[str, int] | None:
-    """Return the iterator along which an access that strides over the vector is contiguous: it runs in blocks of a line."""
-    if plan.vector is None:
-        return None
-    for access in measured.accesses:
-        if abs(access.stride(plan.vector)) <= 1:
-            continue
-        for i in inner:
-            if i != plan.vector and access.stride(i) == 1 and measured.extent(i) > 1:
-                return i, max(2, target.caches[0].line // access.itemsize)
-    return None
 
 
 def _reduction(
@@ -220,10 +229,10 @@ def _packed(
         statement = found.statement
         notes.append(f"{statement.name}: the result is packed along {vector}")
     extended = fresh.finish(program.body)
-    nests = [_map(extended, measure(extended, s, layout), target, notes) for s in before]
+    nests = [_map(extended, fresh, measure(extended, s, layout), target, notes) for s in before]
     nests.append(_reduction(extended, fresh, measure(extended, statement, layout), start, target, layout, notes))
     extended = fresh.finish(program.body)
-    nests += [_map(extended, measure(extended, s, layout), target, notes) for s in after]
+    nests += [_map(extended, fresh, measure(extended, s, layout), target, notes) for s in after]
     return _in_order(nests)
 
 

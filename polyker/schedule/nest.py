@@ -81,29 +81,58 @@ def tile_member(statements: tuple[TypedStatement, ...], iterator: str, size: int
     return shared(statements, floordiv(offset(iterator, origin), size), f"{iterator}.tile" if size > 1 else iterator)
 
 
-def map_nest(
-    program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], blocked: tuple[str, int] | None
-) -> Nest:
-    """Return the nest of a statement without a reduction loop: tiles in `order`, vectors inside.
-
-    `blocked`: an iterator of which that many consecutive values run between two tiles of the vector, so that cache lines that
-    it walks along are used up before they are lost.
-    """
+def map_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...]) -> Nest:
+    """Return the nest of a statement without a reduction loop: tiles in `order`, vectors inside."""
     statement = measured.statement
     here = (statement,)
     inner = statement.iterators[statement.outer :]
     origin = {i: measured.lo(i) for i in inner}
-    outer_loops, inner_loops = [], []
-    for i in order:
-        if blocked is not None and i == blocked[0]:
-            outer_loops.append(tile_member(here, i, blocked[1], origin[i]))
-            inner_loops.append(shared(here, mod(offset(i, origin[i]), blocked[1]), i))
-        else:
-            outer_loops.append(tile_member(here, i, plan.size(i), origin[i]))
+    loops = [tile_member(here, i, plan.size(i), origin[i]) for i in order]
     points = point_members(here, plan, inner, origin)
     tiles = tuple((i, plan.size(i), origin[i]) for i in order if plan.size(i) > 1)
     body = _variants(program, here, statement.iterators, tiles, lambda _: band(points, Leaf()))
-    return Nest(here, band([*outer_loops, *inner_loops], body))
+    return Nest(here, band(loops, body))
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A copy into the temporary `tensor`, made along the iterator `along`."""
+
+    copy: TypedStatement
+    tensor: str
+    along: str
+
+
+def staged_nest(
+    program: TypedProgram, measured: Measured, plan: Plan, staged: tuple[Staged, ...], order: tuple[str, ...]
+) -> Nest:
+    """Return the nest of a statement whose transposed reads pass through tiles on the stack.
+
+        for i.tile: for j.tile:
+            with stage: { for j: vector i: stage[j, i] = …;  for i: vector j: … stage[j, i] … }
+    """
+    statement, vector = measured.statement, plan.vector
+    assert vector is not None
+    statements = (*(s.copy for s in staged), statement)
+    inner = statement.iterators[statement.outer :]
+    origin = {i: measured.lo(i) for i in inner}
+    size = {i: plan.size(i) for i in inner} | {s.along: plan.lanes for s in staged}
+    loops = [tile_member(statements, i, size[i], origin[i]) for i in order]
+
+    def walk(here: TypedStatement, along: str, lanes: Plan) -> Tree:
+        rows = [shared((here,), mod(offset(i, origin[i]), size[i]), i) for i in inner if size[i] > 1 and i != along]
+        return band(rows + vector_members((here,), offset(along, origin[along]), lanes, along), Leaf())
+
+    def inside(_: bool) -> Tree:
+        copies = [
+            Filter((s.copy.name,), walk(s.copy, s.along, replace(plan, vector=s.along, chunks=1))) for s in staged
+        ]
+        children = (*copies, Filter((statement.name,), walk(statement, vector, plan)))
+        cells = {s.tensor: tuple(size.get(i.name, 1) for i in s.copy.subscripts if isinstance(i, Index)) for s in staged}
+        return Scope(tuple(Promotion(t, c) for t, c in cells.items()), Sequence(children))
+
+    tiles = tuple((i, size[i], origin[i]) for i in order if size[i] > 1)
+    return Nest(statements, band(loops, _variants(program, statements, statement.iterators, tiles, inside)))
 
 
 def reduction_nest(

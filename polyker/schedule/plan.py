@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from polyker.ir.expr import Call, Expr, Index, Read, children
+from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.target.model import Target
@@ -20,8 +21,8 @@ from polyker.target.model import Target
 LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
-# Copying one element into another layout.
-PACK = 4.0
+# Copying one element into another layout; passing one through a tile on the stack.
+PACK, STAGE = 4.0, 1.5
 # Functions cost several multiply-adds a vector.
 _HEAVY = {
     "exp",
@@ -152,6 +153,7 @@ def _plan(
     registers = vectors + 2
     loads, copies_made = 0.0, 0.0
     packed: list[Read] = []
+    may_pack = reduces and not measured.statement.outer
     total = prod(measured.extent(i) for i in measured.bounds)
     steps = max(1.0, total / (vectors * width))
     for access in measured.accesses:
@@ -159,7 +161,9 @@ def _plan(
             continue
         copies = prod((s for i, s in others if access.stride(i)), start=1) * (chunks if access.stride(vector) else 1)
         cost = copies * _access_cost(access, vector, width)
-        if reduces and access.stride(vector) not in (0, 1) and can_pack(access.read, vector):
+        if not reduces and unit_iterator(measured, access, vector) is not None:
+            cost = min(cost, copies * STAGE * width)
+        if may_pack and access.stride(vector) not in (0, 1) and can_pack(access.read, vector):
             size = prod(measured.extent(i) for i in access.strides)
             better = copies * LOAD * max(1.0, width * access.itemsize / 64)
             if 4 * size <= total and better + PACK * size / steps < cost:
@@ -174,7 +178,7 @@ def _plan(
     terms = prod(measured.extent(r) for r in measured.statement.reduced) if reduces else 1
     store = width if folds else _access_cost(write, vector, width)
     packs_result = False
-    if reduces and not folds and write.stride(vector) not in (0, 1) and store > PACK * width and bare_target(measured):
+    if may_pack and not folds and write.stride(vector) not in (0, 1) and store > PACK * width and bare_target(measured):
         store, packs_result = PACK * width, True
     cycles = max(arithmetic, loads, latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
     cycles += vectors * store / max(1, terms) + copies_made
@@ -190,6 +194,19 @@ def _plan(
             done = extent - tail + (ceil(tail / width) * width if iterator == vector else tail * 1.3)
             waste *= done / extent
     return Plan(vector, width, chunks, others, cycles / points * waste, tuple(packed), packs_result)
+
+
+def unit_iterator(measured: Measured, access: MemoryAccess, vector: str) -> str | None:
+    """Return the iterator along which a read that strides over the vector is contiguous: it can be transposed by tiles."""
+    if access.read is None or abs(access.stride(vector)) <= 1 or has_gather(access.read):
+        return None
+    inner = measured.statement.iterators[measured.statement.outer :]
+    return next((i for i in inner if i != vector and access.stride(i) == 1 and measured.extent(i) >= 8), None)
+
+
+def has_gather(read: Read) -> bool:
+    """Whether a subscript of a read holds a read."""
+    return any(not is_quasi_affine(s) for s in read.subscripts)
 
 
 def bare_target(measured: Measured) -> bool:
