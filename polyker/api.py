@@ -70,8 +70,8 @@ class Operator:
     def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Compute the outputs for arrays given by position or name, and sizes by keyword.
 
-        `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes back
-        is of the library of the first array; several outputs come as a namedtuple.
+        `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes
+        back is of the library of the first array; several outputs come as a namedtuple.
         Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
         """
         inputs: Sequence[Any] = args

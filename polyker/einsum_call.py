@@ -157,7 +157,7 @@ def _target(out: Any) -> Array:
 def contract(
     subscripts: Subscripts, views: Sequence[Array], target: Array | None, rules: Rules, *, loose: bool = False
 ) -> tuple[Array, Recipe]:
-    """Evaluate one contraction, into `target` if given. `loose`: any cast to its type is allowed, as numpy's paths do."""
+    """Evaluate one contraction, into `target` if given. `loose`: any cast to its type will do, as on numpy's paths."""
     contraction = fit(subscripts, [v.shape for v in views])
     dtype = _common_type(views, target, rules, loose)
     element = _element(dtype)
@@ -288,7 +288,7 @@ def _operator(
     casts: tuple[DType | None, ...],
     boolean: bool,
 ) -> Operator:
-    """Return the operator of a contraction; `pattern` says of each operand which dimensions have their label's extent."""
+    """Return the operator of a contraction; `pattern`: which dimensions of each operand have their label's extent."""
     labels = dict.fromkeys(label for term in terms for label in term)
     extents = dict.fromkeys(labels, 2)
     shapes = [tuple(2 if whole else 1 for whole in row) for row in pattern]

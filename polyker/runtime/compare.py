@@ -79,5 +79,5 @@ def _ulps(got: Array, reference: Array) -> Array:
         errors = np.abs(a - b) / spacing
     errors = np.where(np.isfinite(errors), errors, np.inf)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    errors[same] = 0.0
-    return errors
+    result: Array = np.where(same, 0.0, errors)
+    return result

@@ -1,0 +1,200 @@
+"""Arrays of other libraries, numbers and lists as operands, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.errors import ArgumentError, DTypeError, ShapeError
+from polyker.ir.dtypes import DTYPES
+from polyker.runtime.arrays import operand
+from tests.runtime.support import coded
+
+double = pk.op("y[i] = x[i] + x[i]")
+add = pk.op("z[i] = x[i] + y[i]")
+
+
+class Foreign:
+    """An array of a library that speaks DLPack and nothing else."""
+
+    def __init__(self, array: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
+        self._array, self._device = array, device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    @staticmethod
+    def __array_namespace__() -> Any:
+        return Foreign
+
+    @staticmethod
+    def from_dlpack(array: np.ndarray) -> Foreign:
+        return Foreign(array)
+
+
+class Described:
+    """An array that only has __array_interface__."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+class OnDevice:
+    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3}
+
+
+def test_a_dlpack_array_is_read_without_a_copy_and_its_kind_comes_back() -> None:
+    x = np.arange(10.0)[::-2]
+    assert np.shares_memory(operand(Foreign(x), "x").array, x)
+    result = double(Foreign(x))
+    assert isinstance(result, Foreign)
+    np.testing.assert_array_equal(result._array, x + x)
+
+
+def test_a_dlpack_array_can_be_out() -> None:
+    x, block = np.arange(5.0), np.full(11, 99.0)
+    out = Foreign(block[1::2])
+    assert double(Foreign(x), out=out) is out
+    np.testing.assert_array_equal(block[1::2], x + x)
+    np.testing.assert_array_equal(block[::2], 99)
+
+
+def test_a_read_only_dlpack_array_is_no_out() -> None:
+    block = np.zeros(5)
+    block.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        double(Foreign(np.arange(5.0)), out=Foreign(block))
+
+
+def test_array_interface_and_array_method_are_read() -> None:
+    x = np.arange(6.0)[::2]
+    np.testing.assert_array_equal(double(Described(x)), x + x)
+
+    class Holder:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return x
+
+    np.testing.assert_array_equal(double(Holder()), x + x)
+    with pytest.raises(ArgumentError):
+        double(x, out=Holder())
+
+
+def test_mixed_kinds_are_refused_with_both_names() -> None:
+    x = np.arange(3.0)
+    with pytest.raises(ArgumentError, match="`x` is a tests array and `y` a numpy array"):
+        add(Foreign(x), x)
+    with pytest.raises(ArgumentError, match="`x` is a numpy array and `out` a tests array"):
+        double(x, out=Foreign(np.zeros(3)))
+    assert isinstance(pk.op("z[i] = a * x[i]")(2.0, Foreign(x)), Foreign)
+
+
+@pytest.mark.parametrize("value", [OnDevice(), Foreign(np.zeros(3), (2, 0)), Foreign(np.zeros(3), (10, 0))])
+def test_arrays_of_a_device_are_refused(value: object) -> None:
+    with pytest.raises(ArgumentError, match="device"):
+        double(value)
+    with pytest.raises(ArgumentError, match="device|kind"):
+        double(np.zeros(3), out=value)
+
+
+def test_nested_lists_are_arrays_and_ragged_ones_an_error() -> None:
+    np.testing.assert_array_equal(double([1, 2, 3]), [2, 4, 6])
+    with pytest.raises(ArgumentError, match="cannot be read as an array"):
+        double([[1, 2], [3]])
+    with pytest.raises(ArgumentError, match="no|not an array"):
+        double([1, 2, 3], out=[0, 0, 0])
+
+
+@pytest.mark.parametrize("value", [None, "text", b"text", {}, {1}, object(), lambda: 0, (i for i in range(3)), type])
+def test_what_is_no_array_is_refused_by_name(value: object) -> None:
+    with pytest.raises((ArgumentError, DTypeError), match="`x`"):
+        double(value)
+
+
+@pytest.mark.parametrize(
+    "dtype", [object, "U4", "S4", np.longdouble, np.clongdouble, "M8[s]", "m8[s]", [("a", "f4")], "V4"]
+)
+def test_element_types_that_polyker_has_not_are_refused_with_those_it_has(dtype: Any) -> None:
+    with pytest.raises(DTypeError, match="accepted are f16 bf16 f32"):
+        double(np.zeros(3, dtype))
+
+
+def test_masked_arrays_are_refused_because_the_mask_would_be_lost() -> None:
+    with pytest.raises(ArgumentError, match="masked"):
+        double(np.ma.array([1.0, 2.0], mask=[True, False]))
+
+
+def test_subclasses_and_memory_maps_are_read_as_plain_arrays(tmp_path: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        matrix = np.matrix(coded((3, 3), np.float64))
+    result = pk.op("C[i,j] = 2 * A[i,j]")(matrix)
+    assert type(result) is np.ndarray
+    np.testing.assert_array_equal(result, 2 * np.asarray(matrix))
+    mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=(4,))
+    mapped[...] = [1, 2, 3, 4]
+    np.testing.assert_array_equal(double(mapped), [2, 4, 6, 8])
+    double(np.arange(4, dtype=np.float32), out=mapped)
+    np.testing.assert_array_equal(mapped, [0, 2, 4, 6])
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_each_element_type_goes_in_and_comes_out(name: str) -> None:
+    dtype = DTYPES[name].numpy
+    x = coded((17,), np.int64 if name == "bf16" else dtype).astype(dtype)
+    result = pk.op("y[i] = x[i]")(x)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, x)
+
+
+def test_numbers_take_the_type_of_the_arrays_and_have_to_fit_64_bits() -> None:
+    scaled = pk.op("y[i] = a * x[i]")
+    assert scaled(3, np.arange(3, dtype=np.uint8)).dtype == np.uint8
+    np.testing.assert_array_equal(scaled(300, np.arange(3, dtype=np.uint8)), [0, 44, 88])  # integers wrap
+    with pytest.raises(DTypeError, match="does not fit"):
+        scaled(1 << 70, np.arange(3))
+    with pytest.raises(DTypeError, match="an integer of 33220 bits"):
+        scaled(10**10000, np.arange(3))
+    assert scaled(1j, np.arange(3, dtype=np.float32)).dtype == np.complex64
+
+
+def test_results_of_torch_are_torch_tensors() -> None:
+    torch = pytest.importorskip("torch", reason="torch is an extra, and not installed")
+    x = torch.arange(6.0)
+    assert torch.equal(double(x), x + x)
+    assert torch.equal(double(x.to(torch.bfloat16)), (x + x).to(torch.bfloat16))
+    out = torch.zeros(6)
+    assert double(x, out=out) is out
+    assert torch.equal(out, x + x)
+    with pytest.raises(ArgumentError, match="requires grad"):
+        double(x.clone().requires_grad_())
+
+
+class Tensor:
+    """Stands in for a torch tensor that records gradients."""
+
+    requires_grad = True
+
+
+def test_a_tensor_that_requires_grad_is_refused() -> None:
+    Tensor.__module__ = "torch"
+    with pytest.raises(ArgumentError, match=r"`x` requires grad[\s\S]*x.detach\(\)"):
+        double(Tensor())
+
+
+def test_an_array_without_elements_may_have_a_null_pointer() -> None:
+    np.testing.assert_array_equal(double(Foreign(np.zeros(0)))._array, np.zeros(0))
+
+
+def test_strange_shapes_do_not_slip_through_as_zero_dimensional() -> None:
+    with pytest.raises(ShapeError):
+        double(np.zeros((2, 2)))
+    with pytest.raises(ShapeError):
+        double(1.0)
