@@ -14,7 +14,8 @@ _INFIX = {
     "mod": (6, " % "), "pow": (8, "**"),
 }  # fmt: skip
 _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
-_GENERATED = re.compile(r"\b[int]\d+\b")
+# isl prints 2*n0 as `2n0`.
+_GENERATED = re.compile(r"(?<![A-Za-z_'])(?P<factor>\d+)?(?P<name>[int]\d+)\b")
 
 
 def print_typed(typed: TypedProgram) -> str:
@@ -25,8 +26,8 @@ def print_typed(typed: TypedProgram) -> str:
         shape = ", ".join(print_expr(e, labels) for e in tensor.shape)
         lines.append(f"{tensor.role.value} {tensor.label}: {tensor.dtype.name}[{shape}]")
     if typed.sizes:
-        lines.append(f"sizes {', '.join(label for _, label in typed.sizes)}: {_relabel(typed.context, labels)}")
-    lines += [f"check {_relabel(check.condition, labels)}" for check in typed.checks]
+        lines.append(f"sizes {', '.join(label for _, label in typed.sizes)}: {relabel(typed.context, labels)}")
+    lines += [f"check {relabel(check.condition, labels)}" for check in typed.checks]
     return "\n".join(lines + _nodes(typed.body, labels, 0))
 
 
@@ -67,7 +68,7 @@ def print_statement(statement: TypedStatement, labels: Mapping[str, str]) -> str
     left = f"{target}[{subscripts}]" if subscripts else target
     right = print_expr(statement.expr, labels)
     return (
-        f"{statement.name}: {left} {update} {right}  in {statement.acc.name}  over {_relabel(statement.domain, labels)}"
+        f"{statement.name}: {left} {update} {right}  in {statement.acc.name}  over {relabel(statement.domain, labels)}"
     )
 
 
@@ -89,7 +90,7 @@ def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
             return f"{to.name}({print_expr(arg, labels)})"
         case Reduce(op=op, ranges=ranges, body=body, domain=domain):
             names = ", ".join(labels.get(r.index, r.index) for r in ranges)
-            where = f" over {_relabel(domain, labels)}" if domain else ""
+            where = f" over {relabel(domain, labels)}" if domain else ""
             return f"{op}[{names}]({print_expr(body, labels)}{where})"
         case Call(op="neg", args=(arg,)):
             return _bracket(f"-{print_expr(arg, labels, 7)}", 7, level)
@@ -112,5 +113,11 @@ def _bracket(text: str, own: int, level: int) -> str:
     return f"({text})" if own < level else text
 
 
-def _relabel(text: str, labels: Mapping[str, str]) -> str:
-    return _GENERATED.sub(lambda m: labels.get(m[0], m[0]), text)
+def relabel(text: str, labels: Mapping[str, str]) -> str:
+    """Return an isl text with each generated name that has a label replaced by it."""
+
+    def named(found: re.Match[str]) -> str:
+        name = labels.get(found["name"], found["name"])
+        return f"{found['factor']}*{name}" if found["factor"] else name
+
+    return _GENERATED.sub(named, text)

@@ -16,6 +16,7 @@ from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStat
 from polyker.poly.affine import expr_of
 from polyker.poly.context import Context
 from polyker.poly.coverage import Coverage, statement_times
+from polyker.poly.dead import drop_dead
 from polyker.poly.extents import fresh_shape
 from polyker.poly.isl import isl_job
 from polyker.poly.ranges import Bound, Ranges, Shape, check_late, interval, scope_text
@@ -107,7 +108,7 @@ class _Binder:
         coverage = Coverage(self.context, order, shapes, statement_times(self.tree, order))
         coverage.check(frozenset(self.program.inputs), self.program.outputs)
         typed, dtypes = self._types([s for s, _ in order])
-        return self._assemble(order, typed, dtypes)
+        return drop_dead(self._assemble(order, typed, dtypes))
 
     def _place(
         self, body: tuple[Node, ...], loops: dict[str, str], scope: Scope | None, bounds: dict[str, Bound]

@@ -7,6 +7,7 @@ from typing import Any
 from polyker.errors.base import PolykerError, Span, failure
 from polyker.errors.shapes import BAD_SIZE
 from polyker.ir.typed import Check
+from polyker.ir.typed_printing import relabel
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Condition, condition_text, holds, show, variable
 
@@ -24,6 +25,7 @@ class Context:
         self.facts: list[str] = []
         self.checks: list[Check] = []
         self._set: Any = None
+        self._checked: list[Any] = []  # what checks demand, beside the facts
         self.from_shapes: set[str] = set()  # labels of sizes that a shape gives
         self._iterators = 0
 
@@ -71,6 +73,8 @@ class Context:
         """What holds of the sizes, as an isl parameter set."""
         if self._set is None:
             self._set = isl.read_set(self.text)
+            for condition in self._checked:
+                self._set = self._set.intersect(condition)
         return self._set
 
     def add_fact(self, text: str) -> None:
@@ -101,24 +105,38 @@ class Context:
         if self.proves(condition):
             return
         text = condition_text(condition)
-        if condition[1].is_constant or self._is_hopeless(self.read([text])):
+        if condition[1].is_constant or self.set.is_disjoint(self.read([text])):
             raise self.error(code, span, **values)
         self._check(isl.condition_set_text(self.names, [text]), text, code, span, values)
+
+    def require_none(self, bad: Any, among: Any, code: str, span: Span | None, **values: object) -> None:
+        """Make sure that a set of bad points is empty: proved, or checked at the call.
+
+        `among` are the points that `bad` is a part of. Raises where there are bad ones for all sizes for which there are
+        any points: an operator that works only when it does nothing is no operator.
+        """
+        failing = bad.params()
+        if self.set.is_disjoint(failing):
+            return
+        fine = self.set.subtract(failing)
+        if fine.is_disjoint(among.params()):
+            raise self.error(code, span, **values)
+        self._require_set(fine, code, span, values)
 
     def require_set(self, condition: Any, code: str, span: Span | None, **values: object) -> None:
         """As `require`, for an isl parameter set over the sizes."""
         if self.set.is_subset(condition):
             return
-        needed = condition.gist(self.set).coalesce()
-        if self._is_hopeless(condition):
+        if self.set.is_disjoint(condition):
             raise self.error(code, span, **values)
-        text = str(needed)
-        self._check(text, isl.constraints_of(needed), code, span, values)
+        self._require_set(condition, code, span, values)
 
-    def _is_hopeless(self, condition: Any) -> bool:
-        """Whether a condition holds for no sizes, or only where some size is 0."""
-        positive = self.read([f"{n} >= 1" for n in self.names] or ["1 = 1"])
-        return bool(self.set.intersect(condition).intersect(positive).is_empty())
+    def _require_set(self, condition: Any, code: str, span: Span | None, values: dict[str, object]) -> None:
+        needed = condition.gist(self.set).coalesce()
+        self._check(str(needed), isl.constraints_of(needed), code, span, values)
+        if needed.n_basic_set() <= 4:
+            self._checked.append(needed)
+            self._set = None
 
     def _check(self, condition: str, fact: str, code: str, span: Span | None, values: dict[str, object]) -> None:
         shown = tuple((k, str(v)) for k, v in values.items())
@@ -128,7 +146,7 @@ class Context:
 
     def relabel(self, text: str) -> str:
         """Return a printed isl text with the user's names in place of generated ones."""
-        return isl.relabel(text, self.labels)
+        return relabel(text, self.labels)
 
     def error(self, code: str, span: Span | None, **values: object) -> PolykerError:
         """Return an error of the catalogue that does not depend on sizes."""

@@ -7,6 +7,7 @@ while cells that no inferred range reaches stay undefined.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from polyker.poly.affine import Affine, constant
 from polyker.poly.context import Context
 from polyker.poly.ranges import Bound, Shape, domain_conditions, scope_text
 from polyker.poly.subjects import Access, Scope, Subject
+
+_LONG = 400  # characters of a set that nobody reads any more
 
 Item = tuple[Subject, Mapping[str, Bound]]
 
@@ -87,9 +90,9 @@ class Coverage:
         }
         forms = [form.replace(at) for form in subject.target.subscripts if form is not None]
         cell = f"{subject.statement.target}[{', '.join(self.context.show(f) for f in forms)}]"
-        fine = self._outside(pairs.domain())
         span = subject.statement.target_span or subject.statement.span
-        self.context.require_set(fine, WRITTEN_TWICE, span, cell=cell, first=first, second=second)
+        values = {"cell": cell, "first": first, "second": second}
+        self.context.require_none(pairs.domain(), writes.domain(), WRITTEN_TWICE, span, **values)
 
     # An argmax over nothing
 
@@ -98,8 +101,7 @@ class Coverage:
         count = len(scope.indices)
         filled = inner.project_out(isl.dim.set, inner.dim(isl.dim.set) - count, count)
         empty = outer.subtract(filled)
-        if not empty.is_empty():
-            self.context.require_set(self._outside(empty), NOTHING_TO_CHOOSE, scope.span, op=scope.op)
+        self.context.require_none(empty, outer, NOTHING_TO_CHOOSE, scope.span, op=scope.op)
 
     # Reads
 
@@ -119,8 +121,8 @@ class Coverage:
         if missing.is_empty():
             return
         cells = self._show_cells(access.tensor, reads.intersect_domain(missing).range())
-        fine = self._outside(missing)
-        self.context.require_set(fine, READ_UNWRITTEN, access.span, access=access.text, cells=cells)
+        values = {"access": access.text, "cells": cells}
+        self.context.require_none(missing, reads.domain(), READ_UNWRITTEN, access.span, **values)
 
     def _reads(self, reader: Subject, bounds: Mapping[str, Bound], access: Access) -> Any:
         """Return {[time of the statement, own indices of the reductions around the access] -> [cell]}."""
@@ -159,15 +161,17 @@ class Coverage:
         dims = [f"c{d}" for d in range(len(shape))]
         box = [f"0 <= {c} and {c} < {e.text}" for c, e in zip(dims, shape, strict=True)]
         missing = isl.read_set(isl.set_text(self.context.names, tuple(dims), box))
+        written = isl.read_set(isl.set_text(self.context.names, tuple(dims), ["1 = 0"]))
         for writer, bounds in writers:
-            missing = missing.subtract(self._written(writer, bounds))
+            written = written.union(self._written(writer, bounds))
+        missing = missing.subtract(written)
         if self.context.names:
             missing = missing.intersect_params(self.context.set)
         if missing.is_empty():
             return
         span: Span | None = writers[0][0].statement.span if writers else None
         cells = self._show_cells(tensor, missing)
-        self.context.require_set(self._outside(missing), UNWRITTEN, span, cells=cells, tensor=tensor)
+        self.context.require_none(missing, written, UNWRITTEN, span, cells=cells, tensor=tensor)
 
     def _written(self, writer: Subject, bounds: Mapping[str, Bound]) -> Any:
         if writer.statement.op == "set":
@@ -255,10 +259,6 @@ class Coverage:
         points = isl.read_set(scope_text(self.context, bounds, scope))
         return points.intersect_params(self.context.set) if self.context.names else points
 
-    def _outside(self, bad: Any) -> Any:
-        """Return the sizes for which a set of bad points is empty."""
-        return self.context.set.subtract(bad.params())
-
     def _time(self, subject: Subject) -> list[str]:
         longest = max(len(t) for t in self.times.values())
         time = [str(t) for t in self.times[subject.number]]
@@ -267,15 +267,19 @@ class Coverage:
     def _show_cells(self, tensor: str, cells: Any) -> str:
         cells = cells.coalesce()
         if self.context.names:
-            cells = cells.gist_params(self.context.set)
+            cells = cells.gist_params(cells.params())
         for k in range(cells.dim(isl.dim.set)):
             cells = cells.set_dim_name(isl.dim.set, k, f"c{k}")
         if not self.context.names and cells.is_singleton():
             point = cells.sample_point()
             at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(cells.dim(isl.dim.set))]
             return f"{tensor}[{', '.join(map(str, at))}]" if at else tensor
+        if len(str(cells)) > _LONG:
+            point = cells.lexmin().sample_point()
+            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(cells.dim(isl.dim.set))]
+            return f"{tensor}[{', '.join(map(str, at))}] and others"
         text = self.context.relabel(str(cells))
-        text = text[text.index("{") :]
+        text = re.sub(r"\bc\d+ = (?=[^\]]*\])", "", text[text.index("{") :])
         return text.replace("{ [", f"{{ {tensor}[").replace("; [", f"; {tensor}[")
 
 

@@ -140,13 +140,10 @@ def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definit
         assert form is not None
         values = _values(context, subject, bounds, form)
         span = subject.target.spans[d] if d < len(subject.target.spans) else subject.statement.target_span
-        negative = isl.read_set(scope_text(context, bounds, subject.scope, "")).intersect(
-            isl.read_set(isl.set_text(context.names, subject.iterators, [f"{form.text} < 0"]))
-        )
-        if not negative.intersect_params(context.set).is_empty():
-            subscript = source_text(span) or context.show(form)
-            fine = context.set.subtract(negative.params())
-            context.require_set(fine, NEGATIVE_CELL, span, subscript=subscript, tensor=tensor)
+        domain = isl.read_set(scope_text(context, bounds, subject.scope))
+        below = isl.read_set(isl.set_text(context.names, subject.iterators, [f"{form.text} < 0"]))
+        subscript = source_text(span) or context.show(form)
+        context.require_none(domain.intersect(below), domain, NEGATIVE_CELL, span, subscript=subscript, tensor=tensor)
         if not (values.is_empty() or values.remove_divs().dim_has_upper_bound(isl.dim.set, 0)):
             raise context.error(NO_EXTENT, span, tensor=tensor, dimension=d, why=": nothing bounds it from above")
         all_values = values if all_values is None else all_values.union(values)

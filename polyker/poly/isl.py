@@ -6,9 +6,8 @@ calling thread's own context and no isl object is passed between threads. Only g
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -152,11 +151,3 @@ def _piece(text: str) -> str:
         fixed = [inside.strip()] if "=" in inside else []
         return " and ".join(fixed + [f"({c})" for c in [rest.strip().removeprefix(":").strip()] if c])
     return rest.strip() if not head.strip() else body
-
-
-_GENERATED = re.compile(r"\b[intS]\d+\b")
-
-
-def relabel(text: str, labels: Mapping[str, str]) -> str:
-    """Return a printed set with each generated name that has a label replaced by it."""
-    return _GENERATED.sub(lambda m: labels.get(m[0], m[0]), text)

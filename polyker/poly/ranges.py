@@ -13,7 +13,7 @@ from typing import Any
 
 from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE, OUT_OF_BOUNDS, RANGES_DISAGREE
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Condition, condition_text, constant, quotient, variable
+from polyker.poly.affine import Affine, Condition, Extremum, condition_text, constant, quotient, variable
 from polyker.poly.context import Context
 from polyker.poly.subjects import Access, Scope, Subject, rank_error, source_text
 
@@ -36,8 +36,21 @@ class Bound:
 
 def interval(index: str, lo: Affine, hi: Affine, explicit: bool) -> Bound:
     """Return the range lo <= index < hi."""
-    constraints = (f"{lo.text} <= {index}", f"{index} < {hi.text}")
+    least = lo.const if lo.is_constant else None
+    constraints = (f"{lo.text} <= {index}", *_below(index, hi, least))
     return Bound(constraints, (lo.indices | hi.indices) - {index}, lo, hi, explicit)
+
+
+def _below(index: str, hi: Affine, least: int | None) -> list[str]:
+    """Return `index < hi` as a conjunction without extrema where there is one; `least` is the index's lower bound."""
+    match hi.terms:
+        case ((Extremum(op="minimum", forms=forms), 1),) if hi.const == 0:
+            return [c for form in forms for c in _below(index, form, least)]
+        case ((Extremum(forms=forms), 1),) if hi.const == 0 and least is not None:
+            kept = [f for f in forms if not (f.is_constant and f.const <= least)]
+            if len(kept) == 1:
+                return _below(index, kept[0], least)
+    return [f"{index} < {hi.text}"]
 
 
 class Ranges:
@@ -308,8 +321,8 @@ class Ranges:
         values = {"access": access.text, "mode": access.pad.mode, "dimension": d, "tensor": access.tensor}
         if self.context.proves(("ge", extent - 1)) or domain.is_empty():
             return
-        fine = self.context.read([f"{extent.text} >= 1"]).union(self.context.set.subtract(domain.params()))
-        self.context.require_set(fine, EMPTY_PAD, access.span, **values)
+        bad = domain.intersect_params(self.context.read([f"{extent.text} <= 0"]))
+        self.context.require_none(bad, domain, EMPTY_PAD, access.span, **values)
 
 
 def is_bounded(points: Any) -> bool:
@@ -390,7 +403,7 @@ def check_subscript(
     values = {"access": access.text, "tensor": access.tensor, "subscript": subscript, "extent": context.show(extent)}
     if not names:
         values["extent"] += f", and is {_sample(context, bad, form)}"
-    context.require_set(context.set.subtract(bad.params()), OUT_OF_BOUNDS, span or access.span, **values)
+    context.require_none(bad, domain, OUT_OF_BOUNDS, span or access.span, **values)
 
 
 def _inside_by_corners(context: Context, bounds: Mapping[str, Bound], form: Affine, extent: Affine) -> bool:

@@ -1,0 +1,40 @@
+"""Dead statements: those whose values reach no output are dropped, with the temporaries that nothing else uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.ir.expr import Read, walk
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+
+
+def drop_dead(program: TypedProgram) -> TypedProgram:
+    """Return the program without the statements whose targets no output depends on; after coverage was checked."""
+    statements = list(program.statements())
+    live = set(program.outputs)
+    while True:
+        reached = live | {t for s in statements if s.target in live for t in _reads(s)}
+        if reached == live:
+            break
+        live = reached
+    if all(s.target in live for s in statements):
+        return program
+    tensors = tuple(t for t in program.tensors if t.role != Role.TEMPORARY or t.name in live)
+    return replace(program, tensors=tensors, body=_kept(program.body, live))
+
+
+def _reads(statement: TypedStatement) -> set[str]:
+    trees = (statement.expr, *statement.subscripts)
+    return {e.tensor for tree in trees for e in walk(tree) if isinstance(e, Read)}
+
+
+def _kept(body: tuple[TypedNode, ...], live: set[str]) -> tuple[TypedNode, ...]:
+    nodes: list[TypedNode] = []
+    for node in body:
+        if isinstance(node, TypedLoop):
+            inner = _kept(node.body, live)
+            if inner:
+                nodes.append(replace(node, body=inner))
+        elif node.target in live:
+            nodes.append(node)
+    return tuple(nodes)
