@@ -1,0 +1,54 @@
+"""Run a campaign: `python -m tests.fuzz --cases 20000 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.fuzz.campaign import Campaign
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the cases, print failures and the share of each feature; returns 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=int, default=0, help="number of the first case")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--time-limit", type=float, default=None, help="seconds")
+    parser.add_argument("--backend", choices=["interpret", "compile"], default="compile")
+    parser.add_argument("--failures", type=int, default=50, help="stop after so many")
+    parser.add_argument("--findings", type=Path, default=None, help="a folder to write failures to")
+    parser.add_argument("--verbose", action="store_true", help="the programs that took longest, too")
+    options = parser.parse_args(argv)
+    began = time.monotonic()
+    campaign = Campaign(options.seed, options.backend)
+    campaign.run(options.cases, options.jobs, options.time_limit, options.start, options.failures)
+    for n, f in enumerate(campaign.failures):
+        text = f"case {options.seed}/{f.number}: {f.kind}\n{f.text}\n--- {f.problem}\n--- again:\n{f.snippet}\n"
+        if f.small:
+            text += f"--- smaller:\n{f.small}\n"
+        print(text)
+        if options.findings:
+            options.findings.mkdir(parents=True, exist_ok=True)
+            (options.findings / f"{options.seed}-{f.number}.txt").write_text(text)
+        if n == 20:
+            print(f"... and {len(campaign.failures) - n - 1} more")
+            break
+    print(campaign.table())
+    kinds = {k: sum(f.kind == k for f in campaign.failures) for k in {f.kind for f in campaign.failures}}
+    took = time.monotonic() - began
+    if options.verbose:
+        for t, number, text in campaign.slow:
+            print(f"{t:.2f} s: case {number}\n{text}")
+    print(
+        f"{campaign.done} cases in {took:.0f} s: {len(campaign.failures)} failures {kinds or ''}; "
+        f"{campaign.exact} compared for equality; largest error {campaign.share:.2f} of its bound"
+    )
+    return 1 if campaign.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""A case: a program's text, its inputs, and how it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: `limit` bounds the values of an index array; `python` passes a Python scalar; `data` is how it is filled."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    limit: int = 0
+    python: bool = False
+    data: str = "coded"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run. `mode`: call, fixed (a kernel for these shapes), symbolic (for any); `out`: none or a layout."""
+
+    seed: int
+    number: int
+    text: str
+    inputs: tuple[Input, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
+    features: frozenset[str] = frozenset()
+    mode: str = "call"
+    layouts: tuple[str, ...] = ()
+    out: str = "none"
+    guard: bool = False
+    invalid: bool = False
+    acc: str = ""

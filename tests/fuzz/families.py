@@ -1,0 +1,568 @@
+"""Families of programs, and what is decided once a program's text is there: data, layouts, how it is called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from tests.fuzz.case import Case, Input
+from tests.fuzz.data import empty, scalar
+from tests.fuzz.generate import Idx, Maker
+from tests.fuzz.pieces import COMPLEX, FLOATING, PLAIN, Kinds, fold, pair, scaled
+
+LAYOUTS = ["plain", "permuted", "negative", "sliced", "offset", "zero", "misaligned", "mixed"]
+OUTS = ["plain", "permuted", "negative", "sliced", "offset", "mixed"]
+
+
+def _valid(m: Maker) -> bool:
+    """Bind the text so far to the inputs' shapes, and remember what it defines."""
+    from polyker.errors import PolykerError
+    from polyker.reference.interpreter import bind
+    from tests.fuzz.oracles import parsed
+
+    try:
+        with np.errstate(all="ignore"):
+            program = parsed(_text(m))
+            bound = bind(program, {n: empty(m.inputs[n]) for n in program.inputs}, m.sizes)
+    except PolykerError:
+        return False
+    m.defined = {n: s for n, s in bound.shapes.items() if n not in m.inputs}
+    for name, tag in bound.tags.items():
+        if name not in m.inputs:
+            m.kinds[name] = {"u": "i"}.get(tag.kind, tag.kind)
+    return all(np.prod(s, dtype=float) <= 20_000 for s in bound.shapes.values())
+
+
+def _text(m: Maker) -> str:
+    return "\n".join(m.lines)
+
+
+def _snapshot(m: Maker) -> tuple[object, ...]:
+    return dict(m.inputs), dict(m.defined), dict(m.kinds), dict(m.sizes), list(m.lines), set(m.features)
+
+
+def _restore(m: Maker, kept: tuple[object, ...]) -> None:
+    m.inputs, m.defined, m.kinds, m.sizes, m.lines, m.features = kept  # type: ignore[assignment]
+
+
+def _try(m: Maker, base: str | None = None) -> bool:
+    """Add one statement, or leave the program as it is."""
+    for _ in range(6):
+        kept = _snapshot(m)
+        if m.statement(base) is not None and _valid(m):
+            return True
+        _restore(m, kept)
+    return False
+
+
+def general(m: Maker) -> bool:
+    return _try(m)
+
+
+def chain(m: Maker) -> bool:
+    """Several statements; later ones read earlier ones, or update them in place."""
+    r = m.rng
+    m.budget = min(m.budget, 400 if not m.big else 20_000)
+    if not _try(m):
+        return False
+    for _ in range(r.choice([1, 1, 2, 3])):
+        if r.random() < 0.35:
+            kept = _snapshot(m)
+            if not (update(m) and _valid(m)):
+                _restore(m, kept)
+        elif r.random() < 0.85:
+            _try(m, r.choice(list(m.defined)))
+        else:
+            _try(m)
+    m.features.add("multi-statement")
+    return len(m.lines) > 1
+
+
+def update(m: Maker) -> bool:
+    """A further statement on a tensor that is defined: in place, accumulating, or overwriting a part."""
+    r = m.rng
+    name = r.choice(list(m.defined))
+    shape, kind = m.defined[name], m.kinds[name]
+    if kind == "b" or not shape:
+        return False
+    m.taken = set(m.sizes)
+    idx = [Idx(m.index_name(), 0, n, "bare", bare=True) for n in shape]
+    cell = f"{name}[{','.join(i.name for i in idx)}]"
+    pick = r.randrange(4)
+    if pick == 0:
+        text, _ = fold(m, [(cell, kind)], "=")
+        if Kinds.get(text.split("(")[0], kind) == "c" != kind:
+            return False
+        m.lines.append(f"{cell} = {text}")
+        m.features.add("update: in place")
+    elif pick == 1:
+        other, okind = m.access(idx, idx)
+        op = r.choice(["+=", "*=", "max=", "min="] if "c" not in (kind, okind) else ["+=", "*="])
+        m.lines.append(f"{cell} {op} {other}")
+        m.features |= {"update: accumulating", f"op:{op}"}
+    elif pick == 2:
+        k = Idx(m.index_name(), 0, r.choice([1, 2, 3, 5]), "bare")
+        other, okind = m.access([*idx, k], [*idx, k])
+        op = r.choice(["+=", "max=", "min="] if "c" not in (kind, okind) else ["+="])
+        m.lines.append(f"{cell} {op} {other}")
+        m.features |= {"update: accumulating", f"op:{op}"}
+    else:
+        other, _ = m.access(idx, idx)
+        hi = m.bound(max(shape[0] - 1, 0))
+        where = f" where {idx[0].name} % 2 == 0" if r.random() < 0.4 else f" for {idx[0].name} in 0:{hi}"
+        m.lines.append(f"{cell} = {other}{where}")
+        m.features.add("update: a part overwritten")
+    return True
+
+
+def elementwise(m: Maker) -> bool:
+    """Functions and operators, several in one expression, each as likely as any other."""
+    r = m.rng
+    m.taken = set(m.sizes)
+    left = m.indices(r.choice([1, 1, 2]))
+    for i in left:
+        i.source, i.clause = "bare", ""
+    parts = []
+    for _ in range(r.choice([1, 2, 2, 3])):
+        text, kind = m.access([], left)
+        for _ in range(r.choice([1, 1, 2])):
+            text, kind = anything(m, text, kind)
+        parts.append((text, kind))
+    text, kind = parts[0]
+    for other in parts[1:]:
+        text, kind = pair(m, (text, kind), other, r.choice(["=", "+=", "max=", "any="]))
+    m.features.add("op:=")
+    m.lines = [f"O[{','.join(i.name for i in left)}] = {text}"]
+    return _valid(m)
+
+
+def anything(m: Maker, text: str, kind: str) -> tuple[str, str]:
+    """Apply one function, comparison or logical operator, all equally likely among those that take this kind."""
+    r = m.rng
+    logical = ["and", "or", "not"]
+    order = ["<", "<=", ">", ">=", "==", "!="]
+    if kind == "b":
+        name = r.choice([*logical, *logical, "==", "!=", "where"])
+    elif kind == "c":
+        name = r.choice([*COMPLEX, "conj", "imag", "==", "not"])
+    else:
+        name = r.choice(
+            [*FLOATING, *FLOATING, *PLAIN, *order, "minimum", "maximum", "where", *logical, "/", "//", "%", "**"]
+        )
+    literal = r.choice(["1", "2", "3"])
+    if name in (*order, "and", "or", "/", "//", "%", "**"):
+        m.features.add(f"operator:{name}")
+        found = "b" if name in (*order, "and", "or") else "f" if name == "/" else kind
+        return f"({text} {name} {'2' if name == '**' else literal})", found
+    m.features.add(f"function:{name}")
+    if name == "not":
+        return f"(not {text})", "b"
+    if name == "where":
+        return f"where({text}, {literal}, {text})", "i" if kind == "b" else kind
+    if name in ("minimum", "maximum"):
+        return f"{name}({text}, {literal})", kind
+    if name in FLOATING and kind != "c":
+        return f"{name}({scaled(name, text)})", "f"
+    return f"{name}({text})", "f" if kind == "c" and name in ("real", "imag", "abs") else kind
+
+
+def recurrence(m: Maker) -> bool:
+    r = m.rng
+    m.budget = 150
+    b, n = r.choice([1, 2, 3, 5]), r.choice([1, 2, 3, 5, 8, 17])
+    t = m.dtype() if m.theme != "bool" else "i32"
+    kind = Kinds[t]
+    if kind == "b":
+        return False
+    N = m.bound(n)
+    pick = r.choice([0, 1, 2, 3, 3, 4, 5, 6])
+    coefficient = "0.5 * " if kind in "fc" else ""
+    if pick == 0:
+        m.inputs["X"] = Input("X", t, (b, n))
+        m.lines = ["S[b,0] = X[b,0]", f"S[b,t] = {coefficient}S[b,t-1] + X[b,t] for t in 1:{N}"]
+    elif pick == 1:
+        m.inputs["X"] = Input("X", t, (n,))
+        last = f"{N}-1" if r.random() < 0.5 else str(n - 1)
+        m.lines = [f"S[{last}] = X[{last}]", f"S[{last}-t] = S[{last}-t+1] - X[t] for t in 1:{N}"]
+    elif pick == 2:
+        n = max(n, 2)
+        m.inputs["X"] = Input("X", t, (n,))
+        N = m.bound(n)
+        m.lines = ["F[0] = 1", "F[1] = X[1]", f"F[t] = F[t-1] + F[t-2] * X[t] for t in 2:{N}"]
+    elif pick == 3 and kind != "c":
+        n = min(n, 8)
+        m.inputs["X"] = Input("X", t, (b, n))
+        N, B = m.bound(n), m.bound(b)
+        m.lines = ["D[i,0] = X[i,0]", f"D[0,j] = X[0,j] for j in 1:{N}",
+                   f"D[i,j] = maximum(D[i-1,j], D[i,j-1]) + X[i,j] for i in 1:{B}, j in 1:{N}"]  # fmt: skip
+        m.features.add("recurrence: 2-d")
+    elif pick == 4:
+        n = min(n, 8)
+        m.inputs["X"] = Input("X", t, (n, b))
+        N = m.bound(n)
+        m.lines = ["H[0,i] = X[0,i]", f"H[t,i] = sum[j](W[i,j] * H[t-1,j]) + X[t,i] for t in 1:{N}"]
+        m.inputs["W"] = Input("W", t, (b, b))
+    elif pick == 5:
+        m.inputs["X"] = Input("X", t, (n,))
+        N = m.bound(n)
+        m.lines = ["S[0] = X[0]", f"S[t] = S[t//2] + X[t] for t in 1:{N}"]
+    else:
+        m.inputs["X"] = Input("X", t, (b, n))
+        m.lines = ["S[b,0] = X[b,0]", f"S[b,t] = S[b,t-1] + X[b,t] for t in 1:{N}", "O[b] += S[b,t] * X[b,t]"]
+    m.features |= {"recurrence", f"dtype:{t}", "op:=", "multi-statement", "for"}
+    return _valid(m)
+
+
+def time_loop(m: Maker) -> bool:
+    r = m.rng
+    t = m.dtype() if m.theme != "bool" else "i32"
+    kind = Kinds[t]
+    if kind == "b":
+        return False
+    n, steps = r.choice([3, 4, 5, 8, 17]), r.choice([0, 1, 2, 3, 4])
+    half = "0.5 * " if kind in "fc" else ""
+    least = "minimum" if kind in "if" else ""
+    pick = r.randrange(9)
+    m.features |= {"time loop", "op:=", f"dtype:{t}", "for"}
+    header = ""
+    if pick <= 2:
+        two = r.random() < 0.5
+        n = min(n, 8) if two else n
+        shape = (n, n) if two else (n,)
+        cell, clause = ("i,j", "i in 1:N-1, j in 1:N-1") if two else ("i", "i in 1:N-1")
+        near = "A[i-1,j] + A[i+1,j] - A[i,j-1] + A[i,j+1]" if two else "A[i-1] + A[i+1] - A[i]"
+        header = f"heat(A: {t}[{','.join('N' * len(shape))}], steps) -> A:"
+        if pick == 0:
+            body = [f"B[{cell}] = {half}({near}) for {clause}", f"A[{cell}] = B[{cell}] for {clause}"]
+        elif pick == 1:
+            body = [f"A[{cell}] = {half}({near}) for {clause}"]
+            m.features.add("time loop: in place")
+        else:
+            body = [f"A[{cell}] += {half}A[{cell}]", f"A[{cell}] = {near} for {clause}"]
+            m.features.add("op:+=")
+        m.lines = ["    for t in 0:steps:", *(f"        {b}" for b in body)]
+        m.inputs["A"], m.sizes["steps"] = Input("A", t, shape), steps
+        m.features.add("in-out")
+    elif pick == 3:
+        n = min(n, 5)
+        header = f"lu(A: {t}[N,N]) -> A:"
+        m.lines = ["    for k in 0:N:", "        A[i,j] = A[i,j] - A[i,k] * A[k,j] for i in k+1:N, j in k+1:N"]
+        m.inputs["A"] = Input("A", t, (n, n))
+        m.features |= {"in-out", "triangular", "triangular for"}
+    elif pick == 4 and least:
+        n = min(n, 5)
+        header = f"paths(D: {t}[N,N]) -> D:"
+        m.lines = ["    for k in 0:N:", "        D[i,j] min= D[i,k] + D[k,j]"]
+        m.inputs["D"] = Input("D", t, (n, n))
+        m.features |= {"in-out", "op:min="}
+    elif pick == 5:
+        m.inputs["A"] = Input("A", t, (n,))
+        N, T = m.bound(n), m.bound(steps + 1)
+        m.lines = ["X[0,i] = A[i]", f"for t in 1:{T}:",
+                   f"    X[t,i] = X[t-1,i] + {half}A[i] for i in 0:{N}"]  # fmt: skip
+        m.features.add("time loop: local")
+    elif pick == 6:
+        m.inputs["A"], m.inputs["B"] = Input("A", t, (steps + 1, n)), Input("B", t, (n,))
+        T = m.bound(steps + 1)
+        op = r.choice(["+=", "max=", "*="] if kind != "c" else ["+="])
+        m.lines = [f"for t in 0:{T}:", f"    C[i] {op} A[t,i] + B[i]"]
+        m.features |= {"time loop: local", f"op:{op}"}
+    elif pick == 7:
+        m.inputs["A"] = Input("A", t, (steps + 2, n))
+        T = m.bound(steps + 2)
+        m.lines = [f"for t in 0:{T}:", "    B[i] = A[t,i] * 2", "    C[t] += B[i]"]
+        m.features |= {"time loop: local", "op:+="}
+    else:
+        rows = r.choice([2, 3])
+        m.inputs["A"] = Input("A", t, (rows, steps + 1))
+        R, T = m.bound(rows), m.bound(steps + 1)
+        m.lines = [f"for s in 0:{R}:", f"    for t in 0:{T}:", "        C[s] += A[s,t]", "D[s] = C[s] + 1"]
+        m.features |= {"time loop: local", "time loop: nested", "op:+="}
+    if header:
+        m.lines = [header, *m.lines]
+    m.features.add("multi-statement")
+    return _valid(m)
+
+
+def batch(m: Maker) -> bool:
+    """`...` with batch dimensions that broadcast."""
+    r = m.rng
+    full = [r.choice([1, 2, 3]) for _ in range(r.choice([0, 1, 1, 2]))]
+
+    def own() -> tuple[int, ...]:
+        return tuple(1 if r.random() < 0.25 else n for n in full[r.randrange(len(full) + 1) :])
+
+    a, b, c = (r.choice([1, 2, 3, 5, 8]) for _ in range(3))
+    x, y = m.dtype(), m.dtype()
+    pick = r.randrange(4)
+    if pick == 0:
+        m.inputs["A"], m.inputs["B"] = Input("A", x, (*own(), a, b)), Input("B", y, (*own(), b, c))
+        m.lines = ["C[...,i,j] += A[...,i,k] * B[...,k,j]"]
+    elif pick == 1:
+        m.inputs["A"], m.inputs["B"] = Input("A", x, (*own(), a)), Input("B", y, (*own(), a))
+        m.lines = ["C[i,...] = A[...,i] + B[...,i]"]
+    elif pick == 2:
+        m.inputs["A"] = Input("A", x, (*own(), a))
+        m.lines = ["C[...] = sum[k](A[...,k])"] if Kinds[x] != "b" else ["C[...] any= A[...,k]"]
+    else:
+        m.inputs["A"], m.inputs["B"] = Input("A", x, (*own(), a)), Input("B", y, (a,))
+        m.lines = ["T[...,i] = A[...,i] * B[i]", "C[...] += T[...,i]"]
+        m.features.add("multi-statement")
+    m.features |= {"...", f"dtype:{x}", f"dtype:{y}", "op:=" if pick in (1, 2) else "op:+="}
+    return _valid(m)
+
+
+def scatter(m: Maker) -> bool:
+    r = m.rng
+    n, bins = r.choice([0, 1, 3, 5, 17]), r.choice([1, 2, 5, 8])
+    t = m.dtype()
+    kind = Kinds[t]
+    op = r.choice(
+        ["+=", "+=", "max=", "min=", "*="] if kind in "if" else ["+=", "*="] if kind == "c" else ["any=", "all="]
+    )
+    index = r.choice(["i64", "i32", "u8", "i16"])
+    two = r.random() < 0.4
+    m.inputs["I"] = Input("I", index, (n,), limit=bins)
+    m.inputs["W"] = Input("W", t, (n, 3) if two else (n,))
+    m.lines = [
+        f"scatter(I: {index}[N], W: {t}[N{',M' if two else ''}]) -> H:",
+        f"    H: {t}[{bins}{',M' if two else ''}]",
+    ]
+    if r.random() < 0.4:
+        m.lines.append(
+            "    H[b,j] = 1 for b in 0:2, j in 0:M" if two and bins > 1 else "    H[0] = 2" if not two else ""
+        )
+        m.lines = [x for x in m.lines if x]
+    m.lines.append(f"    H[I[n],j] {op} W[n,j]" if two else f"    H[I[n]] {op} W[n]")
+    m.features |= {"scatter", "gather", f"op:{op}", f"dtype:{t}", f"dtype:{index}", "declared", "declared extents"}
+    return _valid(m)
+
+
+def classics(m: Maker) -> bool:
+    """Fused operators that people write."""
+    r = m.rng
+    t = r.choice(["f32", "f64", "f16", "bf16"]) if m.theme in ("half", "single", "double") else r.choice(["f32", "f64"])
+    a, b, c = (r.choice([1, 2, 3, 5, 8, 17]) for _ in range(3))
+    if m.big:
+        a, b, c = r.choice([31, 33, 64]), r.choice([17, 40, 65]), r.choice([8, 33, 48])
+    pick = r.randrange(7)
+    if pick == 0:
+        m.inputs["X"] = Input("X", t, (a, b))
+        m.lines = ["P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"]
+        m.features |= {"inline:max", "inline:sum", "inline: nested"}
+    elif pick == 1:
+        m.inputs["X"] = Input("X", t, (a, b))
+        m.lines = ["M[i] = mean[j](X[i,j])", "V[i] = mean[j]((X[i,j] - M[i]) ** 2)",
+                   "Y[i,j] = (X[i,j] - M[i]) * rsqrt(V[i] + 0.5)"]  # fmt: skip
+        m.features |= {"inline:mean", "function:rsqrt", "multi-statement"}
+    elif pick == 2:
+        for n, s in (("I", (a, b)), ("W", (c, b)), ("bias", (c,))):
+            m.inputs[n] = Input(n, t, s)
+        m.lines = ["O[b,n] = relu(sum[m](I[b,m] * W[n,m]) + bias[n])"]
+        m.features |= {"inline:sum", "function:relu"}
+    elif pick == 3:
+        if a * b * c > 2000 and not m.big:
+            return False
+        for n, s in (("Q", (a, c)), ("K", (b, c)), ("V", (b, 3))):
+            m.inputs[n] = Input(n, t, s)
+        m.lines = ["S[i,j] += Q[i,d] * K[j,d]", "Mx[i] max= S[i,j]", "E[i,j] = exp(0.125 * (S[i,j] - Mx[i]))",
+                   "Z[i] += E[i,j]", "O[i,e] = sum[j](E[i,j] * V[j,e]) / Z[i]"]  # fmt: skip
+        m.features |= {"op:max=", "multi-statement", "function:exp"}
+    elif pick == 4:
+        for n, s in (("A", (a, b)), ("B", (c, b))):
+            m.inputs[n] = Input(n, t, s)
+        m.lines = ["D[i,j] += abs(A[i,k] - B[j,k])"]
+        m.features.add("op:+=")
+    elif pick == 5:
+        m.inputs["X"] = Input("X", t, (a, b))
+        m.lines = ["L[i] = logsumexp[j](X[i,j])", "Y[i,j] = X[i,j] - L[i]"]
+        m.features |= {"inline:logsumexp", "multi-statement"}
+    else:
+        h, w, f = r.choice([3, 4, 6]), r.choice([3, 5]), r.choice([1, 2])
+        m.inputs["X"], m.inputs["K"] = Input("X", t, (2, f, h, w)), Input("K", t, (3, f, 3, 3))
+        m.lines = [f"conv(X: {t}[N,C,H,W], K: {t}[F,C,3,3]) -> O:",
+                   "    O[n,f,h,w] += X[n,c,h+r-1,w+s-1; pad=0] * K[f,c,r,s] for h in 0:H, w in 0:W"]  # fmt: skip
+        m.features |= {"declared", "op:+=", "pad:constant"}
+    m.features |= {"classic", f"dtype:{t}", "op:="}
+    return _valid(m)
+
+
+def count(m: Maker) -> bool:
+    """Integer programs that count instances, each with a number of its own (oracle O4)."""
+    r = m.rng
+    names = [m.index_name() for _ in range(r.choice([1, 2, 2, 3]))]
+    clauses, sizes = [], []
+    for n in names:
+        e = r.choice([1, 2, 3, 5, 8, 13]) if not m.big else r.choice([8, 17, 33, 40])
+        lo = r.choice(["0", "0", "0", "1"])
+        hi = r.choice([m.bound(e)] * 3 + ([f"{names[0]}+1"] if n != names[0] else []))
+        clauses.append(f"{n} in {lo}:{hi}")
+        sizes.append(e)
+    term = " + ".join(f"{7**k}*{n}" for k, n in enumerate(names)) + " + 1"
+    kept = [n for n in names if r.random() < 0.6]
+    subs = list(kept)
+    if len(kept) > 1 and r.random() < 0.3:
+        subs = ["+".join(kept)]
+    elif kept and r.random() < 0.3:
+        subs[0] += r.choice(["//2", "%3"])
+    cell = f"N[{','.join(subs)}]" if subs else "N"
+    where = r.choice(
+        [
+            "",
+            "",
+            f" where ({' + '.join(names)}) % 2 == 0",
+            f" where {names[0]} != 1",
+            f" where {names[-1]} <= {names[0]} + 1",
+        ]
+    )
+    other = cell.replace("N", "M", 1)
+    ranges = " for " + ", ".join(clauses)
+    m.lines = [f"{cell} += 1{ranges}{where}", f"{other} += {term}{ranges}{where}"]
+    m.features |= {"counting", "op:+=", "for", "index as a value", "multi-statement"} | ({"where"} if where else set())
+    return _valid(m)
+
+
+FAMILIES = {
+    "general": (40, general),
+    "chain": (16, chain),
+    "recurrence": (8, recurrence),
+    "time loop": (10, time_loop),
+    "batch": (5, batch),
+    "scatter": (4, scatter),
+    "classics": (8, classics),
+    "count": (5, count),
+    "elementwise": (13, elementwise),
+}
+
+
+# --- what is decided once the text is there ---
+
+
+def declare(m: Maker) -> None:
+    """Wrap the program in a declaration, with or without types."""
+    from tests.fuzz.oracles import parsed
+
+    r = m.rng
+    program = parsed(_text(m))
+    if program.declared or any(len(s) == 0 for s in ()):
+        return
+    named: dict[int, str] = {}
+    parameters = []
+    dotted = "..." in _text(m)
+    for name in program.inputs:
+        i = m.inputs[name]
+        if dotted or i.python or r.random() < 0.3:
+            parameters.append(name)
+            continue
+        dims = []
+        for n in i.shape:
+            if r.random() < 0.6:
+                dims.append(named.setdefault(n, f"d{n}"))
+            else:
+                dims.append(str(n))
+        parameters.append(f"{name}: {i.dtype}[{','.join(dims)}]")
+        m.features.add("declared type")
+    given = [s for s in m.sizes if r.random() < 0.7]
+    r.shuffle(given)
+    header = f"op{r.randrange(9)}({', '.join([*parameters, *given])}) -> {', '.join(program.outputs)}:"
+    old = list(m.lines)
+    m.lines = [header, *(f"    {x}" for line in old for x in line.split("\n"))]
+    m.features.add("declared")
+    if not _valid(m):
+        m.lines = old
+        _valid(m)
+
+
+def finish(m: Maker, seed: int, number: int) -> Case | None:
+    """Decide data, layouts and the call; return the case, or None where the plain interpreter refuses it."""
+    from tests.fuzz.oracles import parsed, reference
+
+    r = m.rng
+    if r.random() < 0.2:
+        declare(m)
+    text = _text(m)
+    if "\n" in text and r.random() < 0.2 and not re.search(r":\s*\n|\.\.\.", text) and "    " not in text:
+        text = text.replace("\n", "; ")
+    program = parsed(text)
+    style = r.choices(["coded", "small", "random", "special"], [40, 25, 30, 5])[0]
+    if m.theme == "half" and style == "coded":
+        style = "small"
+    m.features.add(f"data:{style}")
+    inputs = tuple(replace(m.inputs[n], data=style) for n in program.inputs)
+    used = {k: v for k, v in m.sizes.items() if k in program.sizes}
+    layouts = []
+    for i in inputs:
+        layout = "plain" if i.python or r.random() < 0.4 else r.choice(LAYOUTS)
+        layouts.append(layout)
+        m.features.add(f"layout:{layout}")
+        if not i.shape:
+            m.features.add("0-d input")
+    mode = r.choices(["call", "fixed", "symbolic"], [30, 35, 35])[0]
+    out = "none" if r.random() < 0.5 else r.choice(OUTS)
+    case = Case(
+        seed,
+        number,
+        text,
+        inputs,
+        tuple(used.items()),
+        mode=mode,
+        layouts=tuple(layouts),
+        out=out,
+        guard=r.random() < 0.15,
+    )
+    if r.random() < 0.06 and m.theme not in ("bool",):
+        kinds = {Kinds[i.dtype] for i in inputs}
+        if kinds == {"f"}:
+            case = replace(case, acc="f64", mode="fixed")
+            m.features.add("acc=")
+    m.features |= {f"mode:{mode}", "out=" if out != "none" else "no out="}
+    if out != "none":
+        m.features.add(f"out:{out}")
+    if case.guard:
+        m.features.add("guard pages")
+    if any(0 in i.shape for i in inputs):
+        m.features.add("zero size")
+    if len(program.outputs) > 1:
+        m.features.add("several outputs")
+    if m.big:
+        m.features.add("big")
+    if used:
+        m.features.add("keyword sizes")
+    if m.rng.random() < 0.03:
+        return _spoil(m, case)
+    case = replace(case, features=frozenset(m.features))
+    if not m.big and isinstance(reference(case), Exception):
+        return None
+    return case
+
+
+def _spoil(m: Maker, case: Case) -> Case | None:
+    """Make a call that has to fail: another extent, or a gathered index outside."""
+    from tests.fuzz.oracles import reference
+
+    r = m.rng
+    inputs = list(case.inputs)
+    gathered = [k for k, i in enumerate(inputs) if i.limit and np.prod(i.shape) > 0]
+    if gathered and r.random() < 0.8:
+        k = r.choice(gathered)
+        inputs[k] = replace(inputs[k], data="outside")
+    else:
+        shaped = [k for k, i in enumerate(inputs) if i.shape]
+        if not shaped:
+            return None
+        k = r.choice(shaped)
+        d = r.randrange(len(inputs[k].shape))
+        shape = list(inputs[k].shape)
+        shape[d] += r.choice([1, -1, 3]) if shape[d] else 1
+        inputs[k] = replace(inputs[k], shape=tuple(shape))
+    case = replace(case, inputs=tuple(inputs), guard=False, acc="")
+    if m.big:
+        return None
+    if isinstance(reference(case), Exception):
+        return replace(case, invalid=True, features=frozenset(m.features | {"must fail"}))
+    return replace(case, features=frozenset(m.features))
+
+
+__all__ = ["FAMILIES", "finish", "scalar"]

@@ -1,0 +1,530 @@
+"""Random valid programs, by construction: every index has a range, every subscript stays inside, every cell is written."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from tests.fuzz.case import Case, Input
+from tests.fuzz.pieces import Kinds, fold, reduction_of, scaled
+
+NAMES = [
+    *"ijklmnhwrsabcdxyz",
+    "int",
+    "struct",
+    "exists",
+    "mod",
+    "double",
+    "while",
+    "e1",
+    "_q",
+    "define",
+    "rat",
+    "true_",
+]
+FLOATS = ["f16", "bf16", "f32", "f32", "f32", "f64", "f64"]
+INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+UPDATES = ["+=", "+=", "+=", "+=", "*=", "max=", "min=", "any=", "all="]
+PADS = ["0", "const", "edge", "wrap", "reflect"]
+
+
+@dataclass
+class Idx:
+    """An index: its name, the least and greatest value it takes, and how it gets its range."""
+
+    name: str
+    lo: int
+    hi: int  # exclusive
+    source: str  # bare, for, conv, inline
+    clause: str = ""
+    bare: bool = False
+
+    @property
+    def extent(self) -> int:
+        return max(self.hi - self.lo, 0)
+
+
+@dataclass
+class Maker:
+    """What a program is made of while it grows."""
+
+    rng: random.Random
+    big: bool
+    theme: str
+    features: set[str] = field(default_factory=set)
+    inputs: dict[str, Input] = field(default_factory=dict)
+    defined: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    budget: int = 1200
+
+    # --- names, extents, types ---
+
+    def index_name(self) -> str:
+        name = self.rng.choice([n for n in NAMES if n not in self.taken])
+        self.taken.add(name)
+        return name
+
+    def tensor_name(self, letters: str = "ABCDEFGHIJKLMNPQRTUVWXYZ") -> str:
+        free = [c for c in letters if c not in self.inputs and c not in self.defined]
+        return self.rng.choice(free) if free else f"T{len(self.inputs) + len(self.defined)}"
+
+    def extent(self, room: int) -> int:
+        r = self.rng.random()
+        if r < 0.012:
+            self.features.add("extent:0")
+            return 0
+        if self.big:
+            pool = [1, 2, 3, 5, 8, 16, 17, 31, 33, 40, 48, 64, 65, 70, 100, 129]
+        else:
+            pool = [1, 1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 8, 9, 13, 16, 17, 17, 33]
+        pick = self.rng.choice([p for p in pool if p <= max(room, 1)])
+        if pick in (1, 17, 33):
+            self.features.add(f"extent:{pick}")
+        return pick
+
+    def dtype(self) -> str:
+        r = self.rng
+        match self.theme:
+            case "single":
+                return "f32"
+            case "double":
+                return "f64"
+            case "half":
+                return r.choice(["f16", "bf16"])
+            case "integer":
+                return r.choice(INTEGERS)
+            case "bool":
+                return "bool" if r.random() < 0.7 else r.choice(["i32", "u8", "f32"])
+            case "complex":
+                return r.choice(["c64", "c128"])
+        return r.choice([*FLOATS, *INTEGERS, "bool", "c64", "c128"])
+
+    def literal(self, kind: str) -> str:
+        r = self.rng
+        if kind == "f" and r.random() < 0.5:
+            return r.choice(["0.5", "0.25", "2.0", "1.5", "3"])
+        return str(r.choice([1, 2, 2, 3]))
+
+    def bound(self, value: int) -> str:
+        """A bound as a literal or as a size."""
+        if value > 0 and self.rng.random() < 0.3:
+            self.features.add("size in a bound")
+            same = [n for n, v in self.sizes.items() if v == value]
+            if same:
+                return same[0]
+            name = f"n{len(self.sizes)}"
+            self.sizes[name] = value
+            return name
+        return str(value)
+
+    # --- indices ---
+
+    def indices(self, count: int, *, around: int = 1) -> list[Idx]:
+        out = []
+        room = self.budget // max(around, 1)
+        for _ in range(count):
+            n = self.extent(room)
+            out.append(self.index(0, n))
+            room //= max(n, 1)
+        return out
+
+    def index(self, lo: int, hi: int, source: str = "") -> Idx:
+        r = self.rng
+        idx = Idx(self.index_name(), lo, hi, source or ("for" if r.random() < 0.15 else "bare"))
+        if idx.source == "for":
+            if r.random() < 0.15 and hi - lo > 2:
+                idx.lo = lo + 1
+                self.features.add("for: lo > 0")
+            idx.clause = f"{idx.name} in {self.bound(idx.lo)}:{self.bound(idx.hi)}"
+            self.features.add("for")
+        return idx
+
+    # --- subscripts ---
+
+    def affine(self, pool: list[Idx]) -> tuple[str, int, int]:
+        """A subscript over some of these indices: its text, its least and its greatest value."""
+        r = self.rng
+        live = [x for x in pool if x.extent > 0]
+        if not live or r.random() < 0.06:
+            self.features.add("subscript: constant")
+            c = r.randrange(3)
+            return str(c), c, c
+        i = r.choice(live)
+        lo, hi = i.lo, i.hi - 1
+        form = r.randrange(9 if len(live) > 1 else 6)
+        j = r.choice([x for x in live if x is not i]) if form >= 6 else i
+        match form:
+            case 0:
+                self.features.add("subscript: bare")
+                return i.name, lo, hi
+            case 1:
+                c = r.randrange(1, 4)
+                self.features.add("subscript: offset")
+                return f"{i.name}+{c}", lo + c, hi + c
+            case 2:
+                s, c = r.randrange(2, 4), r.randrange(0, 3)
+                self.features.add("subscript: stride")
+                return f"{s}*{i.name}+{c}" if c else f"{s}*{i.name}", s * lo + c, s * hi + c
+            case 3:
+                self.features.add("subscript: reversed")
+                return f"{hi}-{i.name}", 0, hi - lo
+            case 4:
+                d = r.randrange(2, 4)
+                self.features.add("subscript: //")
+                return f"{i.name}//{d}", lo // d, hi // d
+            case 5:
+                d = r.randrange(2, 5)
+                self.features.add("subscript: %")
+                return f"{i.name}%{d}", 0, d - 1
+            case 6:
+                self.features.add("subscript: sum")
+                return f"{i.name}+{j.name}", lo + j.lo, hi + j.hi - 1
+            case 7:
+                c = max(0, j.hi - 1 - lo)
+                self.features.add("subscript: difference")
+                return f"{i.name}-{j.name}+{c}" if c else f"{i.name}-{j.name}", lo - j.hi + 1 + c, hi - j.lo + c
+        s, c = r.randrange(2, 4), r.randrange(0, 2)
+        self.features.add("subscript: stride and sum")
+        return f"{s}*{i.name}+{j.name}+{c}", s * lo + j.lo + c, s * hi + j.hi - 1 + c
+
+    def access(self, pool: list[Idx], must: list[Idx], kind: str | None = None) -> tuple[str, str]:
+        """A read of a new input (or of a tensor made before); indices of `must` stand bare in it."""
+        r = self.rng
+        dims: list[tuple[str, int]] = []
+        for x in must:
+            dims.append((x.name, x.hi))
+            x.bare = True
+        for _ in range(r.choice([0, 0, 0, 1, 1, 2]) if pool and len(dims) < 3 else 0):
+            text, _, hi = self.affine(pool)
+            dims.append((text, max(hi + 1, 0) + (0 if text.isidentifier() else r.choice([0, 0, 1, 2]))))
+        r.shuffle(dims)
+        return self.new_read([d[0] for d in dims], [d[1] for d in dims], kind)
+
+    def new_read(self, subs: list[str], shape: list[int], kind: str | None = None, pad: str = "") -> tuple[str, str]:
+        r = self.rng
+        dtype = kind or self.dtype()
+        same = [n for n, i in self.inputs.items() if i.shape == tuple(shape) and (kind is None or i.dtype == kind)]
+        same = [n for n in same if not self.inputs[n].limit]
+        if same and r.random() < 0.3:
+            name = r.choice(same)
+            self.features.add("tensor read twice")
+        else:
+            name = self.tensor_name()
+            self.inputs[name] = Input(name, dtype, tuple(shape))
+        if not subs:
+            self.features.add("0-d input")
+        self.features.add(f"dtype:{self.inputs[name].dtype}")
+        inside = ",".join(subs)
+        text = f"{name}[{inside}{pad}]" if subs or pad else name
+        return text, Kinds[self.inputs[name].dtype]
+
+    def padded(self, pool: list[Idx]) -> tuple[str, str]:
+        """A padded read: its subscripts go anywhere."""
+        r = self.rng
+        mode = r.choice(PADS)
+        dims = []
+        live = [x for x in pool if x.extent > 0]
+        for _ in range(r.choice([1, 1, 2])):
+            if not live:
+                break
+            text, lo, hi = self.affine(live)
+            if text.isidentifier() and r.random() < 0.7:
+                shift = r.randrange(1, 3)
+                text, lo, hi = f"{text}-{shift}", lo - shift, hi - shift
+            dims.append((text, r.choice([1, 2, 3, max(hi, 1), hi + 1, hi + 2, max(hi - 1, 1)])))
+        if not dims:
+            return self.access([], [])
+        kind = self.dtype()
+        value = mode
+        if mode == "const":
+            value = {"b": "True", "f": r.choice(["-inf", "2.5", "inf", "-1"]), "c": "2", "i": "7"}[Kinds[kind]]
+            value = {"True": "1"}.get(value, value)
+        self.features.add(f"pad:{mode if mode in ('edge', 'wrap', 'reflect') else 'constant'}")
+        shape = [max(d[1], 1) for d in dims]
+        return self.new_read([d[0] for d in dims], shape, kind, f"; pad={value}")
+
+    def gathered(self, pool: list[Idx]) -> tuple[str, str]:
+        """A read with a subscript that is itself read."""
+        r = self.rng
+        self.features.add("gather")
+        extent = r.choice([1, 2, 5, 9])
+        index, _ = self.index_array(pool, extent)
+        if r.random() < 0.15:
+            inner = r.choice([2, 3])
+            name = self.tensor_name()
+            self.inputs[name] = Input(name, r.choice(["i32", "i64", "u8"]), (inner,), limit=extent)
+            deep, _ = self.index_array(pool, inner)
+            index = f"{name}[{deep}]"
+            self.features.add("gather: nested")
+        dims = [(index, extent)]
+        if pool and r.random() < 0.5:
+            text, _, hi = self.affine(pool)
+            dims.append((text, max(hi + 1, 0)))
+        r.shuffle(dims)
+        return self.new_read([d[0] for d in dims], [d[1] for d in dims])
+
+    def index_array(self, pool: list[Idx], extent: int) -> tuple[str, str]:
+        """A read of an integer input whose values lie in 0:extent."""
+        r = self.rng
+        dims = [self.affine(pool) for _ in range(r.choice([1, 1, 2]))]
+        name = self.tensor_name()
+        dtype = r.choice(["i64", "i64", "i32", "i32", "i8", "i16", "u8", "u16", "u32", "u64"])
+        self.inputs[name] = Input(name, dtype, tuple(max(d[2] + 1, 0) for d in dims), limit=extent)
+        return f"{name}[{','.join(d[0] for d in dims)}]", "i"
+
+    # --- a general statement ---
+
+    def statement(self, base: str | None = None) -> str | None:
+        """One statement with a fresh target, that reads `base` (made before) if given; returns the target's name."""
+        r = self.rng
+        self.taken = set(self.sizes)
+        op = "=" if r.random() < 0.35 else r.choice(UPDATES)
+        operands: list[tuple[str, str]] = []
+        left: list[Idx] = []
+        red: list[Idx] = []
+        if base is not None:
+            idx = [Idx(self.index_name(), 0, n, "bare", bare=True) for n in self.defined[base]]
+            operands.append((f"{base}[{','.join(i.name for i in idx)}]" if idx else base, self.kinds[base]))
+            for i in idx:
+                (left if op == "=" or r.random() < 0.6 else red).append(i)
+            around = 1
+            for i in idx:
+                around *= max(i.extent, 1)
+            if around * 2 < self.budget and r.random() < 0.4:
+                left += self.indices(1, around=around)
+        else:
+            left = self.indices(r.choice([0, 1, 1, 2, 2, 2, 3]))
+            around = 1
+            for i in left:
+                around *= max(i.extent, 1)
+            if op != "=":
+                red = self.indices(r.choice([0, 1, 1, 1, 2]), around=around)
+        every = left + red
+        clauses = [i.clause for i in every if i.source == "for"]
+        if op == "=":
+            for i in left:
+                if i.source == "for" and i.lo:
+                    i.lo = 0
+                    i.clause = f"{i.name} in 0:{self.bound(i.hi)}"
+            clauses = [i.clause for i in every if i.source == "for"]
+        conv = self.convolve(left, red, operands) if base is None and r.random() < 0.3 else None
+        triangle = self.triangle(every, op, clauses)
+        every = [*left, *red]
+        pending = [i for i in every if i.source == "bare" and not i.bare]
+        r.shuffle(pending)
+        while pending:
+            take = pending[: r.choice([1, 2, 2, 3])]
+            pending = pending[len(take) :]
+            operands.append(self.access([i for i in every if i.source != "conv"], take))
+        known = [i for i in every if i.source != "conv"]
+        while len(operands) < 3 and r.random() < 0.35:
+            pick = r.random()
+            if pick < 0.3:
+                operands.append(self.padded(every))
+            elif pick < 0.5 and known:
+                operands.append(self.gathered(known))
+            elif pick < 0.85:
+                operands.append(self.access(known, []))
+            else:
+                scalar = self.tensor_name()
+                self.inputs[scalar] = Input(scalar, self.dtype(), (), python=r.random() < 0.5)
+                if self.inputs[scalar].python:
+                    self.features.add("Python scalar")
+                self.features.add("0-d input")
+                operands.append((scalar, Kinds[self.inputs[scalar].dtype]))
+        if r.random() < 0.22:
+            operands.append(self.inline(known))
+        if not operands or (known and r.random() < 0.04):
+            i = r.choice(known) if known else None
+            operands.append((i.name if i else "3", "w"))
+            self.features.add("index as a value")
+        text, kind = fold(self, operands, op)
+        for i in [*left, *red]:
+            if i.name not in text and i in red:
+                red.remove(i)
+                clauses = [c for c in clauses if not c.startswith(f"{i.name} in")]
+                if op == "=":
+                    return None
+        target = self.tensor_name("OSPQDEFGL")
+        subs, left_clauses = self.target(left, op, conv is not None)
+        clauses += left_clauses
+        wheres = [] if triangle is None else [triangle]
+        line = f"{target}[{','.join(subs)}] {op} {text}" if subs else f"{target} {op} {text}"
+        if clauses:
+            line += " for " + ", ".join(dict.fromkeys(clauses))
+        if wheres:
+            line += " where " + " and ".join(wheres)
+        self.lines.append(line)
+        self.features.add(f"op:{op}")
+        self.kinds[target] = "b" if op in ("any=", "all=") else "i" if kind == "b" and op in ("+=", "*=") else kind
+        if self.kinds[target] == "w":
+            self.kinds[target] = "i"
+        return target
+
+    def target(self, left: list[Idx], op: str, plain: bool) -> tuple[list[str], list[str]]:
+        r = self.rng
+        order = list(left)
+        r.shuffle(order)
+        subs = []
+        for i in order:
+            pick = r.random()
+            if plain or pick < 0.8 or not i.extent or i.source == "for":
+                subs.append(i.name)
+            elif pick < 0.9:
+                subs.append(f"{i.hi - 1}-{i.name}")
+                self.features.add("target: reversed")
+            elif op == "=":
+                subs.append(i.name)
+            else:
+                subs.append(f"{i.name}//2" if pick < 0.95 else f"{i.name}%3")
+                self.features.add("target: many to one")
+        if op != "=" and len(order) >= 2 and r.random() < 0.08 and not plain:
+            a, b = order[0], order[1]
+            if a.source == b.source == "bare" and a.extent and b.extent:
+                subs = [f"{a.name}+{b.name}", *subs[2:]]
+                self.features.add("target: sum of indices")
+        if op != "=" and r.random() < 0.03:
+            subs.append("0")
+        return subs, []
+
+    def convolve(self, left: list[Idx], red: list[Idx], operands: list[tuple[str, str]]) -> Idx | None:
+        """Let one index of the left be inferred from a window over another index."""
+        r = self.rng
+        others = [i for i in red + left if i.extent > 0 and i.source != "conv"]
+        mine = [i for i in left if i.source == "bare" and i.extent > 0]
+        if not mine:
+            return None
+        h = r.choice(mine)
+        others = [i for i in others if i is not h]
+        if not others:
+            return None
+        w = r.choice(others)
+        a, b = r.choice([1, 1, 1, 2, 3]), r.choice([1, 1, 1, 2, -1])
+        ends = sorted((b * w.lo, b * (w.hi - 1)))
+        c = -ends[0] + r.randrange(a)
+        extent = a * (h.extent - 1) + ends[1] + c + 1 + r.randrange(a)
+        text = (f"{a}*" if a > 1 else "") + h.name
+        text += {1: f"+{w.name}", 2: f"+2*{w.name}", -1: f"-{w.name}"}[b] + (f"+{c}" if c else "")
+        h.source, h.bare = "conv", True
+        self.features.add("range: window")
+        dims = [(text, extent)]
+        extra = [i for i in left + red if i.source == "bare" and i is not h and i is not w and not i.bare]
+        if extra and r.random() < 0.6:
+            x = r.choice(extra)
+            x.bare = True
+            dims.append((x.name, x.hi))
+        if w.source == "bare" and not w.bare:
+            operands.append(self.access([], [w]))
+        r.shuffle(dims)
+        operands.append(self.new_read([d[0] for d in dims], [d[1] for d in dims]))
+        return h
+
+    def triangle(self, every: list[Idx], op: str, clauses: list[str]) -> str | None:
+        """A condition between indices, or a range that depends on another index."""
+        r = self.rng
+        if op == "=" or r.random() > 0.22:
+            return None
+        live = [i for i in every if i.extent > 0]
+        if not live:
+            return None
+        i = r.choice(live)
+        others = [j for j in live if j is not i]
+        if not others:
+            self.features.add("where")
+            return r.choice([f"{i.name} % 2 == 0", f"{i.name} >= 1", f"{i.name} != 2", f"1 <= {i.name} < {i.hi}"])
+        j = r.choice(others)
+        red_for = [k for k in others if k.source == "for" and i.source != "conv"]
+        if red_for and r.random() < 0.6:
+            j = red_for[0]
+            clauses[:] = [c for c in clauses if not c.startswith(f"{j.name} in")]
+            hi = r.choice([f"{i.name}+1", i.name])
+            clauses.append(f"{j.name} in 0:{hi}" if j.hi >= i.hi else f"{j.name} in 0:{j.hi}")
+            j.lo = 0
+            self.features.add("triangular for")
+            return None
+        self.features.add("where")
+        self.features.add("triangular")
+        form = r.randrange(7)
+        if form in (2, 3):
+            self.features.add("banded")
+        return [
+            f"{j.name} <= {i.name}", f"{i.name} < {j.name}", f"-2 < {i.name} - {j.name} <= 1",
+            f"{i.name} - {j.name} < 2 and {j.name} - {i.name} < 3", f"({i.name} + {j.name}) % 2 == 0",
+            f"{i.name} // 2 == {j.name} // 3", f"{i.name} + 2*{j.name} != 3",
+        ][form]  # fmt: skip
+
+    # --- inline reductions ---
+
+    def inline(self, known: list[Idx], depth: int = 0) -> tuple[str, str]:
+        r = self.rng
+        op = r.choice(["sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all"])
+        around = 1
+        for i in known:
+            around *= max(i.extent, 1)
+        room = max(1, self.budget * 2 // max(around, 1))
+        explicit = r.random() < 0.3
+        n = self.extent(min(room, 40))
+        if op in ("argmax", "argmin") and n == 0:
+            op = "max"
+        outer = self.taken.copy()
+        k = Idx(self.index_name(), 0, n, "for" if explicit else "bare")
+        ranges = k.name
+        live = [i for i in known if i.extent > 0 and i.source != "conv"]
+        if explicit:
+            ranges = f"{k.name} in 0:{self.bound(n)}"
+            pick = r.random()
+            if pick < 0.4 and live and op not in ("argmax", "argmin"):
+                i = r.choice(live)
+                k.hi = i.hi
+                ranges = f"{k.name} in 0:{i.name}+1"
+                self.features.add("inline: triangular range")
+        body = [self.access(live, [k] if k.source == "bare" else [])]
+        if k.source == "for":
+            body[0] = self.new_read([k.name], [k.hi]) if r.random() < 0.5 else self.access([*live, k], [])
+        if r.random() < 0.4:
+            body.append(self.access([*live, k], []))
+        if depth == 0 and r.random() < 0.15 and n <= 8:
+            body.append(self.inline([*live, k], 1))
+            self.features.add("inline: nested")
+        where = ""
+        if r.random() < 0.15 and op not in ("argmax", "argmin"):
+            where = f" where {k.name} != 1" if not live else f" where {k.name} <= {r.choice(live).name}"
+            self.features.add("inline: where")
+        text, kind = fold(self, body, {"any": "any=", "all": "all=", "prod": "*="}.get(op, "+="))
+        text, op, kind = reduction_of(self, op, text, kind)
+        if r.random() < 0.5:
+            self.taken = outer
+        self.features.add(f"inline:{op}")
+        return f"{op}[{ranges}]({text}{where})", kind
+
+
+def generate(seed: int, number: int) -> Case:
+    """Return case `number` of a run; the same for the same two numbers."""
+    from tests.fuzz.families import FAMILIES, finish
+
+    rng = random.Random(f"{seed}/{number}")
+    for attempt in range(40):
+        big = rng.random() < 0.06
+        theme = rng.choice(
+            ["single"] * 4
+            + ["double"] * 2
+            + ["half"] * 2
+            + ["integer"] * 3
+            + ["bool", "complex", "complex"]
+            + ["mixed"] * 3
+        )
+        maker = Maker(rng, big, theme, budget=100_000 if big else rng.choice([60, 200, 500, 1200]))
+        family = rng.choices(list(FAMILIES), [f[0] for f in FAMILIES.values()])[0]
+        maker.features.add(f"family:{family}")
+        if FAMILIES[family][1](maker):
+            case = finish(maker, seed, number)
+            if case is not None:
+                return case
+    raise AssertionError(f"no valid program in {attempt + 1} attempts for {seed}/{number}")
+
+
+__all__ = ["Idx", "Maker", "generate", "scaled"]

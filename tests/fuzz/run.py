@@ -1,0 +1,193 @@
+"""Running one case: on the compiler through the public API, or on the interpreter alone; then the verdict."""
+
+from __future__ import annotations
+
+import random
+import traceback
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from polyker.errors import InternalError, PolykerError
+from polyker.ir.dtypes import DTYPES
+from tests.fuzz import metamorphic, schedules
+from tests.fuzz.case import Case
+from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values
+from tests.fuzz.oracles import judge, parsed, reference, tracked
+
+
+@dataclass
+class Outcome:
+    """What became of a case: `problem` is empty where all is well."""
+
+    problem: str = ""
+    kind: str = "ok"  # ok, mismatch, error, canary, metamorphic, accepted, crash, hang
+    exact: bool = False
+    ulps: float = 0.0
+    features: set[str] = field(default_factory=set)
+
+
+def run(case: Case, backend: str) -> Outcome:
+    """Run a case and judge it."""
+    outcome = Outcome(features=set(case.features))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if case.invalid:
+                return _must_fail(case, backend, outcome)
+            if backend == "interpret":
+                got = _interpreted(case)
+            else:
+                got = _compiled(case, outcome)
+                if outcome.problem:
+                    return outcome
+    except Exception as error:
+        outcome.kind = "error"
+        outcome.problem = f"{type(error).__name__}: {error}\n{_where(error)}"
+        return outcome
+    verdict = judge(case, got)
+    outcome.exact, outcome.ulps = verdict.exact, verdict.ulps
+    if verdict.unsure:
+        outcome.features.add("(undecided by rounding)")
+    if verdict.exact:
+        outcome.features.add("compared for equality")
+    if verdict.problem:
+        outcome.kind, outcome.problem = "mismatch", verdict.problem
+    elif backend == "compile" and verdict.exact and "big" not in case.features:
+        _more(case, got, outcome)
+    return outcome
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    return "\n".join(f"  {f.filename.rsplit('/', 2)[-1]}:{f.lineno} {f.name}: {f.line}" for f in frames)
+
+
+def _must_fail(case: Case, backend: str, outcome: Outcome) -> Outcome:
+    wanted = reference(case)
+    try:
+        got = _interpreted(case) if backend == "interpret" else _compiled(case, outcome)
+    except InternalError as error:
+        outcome.kind, outcome.problem = "error", f"InternalError: {error}"
+    except PolykerError as error:
+        if type(error) is not type(wanted):
+            outcome.kind = "error"
+            outcome.problem = f"{type(error).__name__} instead of {type(wanted).__name__}:\n{error}\nwanted:\n{wanted}"
+    except Exception as error:
+        outcome.kind, outcome.problem = "error", f"{type(error).__name__}: {error}\n{_where(error)}"
+    else:
+        outcome.kind, outcome.problem = "accepted", f"gave {got}, where the interpreter raises {wanted}"
+    return outcome
+
+
+def _interpreted(case: Case) -> tuple[Any, ...]:
+    if "big" in case.features:
+        bounds = tracked(case)
+        return () if bounds is None else tuple(b.val.astype(b.tag.numpy) for b in bounds)
+    wanted = reference(case)
+    if isinstance(wanted, PolykerError):
+        raise wanted
+    return wanted
+
+
+def operands(case: Case) -> list[Block]:
+    """Return the inputs in memory of their layouts."""
+    blocks = []
+    for k, (i, layout) in enumerate(zip(case.inputs, case.layouts, strict=True)):
+        v = values(i, salt_of(case, k))
+        blocks.append(place(v, layout, generator_of(case, k), case.guard))
+    return blocks
+
+
+def outputs(case: Case) -> list[Block] | None:
+    """Return arrays to write into, full of rubbish, or None."""
+    if case.out == "none":
+        return None
+    wanted = tracked(case) if "big" in case.features else reference(case)
+    if wanted is None or isinstance(wanted, PolykerError):
+        return None
+    blocks = []
+    for k, w in enumerate(wanted):
+        shape, dtype = (w.val.shape, w.tag.numpy) if "big" in case.features else (w.shape, w.dtype)
+        rubbish = np.frombuffer(bytes([CANARY]) * (int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
+        if dtype.kind == "b":
+            rubbish = np.ones(shape, bool)
+        blocks.append(place(rubbish, case.out, generator_of(case, 100 + k), case.guard))
+    return blocks
+
+
+def _compiled(case: Case, outcome: Outcome) -> tuple[Any, ...]:
+    import polyker as pk
+
+    blocks, outs = operands(case), outputs(case)
+    arrays = {i.name: b.array for i, b in zip(case.inputs, blocks, strict=True)}
+    program = parsed(case.text)
+    given = None
+    if outs is not None:
+        given = outs[0].array if len(outs) == 1 else tuple(b.array for b in outs)
+    op = pk.op(case.text)
+    sizes = dict(case.sizes)
+    named = random.Random(case.number).random() < 0.3 or program.parameters != program.inputs
+    positional = [] if named else list(arrays.values())
+    keywords = {**(arrays if named else {}), **sizes}
+    options = {"acc": DTYPES[case.acc]} if case.acc else {}
+    if case.mode == "call" and not case.acc:
+        got = op(*positional, **keywords, out=given)
+    else:
+        kernel = _kernel(op, case, arrays, options, outcome)
+        outcome.features |= schedules.fired(kernel)
+        got = kernel(*positional, **keywords, out=given)
+    result = tuple(got) if len(program.outputs) > 1 else (got,)
+    if outs is not None:
+        for b, a in zip(outs, result, strict=True):
+            if a is not b.array:
+                outcome.kind, outcome.problem = "mismatch", "what comes back is not `out`"
+            if b.damaged(written=True):
+                outcome.kind, outcome.problem = "canary", "bytes between or around the elements of `out` changed"
+    for b, i in zip(blocks, case.inputs, strict=True):
+        if b.damaged(written=False):
+            outcome.kind, outcome.problem = "canary", f"input {i.name} changed"
+    return tuple(np.asarray(a) for a in result)
+
+
+def _kernel(op: Any, case: Case, arrays: dict[str, Any], options: dict[str, Any], outcome: Outcome) -> Any:
+    if case.mode == "symbolic":
+        try:
+            return op.compile(**arrays, **options, specialize="never")
+        except InternalError:
+            raise
+        except PolykerError as error:
+            outcome.features.add(f"(symbolic refused: {error.code})")
+            if case.invalid:
+                raise
+    return op.compile(**arrays, **dict(case.sizes), **options)
+
+
+def _more(case: Case, got: tuple[Any, ...], outcome: Outcome) -> None:
+    """Try a metamorphic relation, and random legal steps of the schedule, on some of the cases."""
+    rng = random.Random(f"{case.seed}/{case.number}/more")
+    if rng.random() < 0.12:
+        problem, name = metamorphic.check(case, got, rng)
+        if name:
+            outcome.features.add(f"metamorphic:{name}")
+        if problem:
+            outcome.kind, outcome.problem = "metamorphic", f"{name}: {problem}"
+    if rng.random() < 0.3 and not outcome.problem:
+        problem, steps = schedules.check(case, got, rng)
+        outcome.features |= {f"step:{s}" for s in steps}
+        if problem:
+            outcome.kind, outcome.problem = "mismatch", f"after {steps}: {problem}"
+
+
+def snippet(case: Case) -> str:
+    """Return Python that runs the case again."""
+    return (
+        "from tests.fuzz.case import Case, Input\nfrom tests.fuzz.run import run\n"
+        f"case = {replace(case, features=frozenset(f for f in case.features if f == 'big'))!r}\n"
+        "print(run(case, 'compile').problem)"
+    )
+
+
+__all__ = ["Outcome", "arrays_of", "operands", "run", "snippet"]
