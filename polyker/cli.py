@@ -17,16 +17,16 @@ STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; the entry point of `polyker` and `python -m polyker`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["demo"]:
-        _pin_threads(given)
+    if arguments is None and given[:1] == ["demo"]:
+        _pin_threads()
     commands(args=given, prog_name="polyker")
 
 
-def _pin_threads(arguments: list[str]) -> None:
+def _pin_threads() -> None:
     """Start anew with NumPy's BLAS on one thread: it reads these variables once, when numpy is first imported."""
     if any(os.environ.get(name) != "1" for name in THREAD_VARIABLES):
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-        command = [sys.executable, "-m", "polyker", *arguments]
+        command = [sys.executable, *sys.orig_argv[1:]]
         sys.stdout.flush()
         if os.name == "posix":
             os.execv(sys.executable, command)  # noqa: S606 (our own interpreter, no shell)
