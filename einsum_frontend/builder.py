@@ -39,6 +39,8 @@ from polyker.einsum_frontend.statements import (
     loop,
     ranges_of,
 )
+from polyker.einsum_frontend.statements import is_definition as is_definition
+from polyker.einsum_frontend.statements import program as program
 from polyker.errors.base import failure
 from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED
 from polyker.ir import expr

@@ -9,7 +9,7 @@ from itertools import chain as concat
 
 from polyker.einsum_frontend.names import COEFFICIENT, EXTENT, INDICES, OFFSET, TREE_DEPTH, TREE_SIZE
 from polyker.einsum_frontend.resolve import Place, occurrences
-from polyker.errors.base import Span, failure
+from polyker.errors.base import Span, escape, failure
 from polyker.errors.syntax import (
     BAD_CONDITION,
     COEFFICIENT_TOO_LARGE,
@@ -27,6 +27,7 @@ from polyker.errors.syntax import (
     ReductionWarning,
 )
 from polyker.ir.expr import COMPARISONS, Call, Dots, Expr, Index, Literal, Range, Read, Reduce, Size, children, walk
+from polyker.ir.printing import print_expr
 from polyker.ir.program import Statement
 
 _AFFINE = ("add", "neg", "mul", "floordiv", "mod")
@@ -158,7 +159,8 @@ def _warn_lacking(statement: Statement, left: set[str], loops: Sequence[str]) ->
     for term in expr.args:
         missing = [name for name in reduced if name not in _free((term,), loops)]
         if missing:
-            text = f"a term lacks the reduced index `{missing[0]}`, so it is added once for each {missing[0]}"
+            shown = escape(print_expr(term), 60)
+            text = f"`{shown}` lacks the reduced index `{missing[0]}`, so it is added once for each {missing[0]}"
             caret = f"\n{term.span.caret()}" if term.span else ""
             hint = f"reduce the other term alone: sum[{missing[0]}](...)"
             warnings.warn(f"{text}{caret}\nhint: {hint}", ReductionWarning, stacklevel=_callers_level())

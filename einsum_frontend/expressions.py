@@ -106,6 +106,9 @@ class Expression:
     def __abs__(self) -> Expression:
         return Value(expr.Call("abs", (self.expr,)))
 
+    def __round__(self) -> Expression:
+        return Value(expr.Call("round", (self.expr,)))
+
     def __invert__(self) -> Expression:
         return Value(expr.Call("not", (self.expr,)))
 

@@ -30,6 +30,8 @@ class DType:
 
     def __call__(self, value: Any) -> Any:
         """`f32(x)`: a cast of an expression of the builder (anything with an `astype` that takes an element type)."""
+        if not hasattr(value, "astype"):
+            raise TypeError(f"{self.name}(...) converts an expression of the builder, not a {type(value).__name__}")
         return value.astype(self)
 
     @property

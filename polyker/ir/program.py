@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr, Range
+from polyker.ir.expr import Expr, Range, Size
 
 # Statement.op: "set" is `=`; the others are the reductions `+=` `*=` `max=` `min=` `any=` `all=`.
 UPDATES = ("set", "add", "mul", "max", "min", "any", "all")
@@ -59,8 +59,7 @@ class Program:
 
     `inputs` are the tensors that the caller gives, in calling order; `parameters` all parameters in calling order (the
     inputs, and the sizes that a declaration lists among its parameters); `outputs` in order. A tensor in both `inputs`
-    and `outputs` is in-out. `keywords` are sizes that no shape and no parameter gives: the caller gives them by keyword.
-    `ranks` has every tensor's number of subscripts, or None for a tensor subscripted with `...`.
+    and `outputs` is in-out. `sizes` are all sizes, in the order of the declared shapes, the parameters, then the text.
     """
 
     name: str | None
@@ -78,6 +77,13 @@ class Program:
         from polyker.ir.printing import print_program
 
         return print_program(self)
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """The sizes that no parameter and no declared shape of an input gives alone: the caller gives them by keyword."""
+        shapes = (d.shape or () for d in self.types if d.name in self.inputs)
+        given = {e.name for shape in shapes for e in shape if isinstance(e, Size)} | set(self.parameters)
+        return tuple(name for name in self.sizes if name not in given)
 
     def statements(self) -> Iterator[Statement]:
         """Yield the statements in the order of the text, those inside loops too."""
