@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
 
 from polyker.codegen import vecmath_erf as _erf
 from polyker.codegen import vecmath_exp as _exp
@@ -16,6 +17,7 @@ from polyker.codegen import vecmath_log as _log
 from polyker.codegen import vecmath_pow as _pow
 from polyker.codegen import vecmath_trig as _trig
 from polyker.codegen.vecmath_build import F32, F64, PURE, Builder, Definition, Features, Value
+from polyker.codegen.vecmath_complex import COMPLEX, absolute, narrowed
 from polyker.ir.dtypes import DType
 
 __all__ = ["Definition", "Features", "function", "link", "supported"]
@@ -25,30 +27,38 @@ _REAL: dict[str, Callable[..., Value]] = {
     "log": _log.log, "log1p": _log.log1p, "sin": _trig.sin, "cos": _trig.cos, "tan": _trig.tan,
     "erf": _erf.erf, "gelu": _erf.gelu, "pow": _pow.power, "rsqrt": _pow.rsqrt, "relu": _exp.relu,
 }  # fmt: skip
-_ARITY = {"pow": 2}
+_ARITY = {"pow": 2, "div": 2}
 
 
 def supported(op: str, dtype: DType) -> bool:
     """Return whether `function` knows this operation for this element type."""
+    if dtype.is_complex:
+        return op == "abs" or op in COMPLEX
     return op in _REAL and dtype.name in ("f32", "f64")
 
 
 @cache
-def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, scale: bool = False) -> Definition:
+def function(op: str, dtype: DType, lanes: int, *, fma: bool = True) -> Definition:
     """Return the definition of `op` on `lanes` elements of `dtype` (1: the scalar type).
 
-    Real: takes and returns one vector (`pow` takes two). `fma`: the target fuses multiply-add in hardware; without it the
-    bodies use separate multiplications and additions, at most 4 ulp. `scale`: the target has a vector ldexp (AVX-512).
-    Raises KeyError where not `supported`.
+    Real: takes one value (`pow` two) and returns one. Complex: takes re, im of each operand in turn (`pow` and `div` have
+    two operands) and returns a struct {re, im}, `abs` one value. `fma`: the target fuses multiply-add in hardware; without
+    it the bodies use separate multiplications and additions, at most 4 ulp. Raises KeyError where not `supported`.
     """
     if not supported(op, dtype):
         raise KeyError(f"no vector function {op} for {dtype.name}")
-    features = Features(fma, scale)
+    features = Features(fma)
     builder = Builder(lanes, features)
-    form = F32 if dtype.name == "f32" else F64
-    parameters = [Value(builder, f"%x{i}", form.element) for i in range(_ARITY.get(op, 1))]
+    form = F32 if dtype.real.name == "f32" else F64
+    count = _ARITY.get(op, 1) * (2 if dtype.is_complex else 1)
+    parameters = [Value(builder, f"%x{i}", form.element) for i in range(count)]
+    formula: Callable[..., Any] = _REAL[op] if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
+    if dtype.name == "c64":
+        formula = narrowed(formula)
+    result = formula(builder, *parameters)
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
-    return builder.define(symbol, parameters, [_REAL[op](builder, *parameters)], f"alwaysinline {PURE}")
+    results = [result] if isinstance(result, Value) else list(result)
+    return builder.define(symbol, parameters, results, f"{'' if dtype.is_complex else 'alwaysinline '}{PURE}")
 
 
 def link(definitions: Iterable[Definition]) -> str:

@@ -30,15 +30,14 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the formulas may count on: `fma`, a fused multiply-add in hardware; `scale`, a vector `ldexp` (AVX-512)."""
+    """What the formulas may count on: `fma`, a fused multiply-add in hardware."""
 
     fma: bool = True
-    scale: bool = False
 
     @property
     def suffix(self) -> str:
-        """What tells the symbols of one set of features from another's."""
-        return ("" if self.fma else ".nofma") + (".scale" if self.scale else "")
+        """The end of the symbols."""
+        return "" if self.fma else ".nofma"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """The general power x^y = exp(y log x), with log x as a pair of numbers (high, low).
 
-Zeros, subnormals, infinities, NaN, x < 0, and results near overflow or underflow take a slow path, in f32 through f64. Special values: C99, F.9.4.4.
+Zeros, subnormals, infinities, NaN, x < 0, and results near overflow or underflow take a slow path, in f32 through f64.
+Special
+values: C99, F.9.4.4.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Va
     double = s + s
     u, u_low = (_cube_f32 if b.format(x).name == "f32" else _cube_f64)(b, s, double, rest)
     h = double + u
-    l = b.fma(rest, 2.0, u - (h - double)) + u_low
+    h_low = b.fma(rest, 2.0, u - (h - double)) + u_low
     ln2 = tables.LN2_F32 if b.format(x).name == "f32" else tables.LN2_F64
     high, low = fast_two_sum(b, parts.k * ln2[0], h)
-    return high, low + b.fma(parts.k, ln2[1], l)
+    return high, low + b.fma(parts.k, ln2[1], h_low)
 
 
 def _less_product(b: Builder, f: Value, s: Value, d: Value) -> Value:

@@ -213,7 +213,7 @@ FITS: list[Fit] = [
     _normal_tail("NORMAL_TAIL_F64", 4, 38.7, 22, 53),
     _normal_tail("NORMAL_TAIL_F32", 2, 14.5, 9, 24),
     Fit("POW_F64", _pow_tail, 0, SQUARED, 7, lambda z: z * z, 53),
-    Fit("POW_F32", _pow_tail, 0, SQUARED, 2, lambda z: z * z, 24),
+    Fit("POW_F32", _pow_tail, 0, SQUARED, 3, lambda z: z * z, 24),
     Fit("ATAN_F64", _atan_tail, 0, 1, 21, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), 53),
 ]
 
@@ -239,7 +239,7 @@ if __name__ == "__main__":
     with mp.workprec(TWO_OVER_PI_BITS + 64):
         words = int(mp.floor(2 / mp.pi * mpf(2) ** TWO_OVER_PI_BITS))
     if len(sys.argv) == 1:
-        print(f"# 2 / pi, in 64-bit words from the point on\nTWO_OVER_PI = (")
+        print("# 2 / pi, in 64-bit words from the point on\nTWO_OVER_PI = (")
         for k in range(TWO_OVER_PI_BITS - 64, -1, -64):
             print(f"    0x{(words >> k) & (2**64 - 1):016X},")
         print(")")

@@ -1,0 +1,208 @@
+"""The vector functions on real numbers: errors against mpmath, special values, thresholds, any number of lanes."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+
+from polyker.codegen import vecmath
+from polyker.ir.dtypes import DType, f32, f64, i32
+from tests.codegen.vecmath_harness import Compiled
+from tests.codegen.vecmath_reference import LIMIT, REAL_OPS, arguments, points, worst
+
+FORMATS = [pytest.param(f32, 16, id="f32"), pytest.param(f64, 8, id="f64")]
+NUMPY = {
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "tanh": np.tanh, "rsqrt": lambda x: 1 / np.sqrt(x),
+}  # fmt: skip
+LIBRARY = {
+    name + end for name in ("fma", "exp", "log", "pow", "sin", "ldexp", "trunc", "copysign") for end in ("", "f")
+}
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e-310, -1e-310)
+
+
+@cache
+def compiled(op: str, dtype: DType, lanes: int, fma: bool = True, cpu: str = "") -> Compiled:
+    return Compiled(op, dtype, lanes, cpu, fma=fma)
+
+
+def same(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Return where two arrays hold the same value: NaN as NaN, zeros with the same sign, numbers to 2 ulp."""
+    with np.errstate(all="ignore"):
+        close = np.abs(got - expected) <= 2 * np.spacing(np.abs(expected))
+    return np.where(
+        np.isfinite(expected),
+        np.where(expected == 0, (got == 0) & (np.signbit(got) == np.signbit(expected)), close),
+        (got == expected) | (np.isnan(got) & np.isnan(expected)),
+    )
+
+
+@pytest.mark.parametrize("op", REAL_OPS)
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+def test_the_error_is_at_most_two_ulp_or_four_for_the_sigmoids(op: str, dtype: DType, lanes: int) -> None:
+    function = compiled(op, dtype, lanes)
+    args = arguments(op, function.element, 20_000)
+    error, where = worst(op, function(*args)[0], args, function.element)
+    assert error <= LIMIT[op], f"{error} ulp at {where}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", REAL_OPS)
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+def test_the_error_stays_in_bounds_over_a_dense_sweep(op: str, dtype: DType, lanes: int) -> None:
+    function = compiled(op, dtype, lanes)
+    args = arguments(op, function.element, 200_000, seed=7)
+    error, where = worst(op, function(*args)[0], args, function.element)
+    assert error <= LIMIT[op], f"{error} ulp at {where}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", ["exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "rsqrt"])
+def test_every_256th_number_of_f32_is_right(op: str) -> None:
+    function = compiled(op, f32, 16)
+    for start in range(0, 1 << 32, 1 << 28):
+        x = np.arange(start, start + (1 << 28), 256, dtype=np.uint32).view(np.float32)
+        with np.errstate(all="ignore"):
+            exact = NUMPY[op](x.astype(np.float64))
+            rounded = exact.astype(np.float32)
+            got = function(x)[0]
+            error = np.abs(got.astype(np.float64) - exact) / np.spacing(np.abs(rounded)).astype(np.float64)
+        finite = np.isfinite(rounded)
+        assert np.all(error[finite] <= 2.0), x[finite][np.argmax(error[finite])]
+        assert np.all(same(got, rounded)[~finite])
+
+
+@pytest.mark.parametrize("op", REAL_OPS)
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+def test_without_a_fused_multiply_add_the_error_is_at_most_four_ulp(op: str, dtype: DType, lanes: int) -> None:
+    function = compiled(op, dtype, lanes // 4, fma=False)
+    args = arguments(op, function.element, 1_500, seed=3)
+    error, where = worst(op, function(*args)[0], args, function.element)
+    assert error <= 4.0, f"{error} ulp at {where}"
+
+
+@pytest.mark.parametrize("op", NUMPY)
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+@pytest.mark.parametrize("fma", [True, False])
+def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool) -> None:
+    function = compiled(op, dtype, lanes, fma)
+    x = np.array(SPECIAL).astype(function.element)
+    with np.errstate(all="ignore"):
+        expected = NUMPY[op](x)
+    got = function(x)[0]
+    assert np.all(same(got, expected)), [*zip(x, got, expected, strict=True)]
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+def test_special_values_of_powers_are_numpys(dtype: DType, lanes: int) -> None:
+    function = compiled("pow", dtype, lanes)
+    values = np.array([*SPECIAL, 2.0**23 + 1, -(2.0**24) - 1, 2.0**53, 1e30, 0.1], function.element)
+    x, y = (m.ravel() for m in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        expected = np.power(x, y)
+    got = function(x, y)[0]
+    wrong = ~same(got, expected)
+    assert not wrong.any(), [*zip(x[wrong], y[wrong], got[wrong], expected[wrong], strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "expected"),
+    [
+        ("erf", [0.0, -0.0, np.inf, -np.inf, np.nan], [0.0, -0.0, 1.0, -1.0, np.nan]),
+        ("sigmoid", [0.0, np.inf, -np.inf, np.nan], [0.5, 1.0, 0.0, np.nan]),
+        ("silu", [0.0, -0.0, np.inf, -np.inf, np.nan], [0.0, -0.0, np.inf, np.nan, np.nan]),
+        ("gelu", [0.0, -0.0, np.inf, -np.inf, np.nan], [0.0, -0.0, np.inf, np.nan, np.nan]),
+        ("relu", [0.0, 2.5, -2.5, np.inf, -np.inf, np.nan], [0.0, 2.5, 0.0, np.inf, 0.0, np.nan]),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+def test_special_values_of_the_functions_that_numpy_lacks(
+    op: str, x: list[float], expected: list[float], dtype: DType, lanes: int
+) -> None:
+    function = compiled(op, dtype, lanes)
+    got = function(np.array(x, function.element))[0]
+    assert np.all(same(got, np.array(expected, function.element))), got
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "last", "first"),
+    [
+        ("exp", f64, 709.782712893384, 709.7827128933841),
+        ("exp", f32, 88.72283, 88.72284),
+        ("expm1", f64, 709.782712893384, 709.7827128933841),
+        ("expm1", f32, 88.72283, 88.72284),
+    ],
+)
+def test_overflow_begins_at_the_right_number(op: str, dtype: DType, last: float, first: float) -> None:
+    function = compiled(op, dtype, 16 if dtype == f32 else 8)
+    got = function(np.array([last, first], function.element))[0]
+    assert np.isfinite(got[0])
+    assert np.isposinf(got[1])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "last", "first"), [(f64, -745.1332191019411, -745.1332191019412), (f32, -103.972076, -103.972085)]
+)
+def test_exp_underflows_gradually_to_zero(dtype: DType, last: float, first: float) -> None:
+    function = compiled("exp", dtype, 16 if dtype == f32 else 8)
+    got = function(np.array([last, first], function.element))[0]
+    assert got[0] == np.finfo(function.element).smallest_subnormal
+    assert got[1] == 0
+
+
+@pytest.mark.parametrize("op", REAL_OPS)
+@pytest.mark.parametrize("lanes", [1, 3, 8])
+def test_a_lane_has_the_same_bits_whatever_stands_beside_it(op: str, lanes: int) -> None:
+    wide, narrow = compiled(op, f64, 16), compiled(op, f64, lanes)
+    # Special values and huge ones beside ordinary ones: some vectors take a rare branch for one of their lanes.
+    x = np.where(np.arange(480) % 7 == 3, np.resize(np.array(SPECIAL + (1e22,)), 480), points(np.float64, 640, 5)[:480])
+    args = (x, np.resize([2.5, -1.5, 3.0], 480)) if op == "pow" else (x,)
+    assert np.array_equal(
+        wide(*args)[0].view(np.uint64) << np.uint64(1), narrow(*args)[0].view(np.uint64) << np.uint64(1)
+    )
+
+
+@pytest.mark.parametrize("op", ["sin", "cos"])
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+def test_sine_and_cosine_never_exceed_one(op: str, dtype: DType, lanes: int) -> None:
+    function = compiled(op, dtype, lanes)
+    assert np.abs(function(points(function.element, 200_000, 11))[0]).max() <= 1
+
+
+@pytest.mark.parametrize("op", REAL_OPS)
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_older_processors_get_no_call_of_a_library(op: str, dtype: DType) -> None:
+    assembly = compiled(op, dtype, 4, False, "x86-64-v2").assembly
+    outside = {name for name in re.findall(r"[$@\s]([A-Za-z_][\w.]*)(?=,|@PLT|$)", assembly, re.M) if name in LIBRARY}
+    assert not outside
+
+
+def test_a_library_call_would_be_seen() -> None:
+    assert "$fmaf," in compiled("exp", f32, 4, True, "x86-64-v2").assembly
+
+
+def test_a_definition_is_named_for_operation_type_lanes_and_features() -> None:
+    assert vecmath.function("exp", f32, 16).symbol == "pk.exp.f32.v16"
+    assert vecmath.function("exp", f64, 1).symbol == "pk.exp.f64"
+    assert vecmath.function("exp", f64, 4, fma=False).symbol == "pk.exp.f64.v4.nofma"
+    assert vecmath.function("pow", f32, 8).parameters == ("<8 x float>", "<8 x float>")
+    assert vecmath.function("exp", f64, 1).result == "double"
+
+
+def test_linking_gives_each_definition_and_declaration_once() -> None:
+    text = vecmath.link([vecmath.function(op, f32, 8) for op in ("sin", "cos", "sin")])
+    defined = [line.split("@")[1].split("(")[0] for line in text.splitlines() if line.startswith("define")]
+    assert sorted(defined) == ["pk.cos.f32.v8", "pk.huge.f64.v8", "pk.sin.f32.v8"]
+    declared = [line for line in text.splitlines() if line.startswith("declare")]
+    assert len(declared) == len(set(declared))
+    assert text.count("@pk.two_over_pi = ") == 1
+
+
+def test_what_is_not_supported_is_refused() -> None:
+    assert not vecmath.supported("erfinv", f32)
+    assert not vecmath.supported("exp", i32)
+    with pytest.raises(KeyError, match="erfinv"):
+        vecmath.function("erfinv", f32, 8)

@@ -1,0 +1,115 @@
+"""Exact values of the vector functions by mpmath, arguments to try them on, and errors in units in the last place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpmath import mp, mpf
+
+mp.prec = 140
+
+REAL_OPS = (
+    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "silu", "gelu", "rsqrt", "relu", "pow",
+)  # fmt: skip
+LIMIT = {op: 4.0 if op in ("sigmoid", "silu", "gelu") else 2.0 for op in REAL_OPS}
+CRITICAL = (
+    0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, 1e300, -1e300, 1e38, -1e38, 5e-324, -5e-324, 1e-45, -1e-45,
+    2.2250738585072014e-308, 1.1754943508222875e-38, 0.55, 0.75, -0.75, 88.72283, 88.72284, -87.33655, -103.97207,
+    709.782712893384, 709.7827128933841, -708.3964185322641, -745.1332191019412, 8192.0, 8193.0, 16777216.0, 16777217.0,
+    math.pi, math.pi / 2, math.pi / 4, 5.9, 6.0, 38.5, -38.5, -39.0, -14.2, 1.4142135623730951, 0.7071067811865476,
+    6381956970095103.0 * 2.0**797, 16367173.0 * 2.0**72,  # the hardest for the reduction by pi / 2
+)  # fmt: skip
+
+
+def _normal(x: mpf) -> mpf:
+    return mp.erfc(-x / mp.sqrt(2)) / 2
+
+
+def _logistic(x: mpf) -> mpf:
+    return 1 / (1 + mp.exp(-x))
+
+
+EXACT: dict[str, Callable[..., mpf]] = {
+    "exp": mp.exp, "expm1": mp.expm1, "log": mp.log, "log1p": mp.log1p, "sin": mp.sin, "cos": mp.cos, "tan": mp.tan,
+    "tanh": lambda x: mp.tanh(x) if abs(x) < 100 else mp.sign(x),
+    "erf": lambda x: mp.erf(x) if abs(x) < 30 else mp.sign(x),
+    "sigmoid": lambda x: _logistic(x) if abs(x) < 1e4 else mpf(x > 0),
+    "silu": lambda x: x * _logistic(x) if abs(x) < 1e4 else x * (x > 0),
+    "gelu": lambda x: x * _normal(x) if abs(x) < 60 else x * (x > 0),
+    "rsqrt": lambda x: 1 / mp.sqrt(x), "relu": lambda x: x * (x > 0), "pow": mp.power,
+}  # fmt: skip
+
+
+def points(kind: type[Any], count: int, seed: int = 0) -> np.ndarray:
+    """Return about `count` finite numbers: every exponent with random bits, ranges that matter, and critical points."""
+    rng = np.random.default_rng(seed)
+    part = count // 8
+    whole = np.uint32 if kind is np.float32 else np.uint64
+    bits = rng.integers(0, np.iinfo(whole).max, 2 * part, dtype=whole).view(kind)
+    sign = rng.choice([-1.0, 1.0], part)
+    ranges = [
+        rng.uniform(-3, 3, part),
+        rng.uniform(-110, 110, part),
+        rng.uniform(-800, 800, part),
+        sign * np.exp(rng.uniform(-40, 0, part)),
+        1 + sign * 2.0 ** -rng.uniform(0, 40, part),
+        np.pi / 2 * rng.integers(-3000, 3000, part) * (1 + sign * 2.0 ** -rng.uniform(10, 53, part)),
+    ]
+    with np.errstate(all="ignore"):
+        every = np.concatenate([bits, *(r.astype(kind) for r in ranges), np.array(CRITICAL).astype(kind)])
+    return every[np.isfinite(every)]
+
+
+def arguments(op: str, kind: type[Any], count: int, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Return arguments in the domain of the function."""
+    x = points(kind, count, seed)
+    if op in ("log", "rsqrt", "pow"):
+        x = np.abs(x[x != 0])
+    if op == "log1p":
+        x = x[x > -1]
+    if op != "pow":
+        return (x,)
+    rng = np.random.default_rng(seed + 1)
+    half = x.size // 2
+    near = np.exp(rng.uniform(-5, 5, half))
+    edge = (150, 128) if kind is np.float32 else (1075, 1024)
+    # Half of the results lie anywhere in the range of the format, the rest are of any two numbers that stay near it.
+    steep = rng.uniform(-edge[0], edge[1], half) * np.log(2) / np.log(near)
+    x = np.concatenate([x[half:], near.astype(kind)])
+    y = np.concatenate([points(kind, count, seed + 2)[: x.size - half], steep.astype(kind)])
+    size = min(x.size, y.size)
+    x, y = x[-size:], y[-size:]
+    with np.errstate(all="ignore"):
+        inside = np.abs(y.astype(float) * np.log(x.astype(float))) < 1e4
+    return x[inside], y[inside]
+
+
+def ulps(got: float, exact: mpf, kind: type[Any]) -> float:
+    """Return |got - exact| in units in the last place of `exact`; results beyond the largest number count as the next one."""
+    info = np.finfo(kind)
+    digits = info.nmant + 1
+    if math.isnan(got):
+        return math.inf
+    top = mpf(2) ** int(info.maxexp)
+    value = mp.sign(got) * top if math.isinf(got) else mpf(got)
+    exact = min(max(exact, -top), top)
+    _, exponent = mp.frexp(exact)
+    least = int(info.minexp) - info.nmant
+    if exact == 0:
+        exponent = least + digits
+    if abs(exact) == top:
+        exponent -= 1
+    return float(abs(value - exact) / mpf(2) ** max(int(exponent) - digits, least))
+
+
+def worst(op: str, got: np.ndarray, args: tuple[np.ndarray, ...], kind: type[Any]) -> tuple[float, tuple[float, ...]]:
+    """Return the largest error in ulp and the arguments where it occurs."""
+    errors = [
+        ulps(float(g), EXACT[op](*(mpf(float(a)) for a in row)), kind)
+        for g, row in zip(got, zip(*args, strict=True), strict=True)
+    ]
+    place = int(np.argmax(errors))
+    return errors[place], tuple(float(a[place]) for a in args)
