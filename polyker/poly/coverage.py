@@ -91,8 +91,8 @@ class Coverage:
         forms = [form.replace(at) for form in subject.target.subscripts if form is not None]
         cell = f"{subject.statement.target}[{', '.join(self.context.show(f) for f in forms)}]"
         span = subject.statement.target_span or subject.statement.span
-        values = {"cell": cell, "first": first, "second": second}
-        self.context.require_none(pairs.domain(), writes.domain(), WRITTEN_TWICE, span, **values)
+        shown = {"cell": cell, "first": first, "second": second}
+        self.context.require_none(pairs.domain(), writes.domain(), WRITTEN_TWICE, span, **shown)
 
     # An argmax over nothing
 

@@ -180,7 +180,8 @@ def recognise(context: Context, greatest: Any) -> Affine | None:
     low, *rest = sorted(forms, key=lambda f: not f.is_constant)
     candidates = [*reversed(forms), extremum("maximum", forms), extremum("minimum", forms)]
     if low.is_constant and len(rest) > 1:
-        # An empty set beside a minimum.
+        # An empty set beside a maximum, or beside a minimum.
+        candidates.insert(len(forms), extremum("maximum", rest))
         candidates.append(extremum("maximum", [low, extremum("minimum", rest)]))
     for candidate in candidates:
         text = f"{isl.parameters(context.names)}{{ [{candidate.text}] }}"
