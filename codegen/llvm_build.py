@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from polyker.codegen import llvm_binding as llvm
 from polyker.codegen.llvm_functions import EXTERNALS
-from polyker.errors.base import InternalError
+from polyker.errors.base import InternalError, failure
+from polyker.errors.codegen import UNKNOWN_CPU
+from polyker.target.known import KNOWN
 from polyker.target.model import Target
+
+# LLVM's verifier lets unknown intrinsics pass.
+_INTRINSIC = re.compile(
+    r"llvm\.(fma|fabs|sqrt|floor|ceil|trunc|rint|roundeven|copysign|minimum|maximum|minnum|maxnum|ldexp|smin|smax|umin|umax"
+    r"|ctlz|cttz|ctpop|fshl|fshr|fptosi\.sat|fptoui\.sat|vector\.reduce\.(and|or|umax)"
+    r"|masked\.(load|store|gather|scatter))\.[a-z0-9.]+"
+)
+
+
+def _check_processor(target: Target) -> None:
+    """LLVM ends the process where it does not know a processor or a feature: only those of known targets reach it."""
+    known = [t for t in KNOWN.values() if t.triple.split("-")[0] == target.triple.split("-")[0]]
+    cpus, features = {t.cpu for t in known}, {f for t in known for f in t.features.split(",")}
+    if target.triple.split("-")[0] == llvm.host_triple().split("-")[0]:
+        cpus.add(llvm.host_cpu())
+        features |= set(llvm.host_features().split(","))
+    if target.cpu not in cpus or not set(target.features.split(",")) <= features | {""}:
+        raise failure(
+            UNKNOWN_CPU, cpu=target.cpu, features=target.features, triple=target.triple, known=", ".join(sorted(cpus))
+        )
 
 
 def _optimized(text: str, target: Target) -> object:
+    _check_processor(target)
     module = llvm.parse(text)
     for name in llvm.declared(module):
-        if not name.startswith("llvm.") and name not in EXTERNALS:
+        if name not in EXTERNALS and not _INTRINSIC.match(name):
             raise InternalError(f"generated code calls {name!r}, which is not among the functions it may call")
     llvm.optimize(module, target.triple, target.cpu, target.features)
     return module

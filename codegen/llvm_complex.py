@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from polyker.codegen.kernel import Op
+from polyker.codegen.kernel import Const, Op
 from polyker.codegen.llvm_convert import Value
+from polyker.codegen.llvm_functions import complex_function
 from polyker.codegen.llvm_ops import compare, flop, logical_not, negate
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.errors.base import InternalError
@@ -47,28 +48,6 @@ def divide(b: Builder, x: Value, y: Value) -> Value:
     re = b.select(by_zero, flop(b, "fdiv", ar, magnitude, t), re)
     im = b.select(by_zero, flop(b, "fdiv", ai, magnitude, t), im)
     return Value(x.dtype, re, im)
-
-
-def absolute(b: Builder, x: Value) -> Reg:
-    """Return |x| without overflow on the way; infinite parts win over NaN, as hypot."""
-    re, im = _split(x)
-    t = x.dtype.real
-    a, c = b.intrinsic("fabs", re), b.intrinsic("fabs", im)
-    if t.itemsize == 4:
-        wide = [b.convert("fpext", r, "double") for r in (a, c)]
-        squares = [b.pure(f"fmul {r.typed}, {r.text}", r.elem, r.lanes, (r,)) for r in wide]
-        root = b.intrinsic("sqrt", b.binary("fadd", *squares), costly=True)
-        result = b.convert("fptrunc", root, "float")
-    else:
-        order = b.compare("fcmp ogt", a, c)
-        large, small = b.select(order, a, c), b.select(order, c, a)
-        ratio = b.select(b.compare("fcmp oeq", large, const(0.0, a.elem)), large, flop(b, "fdiv", small, large, t))
-        one = flop(b, "fadd", const(1.0, a.elem), flop(b, "fmul", ratio, ratio, t), t)
-        result = flop(b, "fmul", large, b.intrinsic("sqrt", one, costly=True), t)
-        result = b.select(b.compare("fcmp uno", a, c), const(float("nan"), a.elem), result)
-    infinity = const(float("inf"), a.elem)
-    infinite = b.binary("or", b.compare("fcmp oeq", a, infinity), b.compare("fcmp oeq", c, infinity))
-    return b.select(infinite, infinity, result)
 
 
 def _is_nan(b: Builder, x: Value) -> Reg:
@@ -123,9 +102,6 @@ def _power(b: Builder, x: Value, exponent: int) -> Value:
 
 def operation(b: Builder, op: str, args: list[Value], expr: Op) -> Value:
     """Return the value of an operation with complex arguments."""
-    from polyker.codegen.kernel import Const
-    from polyker.codegen.llvm_complex_functions import function
-
     x = args[0]
     dtype: DType = expr.dtype
     match op:
@@ -146,8 +122,6 @@ def operation(b: Builder, op: str, args: list[Value], expr: Op) -> Value:
         case "real" | "imag":
             re, im = _split(x)
             return Value(x.dtype.real, re if op == "real" else im)
-        case "abs":
-            return Value(x.dtype.real, absolute(b, x))
         case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
             return Value(bool_, order(b, op, x, args[1]))
         case "pow":
@@ -156,8 +130,8 @@ def operation(b: Builder, op: str, args: list[Value], expr: Op) -> Value:
                 n = int(complex(exponent.value).real)
                 if abs(n) <= 64:
                     return _power(b, x, n)
-            return function(b, op, args, dtype)
+            return complex_function(b, op, args, dtype)
         case "where":
             raise InternalError("where is lowered by its caller")
         case _:
-            return function(b, op, args, dtype)
+            return complex_function(b, op, args, dtype)

@@ -22,8 +22,9 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import LANE, Expressions
+from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_memory import Lanes, Place
-from polyker.codegen.llvm_ops import logical_not
+from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import store
 from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, literal, vector
@@ -51,7 +52,6 @@ def builder_for(target: Target, fastmath: str = "") -> Builder:
         native_half=arm or (x86 and ("+f16c" in features or level)),
         native_maximum=arm or target.triple.startswith("wasm"),
         native_fma=arm or (x86 and ("+fma" in features or level)),
-        vector_scale=x86 and (target.cpu == "x86-64-v4" or "+avx512f" in features),
     )
 
 
@@ -213,7 +213,7 @@ class Emitter:
             holds = logical_not(b, b.any(wrong if lanes.mask is None else b.binary("and", wrong, lanes.mask)))
         elif lanes.some is not None:
             holds = b.binary("or", holds, logical_not(b, lanes.some))
-        if holds.text == "true":
+        if number(holds.text, "i1") == 1:
             return
         after = b.label()
         b.line(f"  br {holds.typed}, label %{after}, label %{self._failure(code)}")
@@ -223,8 +223,8 @@ class Emitter:
 
     def _if(self, stmt: If) -> None:
         condition = self.e.value(stmt.condition).re
-        if condition.text in ("true", "false"):
-            self._block(stmt.body if condition.text == "true" else stmt.orelse)
+        if (known := number(condition.text, "i1")) is not None:
+            self._block(stmt.body if known else stmt.orelse)
         elif condition.lanes == 1:
             self._branch(condition, stmt.body, stmt.orelse)
         else:
@@ -369,7 +369,8 @@ class Emitter:
         """Return the lanes k < length; compared in integers as wide as the vector register allows."""
         b = self.b
         some = b.compare("icmp sgt", length, const(0, "i64"))
-        bounded = b.intrinsic("smin", b.intrinsic("smax", length, const(0, "i64")), const(count, "i64"))
+        positive = integer_extremum(b, "smax", length, const(0, "i64"))
+        bounded = integer_extremum(b, "smin", positive, const(count, "i64"))
         elem = f"i{min(64, max(8, 8 * self.target.vector_bytes // count))}"
         narrow = b.convert("trunc", bounded, elem)
         return Lanes(count, b.compare("icmp ult", vector(list(range(count)), elem), narrow), some)

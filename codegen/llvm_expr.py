@@ -8,6 +8,7 @@ from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Var
 from polyker.codegen.llvm_convert import Value, convert, rounded
+from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_functions import power, real_function
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import multiply_add, real_operation
@@ -187,7 +188,7 @@ class Expressions:
         place = self.places[expr.buffer]
         base, step, varying = self.split(self.offset(expr.buffer, expr.indices))
         predicate = self.value(expr.predicate).re if expr.predicate is not None else None
-        if predicate is not None and predicate.text == "true":
+        if predicate is not None and number(predicate.text, "i1") == 1:
             predicate = None
         mask = self._mask(predicate)
         if not step and not varying:

@@ -35,7 +35,7 @@ EXTERNALS = frozenset({*(f"{n}{s}" for n in _LIBM for s in ("", "f")), "memset",
 
 def define(b: Builder, op: str, dtype: DType, lanes: int) -> vecmath.Definition:
     """Return vecmath's definition, its text and declarations noted in the module."""
-    definition = vecmath.function(op, dtype, lanes, fma=b.native_fma, scale=b.vector_scale)
+    definition = vecmath.function(op, dtype, lanes, fma=b.native_fma)
     stack = [definition]
     while stack:
         d = stack.pop()
@@ -98,6 +98,23 @@ def real_function(b: Builder, op: str, args: list[Reg], dtype: DType) -> Value:
         case _:
             result = _call(b, op, wide, *args)
     return Value(dtype, rounded(b, dtype, result))
+
+
+def complex_function(b: Builder, op: str, args: list[Value], dtype: DType) -> Value:
+    """Return a function of complex arguments; of real type for `abs`."""
+    source = args[0].dtype
+    if not vecmath.supported(op, source):
+        raise InternalError(f"no function {op} for {source}")
+    parts = [p for a in args for p in (a.re, a.im if a.im is not None else const(0.0, a.re.elem))]
+    parts = list(b.unify(*parts))
+    x = parts[0]
+    definition = define(b, op, source, x.lanes)
+    call = f"call {definition.result} @{definition.symbol}({', '.join(p.typed for p in parts)})"
+    if not dtype.is_complex:
+        return Value(dtype, b.pure(call, x.elem, x.lanes, tuple(parts), costly=True))
+    pair = b.pure(call, definition.result, 1, tuple(parts), costly=True)
+    re, im = (b.pure(f"extractvalue {pair.typed}, {k}", x.elem, x.lanes, (pair,)) for k in (0, 1))
+    return Value(dtype, re, im)
 
 
 def power(b: Builder, x: Reg, y: Reg, exponent: float | None, dtype: DType) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyker.codegen.llvm_convert import Value, rounded
+from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const
 from polyker.ir.dtypes import DType, bool_
 
@@ -61,7 +62,7 @@ def extremum(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     if dtype.kind == "b":
         return b.binary(_BOOL[op], x, y)
     if dtype.kind != "f":
-        return b.intrinsic(f"{'s' if dtype.kind == 'i' else 'u'}{op[:3]}", x, y)
+        return integer_extremum(b, f"{'s' if dtype.kind == 'i' else 'u'}{op[:3]}", x, y)
     if b.native_maximum:
         return b.intrinsic(op, x, y)
     if _is_number(y) and not _is_number(x):
@@ -70,6 +71,14 @@ def extremum(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     # x86's vmaxps is exactly `x > y ? x : y`, which is y where one is NaN; so only a NaN in x needs more.
     best = b.select(b.compare(test, x, y), x, y)
     return best if _is_number(x) else b.select(b.compare("fcmp uno", x, x), x, best)
+
+
+def integer_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
+    """Return smin, smax, umin or umax of integers."""
+    p, q = number(x.text, x.elem), number(y.text, y.elem)
+    if p is None or q is None or op[0] == "u":
+        return b.intrinsic(op, x, y)
+    return b.splat(const(min(p, q) if op == "smin" else max(p, q), x.elem), max(x.lanes, y.lanes))
 
 
 def _is_number(x: Reg) -> bool:

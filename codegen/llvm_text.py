@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polyker.codegen.llvm_fold import fold_binary, fold_compare, neutral, number
+
 LLVM_TYPES = {
     "f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "i1",
     **{f"{k}{b}": f"i{b}" for k in "iu" for b in (8, 16, 32, 64)},
@@ -87,7 +89,7 @@ class Builder:
     """Writes instructions of one function.
 
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;
-    `native_fma`: it fuses multiply-add; `vector_scale`: it has a vector ldexp.
+    `native_fma`: it fuses multiply-add.
     """
 
     def __init__(
@@ -97,10 +99,9 @@ class Builder:
         native_half: bool = True,
         native_maximum: bool = False,
         native_fma: bool = True,
-        vector_scale: bool = False,
     ) -> None:
         self.native_half, self.native_maximum = native_half, native_maximum
-        self.native_fma, self.vector_scale = native_fma, vector_scale
+        self.native_fma = native_fma
         self.regions: list[Region] = [Region("entry")]
         self.allocas: list[str] = []
         self.declarations: dict[str, str] = {}
@@ -183,6 +184,8 @@ class Builder:
         """Return a scalar repeated over `lanes` lanes."""
         if reg.lanes == lanes:
             return reg
+        if lanes == 1:
+            return reg
         if reg.is_constant:
             return Reg(f"splat ({reg.typed})", reg.elem, lanes, 0)
         one = self.pure(f"insertelement <{lanes} x {reg.elem}> poison, {reg.typed}, i64 0", reg.elem, lanes, (reg,))
@@ -196,19 +199,29 @@ class Builder:
 
     def binary(self, op: str, a: Reg, b: Reg, *, costly: bool = False) -> Reg:
         """Return `op a, b` (arithmetic, bitwise)."""
+        x, y = number(a.text, a.elem), number(b.text, b.elem)
+        if y is not None and neutral(op, y, a.elem) and a.lanes >= b.lanes:
+            return a
+        if x is not None and neutral(op, x, a.elem) and b.lanes >= a.lanes and op in ("add", "mul", "and", "or", "xor"):
+            return b
+        if x is not None and y is not None and (value := fold_binary(op, x, y, a.elem)) is not None:
+            return self.splat(const(value, a.elem), max(a.lanes, b.lanes))
         a, b = self.unify(a, b)
         return self.pure(f"{op} {a.typed}, {b.text}", a.elem, a.lanes, (a, b), costly=costly)
 
     def compare(self, op: str, a: Reg, b: Reg) -> Reg:
         """Return `op a, b` with an i1 result (`icmp slt`, `fcmp olt`)."""
+        x, y = number(a.text, a.elem), number(b.text, b.elem)
+        if x is not None and y is not None and (value := fold_compare(op, x, y, a.elem)) is not None:
+            return self.splat(const(value, "i1"), max(a.lanes, b.lanes))
         a, b = self.unify(a, b)
         return self.pure(f"{op} {a.typed}, {b.text}", "i1", a.lanes, (a, b))
 
     def select(self, c: Reg, a: Reg, b: Reg) -> Reg:
         """Return `c ? a : b` lane by lane."""
-        if c.text in ("true", "false"):
-            return a if c.text == "true" else b
-        if a == b:
+        if (known := number(c.text, c.elem)) is not None:
+            return self.splat(a if known else b, max(c.lanes, a.lanes, b.lanes))
+        if a == b and a.lanes >= c.lanes:
             return a
         if c.lanes == 1:
             a, b = self.unify(a, b)

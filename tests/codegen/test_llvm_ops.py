@@ -275,3 +275,18 @@ def test_functions_are_close_to_numpys(op, dtype):
             wanted = apply(op, [x.astype(np.float64)], f64)
         eps = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}[dtype.name]
         np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=8 * eps, atol=eps * 1e-3)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX, ids=str)
+@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "sin", "cos", "tanh"])
+def test_complex_functions_are_close_to_numpys(op, dtype):
+    data = np.clip(samples(dtype.real, 40).astype(np.float64), -3, 3)
+    x = np.where(np.isnan(data) | (data == 0), 0.5, data)
+    x = (x + 1j * np.roll(x, 7)).astype(dtype.numpy)
+    for lanes in (1, 4):
+        kernel = elementwise(unary(op, dtype), [dtype], dtype, lanes)
+        found = np.zeros(len(x), dtype.numpy)
+        assert run_native(kernel, {"A0": x, "R": found}, {"N": len(x)}) == 0
+        wanted = getattr(np, op)(x.astype(np.complex128))
+        eps = np.finfo(dtype.real.numpy).eps
+        assert (np.abs(found - wanted) <= 8 * eps * np.abs(wanted)).all()

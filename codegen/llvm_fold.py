@@ -1,0 +1,69 @@
+"""Folding of integer instructions whose operands are constants, while the text is written."""
+
+from __future__ import annotations
+
+_NAMES = {"true": 1, "false": 0}
+
+
+def number(text: str, elem: str) -> int | None:
+    """Return the value of an integer literal, or of one repeated over the lanes; None where it is something else."""
+    if elem[0] != "i" or text[0] == "%":
+        return None
+    if text.startswith("splat"):
+        text = text[len("splat (") + len(elem) + 1 : -1]
+    if text in _NAMES:
+        return _NAMES[text]
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def wrapped(value: int, elem: str) -> int:
+    """Return `value` as the signed integer that `elem` holds (i1: 0 or 1)."""
+    bits = int(elem[1:])
+    if bits == 1:
+        return value & 1
+    return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+def unsigned(value: int, elem: str) -> int:
+    """Return the value of the same bits without sign."""
+    return value % (1 << int(elem[1:]))
+
+
+def fold_binary(op: str, x: int, y: int, elem: str) -> int | None:
+    """Return `op x, y` for constants; None for operations that are not folded."""
+    match op:
+        case "add":
+            return wrapped(x + y, elem)
+        case "sub":
+            return wrapped(x - y, elem)
+        case "mul":
+            return wrapped(x * y, elem)
+        case "and":
+            return wrapped(x & y, elem)
+        case "or":
+            return wrapped(x | y, elem)
+        case "xor":
+            return wrapped(x ^ y, elem)
+        case _:
+            return None
+
+
+def neutral(op: str, y: int, elem: str) -> bool:
+    """Return whether `op x, y` is x."""
+    if op == "mul":
+        return y == 1
+    if op == "and":
+        return y == wrapped(-1, elem)
+    return op in ("add", "sub", "or", "xor", "shl", "lshr", "ashr") and y == 0
+
+
+def fold_compare(op: str, x: int, y: int, elem: str) -> bool | None:
+    """Return an icmp of constants; None for other comparisons."""
+    kind, _, test = op.partition(" ")
+    if kind != "icmp":
+        return None
+    if test[0] == "u" or elem == "i1":
+        x, y = unsigned(x, elem), unsigned(y, elem)
+    return {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}[
+        test if test in ("eq", "ne") else test[1:]
+    ]
