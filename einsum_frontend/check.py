@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain as concat
 
 from polyker.einsum_frontend.names import COEFFICIENT, EXTENT, INDICES, OFFSET, TREE_DEPTH, TREE_SIZE
@@ -28,7 +28,7 @@ from polyker.errors.syntax import (
 )
 from polyker.ir.expr import COMPARISONS, Call, Dots, Expr, Index, Literal, Range, Read, Reduce, Size, children, walk
 from polyker.ir.printing import print_expr
-from polyker.ir.program import Statement
+from polyker.ir.program import Loop, Node, Statement
 
 _AFFINE = ("add", "neg", "mul", "floordiv", "mod")
 
@@ -130,7 +130,6 @@ def check_statement(statement: Statement, loops: Sequence[str]) -> None:
     count = len(own | left.keys() | right.keys() | set(loops) | {r.index for r in statement.ranges})
     if count > INDICES:
         raise failure(TOO_MANY_INDICES, span=statement.span, count=count, limit=INDICES)
-    _warn_lacking(statement, set(left), loops)
 
 
 def _free(exprs: Sequence[Expr], loops: Sequence[str]) -> dict[str, Span | None]:
@@ -150,13 +149,18 @@ def _check_dots(statement: Statement) -> None:
             raise failure(DOTS_NOT_ON_LEFT, span=expr.span, left=statement.target)
 
 
-def _warn_lacking(statement: Statement, left: set[str], loops: Sequence[str]) -> None:
-    """Warn where a term of a sum does not depend on an index that the statement sums over."""
-    expr = statement.expr
-    if statement.op != "add" or not isinstance(expr, Call) or expr.op != "add":
-        return
-    reduced = [name for name in _free((expr,), loops) if name not in left]
-    for term in expr.args:
+def warn_lacking(body: Sequence[Node], loops: tuple[str, ...] = ()) -> None:
+    """Warn where a term of a sum does not depend on an index that its statement sums over."""
+    for node in body:
+        if isinstance(node, Loop):
+            warn_lacking(node.body, (*loops, node.range.index))
+        elif node.op == "add" and isinstance(node.expr, Call) and node.expr.op == "add":
+            _warn_terms(node.expr, _free(node.subscripts, loops), loops)
+
+
+def _warn_terms(total: Call, left: Collection[str], loops: tuple[str, ...]) -> None:
+    reduced = [name for name in _free((total,), loops) if name not in left]
+    for term in total.args:
         missing = [name for name in reduced if name not in _free((term,), loops)]
         if missing:
             shown = escape(print_expr(term), 60)

@@ -22,14 +22,18 @@ def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
 
     `sizes` are names that are sizes wherever they stand: those whose value is given when the operator is made.
 
-    Raises ParseError, or ShapeError where ranks or indices do not fit; both with the place in the text.
+    Raises ParseError, or ShapeError where ranks or indices do not fit; both with the place in the text. Warns of a term
+    that lacks a reduced index (ReductionWarning).
 
     >>> print(parse("C[i,j] += A[i,k] * B[k,j]"))
     C[i, j] += A[i, k] * B[k, j]
     """
+    from polyker.einsum_frontend.check import warn_lacking
     from polyker.einsum_frontend.lower import lower
 
-    return lower(parse_syntax(text), sizes)
+    program = lower(parse_syntax(text), sizes)
+    warn_lacking(program.body)
+    return program
 
 
 def parse_syntax(text: str) -> Syntax:

@@ -6,16 +6,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from polyker.einsum_frontend.check import bounds, check_measure
+from polyker.einsum_frontend.check import bounds, check_measure, warn_lacking
 from polyker.einsum_frontend.check import expressions as expressions_of
 from polyker.einsum_frontend.expressions import Expression, Index, Size, Tensor, Typed, Within, to_expr
 from polyker.einsum_frontend.lower import lower
 from polyker.einsum_frontend.names import check_name
+from polyker.einsum_frontend.parser import parse_syntax
 from polyker.einsum_frontend.syntax import Header, Syntax, conjuncts
-from polyker.errors.base import failure
+from polyker.errors.base import PolykerError, failure
 from polyker.errors.syntax import EMPTY, NOT_AN_EXPRESSION, SIZE_AS_INDEX
 from polyker.ir import expr
-from polyker.ir.printing import print_statement
+from polyker.ir.printing import print_program, print_statement
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
 
 
@@ -150,7 +151,42 @@ def program(definition: Iterable[Item | Declaration], *, sizes: Collection[str] 
     clash = indices & used
     if clash:
         raise failure(SIZE_AS_INDEX, name=min(clash))
-    return lower(syntax, {*sizes, *used}, indices)
+    made = _lowered(syntax, {*sizes, *used}, indices)
+    warn_lacking(made.body)
+    return made
+
+
+def _lowered(syntax: Syntax, sizes: Collection[str], indices: Collection[str]) -> Program:
+    """Return the Program with places in its own text, so that errors of every stage can show them."""
+    spelt = _spelt(syntax)
+    try:
+        made = lower(syntax, sizes, indices)
+    except PolykerError as problem:
+        try:
+            lower(spelt, sizes, indices)
+        except PolykerError as placed:
+            if placed.code == problem.code:
+                raise placed from None
+        raise problem from None
+    try:
+        again = lower(spelt, sizes, indices)
+    except PolykerError:
+        return made
+    return again if again == made else made
+
+
+def _spelt(syntax: Syntax) -> Syntax:
+    """Return what the text of a built program says; the same syntax if it is too long for a text."""
+    header = syntax.header
+    parameters, outputs = (header.parameters, header.outputs) if header else ((), ())
+    types = (*(d for d in (*parameters, *outputs) if d.dtype or d.shape is not None), *syntax.types)
+    names = [tuple(d.name for d in declared) for declared in (outputs, parameters)]
+    name = header.name if header else None
+    shown = Program(name, header is not None, (), names[0], (), names[1], (), syntax.body, types)
+    try:
+        return parse_syntax(print_program(shown))
+    except PolykerError:
+        return syntax
 
 
 def build(*definition: Item | Declaration, sizes: Collection[str] = ()) -> Program:

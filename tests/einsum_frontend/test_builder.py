@@ -17,6 +17,7 @@ from polyker.einsum_frontend.builder import (
     tensors,
 )
 from polyker.errors import PolykerError
+from polyker.errors.syntax import ReductionWarning
 
 b, d, h, i, j, k, l, m, n, r, t, w = indices("b d h i j k l m n r t w")  # noqa: E741
 H, N, M, steps = sizes("H N M steps")
@@ -205,3 +206,24 @@ def test_sizes_without_a_shape_or_parameter_are_keywords():
     ).keywords == ("M", "K")
     assert parse("C[i] = A[i] for i in 0:H").keywords == ("H",)
     assert build(heat).keywords == ()
+
+
+def test_errors_and_warnings_of_a_built_program_show_their_place_in_its_text():
+    with pytest.raises(PolykerError) as info:
+        build(C[i].set(A[i]), P[i, j].set(A[i] * B[k, j]))
+    assert "  P[i, j] = A[i] * B[k, j]\n                     ^\n" in str(info.value)
+    with pytest.warns(ReductionWarning, match=r"\^\^\^\^") as caught:
+        made = build(O[n].add(A[n, k] * X[k] + B[n]))
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert made.source.text == str(made)
+
+
+def test_a_program_too_long_for_a_text_can_be_built():
+    long = A[i]
+    for _ in range(20_000):
+        long = long + A[i]
+    made = build(C[i].set(long))
+    assert made.source is None
+    (statement,) = made.body
+    assert len(statement.expr.args) == 20_001
