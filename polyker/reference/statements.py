@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from polyker.errors import failure
-from polyker.errors.reference import GATHERED, OUTSIDE, WRITTEN_TWICE
+from polyker.errors.reference import GATHERED, NARROWER, OUTSIDE, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
 from polyker.reference.integers import Env, gathers, points
 from polyker.reference.memory import Cell, Tensor, inside
 from polyker.reference.ranges import Ranged
-from polyker.reference.reductions import accumulator, step
+from polyker.reference.reductions import accumulator, result_tag, step
 from polyker.reference.tags import converter, identity, rounding, settle
 from polyker.reference.values import Scope, convert, evaluate
 
@@ -25,7 +25,19 @@ def compile_statement(
 ) -> Run:
     """Return the function that runs the statement once, in an environment of the loops around it."""
     scope = Scope(tensors, sizes, ranged.ranges, widen, acc)
+    _check_kind(ranged, scope)
     return _assignment(ranged, scope) if ranged.flat.statement.op == "set" else _reduction(ranged, scope)
+
+
+def _check_kind(ranged: Ranged, scope: Scope) -> None:
+    """Refuse to store a value of a wider kind: a float into integers, say."""
+    s = ranged.flat.statement
+    found = evaluate(s.expr, scope).tag
+    found = found if s.op == "set" else result_tag(s.op, found)
+    target = scope.tensors[s.target].tag
+    kinds = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+    if kinds[found.kind] > kinds[target.kind]:
+        raise failure(NARROWER, span=s.span, tensor=s.target, wanted=target, found=found)
 
 
 def _cells(ranged: Ranged, scope: Scope) -> Callable[[Env], Cell]:

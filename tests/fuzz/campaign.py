@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HANG = 60.0
-
 
 @dataclass
 class Failure:
@@ -36,6 +34,7 @@ class Campaign:
 
     seed: int
     backend: str = "compile"
+    hang: float = 60.0
     done: int = 0
     exact: int = 0
     share: float = 0.0
@@ -81,10 +80,10 @@ class Campaign:
         count = 0
         while True:
             try:
-                line = lines.get(timeout=HANG)
+                line = lines.get(timeout=self.hang)
             except queue.Empty:
                 child.kill()
-                return self._died(current, first, step, "hang", f"no answer in {HANG:.0f} s")
+                return self._died(current, first, step, "hang", f"no answer in {self.hang:.0f} s")
             if line is None:
                 break
             said = json.loads(line)

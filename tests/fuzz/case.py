@@ -19,7 +19,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Case:
-    """What is run. `mode`: call, fixed (a kernel for these shapes), symbolic (for any); `out`: none or a layout."""
+    """What is run.
+
+    `mode`: call, fixed (a kernel for these shapes), symbolic (for any shapes), names (the same, by types with names).
+    `out`: none, a layout, or the argument itself. `early`: sizes are fixed when the operator is made.
+    """
 
     seed: int
     number: int
@@ -33,3 +37,4 @@ class Case:
     guard: bool = False
     invalid: bool = False
     acc: str = ""
+    early: bool = False

@@ -330,11 +330,8 @@ def scatter(m: Maker) -> bool:
         f"scatter(I: {index}[N], W: {t}[N{',M' if two else ''}]) -> H:",
         f"    H: {t}[{bins}{',M' if two else ''}]",
     ]
-    if r.random() < 0.4:
-        m.lines.append(
-            "    H[b,j] = 1 for b in 0:2, j in 0:M" if two and bins > 1 else "    H[0] = 2" if not two else ""
-        )
-        m.lines = [x for x in m.lines if x]
+    if r.random() < 0.4 and kind != "b" and (bins > 1 or not two):
+        m.lines.append("    H[b,j] = 1 for b in 0:2, j in 0:M" if two else "    H[0] = 2")
     m.lines.append(f"    H[I[n],j] {op} W[n,j]" if two else f"    H[I[n]] {op} W[n]")
     m.features |= {"scatter", "gather", f"op:{op}", f"dtype:{t}", f"dtype:{index}", "declared", "declared extents"}
     return _valid(m)
@@ -499,7 +496,7 @@ def finish(m: Maker, seed: int, number: int) -> Case | None:
         m.features.add(f"layout:{layout}")
         if not i.shape:
             m.features.add("0-d input")
-    mode = r.choices(["call", "fixed", "symbolic"], [30, 35, 35])[0]
+    mode = r.choices(["call", "fixed", "symbolic"], [28, 32, 40])[0]
     out = "none" if r.random() < 0.5 else r.choice(OUTS)
     case = Case(
         seed,
@@ -522,6 +519,15 @@ def finish(m: Maker, seed: int, number: int) -> Case | None:
         m.features.add(f"out:{out}")
     if case.guard:
         m.features.add("guard pages")
+    if set(program.inputs) & set(program.outputs) and len(program.outputs) == 1 and r.random() < 0.4:
+        case = replace(case, out="argument")
+        m.features.add("out is the argument")
+    elif mode == "symbolic" and r.random() < 0.3 and not any(i.python for i in inputs):
+        case = replace(case, mode="names")
+        m.features.add("mode:names")
+    if used and r.random() < 0.2:
+        case = replace(case, early=True)
+        m.features.add("sizes fixed early")
     if any(0 in i.shape for i in inputs):
         m.features.add("zero size")
     if len(program.outputs) > 1:

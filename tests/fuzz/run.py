@@ -16,6 +16,7 @@ from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values
 from tests.fuzz.oracles import judge, parsed, reference, tracked
+from tests.fuzz.shrink import resized
 
 
 @dataclass
@@ -103,7 +104,7 @@ def operands(case: Case) -> list[Block]:
 
 def outputs(case: Case) -> list[Block] | None:
     """Return arrays to write into, full of rubbish, or None."""
-    if case.out == "none":
+    if case.out in ("none", "argument"):
         return None
     wanted = tracked(case) if "big" in case.features else reference(case)
     if wanted is None or isinstance(wanted, PolykerError):
@@ -127,8 +128,10 @@ def _compiled(case: Case, outcome: Outcome) -> tuple[Any, ...]:
     given = None
     if outs is not None:
         given = outs[0].array if len(outs) == 1 else tuple(b.array for b in outs)
-    op = pk.op(case.text)
     sizes = dict(case.sizes)
+    op = pk.op(case.text, **(sizes if case.early else {}))
+    if case.out == "argument":
+        given = arrays[program.outputs[0]]
     named = random.Random(case.number).random() < 0.3 or program.parameters != program.inputs
     positional = [] if named else list(arrays.values())
     keywords = {**(arrays if named else {}), **sizes}
@@ -139,6 +142,8 @@ def _compiled(case: Case, outcome: Outcome) -> tuple[Any, ...]:
         kernel = _kernel(op, case, arrays, options, outcome)
         outcome.features |= schedules.fired(kernel)
         got = kernel(*positional, **keywords, out=given)
+        if case.mode in ("symbolic", "names") and not case.invalid and "big" not in case.features:
+            _other_shapes(kernel, case, outcome)
     result = tuple(got) if len(program.outputs) > 1 else (got,)
     if outs is not None:
         for b, a in zip(outs, result, strict=True):
@@ -147,14 +152,16 @@ def _compiled(case: Case, outcome: Outcome) -> tuple[Any, ...]:
             if b.damaged(written=True):
                 outcome.kind, outcome.problem = "canary", "bytes between or around the elements of `out` changed"
     for b, i in zip(blocks, case.inputs, strict=True):
-        if b.damaged(written=False):
+        if b.damaged(written=case.out == "argument" and i.name in program.outputs):
             outcome.kind, outcome.problem = "canary", f"input {i.name} changed"
     return tuple(np.asarray(a) for a in result)
 
 
 def _kernel(op: Any, case: Case, arrays: dict[str, Any], options: dict[str, Any], outcome: Outcome) -> Any:
-    if case.mode == "symbolic":
+    if case.mode in ("symbolic", "names"):
         try:
+            if case.mode == "names":
+                return op.compile(**_named_types(case), **options)
             return op.compile(**arrays, **options, specialize="never")
         except InternalError:
             raise
@@ -163,6 +170,34 @@ def _kernel(op: Any, case: Case, arrays: dict[str, Any], options: dict[str, Any]
             if case.invalid:
                 raise
     return op.compile(**arrays, **dict(case.sizes), **options)
+
+
+def _named_types(case: Case) -> dict[str, Any]:
+    """Return the inputs' types with one name for each extent that differs."""
+    return {i.name: DTYPES[i.dtype][tuple(f"n{n}" for n in i.shape)] for i in case.inputs}
+
+
+def _other_shapes(kernel: Any, case: Case, outcome: Outcome) -> None:
+    """Run a symbolic kernel again, on other shapes."""
+    rng = random.Random(f"{case.seed}/{case.number}/shapes")
+    extents = sorted({n for i in case.inputs for n in i.shape} | {v for _, v in case.sizes})
+    for _ in range(4):
+        if not extents or case.early or kernel.fixed:
+            return
+        old, new = rng.choice(extents), rng.choice([1, 2, 3, 4, 6, 8, 9, 16, 17, 20])
+        other = resized(case, old, new)
+        if other == case or isinstance(reference(other), Exception):
+            continue
+        outcome.features.add("symbolic: other shapes")
+        got = kernel(
+            **{i.name: b.array for i, b in zip(other.inputs, operands(other), strict=True)}, **dict(other.sizes)
+        )
+        result = tuple(got) if len(parsed(case.text).outputs) > 1 else (got,)
+        verdict = judge(other, tuple(np.asarray(a) for a in result))
+        if verdict.problem:
+            shapes = [(i.name, i.shape) for i in other.inputs]
+            outcome.kind, outcome.problem = "mismatch", f"with shapes {shapes} {other.sizes}: {verdict.problem}"
+        return
 
 
 def _more(case: Case, got: tuple[Any, ...], outcome: Outcome) -> None:

@@ -57,7 +57,7 @@ def _candidates(case: Case) -> Iterator[Case]:
     for n in values:
         for smaller in dict.fromkeys((1, 2, n // 2, n - 1)):
             if 0 < smaller < n:
-                yield _resized(case, n, smaller)
+                yield resized(case, n, smaller)
     for k, i in enumerate(case.inputs):
         if i.dtype not in ("f32", "i64") and not i.python:
             for dtype in ("f32", "i64"):
@@ -87,7 +87,8 @@ def _without(case: Case, lines: list[str]) -> Case | None:
     return replace(case, text=text, inputs=inputs, layouts=layouts, sizes=sizes)
 
 
-def _resized(case: Case, old: int, new: int) -> Case:
+def resized(case: Case, old: int, new: int) -> Case:
+    """Return the case with another extent, wherever the old one stands."""
     inputs = tuple(replace(i, shape=tuple(new if n == old else n for n in i.shape)) for i in case.inputs)
     sizes = tuple((k, new if v == old else v) for k, v in case.sizes)
     return replace(case, inputs=inputs, sizes=sizes)

@@ -32,6 +32,7 @@ CASES = {
     codes.ARGUMENT: ("f(A: f32[N]) -> O:\n    O[i] = A[i]\n", {"A": coded(4)}),
     codes.EMPTY_PAD: ("O[i] = A[i; pad=edge] for i in 0:3", {"A": coded(0)}),
     codes.NOT_INTEGER: ("O[i] = A[B[i]]", {"A": coded(4), "B": coded(4)}),
+    codes.NARROWER: ("f(A: i32[N]) -> A:\n    A[i] = A[i] / 2\n", {"A": np.arange(3, dtype="i4")}),
     codes.NEGATIVE_POWER: ("O[i] = A[i] ** B[i]", {"A": np.array([2]), "B": np.array([-1])}),
 }
 

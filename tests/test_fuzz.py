@@ -1,0 +1,114 @@
+"""The fuzzer: a short campaign, and that its oracles see what is wrong."""
+
+import faulthandler
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.fuzz import oracles
+from tests.fuzz.campaign import Campaign
+from tests.fuzz.case import Case, Input
+from tests.fuzz.data import guarded, place
+from tests.fuzz.generate import generate
+from tests.fuzz.run import generator_of, run
+from tests.fuzz.shrink import shrink
+
+CASES = int(os.environ.get("POLYKER_FUZZ_CASES", "200"))
+
+
+def test_random_programs_give_the_oracles_results():
+    campaign = Campaign(seed=7)
+    campaign.run(CASES)
+    assert campaign.done == CASES
+    assert not campaign.failures, "\n\n".join(
+        f"{f.text}\n{f.problem}\n{f.snippet}\n{f.small}" for f in campaign.failures
+    )
+
+
+def test_the_two_oracles_agree_with_each_other():
+    campaign = Campaign(seed=8, backend="interpret")
+    campaign.run(150)
+    assert campaign.done == 150
+    assert not campaign.failures, "\n\n".join(f"{f.text}\n{f.problem}" for f in campaign.failures)
+    assert campaign.exact > 60
+
+
+def test_a_case_is_the_same_for_the_same_seed_and_number():
+    assert generate(3, 4) == generate(3, 4)
+    assert generate(3, 4) != generate(3, 5)
+
+
+CASE = Case(
+    0, 1, "C[i] += A[i,k] * B[k]", (Input("A", "f32", (3, 4)), Input("B", "f32", (4,))), layouts=("plain", "plain")
+)
+
+
+def test_a_wrong_value_a_wrong_type_and_a_wrong_shape_are_seen():
+    (right,) = oracles.reference(CASE)
+    assert oracles.judge(CASE, (right,)).problem == ""
+    assert oracles.judge(CASE, (right,)).exact
+    wrong = right.copy()
+    wrong[1] = np.nextafter(wrong[1], np.float32(np.inf))
+    assert "1 of 3 cells differ" in oracles.judge(CASE, (wrong,)).problem
+    assert "wanted float32" in oracles.judge(CASE, (right.astype("f8"),)).problem
+    assert "wanted float32[3]" in oracles.judge(CASE, (right[:2],)).problem
+
+
+def test_rounding_is_bounded_not_ignored():
+    case = replace(CASE, inputs=tuple(replace(i, data="random") for i in CASE.inputs))
+    (right,) = oracles.reference(case)
+    assert oracles.judge(case, (right,)).problem == ""
+    assert oracles.judge(case, (right * np.float32(1 + 1e-5),)).problem
+
+
+@pytest.mark.parametrize("layout", ["plain", "permuted", "negative", "sliced", "offset", "zero", "misaligned", "mixed"])
+@pytest.mark.parametrize("guard", [False, True])
+def test_layouts_hold_their_values_and_canaries_see_writes(layout, guard):
+    v = np.arange(24, dtype="f8").reshape(2, 3, 4)
+    block = place(v, layout, generator_of(CASE, 1), guard)
+    if layout != "zero":
+        np.testing.assert_array_equal(block.array, v)
+    assert not block.damaged(written=False)
+    block.array[1, 1, 1] = 99
+    assert block.damaged(written=False)
+    assert not block.damaged(written=True)
+    if not block.mine.all():
+        block.memory[np.flatnonzero(~block.mine)[0]] ^= 1
+        assert block.damaged(written=True)
+
+
+def test_guard_pages_stop_a_read_beyond_the_end():
+    child = os.fork()
+    if not child:
+        faulthandler.disable()
+        memory = guarded(64, at_end=True)
+        beyond = np.lib.stride_tricks.as_strided(memory, (65,))
+        os._exit(int(beyond[64]) * 0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def test_failures_are_made_smaller():
+    case = generate(2, 126)
+    small = shrink(case, lambda c: "max" in c.text)
+    assert len(small.text) <= len(case.text)
+    assert sum(sum(i.shape) for i in small.inputs) <= sum(sum(i.shape) for i in case.inputs)
+    assert "max" in small.text
+
+
+def test_a_crash_is_a_failure_that_is_counted(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'tests.fuzz.worker' in sys.orig_argv and sys.orig_argv[-5] == '0':\n"
+        "    import atexit, threading\n    threading.Timer(1.0, lambda: os.kill(os.getpid(), 11)).start()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    campaign = Campaign(seed=1, backend="interpret")
+    campaign.run(4000, limit=5)
+    assert [f.kind for f in campaign.failures][:1] == ["crash"]
+
+
+def test_calls_that_must_fail_are_seen_to_fail():
+    case = replace(CASE, inputs=(Input("A", "f32", (3, 4)), Input("B", "f32", (5,))), invalid=True)
+    assert run(case, "interpret").problem == ""
+    assert run(replace(CASE, invalid=True), "interpret").kind == "accepted"
