@@ -33,6 +33,7 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, from_ast, rename
 from polyker.errors import InternalError
+from polyker.ir.dtypes import bool_
 from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
@@ -272,9 +273,9 @@ class _Lowering:
         if member is None or member.kind is Kind.SERIAL:
             return For(fresh, lo, hi, body, step, trip=trip)
         if member.kind is Kind.VECTOR and step != 1:
-            raise InternalError(
-                "a vector loop with a stride"
-            )  # the schedule builds vector loops over consecutive values
+            # isl steps over the values that the domain leaves out: those lanes are masked.
+            runs = Op("eq", (Op("mod", (Op("sub", (Var(fresh), lo)), Const(step))), Const(0)), bool_)
+            body, step, trip = (If(runs, body),), 1, None
         return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip)
 
     def _mark(self, node: isl.AstNode, env: dict[str, KExpr]) -> Block:

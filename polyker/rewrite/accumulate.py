@@ -11,7 +11,7 @@ from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.quasi_affine import floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.scop import parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
@@ -216,4 +216,7 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
     names = [s.name for s in statement.subscripts if isinstance(s, Index)]
     own = [s.name for s in start.subscripts if isinstance(s, Index)]
     whole = own == list(start.iterators) and len(own) == len(start.subscripts)
+    box = read_set(tensor_box(program, start.target)).set_tuple_name(start.name)
+    if not box.intersect_params(read_set(program.context)).is_subset(read_set(start.domain)):
+        return False
     return whole and len(names) == len(statement.subscripts) and sorted(names) == sorted(kept)

@@ -50,12 +50,22 @@ class Site:
 
     def inside(self, expr: Reduce, other: Reduce) -> Reduce:
         """Return `expr`, which stood beside `other`, as it stands in `other`'s body: other's iterators come before its own."""
-        assert expr.domain is not None
         assert other.domain is not None
-        own, outer = len(expr.ranges), len(other.ranges)
-        widened = read_set(expr.domain).insert_dims(isl.dim_type.set, self.depth, outer).reset_tuple_id()
-        around = read_set(other.domain).add_dims(isl.dim_type.set, own).reset_tuple_id()
-        return replace(expr, domain=str(widened.intersect(around).set_tuple_name("R")))
+        around = read_set(other.domain).reset_tuple_id()
+
+        def widen(e: Expr) -> Expr:
+            if not isinstance(e, Reduce):
+                return e
+            assert e.domain is not None
+            widened = read_set(e.domain).reset_tuple_id()
+            widened = widened.insert_dims(isl.dim_type.set, self.depth, len(other.ranges))
+            more = widened.dim(isl.dim_type.set) - around.dim(isl.dim_type.set)
+            inside = widened.intersect(around.add_dims(isl.dim_type.set, more))
+            return replace(e, domain=str(inside.set_tuple_name("R")))
+
+        widened = transform(expr, widen)
+        assert isinstance(widened, Reduce)
+        return widened
 
 
 def _mean(expr: Reduce, site: Site) -> Expr:

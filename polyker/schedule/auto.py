@@ -238,9 +238,10 @@ def _packed(
 
 def _start_of(program: TypedProgram, start: TypedStatement, before: TypedStatement, after: TypedStatement) -> TypedStatement:
     """Return the start of the packed result: the same cells, their dimensions in the packed order."""
-    dimension = {s: i for s, i in zip(before.subscripts, start.iterators, strict=True)}
+    dimension = dict(zip(before.subscripts, start.iterators, strict=True))
     iterators = tuple(dimension[s] for s in after.subscripts)
-    swap = read_map(f"{parameters(program)}{{ {start.name}[{', '.join(start.iterators)}] -> {start.name}[{', '.join(iterators)}] }}")
+    old, new = ", ".join(start.iterators), ", ".join(iterators)
+    swap = read_map(f"{parameters(program)}{{ {start.name}[{old}] -> {start.name}[{new}] }}")
     domain = read_set(start.domain).apply(swap)
     for d, iterator in enumerate(iterators):
         domain = domain.set_dim_name(isl.dim_type.set, d, iterator)

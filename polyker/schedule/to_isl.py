@@ -12,7 +12,7 @@ from polyker.ir.quasi_affine import print_affine
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import context, read_map, read_set, read_union_set
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, statements_of
+from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
         return str(union)
 
     domain = read_union_set(f"{head}{{ }}")
-    for name in statements_of(schedule.tree):
+    for name in scop.domains:
         domain = domain.union(isl.UnionSet.from_set(scop.domains[name]))
     root = child_of({"domain": str(domain)}, schedule.tree)
     return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes)
