@@ -40,7 +40,8 @@ class StackBuffers:
         padded = [*sizes[:-1], -(-sizes[-1] // lanes) * lanes] if sizes else []
         strides = tuple(constant(prod(padded[k + 1 :])) for k in range(len(padded)))
         fixed = buffer.name not in self._movable
-        elements = prod(padded) + (0 if fixed else lanes)
+        # A vector may begin at any place, a constant one too, and its masked lanes reach past the end.
+        elements = prod(padded) + lanes
         elements = -(-elements // lanes) * lanes
         clear = fixed and buffer.name in self._partial and elements <= 4096
         return StackLayout(max(1, elements), strides, lanes, clear)
