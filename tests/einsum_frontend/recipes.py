@@ -28,6 +28,7 @@ class Maker:
 
     def program(self) -> tuple:
         items = [self.item(()) for _ in range(self.random.randint(1, 4))]
+        items.append(("statement", "Z", [], "=", self.value((), 2), [], []))  # read by none, so an output
         if self.random.random() < 0.4:
             return ("declare", self.types(items), items)
         return ("program", items)
