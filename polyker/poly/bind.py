@@ -168,7 +168,7 @@ class _Binder:
         ranges = Ranges(self.context, subject, self.shapes, place.bounds)
         if ranges.is_open():
             # A recurrence: the extents that the statements before it give are the best that is known.
-            ranges = Ranges(self.context, subject, {**self.shapes, **self._partial(number)}, place.bounds)
+            ranges = Ranges(self.context, subject, self.shapes, place.bounds, self._partial(number))
         self.solved[number] = subject, ranges.solve()
 
     def _partial(self, number: int) -> dict[str, Shape]:

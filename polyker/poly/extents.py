@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, condition_text, constant, extremum, quotient, variable
 from polyker.poly.context import Context
-from polyker.poly.ranges import Bound, scope_text
+from polyker.poly.ranges import Bound, domain_conditions
 from polyker.poly.subjects import Subject, source_text
 
 Definition = tuple[Subject, Mapping[str, Bound]]
@@ -101,15 +101,15 @@ def _greatest(context: Context, forms: list[Affine]) -> Affine | None:
     return None
 
 
-def _related(subject: Subject, bounds: Mapping[str, Bound], form: Affine) -> tuple[list[str], list[str]]:
-    """Return the indices that decide a subscript's values, and the constraints on them.
+def _decisive(subject: Subject, bounds: Mapping[str, Bound], names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the indices that decide the values of these, in execution order, and the constraints on them.
 
     Constraints on reduced indices do not count (an empty reduction still has its whole output), unless the range of one
     of the target's own indices is written in terms of them.
     """
     reduced = set(subject.reduced)
     conditions = [c for c in subject.scope.conditions if not c[1].indices & reduced]
-    seen: set[str] = set(form.indices)
+    seen = set(names)
     while True:
         wider = set(seen)
         for name in seen:
@@ -125,9 +125,21 @@ def _related(subject: Subject, bounds: Mapping[str, Bound], form: Affine) -> tup
     return order, constraints + [condition_text(c) for c in conditions if c[1].indices <= seen]
 
 
+def _written(subject: Subject, bounds: Mapping[str, Bound]) -> tuple[list[str], list[str]]:
+    """Return the indices and constraints of the instances whose cells have to exist.
+
+    A reduction over inferred ranges alone gives the identity to all cells of the target's own indices, even over nothing;
+    with `for`, `where` or a loop, only the instances that run count.
+    """
+    explicit = subject.loops or subject.scope.given or subject.scope.conditions
+    if subject.statement.op != "set" and not explicit:
+        return _decisive(subject, bounds, subject.target_indices)
+    return list(subject.iterators), domain_conditions(bounds, subject.scope)
+
+
 def _values(context: Context, subject: Subject, bounds: Mapping[str, Bound], form: Affine) -> Any:
     """Return the set of the values that a subscript takes."""
-    order, constraints = _related(subject, bounds, form)
+    order, constraints = _decisive(subject, bounds, form.indices)
     text = isl.set_text(context.names, ("v", *order), [*constraints, f"v = {form.text}"])
     values = isl.read_set(text).project_out(isl.dim.set, 1, len(order))
     return values.intersect_params(context.set) if context.names else values
@@ -140,8 +152,9 @@ def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definit
         assert form is not None
         values = _values(context, subject, bounds, form)
         span = subject.target.spans[d] if d < len(subject.target.spans) else subject.statement.target_span
-        domain = isl.read_set(scope_text(context, bounds, subject.scope))
-        below = isl.read_set(isl.set_text(context.names, subject.iterators, [f"{form.text} < 0"]))
+        order, constraints = _written(subject, bounds)
+        domain = isl.read_set(isl.set_text(context.names, tuple(order), constraints))
+        below = isl.read_set(isl.set_text(context.names, tuple(order), [f"{form.text} < 0"]))
         subscript = source_text(span) or context.show(form)
         context.require_none(domain.intersect(below), domain, NEGATIVE_CELL, span, subscript=subscript, tensor=tensor)
         if not (values.is_empty() or values.remove_divs().dim_has_upper_bound(isl.dim.set, 0)):

@@ -54,14 +54,25 @@ def _below(index: str, hi: Affine, least: int | None) -> list[str]:
 
 
 class Ranges:
-    """The ranges of one statement's indices, found step by step; `bounds` has the closed ones."""
+    """The ranges of one statement's indices, found step by step; `bounds` has the closed ones.
+
+    `partial`: extents as far as they are known, of tensors that later statements may widen; they bound indices, and are
+    checked once all is known.
+    """
 
     def __init__(
-        self, context: Context, subject: Subject, shapes: Mapping[str, Shape | None], loops: Mapping[str, Bound]
+        self,
+        context: Context,
+        subject: Subject,
+        shapes: Mapping[str, Shape | None],
+        loops: Mapping[str, Bound],
+        partial: Mapping[str, Shape] | None = None,
     ) -> None:
-        self.context, self.subject, self.shapes = context, subject, shapes
+        self.context, self.subject = context, subject
+        self.partial = partial or {}
+        self.shapes = {**shapes, **self.partial}
         self.bounds: dict[str, Bound] = dict(loops)
-        self.accesses = [a for a in (*subject.reads, subject.target) if shapes.get(a.tensor) is not None]
+        self.accesses = [a for a in (*subject.reads, subject.target) if self.shapes.get(a.tensor) is not None]
         self.scopes = [subject.scope, *subject.scopes.values()]
         for access in self.accesses:
             if len(access.subscripts) != len(self.shape(access)):
@@ -85,7 +96,8 @@ class Ranges:
             self._fail()
         self._check_cycles()
         for access in self.accesses:
-            self._check(access)
+            if access.tensor not in self.partial:
+                self._check(access)
         return self.bounds
 
     def _infer(self) -> None:
@@ -106,11 +118,11 @@ class Ranges:
 
     def _bare(self, padded: bool) -> list[tuple[str, Access, int]]:
         return [
-            (form.variable, access, d)
+            (index, access, d)
             for access in self.accesses
             if (access.pad is not None) == padded
-            for d, form in enumerate(access.subscripts)
-            if form is not None and form.variable and form.variable[0] == "i" and form.variable not in self.bounds
+            for d, index in enumerate(access.bare)
+            if index is not None and index not in self.bounds
         ]
 
     def _agree(self, bare: list[tuple[str, Access, int]]) -> None:
@@ -135,7 +147,7 @@ class Ranges:
             self.context.require(
                 ("eq", extent - known),
                 RANGES_DISAGREE,
-                access.spans[d] if d < len(access.spans) else access.span,
+                access.place(d),
                 second=show(extent),
                 other=access.text,
                 shapes=f" ({shapes})",
@@ -203,7 +215,7 @@ class Ranges:
         return interval(index, lo, quotient("floordiv", extent - 1 - greatest, factor) + 1, False)
 
     def _need_values(self, condition: Condition, index: str, access: Access, d: int) -> None:
-        span = access.spans[d] if d < len(access.spans) else access.span
+        span = access.place(d)
         label = self.context.label(index)
         self.context.require(condition, EMPTY_NEIGHBOUR, span, index=label, access=access.text)
 
@@ -236,7 +248,7 @@ class Ranges:
             some = isl.read_set(isl.set_text(names, tuple(order), admitted)).params()
             if some.intersect(self.context.set).is_empty():
                 return None
-            span = access.spans[d] if d < len(access.spans) else access.span
+            span = access.place(d)
             label = self.context.label(index)
             self.context.require_set(some, EMPTY_NEIGHBOUR, span, index=label, access=access.text)
         outside = f"({form.text} < 0 or {form.text} >= {extent.text})"
@@ -279,8 +291,8 @@ class Ranges:
         if not uses:
             raise self.context.error(NO_RANGE, self.subject.statement.span, index=label, why="no subscript bounds it")
         access, d = uses[0]
-        span = access.spans[d] if d < len(access.spans) else access.span
-        raise self.context.error(NO_RANGE, span or access.span, index=label, why=self._why(index, uses))
+        span = access.place(d)
+        raise self.context.error(NO_RANGE, span, index=label, why=self._why(index, uses))
 
     def _why(self, index: str, uses: list[tuple[Access, int]]) -> str:
         reasons = []
@@ -398,12 +410,12 @@ def check_subscript(
     bad = domain.intersect(isl.read_set(isl.set_text(names, access.scope.visible(), [outside])))
     if bad.is_empty():
         return
-    span = access.spans[d] if d < len(access.spans) else access.span
+    span = access.place(d)
     subscript = source_text(span) or context.show(form)
     values = {"access": access.text, "tensor": access.tensor, "subscript": subscript, "extent": context.show(extent)}
     if not names:
         values["extent"] += f", and is {_sample(context, bad, form)}"
-    context.require_none(bad, domain, OUT_OF_BOUNDS, span or access.span, **values)
+    context.require_none(bad, domain, OUT_OF_BOUNDS, span, **values)
 
 
 def _inside_by_corners(context: Context, bounds: Mapping[str, Bound], form: Affine, extent: Affine) -> bool:

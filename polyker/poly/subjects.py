@@ -40,7 +40,10 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """A tensor's cell that a statement reads or writes; a subscript is None where it is gathered."""
+    """A tensor's cell that a statement reads or writes; a subscript is None where it is gathered.
+
+    `bare` has the index of each subscript that is, as written, one index alone (whatever the sizes are).
+    """
 
     tensor: str
     subscripts: tuple[Affine | None, ...]
@@ -50,6 +53,11 @@ class Access:
     text: str
     span: Span | None
     spans: tuple[Span | None, ...]
+    bare: tuple[str | None, ...]
+
+    def place(self, d: int) -> Span | None:
+        """Return where subscript `d` stands in the text, or else the access."""
+        return (self.spans[d] if d < len(self.spans) else None) or self.span
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +135,8 @@ class Namer:
         shown = ", ".join("..." if f is None else self.context.show(f) for f in forms)
         text = source_text(read.span) or (f"{tensor}[{shown}]" if forms else tensor)
         spans = tuple(s.span for s in read.subscripts)
-        return Access(tensor, forms, scope, read.pad, is_write, text, read.span, spans)
+        bare = tuple(s.name if isinstance(s, Index) else None for s in subscripts)
+        return Access(tensor, forms, scope, read.pad, is_write, text, read.span, spans, bare)
 
     def _subscript(self, expr: Expr) -> Affine | None:
         if any(isinstance(e, Read) for e in walk(expr)):
