@@ -78,7 +78,7 @@ class Actions:
 
     def undeclared(self, children: Children) -> Syntax:
         """Statements without a declaration."""
-        return _program(None, [item for child in children for item in child], children)
+        return _program(None, [item for child in children for item in child])
 
     def declaration(self, children: Children) -> Syntax:
         """`name(parameters) -> outputs:` and its body."""
@@ -87,7 +87,7 @@ class Actions:
         check_name(name.value, name.span)
         span = join(name.span, children[-2].span)
         header = Header(name.value, _args(children[:arrow]), _args(children[arrow:-1]), span)
-        return _program(header, children[-1], children)
+        return _program(header, children[-1])
 
     def bare(self, children: Children) -> Declared:
         """A parameter or output without a type."""
@@ -286,7 +286,7 @@ def _inside(children: Children) -> tuple[Any, ...]:
     return children[2] if len(children) == 4 else ((), None)
 
 
-def _program(header: Header | None, items: Sequence[Any], children: Children) -> Syntax:
+def _program(header: Header | None, items: Sequence[Any]) -> Syntax:
     body: list[Node] = [i for i in items if not isinstance(i, Declared)]
     types = tuple(i for i in items if isinstance(i, Declared))
     return Syntax(header, tuple(body), types)

@@ -78,7 +78,7 @@ def lower(syntax: Syntax, sizes: Collection[str] = (), indices: Collection[str] 
         outputs,
         temporaries,
         parameters,
-        _sizes(types, parameters, kinds, body),
+        _sizes(types, [p for p in parameters if p in kinds.sizes], body),
         body,
         types,
         syntax.source,
@@ -196,9 +196,7 @@ def _outputs(placed: list[Placed], defined: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in defined if readers[name] <= writers[name])
 
 
-def _sizes(
-    types: tuple[Declared, ...], parameters: tuple[str, ...], kinds: Kinds, body: tuple[Node, ...]
-) -> tuple[str, ...]:
+def _sizes(types: tuple[Declared, ...], parameters: Collection[str], body: tuple[Node, ...]) -> tuple[str, ...]:
     """Return the sizes, in order: of the declared shapes, the parameters, then of the statements."""
     found: dict[str, None] = {}
 
@@ -218,7 +216,7 @@ def _sizes(
     for declared in types:
         for dimension in declared.shape or ():
             visit(dimension)
-    found.update((name, None) for name in parameters if name in kinds.sizes)
+    found.update((name, None) for name in parameters)
     visit_body(body)
     return tuple(found)
 
@@ -258,16 +256,12 @@ def _check_header(
         if name not in program.inputs and name not in defined:
             hint = did_you_mean(name, (*program.parameters, *defined))
             raise failure(UNKNOWN_NAME, span=span, hint=hint, name=name)
-    used = reads.keys() | defined.keys() | _used_sizes(program)
+    used = reads.keys() | defined.keys() | set(_sizes(program.types, (), program.body))
     for declared in header.parameters:
         if declared.name in defined and declared.name not in program.outputs:
             raise failure(ASSIGNED_INPUT, span=defined[declared.name], name=declared.name)
         if declared.name not in used:
             raise failure(UNUSED_PARAMETER, span=declared.span, name=declared.name)
-
-
-def _used_sizes(program: Program) -> set[str]:
-    return set(_sizes(program.types, (), Kinds(frozenset(), frozenset(), frozenset()), program.body))
 
 
 def _check_early(program: Program, placed: list[Placed]) -> None:

@@ -1,5 +1,7 @@
 """Every limit at the limit, one beyond it, and a thousand times beyond it; nothing hostile is slow."""
 
+import subprocess
+import sys
 import time
 import warnings
 
@@ -129,3 +131,22 @@ def test_any_text_gives_a_program_that_reads_back_or_an_error_of_ours(text):
             assert error.code.startswith("PK1")
             return
         assert repr(parse(str(program))) == repr(program)
+
+
+def test_a_line_is_parsed_within_three_milliseconds_and_the_grammar_is_built_once():
+    text = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
+    parse(text)
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        parse(text)
+        times.append(time.process_time() - start)
+    assert min(times) < 0.003
+
+
+def test_the_parser_generator_is_loaded_at_the_first_text_and_not_before():
+    code = (
+        "import sys, polyker.einsum_frontend as f; assert 'lark' not in sys.modules\n"
+        "f.parse('C[i] = A[i]'); assert 'lark' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
