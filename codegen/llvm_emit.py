@@ -7,6 +7,7 @@ The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the te
 from __future__ import annotations
 
 from polyker.codegen import llvm_memory as memory
+from polyker.codegen.facts import Facts
 from polyker.codegen.kernel import (
     Allocate,
     Block,
@@ -19,6 +20,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Stmt,
     Store,
+    Var,
 )
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import LANE, Expressions
@@ -68,6 +70,7 @@ class Emitter:
         self.e = Expressions(self.b, {}, {})
         self.e.spare = self._spare
         self.stack = StackBuffers(kernel)
+        self.facts = Facts(self.e.poly)
         self.failures: dict[int, str] = {}
         self._spares = ""
         self._scopes: list[str] = []
@@ -226,7 +229,7 @@ class Emitter:
         if (known := number(condition.text, "i1")) is not None:
             self._block(stmt.body if known else stmt.orelse)
         elif condition.lanes == 1:
-            self._branch(condition, stmt.body, stmt.orelse)
+            self._branch(condition, stmt.body, stmt.orelse, stmt.condition)
         else:
             self._masked(condition, stmt.body)
             if stmt.orelse:
@@ -239,7 +242,7 @@ class Emitter:
         self._block(body)
         self.e.lanes = lanes
 
-    def _branch(self, condition: Reg, body: Block, orelse: Block) -> None:
+    def _branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
         b = self.b
         yes, no, end = b.label(), b.label() if orelse else "", b.label()
         texts: list[list[str]] = []
@@ -248,7 +251,11 @@ class Emitter:
             if label:
                 b.regions.append(Region("branch"))
                 b.block = label
+                mark = self.facts.mark()
+                if known is not None and label == yes:
+                    self.facts.holds(known)
                 self._block(block)
+                self.facts.forget(mark)
                 texts.append([f"{label}:", *b.regions.pop().lines, f"  br label %{end}"])
         b.block = before
         b.line(f"  br {condition.typed}, label %{yes}, label %{no or end}")
@@ -279,7 +286,10 @@ class Emitter:
         outer, b.block = b.block, body
         shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
         e.values[loop.var] = Value(i64, Reg(counter, "i64", 1, b.level))
+        mark = self.facts.mark()
+        self.facts.in_loop(loop, atom_poly(Var(loop.var)))
         self._block(loop.body)
+        self.facts.forget(mark)
         if shadowed is not None:
             e.values[loop.var] = shadowed
         if known is not None:
@@ -358,6 +368,8 @@ class Emitter:
             return
         if known is None:
             e.lanes = self._active(e.uniform(length), count)
+            if self.facts.positive(loop.hi, lo):
+                e.lanes = Lanes(count, e.lanes.mask)
         elif known < count:
             e.lanes = Lanes(count, _prefix(known, count))
         else:

@@ -193,7 +193,9 @@ class Expressions:
         mask = self._mask(predicate)
         if not step and not varying:
             condition = self.lanes.some if predicate is None else self.b.any(mask if mask is not None else predicate)
-            pointer = self.guarded(place, self.pointer(place, base), base, condition)
+            pointer = self.pointer(place, base)
+            if not memory.is_loaded(self.b, place, pointer):
+                pointer = self.guarded(place, pointer, base, condition)
             loaded = memory.load_scalar(self.b, place, pointer)
         else:
             loaded = self._load_lanes(place, base, step, varying, mask, predicate is not None)
@@ -221,6 +223,8 @@ class Expressions:
         if stride == -1:
             first = self.pointer(place, plus(base, constant(1 - count)))
             return memory.reverse(b, memory.load_vector(b, place, first, count, memory.reverse_mask(b, mask)))
+        if mask is None and stride in (2, 3, 4) and count >= 4 and not place.buffer.dtype.is_complex:
+            return memory.load_strided(b, place, self.pointer(place, base), count, stride)
         return memory.gather(b, place, self.lane_pointers(place, base, step, varying), mask)
 
     def lane_pointers(self, place: Place, base: Poly, step: Poly, varying: list[Reg]) -> Reg:

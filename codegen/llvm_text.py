@@ -180,6 +180,10 @@ class Builder:
         self.regions[level].values[text] = result
         return result
 
+    def is_known(self, text: str) -> bool:
+        """Return whether the result of an instruction is at hand."""
+        return any(text in region.values for region in self.regions)
+
     def splat(self, reg: Reg, lanes: int) -> Reg:
         """Return a scalar repeated over `lanes` lanes."""
         if reg.lanes == lanes:

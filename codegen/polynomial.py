@@ -95,8 +95,20 @@ def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
             return plus(polynomial(a, leaf), scaled(polynomial(b, leaf), -1))
         case Op(op="neg", args=(a,), dtype=dtype) if dtype == i64:
             return scaled(polynomial(a, leaf), -1)
+        case Op(op="minimum" | "maximum" | "floordiv" | "mod" as op, args=args, dtype=dtype) if dtype == i64:
+            values = [as_constant(polynomial(a, leaf)) for a in args]
+            known = [v for v in values if v is not None]
+            return leaf(expr) if len(known) < len(values) else constant(_folded(op, known))
         case _:
             return leaf(expr)
+
+
+def _folded(op: str, values: list[int]) -> int:
+    if op in ("minimum", "maximum"):
+        return min(values) if op == "minimum" else max(values)
+    if values[1] == 0:
+        return 0
+    return values[0] // values[1] if op == "floordiv" else values[0] % values[1]
 
 
 def is_index(expr: KExpr) -> bool:

@@ -1,0 +1,210 @@
+"""Vector accesses: strides, masks and remainders, gathers, stack tiles, values kept by the last lane."""
+
+import itertools
+from random import Random
+
+import numpy as np
+import pytest
+
+from polyker.codegen.facts import Facts
+from polyker.codegen.kernel import (
+    Allocate,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    If,
+    Kernel,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Store,
+)
+from polyker.codegen.polynomial import atom, polynomial
+from polyker.ir.dtypes import DTYPES, bool_, c64, f32, f64, i64
+from tests.codegen.support import C, V, check_same, index, vector_buffer
+
+TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
+
+
+def loop(*body, lanes=8, hi=None, trip=None):
+    hi = index("minimum", "N", lanes) if hi is None else hi
+    return For("v", C(0), hi, tuple(body), kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
+
+
+def data(dtype, *shape, seed=0):
+    values = np.random.default_rng(seed).integers(1, 90, shape)
+    return (values % 2 == 0) if dtype.kind == "b" else values.astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, -1, -2, 0])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("name", ["f32", "u8", "f64", "c64"])
+def test_strided_vectors_touch_only_their_elements(name, lanes, stride):
+    dtype = DTYPES[name]
+    x = Buffer("X", dtype, (V("N"),), (C(stride),), Space.ARGUMENT, writable=False)
+    y = Buffer("Y", dtype, (V("N"),), (C(stride or 1),), Space.ARGUMENT)
+    copy = Store("Y", (V("v"),), Load("X", (V("v"),), dtype))
+    for n in (lanes, lanes - 1, 1, 0):
+        full = n == lanes
+        body = loop(copy, lanes=lanes, hi=C(lanes) if full else None, trip=lanes if full else None)
+        kernel = Kernel("k", (x, y), ("N",), (body,))
+        values = data(dtype, n) if stride else np.repeat(data(dtype, 1), n)
+        steps = {"X": (stride,), "Y": (stride or 1,)}
+        check_same(kernel, {"X": values, "Y": data(dtype, n, seed=1)}, {"N": n}, strides=steps)
+
+
+@pytest.mark.parametrize("name", [d for d in DTYPES if d != "bf16"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_type_is_masked_at_every_remainder(name, target):
+    dtype = DTYPES[name]
+    x, y = vector_buffer("X", dtype, writable=False), vector_buffer("Y", dtype)
+    kernel = Kernel("k", (x, y), ("N",), (loop(Store("Y", (V("v"),), Load("X", (V("v"),), dtype))),))
+    for n in range(9):
+        check_same(kernel, {"X": data(dtype, n), "Y": data(dtype, n, seed=1)}, {"N": n}, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [f32, i64, c64], ids=str)
+def test_gathers_and_scatters_respect_their_masks(target, dtype):
+    t = vector_buffer("T", dtype, 7, writable=False)
+    k = vector_buffer("K", i64, writable=False)
+    y = vector_buffer("Y", dtype, 20)
+    at = Load("K", (V("v"),), i64)
+    wanted = Op("lt", (at, C(5)), bool_)
+    body = loop(If(wanted, (Store("Y", (index("mul", at, 2),), Load("T", (at,), dtype)),)))
+    kernel = Kernel("k", (t, k, y), ("N",), (body,))
+    for n in range(9):
+        keys = np.array([0, 6, 4, 900, 2, 10**12, 3, 1], np.int64)[:n]
+        check_same(kernel, {"T": data(dtype, 7), "K": keys, "Y": data(dtype, 20)}, {"N": n}, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["add", "mul", "minimum", "maximum"])
+@pytest.mark.parametrize("name", ["f32", "f64", "i32", "u8", "i64", "c64", "f16"])
+@pytest.mark.parametrize("lanes", [2, 7, 16])
+def test_a_reduction_combines_the_active_lanes_only(target, op, name, lanes):
+    dtype = DTYPES[name]
+    x, y = vector_buffer("X", dtype, writable=False), vector_buffer("Y", dtype, 1)
+    value = Op(op, (Load("Y", (C(0),), dtype), Load("X", (V("v"),), dtype)), dtype)
+    hi = index("minimum", "N", lanes)
+    kernel = Kernel("k", (x, y), ("N",), (loop(Store("Y", (C(0),), value), lanes=lanes, hi=hi),))
+    for n in {0, 1, lanes - 1, lanes}:
+        values = (data(dtype, n) % 3).astype(dtype.numpy) if not dtype.is_complex else np.ones(n, dtype.numpy)
+        check_same(kernel, {"X": values, "Y": np.full(1, 2, dtype.numpy)}, {"N": n}, target)
+
+
+@pytest.mark.parametrize("op", ["and", "or"])
+def test_bools_reduce(op):
+    x, y = vector_buffer("X", bool_, writable=False), vector_buffer("Y", bool_, 1)
+    value = Op(op, (Load("Y", (C(0),), bool_), Load("X", (V("v"),), bool_)), bool_)
+    kernel = Kernel("k", (x, y), ("N",), (loop(Store("Y", (C(0),), value)),))
+    for n, start, bit in itertools.product(range(9), (True, False), (True, False)):
+        check_same(kernel, {"X": np.full(n, bit), "Y": np.array([start])}, {"N": n})
+
+
+def test_the_last_active_lane_is_kept():
+    x, y = vector_buffer("X", f32, writable=False), vector_buffer("Y", f32, 1)
+    odd = Op("eq", (index("mod", "v", 2), C(1)), bool_)
+    for body in (
+        loop(Store("Y", (C(0),), Load("X", (V("v"),), f32))),
+        loop(If(odd, (Store("Y", (C(0),), Load("X", (V("v"),), f32)),))),
+    ):
+        kernel = Kernel("k", (x, y), ("N",), (body,))
+        for n in range(9):
+            check_same(kernel, {"X": data(f32, n), "Y": np.full(1, -1, np.float32)}, {"N": n})
+
+
+def test_uniform_accesses_do_not_happen_where_no_lane_is_active():
+    empty = vector_buffer("X", f32, 0, writable=False)
+    out = vector_buffer("Y", f32, 0)
+    body = loop(Store("Y", (C(10**9),), Load("X", (C(10**9),), f32)))
+    check_same(Kernel("k", (empty, out), ("N",), (body,)), {"X": data(f32, 0), "Y": data(f32, 0)}, {"N": 0})
+
+
+def test_a_serial_loop_in_a_vector_loop_may_have_bounds_for_each_lane():
+    x, y = vector_buffer("X", f64, writable=False), vector_buffer("Y", f64)
+    add = Store("Y", (V("v"),), Op("add", (Load("Y", (V("v"),), f64), Load("X", (V("j"),), f64)), f64))
+    body = loop(
+        Store("Y", (V("v"),), Const(0.0, f64)), For("j", index("floordiv", "v", 2), index("add", "v", 1), (add,))
+    )
+    for n in range(9):
+        check_same(Kernel("k", (x, y), ("N",), (body,)), {"X": data(f64, n), "Y": data(f64, n)}, {"N": n})
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_stack_tile_keeps_what_a_masked_store_leaves(dynamic):
+    tile = Buffer("S", f32, (C(2), C(11)), (C(11), C(1)), Space.STACK)
+    y = vector_buffer("Y", f32, 11)
+    row = V("r") if dynamic else C(1)
+
+    def across(n, value, name):
+        hi = index("minimum", 8, index("sub", n, "o")) if isinstance(n, int) else n
+        inner = For(name, V("o"), index("add", "o", hi), (value,), kind=LoopKind.VECTOR, lanes=8)
+        return For("o", C(0), C(11), (inner,), 8)
+
+    fill = across(11, Store("S", (row, V("a")), Const(1.0, f32)), "a")
+    part = For(
+        "b",
+        C(0),
+        index("minimum", "N", 8),
+        (Store("S", (row, V("b")), Convert(V("b"), f32)),),
+        kind=LoopKind.VECTOR,
+        lanes=8,
+    )
+    out = across(11, Store("Y", (V("c"),), Load("S", (row, V("c")), f32)), "c")
+    body = For("r", C(1), C(2), (Allocate(tile, (fill, part, out)),))
+    for n in range(9):
+        check_same(Kernel("k", (y,), ("N",), (body,)), {"Y": data(f32, 11)}, {"N": n})
+
+
+def test_what_the_facts_prove_is_true():
+    rng = Random(5)
+    names = ["a", "b", "n"]
+
+    def some():
+        return index("add", index("mul", rng.choice([-2, -1, 1, 2, 4]), rng.choice(names)), rng.randint(-4, 4))
+
+    def bound():
+        return rng.choice(
+            [
+                some(),
+                V("n"),
+                index("floordiv", some(), rng.choice([2, 4])),
+                index("minimum", some(), some()),
+                index("add", index("floordiv", some(), 4), rng.randint(-2, 2)),
+            ]
+        )
+
+    proved = 0
+    for _ in range(4000):
+        facts = Facts(polynomial)
+        loops = [For("a", some(), bound(), ())] if rng.random() < 0.7 else []
+        conditions = [Op(rng.choice(["lt", "le", "gt", "ge"]), (some(), bound()), bool_)]
+        for x in loops:
+            facts.in_loop(x, atom(V("a")))
+        for x in conditions:
+            facts.holds(x)
+        upper, lower = bound(), some()
+        if not facts.positive(upper, polynomial(lower)):
+            continue
+        proved += 1
+        for values in itertools.product(range(-5, 6), repeat=3):
+            env = dict(zip(names, values, strict=True))
+            inside = all(evaluate(x.lo, env) <= env["a"] < evaluate(x.hi, env) for x in loops)
+            if inside and all(evaluate(c, env) for c in conditions):
+                assert evaluate(upper, env) > evaluate(lower, env), (loops, conditions, upper, lower, env)
+    assert proved > 20
+
+
+def evaluate(expr, env):
+    from polyker.codegen.interp_ops import apply
+
+    match expr:
+        case Const(value=value):
+            return value
+        case Op(op=op, args=args, dtype=dtype):
+            return apply(op, [np.asarray(evaluate(a, env)) for a in args], dtype)
+        case _:
+            return env[expr.name]
