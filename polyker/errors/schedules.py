@@ -2,11 +2,127 @@
 
 from __future__ import annotations
 
-from polyker.errors.base import GatherError, register
+from polyker.errors.base import GatherError, ScheduleError, register
 
 GATHERED = register(
     "PK510",
     GatherError,
     "a gathered index for dimension {dimension} of `{tensor}` lies outside of it",
     "gathered indices count from 0 and are below the extent; negative ones are not taken from the end",
+)
+
+# Steps that cannot be applied; whether they are legal where they can be is PK501-PK508.
+NO_STATEMENT = register(
+    "PK520",
+    ScheduleError,
+    "the schedule has no statement `{statement}`; it has {known}",
+    "print the schedule: its statements stand in braces beside each loop",
+)
+NO_LOOP = register(
+    "PK521",
+    ScheduleError,
+    "statement {statement} has no loop `{loop}`; it has {known}",
+    "name a loop by its label as the printed schedule shows it",
+)
+SAME_LABEL = register(
+    "PK522",
+    ScheduleError,
+    "statement {statement} has more than one loop `{loop}`, one inside the other",
+    "apply the step before the one that made the second loop",
+)
+NOT_ONE_BAND = register(
+    "PK523",
+    ScheduleError,
+    "the loops {loops} of {statement} are not one directly inside the other",
+    "distribute the loops between them first, or name fewer loops",
+)
+BAD_SIZE = register(
+    "PK524",
+    ScheduleError,
+    "{size} is no size for the loop `{loop}`",
+    "a size is a whole number from {least} to {most}",
+)
+NOT_SERIAL = register(
+    "PK525",
+    ScheduleError,
+    "the loop `{loop}` of {statement} is {kind} already, so it cannot be cut",
+    "tile first, then unroll or vectorise the inner loop",
+)
+BAD_ORDER = register(
+    "PK526",
+    ScheduleError,
+    "an order names two loops or more, each once: {loops}",
+    "interchange(schedule, statement, ('j', 'i')) makes j the outer loop of i and j",
+)
+NOT_ADJACENT = register(
+    "PK527",
+    ScheduleError,
+    "{first} and {second} do not stand in two children of a sequence, one right after the other",
+    "fuse neighbours; what stands between them has to be fused first, or moved",
+)
+NOT_ALIKE = register(
+    "PK528",
+    ScheduleError,
+    "the loops of {first} and {second} cannot become one: {reason}",
+    "fuse loops of one kind that hold different statements, as many as both sides have",
+)
+NO_SEQUENCE = register(
+    "PK529",
+    ScheduleError,
+    "the loop `{loop}` of {statement} has no sequence of statements directly inside",
+    "distribute the innermost loop that several statements share",
+)
+NESTED_VECTOR = register(
+    "PK530",
+    ScheduleError,
+    "the loop `{loop}` of {statement} is around or inside the vector loop `{other}`",
+    "a statement runs in one vector loop",
+)
+TOO_LONG = register(
+    "PK531",
+    ScheduleError,
+    "unrolling `{loop}` gives {count} copies of statements, more than {limit}",
+    "unroll by a smaller factor",
+)
+NEEDS_COPY = register(
+    "PK532",
+    ScheduleError,
+    "{tensor} is an {role}, so its buffer needs a copy from or to the caller's array",
+    "only temporaries are promoted; give the copy a statement of its own, and promote what it writes",
+)
+NO_TENSOR = register(
+    "PK533",
+    ScheduleError,
+    "the program has no tensor `{tensor}`; its temporaries are {known}",
+    "use the tensor's label, or its generated name as the printed schedule shows it",
+)
+UNBOUNDED = register(
+    "PK534",
+    ScheduleError,
+    "the cells of {tensor} that one run of this loop uses have no constant bound in dimension {dimension}",
+    "tile the loops with constant sizes, and promote inside the tile",
+)
+BIG_BUFFER = register(
+    "PK535",
+    ScheduleError,
+    "the buffer of {tensor} would take {size} bytes, more than {limit}",
+    "promote it further in, or tile smaller",
+)
+PROMOTED = register(
+    "PK536",
+    ScheduleError,
+    "{tensor} is in a buffer already",
+    "a temporary is promoted once, at the loop that its buffer is to live in",
+)
+UNUSED = register(
+    "PK537",
+    ScheduleError,
+    "no statement inside the loop `{loop}` of {statement} uses {tensor}",
+    "promote a tensor at a loop around the statements that write and read it",
+)
+UNKNOWN_STEP = register(
+    "PK538",
+    ScheduleError,
+    "there is no step `{name}` with the arguments {arguments}",
+    "the steps are {known}",
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from polyker.errors.base import failure
-from polyker.errors.schedules import BAD_ORDER, BAD_SIZE, NOT_ONE_BAND, NOT_SERIAL, TOO_LONG, UNKNOWN_STEP
+from polyker.errors.schedules import BAD_ORDER, NOT_ONE_BAND, NOT_SERIAL, TOO_LONG, UNKNOWN_STEP
 from polyker.ir.expr import Call, Expr, Literal
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.poly.scop import Scop
@@ -60,7 +60,12 @@ def tile(schedule: Schedule, statement: str, sizes: Iterable[tuple[str, int]]) -
 
     Raises ScheduleError.
     """
-    wanted = dict(sizes)
+    try:
+        wanted = dict(sizes)
+    except (TypeError, ValueError):
+        raise failure(
+            UNKNOWN_STEP, name="tile", arguments=(statement, sizes), known="tile(statement, ((loop, size), ...))"
+        ) from None
     for label, size in wanted.items():
         check_size(label, size, 1, SIZE_LIMIT)
 
@@ -186,9 +191,7 @@ def replay(scop: Scop, schedule: Schedule, steps: Iterable[Step]) -> Schedule:
     return schedule
 
 
-def _changed(
-    schedule: Schedule, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]
-) -> Schedule:
+def _changed(schedule: Schedule, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]) -> Schedule:
     return replace(schedule, tree=at_loops(schedule.tree, statement, labels, change))
 
 
@@ -216,10 +219,10 @@ def _carried_out(band: Band, statement: str, label: str, kind: Kind, extent: int
     member = band.members[at]
     _check_serial(member, statement)
     if all(_is_below(e, extent) for _, e in member.times):
-        cut = (replace(member, kind=kind, extent=extent),)
+        cut = [replace(member, kind=kind, extent=extent)]
     else:
         outer, inner = _cut(member, extent)
-        cut = (outer, replace(inner, kind=kind, extent=extent))
+        cut = [outer, replace(inner, kind=kind, extent=extent)]
     return replace(band, members=(*band.members[:at], *cut, *band.members[at + 1 :]))
 
 
@@ -234,29 +237,30 @@ def _is_below(time: Expr, bound: int) -> bool:
 
 def _copies(tree: Tree) -> int:
     """Return the largest number of statements that one nest of unrolled loops becomes."""
+    most = 1
 
-    def visit(node: Tree) -> tuple[int, int]:
-        """Return (copies in place, most copies of a nest below that is complete)."""
+    def visit(node: Tree) -> int:
+        nonlocal most
         match node:
             case Band(members=members, child=child):
-                here, most = visit(child)
+                copies = visit(child)
                 for member in reversed(members):
-                    here = here * member.extent if member.kind is Kind.UNROLL else here
-                    most = max(most, here)
-                    here = 1 if member.kind is Kind.SERIAL else here
-                return here, most
+                    if member.kind is Kind.UNROLL:
+                        copies *= member.extent
+                        most = max(most, copies)
+                return copies
             case TreeSequence(children=children):
-                parts = [visit(f.child) for f in children]
-                return sum(p[0] for p in parts), max(max(p) for p in parts)
+                return sum(visit(f.child) for f in children)
             case Scope(child=child):
                 return visit(child)
             case _:
-                return 1, 1
+                return 1
 
-    return max(visit(tree))
+    visit(tree)
+    return most
 
 
 __all__ = [
-    "BAD_SIZE", "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "promote", "replay", "step", "tile", "unroll",
+    "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "promote", "replay", "step", "tile", "unroll",
     "vectorise",
 ]  # fmt: skip

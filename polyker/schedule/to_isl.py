@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -84,11 +84,17 @@ class Way:
 
     times: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
+    lanes: tuple[int, ...] = ()  # places of vector loops in the times
 
-    def relation(self, scop: Scop, statement: str, name: str = "", length: int = 0) -> isl.Map:
-        """Return {S[iterators] -> name[times]} of the instances that go this way, padded with zeros to `length`."""
+    def relation(self, scop: Scop, statement: str, name: str = "", length: int = 0, *, lanes: bool = True) -> isl.Map:
+        """Return {S[iterators] -> name[times]} of the instances that go this way, padded with zeros to `length`.
+
+        Without `lanes`, the lanes of a vector loop have one time.
+        """
         head, source = parameters(scop.program), tuple_of(scop.program, statement)
         times = [*self.times, *["0"] * (length - len(self.times))]
+        if not lanes:
+            times = ["0" if n in self.lanes else t for n, t in enumerate(times)]
         found = read_map(f"{head}{{ {source} -> {name}[{', '.join(times)}] }}").intersect_domain(
             scop.domains[statement]
         )
@@ -114,8 +120,13 @@ def ways(tree: Tree, program: TypedProgram) -> Ways:
         match node:
             case Band(members=ms, child=child):
                 result.vectors.extend((depth + n, m) for n, m in enumerate(ms) if m.kind is Kind.VECTOR)
+                lanes = tuple(depth + n for n, m in enumerate(ms) if m.kind is Kind.VECTOR)
                 below = {
-                    s: Way((*here[s].times, *(print_affine(m.time(s)) for m in ms)), here[s].conditions)
+                    s: replace(
+                        here[s],
+                        times=(*here[s].times, *(print_affine(m.time(s)) for m in ms)),
+                        lanes=here[s].lanes + lanes,
+                    )
                     for s, _ in ms[0].times
                 }
                 visit(child, below, depth + len(ms))
@@ -123,7 +134,11 @@ def ways(tree: Tree, program: TypedProgram) -> Ways:
                 for place, f in enumerate(children):
                     extra = dict(f.conditions)
                     inside = {
-                        s: Way((*here[s].times, str(place)), here[s].conditions + ((extra[s],) if s in extra else ()))
+                        s: replace(
+                            here[s],
+                            times=(*here[s].times, str(place)),
+                            conditions=here[s].conditions + ((extra[s],) if s in extra else ()),
+                        )
                         for s in f.statements
                     }
                     visit(f.child, inside, depth + 1)

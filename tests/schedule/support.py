@@ -1,0 +1,128 @@
+"""Programs for the tests of schedules: bound to fixed sizes, run under a schedule, compared with the plain interpreter."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from polyker.codegen.interp import run as interpret_kernel
+from polyker.codegen.kernel import Space
+from polyker.codegen.lower import Lowered, lower
+from polyker.codegen.simplify import unroll
+from polyker.codegen.verify import verify
+from polyker.einsum_frontend import parse
+from polyker.errors.schedules import GATHERED
+from polyker.ir.dtypes import parse_type
+from polyker.ir.expr import Literal
+from polyker.ir.layout import DENSE
+from polyker.ir.program import Program
+from polyker.ir.typed import Role, TypedProgram
+from polyker.poly.bind import bind
+from polyker.poly.scop import Scop, build_scop
+from polyker.reference import interpret
+from polyker.rewrite.extract import extract_reductions
+from polyker.rewrite.initial import start_reductions
+from polyker.schedule.auto import auto_schedule, default_schedule
+from polyker.schedule.tree import Schedule
+from polyker.target.model import Target
+from tests.codegen.support import run_native
+
+# A machine with vectors of four floats, so that small extents have full and partial vectors; the code runs anywhere.
+SMALL = "cpu:x86-64-v2"
+
+
+@dataclass
+class Case:
+    """A program with the types and sizes it is bound to."""
+
+    text: str
+    types: dict[str, str]
+    sizes: dict[str, int]
+
+    @cached_property
+    def program(self) -> Program:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return parse(self.text)
+
+    @cached_property
+    def typed(self) -> TypedProgram:
+        return bind(self.program, {k: parse_type(v) for k, v in self.types.items()}, self.sizes)
+
+    @cached_property
+    def flat(self) -> TypedProgram:
+        return start_reductions(extract_reductions(self.typed))
+
+    @cached_property
+    def scop(self) -> Scop:
+        return build_scop(self.flat)
+
+    @property
+    def start(self) -> Schedule:
+        return default_schedule(self.flat)
+
+    def automatic(self, target: Target) -> tuple[Scop, Schedule]:
+        program, schedule = auto_schedule(self.flat, target, lambda _: DENSE)
+        return build_scop(program), schedule
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Integer-valued, index-coded data; what subscripts another tensor stays small."""
+        found = {}
+        for salt, name in enumerate(self.program.inputs):
+            kind = parse_type(self.types[name])
+            shape = tuple(int(n) for n in kind.shape)
+            at = np.arange(int(np.prod(shape)))
+            values = (at * 5 + salt) % 3 if name.startswith("idx") else (at * 7 + at // 5 + salt) % 11 - 5
+            found[name] = values.reshape(shape).astype(kind.dtype.numpy)
+        return found
+
+    def expected(self) -> tuple[np.ndarray, ...]:
+        return tuple(interpret(self.program, self.arrays(), self.sizes))
+
+
+def case(text: str, **given: str | int) -> Case:
+    """Return a program bound to types (texts such as "f64[4,5]") and sizes (ints)."""
+    types = {k: v for k, v in given.items() if isinstance(v, str)}
+    return Case(text, types, {k: v for k, v in given.items() if isinstance(v, int)})
+
+
+def lowered(scop: Scop, schedule: Schedule) -> Lowered:
+    count = len({*scop.program.inputs, *scop.program.outputs})
+    result = lower(scop, schedule, (DENSE,) * count, GATHERED)
+    verify(result.kernel)
+    return result
+
+
+def run(
+    scop: Scop, schedule: Schedule, arrays: dict[str, np.ndarray], *, native: bool = False
+) -> tuple[np.ndarray, ...]:
+    """Run a program of fixed sizes under a schedule, by the kernel interpreter or as machine code."""
+    found = lowered(scop, schedule)
+    buffers = {}
+    for buffer in found.kernel.buffers:
+        tensor = scop.program.tensor(buffer.name)
+        shape = tuple(int(e.value.real) for e in tensor.shape if isinstance(e, Literal))
+        if tensor.role in (Role.INPUT, Role.INOUT):
+            buffers[buffer.name] = arrays[tensor.label].astype(tensor.dtype.numpy).copy()
+        else:
+            assert buffer.space is not Space.STACK
+            assert np.prod(shape, dtype=float) < 1e6, f"{tensor.label} of shape {shape} is in memory"
+            buffers[buffer.name] = np.full(shape, 99, tensor.dtype.numpy)
+    if native:
+        kernel = unroll(found.kernel)
+        verify(kernel)
+        status = run_native(kernel, buffers, {})
+    else:
+        status = interpret_kernel(found.kernel, buffers, {})
+    assert status == 0
+    return tuple(buffers[name] for name in scop.program.outputs)
+
+
+def assert_same(case: Case, scop: Scop, schedule: Schedule, *, native: bool = False) -> None:
+    """Assert that a schedule gives what the plain interpreter gives."""
+    for got, wanted in zip(run(scop, schedule, case.arrays(), native=native), case.expected(), strict=True):
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted, str(schedule))
