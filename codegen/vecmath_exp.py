@@ -116,13 +116,21 @@ def expm1(b: Builder, x: Value) -> Value:
 
 
 def tanh(b: Builder, x: Value) -> Value:
-    """Return tanh(x): x + x^3 P(x^2) below 0.55, 1 - 2 / (exp(2 |x|) + 1) from there on."""
+    """Return tanh(x): x + x^3 P(x^2) below 0.55, 1 - 1 / (exp(2 |x|) / 2 + 1 / 2) from there on.
+
+    The doubling of |x| is taken into the constants: r is half of the reduced 2 |x|.
+    """
     c = _CONSTANTS[b.format(x).name]
     a = b.abs(x)
     z = x * x
-    near = b.fma(x * z, b.horner2(z, z * z, c.tanh), x)
-    reduced = reduce(b, b.at_most(a * 2.0, 42.0))
-    far = 1.0 - 2.0 / b.fma(power_of_two(b, reduced.shifted), reduced.grown + 1.0, 1.0)
+    near = b.fma(x * z, b.horner(z, c.tanh), x)
+    inside = b.at_most(a, 21.0)
+    shifted = b.fma(inside, 2 * _LOG2E, c.shift)
+    n = shifted - c.shift
+    r = b.fma(n, -c.ln2[1] / 2, b.fma(n, -c.ln2[0] / 2, inside))
+    square = r * r
+    half = b.fma(square, b.horner2(r, square, tuple(t * 2.0 ** (k + 1) for k, t in enumerate(c.tail))), r)
+    far = 1.0 - 1.0 / b.fma(power_of_two(b, shifted), half + 0.5, 0.5)
     return b.copysign(b.choose(a < 0.55, near, far), x)
 
 

@@ -1,8 +1,7 @@
 """The general power x^y = exp(y log x), with log x as a pair of numbers (high, low).
 
 Zeros, subnormals, infinities, NaN, x < 0, and results near overflow or underflow take a slow path, in f32 through f64.
-Special
-values: C99, F.9.4.4.
+Special values: C99, F.9.4.4.
 """
 
 from __future__ import annotations
@@ -52,13 +51,11 @@ def _cube_f64(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, 
 
 
 def _cube_f32(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value]:
-    """Return the same in f32; as it is below s / 50, the rounding error of s^2 P does no harm."""
-    z, z_low = two_product(b, s, s)
-    w = b.horner(z, (tables.THIRD_F32[0], *tables.POW_F32))
-    v, v_low = two_product(b, z, w)
-    v_low = v_low + b.fma(z, tables.THIRD_F32[1], z_low * w)
+    """Return the same in f32; as it is below s / 50, the rounding errors of s^2 and P do no harm."""
+    z = s * s
+    v, v_low = two_product(b, z, b.horner(z, (tables.THIRD_F32[0], *tables.POW_F32)))
     u, u_low = two_product(b, double, v)
-    return u, u_low + b.fma(double, v_low, rest * (v * 6.0))
+    return u, b.fma(double, v_low, b.fma(rest * v, 6.0, u_low))
 
 
 def _ends(b: Builder, a: Value, x: Value) -> Value:

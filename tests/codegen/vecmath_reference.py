@@ -113,3 +113,37 @@ def worst(op: str, got: np.ndarray, args: tuple[np.ndarray, ...], kind: type[Any
     ]
     place = int(np.argmax(errors))
     return errors[place], tuple(float(a[place]) for a in args)
+
+
+def _extended_logistic(x: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+EXTENDED: dict[str, Callable[..., np.ndarray]] = {
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "tanh": np.tanh, "sigmoid": _extended_logistic, "silu": lambda x: x * _extended_logistic(x),
+    "rsqrt": lambda x: 1 / np.sqrt(x), "relu": lambda x: np.maximum(x, 0), "pow": np.power,
+}  # fmt: skip
+
+
+def dense_worst(
+    op: str, function: Callable[..., tuple[np.ndarray, ...]], kind: type[Any], count: int, seed: int = 0
+) -> tuple[float, tuple[float, ...]]:
+    """Return the largest error over `count` points: long double finds the worst hundred, mpmath measures these.
+
+    erf and gelu, which numpy lacks, are measured by mpmath on a tenth of the points, most of them where they bend.
+    """
+    if op not in EXTENDED:
+        bend = np.random.default_rng(seed).uniform(-6, 3, count // 12).astype(kind)
+        args = (np.concatenate([bend, *arguments(op, kind, count // 60, seed)]),)
+        return worst(op, function(*args)[0], args, kind)
+    args = arguments(op, kind, count, seed)
+    with np.errstate(all="ignore"):
+        exact = EXTENDED[op](*(a.astype(np.longdouble) for a in args))
+        error = np.abs(function(*args)[0].astype(np.longdouble) - exact) / np.spacing(np.abs(exact.astype(kind)))
+    # Where the result or the exact value is infinite both are, or it is a matter for the test of thresholds.
+    error[~np.isfinite(error)] = 0
+    chosen = np.argsort(-error)[:100]
+    few = tuple(a[chosen] for a in args)
+    return worst(op, function(*few)[0], few, kind)
