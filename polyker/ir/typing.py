@@ -128,7 +128,10 @@ class Typer:
             branches = (convert(*a, kind, span) for a in args[1:])
             return Call("where", (truth(*args[0]), *branches), computed(kind.dtype), span), kind
         if op == "pow":
-            return _power(args[0], args[1], span)
+            result = args[-1]
+            for base in reversed(args[:-1]):
+                result = _power(base, result, span)
+            return result
         if op in ("mul", "div", "floordiv", "mod", "minimum", "maximum"):
             return _fold(op, args, span)
         return unary(op, args[0], span)
@@ -182,7 +185,7 @@ def convert(node: Expr, found: ValueType, to: ValueType, span: Span | None, expl
     goal = to.dtype if explicit else computed(to.dtype)
     cut = explicit and goal.is_integer and isinstance(getattr(node, "value", None), float)
     if isinstance(node, Literal) and found.weak and not cut:
-        return replace(node, value=constant_value(node.value, goal, span), dtype=goal)
+        return replace(node, value=constant_value(node.value, goal, node.span or span), dtype=goal)
     if node.dtype == goal:
         return node
     if goal == bool_:
@@ -277,7 +280,7 @@ def _power(base: Typed, exponent: Typed, span: Span | None) -> Typed:
 
 def _negate(node: Expr, span: Span | None) -> Expr:
     if isinstance(node, Literal) and node.dtype is not None and node.dtype.kind != "u":
-        return replace(node, value=-node.value)
+        return replace(node, value=-node.value, span=span)
     return Call("neg", (node,), node.dtype, span)
 
 
@@ -297,7 +300,7 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
         raise failure(NO_LOOP, span=span, op=op, types=found, advice="take the real part: `real(...)`")
     if op == "neg":
         if isinstance(node, Literal) and found.weak:
-            return replace(node, value=-node.value), found
+            return replace(node, value=-node.value, span=span), found
         return _negate(node, span), found
     if op in ("floor", "ceil", "round", "conj", "abs", "real") and dtype.kind in "biu":
         if op == "round" and dtype == bool_:

@@ -14,7 +14,7 @@ from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.scop import parameters, tensor_box
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.fresh import Fresh
 
@@ -69,9 +69,15 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
 
 
 def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, vector: str) -> Packed:
-    """Let a reduction with bare subscripts write a temporary whose last dimension is `vector`, and copy it to its target after."""
+    """Let a reduction with bare subscripts write a temporary whose last dimension is `vector`, and copy it to its target.
+
+    The copy covers every cell of the target: those that the reduction leaves out hold its identity.
+    """
     order = [s for s in statement.subscripts if s != Index(vector, i64)] + [Index(vector, i64)]
-    cells = _image(program, statement, order)
+    names = [s.name for s in order if isinstance(s, Index)]
+    own = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    swap = read_map(f"{parameters(program)}{{ {statement.target}[{', '.join(own)}] -> [{', '.join(names)}] }}")
+    cells = read_set(tensor_box(program, statement.target)).apply(swap)
     lows, extents = _box(program, cells, len(order))
     dtype = program.tensor(statement.target).dtype
     name = fresh.temporary("result", dtype, extents)
