@@ -66,18 +66,18 @@ class Cache(Generic[V]):
                             del self._slots[key]
                     raise
                 value = slot.value
-            self._shrink(bound)
+            self._shrink(bound, key)
             return value
 
-    def _shrink(self, bound: int) -> None:
+    def _shrink(self, bound: int, newest: Hashable) -> None:
         with self._lock:
             excess = len(self._slots) - bound
             for _ in range(2 * len(self._slots)):
                 if excess <= 0:
                     return
                 key, slot = next(iter(self._slots.items()))
-                if slot.value is None or slot.value.used:
-                    if slot.value is not None:
+                if slot.value is None or slot.value.used or key == newest:
+                    if slot.value is not None and key != newest:
                         slot.value.used = False
                     self._slots.move_to_end(key)
                 else:
@@ -102,27 +102,31 @@ class Cache(Generic[V]):
             self._slots[key].value = value
 
 
-# isl and LLVM each hold a lock of the process while they work, so that compiling in several threads gains no time; one
-# at a time also keeps a fork from copying a half-done compile.
-_compiling = threading.RLock()
+# isl and LLVM each hold a lock of the process while they work, so compiling in several threads at once gains no time.
+_turn = threading.RLock()
 
 
-def compile_alone(work: Callable[[], T], deadline: float | None, late: Callable[[], Exception]) -> T:
+def compile_alone(
+    work: Callable[[], T], deadline: float | None = None, late: Callable[[], Exception] = TimeoutError
+) -> T:
     """Run `work` while no other thread compiles; raises `late()` if the turn does not come before `deadline`."""
     wait = -1.0 if deadline is None or deadline == float("inf") else max(0.0, deadline - time.monotonic())
-    if not _compiling.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
+    turn = _turn
+    if not turn.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
         raise late()
     try:
         return work()
     finally:
-        _compiling.release()
+        turn.release()
 
 
 def _after_fork() -> None:
+    """In a child: the threads that held locks are not there to give them back; what they compiled is given up."""
+    global _turn
+    _turn = threading.RLock()
     for cache in list(_caches):
         cache.forget_others()
-    _compiling.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -27,7 +27,7 @@ Evaluate = Callable[[Expr, Mapping[str, int]], int]
 class Mark:
     """Whether a program was used of late; shared by it and its plans, which therefore need not point back at it."""
 
-    used: bool = True
+    used: bool = False
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

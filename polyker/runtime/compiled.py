@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, scalar_as
+from polyker.runtime.cache import compile_alone
 from polyker.runtime.calls import Mark, Plan, check_bytes, execute, extents, make_plan, places
 from polyker.runtime.memory import layout_of
 
@@ -44,7 +44,6 @@ class Compiled:
         self.typed, self._elsewhere = typed, elsewhere
         self._mark = Mark()
         self._build = build
-        self._lock = threading.Lock()
         self._artifacts: dict[tuple[Layout, ...], Artifact] = {}
         self._plans: dict[Hashable, Plan] = {}
         self._labels = {t.name: t.label for t in typed.tensors}
@@ -68,12 +67,18 @@ class Compiled:
         """Return the code for these layouts (row-major if None), compiled if it is not yet."""
         if layouts is None:
             layouts = (DENSE,) * len(self.arguments)
-        with self._lock:
-            if layouts not in self._artifacts and len(self._artifacts) >= _LAYOUTS:
-                layouts = (STRIDED,) * len(layouts)
-            if layouts not in self._artifacts:
-                self._artifacts[layouts] = self._build(layouts)
-            return self._artifacts[layouts]
+        wanted = layouts
+
+        def found() -> Artifact:
+            chosen = wanted
+            if chosen not in self._artifacts and len(self._artifacts) >= _LAYOUTS:
+                chosen = (STRIDED,) * len(wanted)
+            if chosen not in self._artifacts:
+                self._artifacts[chosen] = self._build(chosen)
+            return self._artifacts[chosen]
+
+        known = self._artifacts.get(layouts)
+        return compile_alone(found) if known is None else known
 
     def sizes(self, operands: Sequence[Operand], given: Mapping[str, int]) -> dict[str, int]:
         """Return the values of the symbolic sizes by generated name; raises ShapeError where they disagree.

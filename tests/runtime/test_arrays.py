@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ class Described:
 
 
 class OnDevice:
-    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3}
+    __cuda_array_interface__: ClassVar = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3}
 
 
 def test_a_dlpack_array_is_read_without_a_copy_and_its_kind_comes_back() -> None:
@@ -100,7 +100,7 @@ def test_mixed_kinds_are_refused_with_both_names() -> None:
 def test_arrays_of_a_device_are_refused(value: object) -> None:
     with pytest.raises(ArgumentError, match="device"):
         double(value)
-    with pytest.raises(ArgumentError, match="device|kind"):
+    with pytest.raises(ArgumentError, match=r"device|kind"):
         double(np.zeros(3), out=value)
 
 
@@ -108,7 +108,7 @@ def test_nested_lists_are_arrays_and_ragged_ones_an_error() -> None:
     np.testing.assert_array_equal(double([1, 2, 3]), [2, 4, 6])
     with pytest.raises(ArgumentError, match="cannot be read as an array"):
         double([[1, 2], [3]])
-    with pytest.raises(ArgumentError, match="no|not an array"):
+    with pytest.raises(ArgumentError, match=r"no|not an array"):
         double([1, 2, 3], out=[0, 0, 0])
 
 

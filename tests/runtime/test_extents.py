@@ -28,14 +28,14 @@ def test_all_extents_of_a_contraction_give_numpy_s_values(specialize: str) -> No
 def test_all_extents_of_four_indices_give_numpy_s_values(text: str) -> None:
     operator = pk.op(text)
     with pk.options(specialize="never"):
-        for i, j, k, l in itertools.product((0, 1, 2, 5, 17), repeat=4):
-            a, b, d = coded((i, k)), coded((k, j), salt=2), coded((l,), salt=3)
+        for i, j, k, m in itertools.product((0, 1, 2, 5, 17), repeat=4):
+            a, b, d = coded((i, k)), coded((k, j), salt=2), coded((m,), salt=3)
             if "max" in text:
                 terms = a[None, :, :, None] + b[None, None] - d[:, None, None, None]
                 expected = terms.max(2, initial=-np.inf)
             else:
                 expected = np.einsum("ik,kj,l->ijl", a, b, d)
-            np.testing.assert_array_equal(operator(a, b, d), expected, err_msg=str((i, j, k, l)))
+            np.testing.assert_array_equal(operator(a, b, d), expected, err_msg=str((i, j, k, m)))
 
 
 IDENTITIES = {
