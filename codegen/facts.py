@@ -28,7 +28,7 @@ class Facts:
         """Note lo <= var < hi inside a serial loop."""
         if loop.kind is not LoopKind.VECTOR:
             self._known.append(plus(var, scaled(self._poly(loop.lo), -1)))
-            self._below(var, loop.hi, constant(0))
+            self._below(var, self._poly(loop.hi))
 
     def holds(self, condition: KExpr) -> None:
         """Note a condition that holds."""
@@ -37,29 +37,30 @@ class Facts:
                 for arg in args:
                     self.holds(arg)
             case Op(op="lt", args=(x, y)) if x.dtype == i64:
-                self._below(self._poly(x), y, constant(0))
+                self._below(self._poly(x), self._poly(y))
             case Op(op="le", args=(x, y)) if x.dtype == i64:
-                self._below(plus(self._poly(x), constant(-1)), y, constant(0))
+                self._below(plus(self._poly(x), constant(-1)), self._poly(y))
             case Op(op="gt" | "ge" as op, args=(x, y)) if x.dtype == i64:
                 self.holds(Op("lt" if op == "gt" else "le", (y, x), condition.dtype))
             case _:
                 pass
 
-    def _below(self, x: Poly, bound: KExpr, shift: Poly) -> None:
-        """Note x < bound + shift; a quotient e // d bounds d*x too."""
-        match bound:
-            case Op(op="minimum", args=args):
-                for arg in args:
-                    self._below(x, arg, shift)
-            case Op(op="add", args=args) if sum(not isinstance(a, Const) for a in args) == 1:
-                inner = next(a for a in args if not isinstance(a, Const))
-                offset = sum(int(a.value.real) for a in args if isinstance(a, Const))
-                self._below(x, inner, plus(shift, constant(offset)))
-            case Op(op="floordiv", args=(e, Const(value=int() as d))) if d > 0:
-                whole = scaled(plus(plus(x, constant(1)), scaled(shift, -1)), d)
-                self._known.append(plus(self._poly(e), scaled(whole, -1)))
-            case _:
-                self._known.append(plus(plus(self._poly(bound), shift), plus(scaled(x, -1), constant(-1))))
+    def _below(self, x: Poly, bound: Poly) -> None:
+        """Note x < bound; where bound is `rest + minimum(...)` or `rest + e // d`, what that says of the arguments too."""
+        self._known.append(plus(bound, plus(scaled(x, -1), constant(-1))))
+        for monomial, factor in bound.items():
+            if factor != 1 or len(monomial) != 1:
+                continue
+            left = plus(x, scaled({m: c for m, c in bound.items() if m != monomial}, -1))
+            match monomial[0]:
+                case Op(op="minimum", args=args):
+                    for arg in args:
+                        self._below(left, self._poly(arg))
+                case Op(op="floordiv", args=(e, Const(value=int() as d))) if d > 0:
+                    # left < e // d says d * (left + 1) <= e.
+                    self._known.append(plus(self._poly(e), scaled(plus(left, constant(1)), -d)))
+                case _:
+                    pass
 
     def positive(self, upper: KExpr, lower: Poly) -> bool:
         """Return whether upper - lower >= 1 is known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Load, Op, Store
+from polyker.codegen.kernel import Const, KExpr, Load, Op, Store
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
@@ -53,14 +53,31 @@ def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> No
 
 
 def _contracted(e: Expressions, stmt: Store) -> Value:
-    """Return the stored value; `x += a*b*...` is a fused multiply-add: reductions may be contracted."""
+    """Return the stored value; products in `x += a*b + ...` are fused multiply-adds: reductions may be contracted."""
     match stmt.value:
-        case Op(op="add", args=(Load(predicate=None) as old, Op(op="mul", args=factors)), dtype=dtype) if (
+        case Op(op="add", args=(Load(predicate=None) as old, *terms), dtype=dtype) if (
             dtype.kind == "f" and dtype.itemsize >= 4 and e.b.native_fma and _same_place(stmt, old)
         ):
-            return e.fused(e.value(old), factors)
+            total = e.value(old)
+            for term in terms:
+                factors = _factors(term)
+                total = e.fused(total, factors) if factors else _combine(e.b, "add", total, e.value(term))
+            return total
         case value:
             return e.value(value)
+
+
+def _factors(term: KExpr) -> tuple[KExpr, ...]:
+    """Return the factors of a product, else nothing."""
+    match term:
+        case Op(op="mul", args=factors) if len(factors) > 1:
+            return factors
+        case Op(op="neg", args=(Op(op="mul", args=factors),), dtype=dtype) if len(factors) > 1:
+            return (Op("neg", (factors[0],), dtype), *factors[1:])
+        case Op(op="pow", args=(x, Const(value=2))):
+            return (x, x)
+        case _:
+            return ()
 
 
 def _same_place(stmt: Store, old: Load) -> bool:
