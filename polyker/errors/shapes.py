@@ -94,12 +94,6 @@ EMPTY_PAD = register(
     "`{access}` pads with `{mode}`, but dimension {dimension} of `{tensor}` has no cells{sizes}",
     "use a constant: `pad=0`",
 )
-BATCH_DISAGREES = register(
-    "PK319",
-    ShapeError,
-    "the dimensions `...` disagree: {first} in `{access}` but {second} in `{other}`{sizes}",
-    "equal extents, or 1, broadcast as numpy's",
-)
 TOO_MANY_INDICES = register("PK320", ShapeError, "a statement has {count} indices; at most {limit} are taken")
 NO_EXTENT = register(
     "PK321",

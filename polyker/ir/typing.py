@@ -251,6 +251,10 @@ def _join(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None
     ):
         advice = "take the real part: `real(...)`"
         raise failure(NO_LOOP, span=span, op=op, types=f"{left[1]} and {right[1]}", advice=advice)
+    if kind.weak and isinstance(a, Literal) and isinstance(b, Literal) and op in ("add", "mul"):
+        # Exact, as Python's scalars: an integer is checked only against the type it meets in the end.
+        value = left[0].value + right[0].value if op == "add" else left[0].value * right[0].value  # type: ignore[union-attr]
+        return Literal(value, dtype, span), kind
     if chain and isinstance(a, Call) and a is left[0] and op in ("add", "mul", "minimum", "maximum"):
         return replace(a, args=(*a.args, b)), kind
     return Call(name, (a, b), dtype, span), kind

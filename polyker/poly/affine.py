@@ -269,6 +269,8 @@ def show(form: Affine, label: Callable[[str], str]) -> str:
     text = ""
     for atom, coefficient in form.terms:
         part = _show_atom(atom, label)
+        if isinstance(atom, Quotient) and (coefficient not in (1, -1) or (coefficient < 0 and not text)):
+            part = f"({part})"
         size = part if abs(coefficient) == 1 else f"{abs(coefficient)}*{part}"
         sign = ("-" if coefficient < 0 else "") if not text else (" - " if coefficient < 0 else " + ")
         text += sign + size
@@ -282,7 +284,8 @@ def _show_atom(atom: Atom, label: Callable[[str], str]) -> str:
         case str():
             return label(atom)
         case Quotient(op=op, form=form, divisor=divisor):
-            return f"({show(form, label)}){'//' if op == 'floordiv' else '%'}{divisor}"
+            inner = show(form, label)
+            return f"{inner if form.variable else f'({inner})'}{'//' if op == 'floordiv' else '%'}{divisor}"
         case Extremum(op=op, forms=forms):
             return f"{op}({', '.join(show(f, label) for f in forms)})"
 

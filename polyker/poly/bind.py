@@ -219,7 +219,7 @@ class _Binder:
                         check_late(self.context, bounds, access, d, form, extent)
 
     def _types(self, subjects: list[Subject]) -> tuple[list[StatementType], dict[str, DType]]:
-        known = {t: ValueType(self.types[t].dtype, self.types[t].weak) for t in self.program.inputs}
+        known = {t: self._given(t) for t in self.program.inputs}
         known |= {
             d.name: ValueType(d.dtype)
             for d in self.program.types
@@ -232,6 +232,13 @@ class _Binder:
             for first, scope in s.scopes.items()
         }
         return type_statements(subjects, known, self.names, domains, self.acc)
+
+    def _given(self, tensor: str) -> ValueType:
+        """Return an argument's type; a Python scalar for a declared parameter is of the declared type."""
+        given, declared = self.types[tensor], self.program.declaration(tensor)
+        if given.weak and declared is not None and declared.dtype is not None:
+            return ValueType(declared.dtype)
+        return ValueType(given.dtype, given.weak)
 
     def _assemble(
         self, order: list[tuple[Subject, dict[str, Bound]]], typed: list[StatementType], dtypes: Mapping[str, DType]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+import polyker.errors.shapes  # noqa: F401  (registers the codes that checks carry)
 from polyker.errors.base import failure
 from polyker.ir.expr import Call, Expr, Literal, Size
 from polyker.ir.typed import TypedProgram

@@ -74,8 +74,8 @@ class Coverage:
             pairs = pairs.intersect_params(self.context.set)
         if pairs.is_empty():
             return
-        pair = pairs.sample()
-        point = pair.wrap().sample_point()
+        # The first pair for some sizes, so that the message is the same each time.
+        point = pairs.wrap().lexmin().sample_point()
         values = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(2 * (loops + own))]
         names = [self.context.label(i) for i in subject.iterators]
         first, second = (
@@ -125,19 +125,21 @@ class Coverage:
         self.context.require_none(missing, reads.domain(), READ_UNWRITTEN, access.span, **values)
 
     def _reads(self, reader: Subject, bounds: Mapping[str, Bound], access: Access) -> Any:
-        """Return {[time of the statement, own indices of the reductions around the access] -> [cell]}."""
+        """Return {[time of the statement, own indices of the reductions around the access, cell] -> [cell]}.
+
+        The cell is on the left too: a gather may read several, and each has to be written.
+        """
         visible = access.scope.visible()
         inner = [i for i in visible if i not in reader.iterators]
         cells, constraints = self._cells(access)
-        time = self._time(reader)
         conditions = domain_conditions(bounds, access.scope) + constraints
-        return self._map([*time, *inner], list(visible), cells, conditions)
+        return self._map([*self._time(reader), *inner, *cells], [*visible, *cells], cells, conditions)
 
     def _done_before(
         self, reads: Any, reader: Subject, access: Access, writer: Subject, bounds: Mapping[str, Bound]
     ) -> Any:
         """Return {read -> write of its cell that comes before}, or -> start of the reduction that defines its cell."""
-        inner = len(access.scope.visible()) - len(reader.iterators)
+        inner = len(access.scope.visible()) - len(reader.iterators) + len(access.subscripts)
         time = self._time(writer)
         cells, constraints = self._cells(writer.target)
         if writer.statement.op == "set":

@@ -6,6 +6,7 @@ calling thread's own context and no isl object is passed between threads. Only g
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,11 +56,11 @@ def isl_job(stage: str, quota: int | None = None) -> Iterator[None]:
     except PolykerError:
         raise
     except islpy.Error as error:
-        # isl's own text holds paths of its build; the first line before "in file" says what happened.
+        # isl's own text ends with a path of its build; what stands before says what happened.
         if _local.quota is not None:
             raise failure(ISL_QUOTA, stage=stage, quota=_local.quota) from error
-        why = str(error).split(" in file")[0].splitlines()[0:1]
-        raise failure(ISL_FAILED, stage=stage, why=" ".join(why).strip() or "unknown error") from error
+        why = re.sub(r" in \S+:\d+.*", "", (str(error).splitlines() or ["unknown error"])[0])
+        raise failure(ISL_FAILED, stage=stage, why=why) from error
     finally:
         if armed:
             _local.quota = None

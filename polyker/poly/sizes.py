@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from polyker.errors.base import failure
 from polyker.errors.shapes import ARGUMENT_TYPES, BAD_SIZE, NOT_AFFINE, SIZE_DISAGREES, TOO_LARGE, WRONG_RANK
 from polyker.errors.types import DECLARED_TYPE
-from polyker.ir.dtypes import TensorType
+from polyker.ir.dtypes import DType, TensorType
 from polyker.ir.expr import Expr, Size, rebuild
 from polyker.ir.program import Declared, Program
 from polyker.poly.affine import Affine, NotAffine, affine_of, constant, expr_of
@@ -34,8 +34,9 @@ def argument_shapes(
     shapes = {}
     for tensor in program.inputs:
         given, declared = types[tensor], program.declaration(tensor)
-        if declared is not None and declared.dtype not in (None, given.dtype) and not given.weak:
-            wanted, span = declared.dtype, declared.span
+        wanted = declared.dtype if declared is not None else None
+        if declared is not None and wanted is not None and not _takes(wanted, given):
+            span = declared.span
             raise failure(DECLARED_TYPE, span=span, tensor=tensor, declared=wanted, found=given.dtype)
         for d in given.shape:
             if isinstance(d, int) and d < 0:
@@ -44,6 +45,14 @@ def argument_shapes(
         shapes[tensor] = tuple(constant(d) if isinstance(d, int) else context.symbol(d) for d in given.shape)
         check_large(context, tensor, shapes[tensor], given.dtype.itemsize)
     return shapes
+
+
+def _takes(declared: DType, given: TensorType) -> bool:
+    """Whether a declared type takes an argument: the same type, or a Python scalar of the same or a lesser kind."""
+    if not given.weak:
+        return declared == given.dtype
+    kinds = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+    return kinds[given.dtype.kind] <= kinds[declared.kind]
 
 
 def bind_sizes(

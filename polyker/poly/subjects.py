@@ -108,13 +108,20 @@ class Namer:
                 return replace(expr_of(self.sizes[name]), span=expr.span)
             case Read():
                 place = len(self.reads)
-                subscripts = tuple(self.rename(s, env, scope) for s in expr.subscripts)
+                subscripts = tuple(self.subscript(s, env, scope) for s in expr.subscripts)
                 self.reads.insert(place, self.access(expr.tensor, subscripts, expr, scope))
                 return replace(expr, subscripts=subscripts)
             case Reduce():
                 return self._reduction(expr, env, scope)
             case _:
                 return rebuild(expr, lambda child: self.rename(child, env, scope))
+
+    def subscript(self, expr: Expr, env: Mapping[str, str], scope: Scope) -> Expr:
+        """Return a subscript over generated names, as the plain expression of its form unless it gathers."""
+        renamed = self.rename(expr, env, scope)
+        if isinstance(renamed, (Index, Literal)) or any(isinstance(e, Read) for e in walk(renamed)):
+            return renamed
+        return replace(expr_of(self.affine(renamed)), span=expr.span)
 
     def _reduction(self, expr: Reduce, env: Mapping[str, str], outer: Scope) -> Expr:
         names = {r.index: self.context.iterator(r.index) for r in expr.ranges}
@@ -135,7 +142,10 @@ class Namer:
         shown = ", ".join("..." if f is None else self.context.show(f) for f in forms)
         text = source_text(read.span) or (f"{tensor}[{shown}]" if forms else tensor)
         spans = tuple(s.span for s in read.subscripts)
-        bare = tuple(s.name if isinstance(s, Index) else None for s in subscripts)
+        bare = tuple(
+            s.name if isinstance(s, Index) and isinstance(w, Index) else None
+            for s, w in zip(subscripts, read.subscripts, strict=True)
+        )
         return Access(tensor, forms, scope, read.pad, is_write, text, read.span, spans, bare)
 
     def _subscript(self, expr: Expr) -> Affine | None:
@@ -226,7 +236,7 @@ def name_statement(
     given = namer.given(statement.ranges, env)
     conditions = namer.conditions(statement.conditions, env)
     scope = Scope(tuple(env[i] for i in own), given, conditions, outer, None, statement.span)
-    subscripts = tuple(namer.rename(s, env, scope) for s in statement.subscripts)
+    subscripts = tuple(namer.subscript(s, env, scope) for s in statement.subscripts)
     as_read = Read(statement.target, statement.subscripts, span=statement.target_span)
     target = namer.access(statement.target, subscripts, as_read, scope, is_write=True)
     expr = namer.rename(statement.expr, env, scope)

@@ -125,7 +125,7 @@ class Machine:
                 if domain not in self.points:
                     self.points[domain] = points(domain, self.values)
                 total = _IDENTITY[_REDUCE[op]]
-                outer = [i for i in isl.Set(domain).get_var_names(isl.dim_type.set)]
+                outer = list(isl.Set(domain).get_var_names(isl.dim_type.set))
                 for point in self.points[domain]:
                     here = dict(zip(outer, point, strict=True))
                     if all(env.get(i, v) == v for i, v in here.items() if i not in {r.index for r in ranges}):

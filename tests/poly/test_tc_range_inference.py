@@ -128,7 +128,9 @@ ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "text", "types", "sizes", "extents", "domains", "check"), SETS, ids=lambda v: str(v)[:24])
+@pytest.mark.parametrize(
+    ("name", "text", "types", "sizes", "extents", "domains", "check"), SETS, ids=lambda v: str(v)[:24]
+)
 def test_the_range_is_exactly_this_set(name, text, types, sizes, extents, domains, check):
     typed = bind(parse(text), types, sizes)
     labels = dict(typed.sizes) | dict(typed.labels)
@@ -147,7 +149,9 @@ def test_the_range_is_exactly_this_set(name, text, types, sizes, extents, domain
     assert demanded.intersect(positive).is_equal(isl.Set(check or "{ : }").intersect(positive))
 
 
-@pytest.mark.parametrize(("name", "text", "types", "sizes", "code", "message", "under"), ERRORS, ids=lambda v: str(v)[:24])
+@pytest.mark.parametrize(
+    ("name", "text", "types", "sizes", "code", "message", "under"), ERRORS, ids=lambda v: str(v)[:24]
+)
 def test_the_error_says_why(name, text, types, sizes, code, message, under):
     with pytest.raises(PolykerError) as caught:
         bind(parse(text), types, sizes)
