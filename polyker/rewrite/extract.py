@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, Reduce, rebuild, transform, walk
+from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, rebuild, transform, walk
 from polyker.ir.quasi_affine import lit, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -97,10 +97,10 @@ class _Lift:
         shape_of_body = repr(transform(expr.body, lambda e: canonical.get(e.name, e) if isinstance(e, Index) else e))
         for found in self.found:
             if found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms):
-                return self._read(found.read, used, cells)
+                return _converted(self._read(found.read, used, cells), expr)
         read = self._statements(expr, used, own, cells, terms, len(fixed))
         self.found.append(_Found(expr.op, shape_of_body, terms, read))
-        return read
+        return _converted(read, expr)
 
     def _read(self, read: Read, used: tuple[str, ...], cells: isl.Set) -> Read:
         subscripts = self._subscripts(used, cells)[0]
@@ -169,6 +169,11 @@ class _Lift:
             ),
         ]
         return Read(name, subscripts, dtype=acc)
+
+
+def _converted(read: Read, expr: Reduce) -> Expr:
+    """Return what is read in the reduction's own type: `acc=` may have accumulated it in another."""
+    return read if expr.dtype is None or read.dtype == expr.dtype else Cast(expr.dtype, read, expr.dtype)
 
 
 def _text(domain: isl.Set, name: str, iterators: tuple[str, ...]) -> str:

@@ -1,21 +1,33 @@
 """The proof, on every compile, that a schedule keeps every dependence.
 
-It shares nothing with the modules that choose schedules: it reads the finished tree through isl alone, computes the
-dependences from the program's own order, and asks isl for a pair of instances that comes in the wrong order. Three things
-are proven: dependent instances keep their order; instances that a vector loop runs at the same time do not depend on each
-other; a promoted temporary never loses a value that is still to be read.
+It shares nothing with the modules that choose schedules: it computes the dependences from the program's own order, walks down
+the finished tree, and asks isl at each node for a pair of dependent instances that comes in the wrong order there. It proves:
+
+- each instance runs exactly once;
+- of two dependent instances the first runs first (instances of one reduction that combine into a cell may come in any order);
+- the lanes of a vector loop do not depend on each other; if all of them combine into one cell they are folded first;
+- vector and unrolled loops have no more iterations than they say: what is beyond would not run;
+- a promoted temporary loses no value that is still to be read (polyker.schedule.legality_buffers).
+
+On the way down a pair of instances is dropped where its order is settled: what comes to a leaf has one and the same time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
 import islpy as isl
 
-from polyker.errors import LegalityError, PolykerError, failure, register
+from polyker.errors import LegalityError, failure, register
+from polyker.ir.expr import Index, Literal
+from polyker.ir.quasi_affine import coefficients, indices_of, print_affine, substitute
 from polyker.poly.dependences import Dependence, dependences
-from polyker.poly.isl import int_val, read_map
-from polyker.poly.scop import Access, Scop
-from polyker.schedule.to_isl import Ways, flat_times, ways
-from polyker.schedule.tree import Schedule
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import Scop, parameters
+from polyker.schedule.legality_buffers import apart, check_access, check_buffers, promoted_tensors
+from polyker.schedule.legality_text import KINDS, instance, instances, label
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 BROKEN = register(
     "PK501",
@@ -29,35 +41,41 @@ VECTOR = register(
     "the vector loop `{loop}` runs {source} and {sink} at the same time, and a {kind} dependence through {tensor} orders them",
     "vectorise a loop that carries no dependence",
 )
-PROMOTION = register(
-    "PK503",
-    LegalityError,
-    "{tensor} cannot be held in a buffer here: {source} writes a value that {sink} reads, and {reason}",
-    "promote it further out, or with more cells",
-)
 MISSING = register(
     "PK504",
     LegalityError,
-    "the schedule does not run each statement instance exactly once: {statement}",
-    "a tree has every statement of the program in it, once",
+    "the schedule does not run {instance} exactly once: {reason}",
+    "a tree has every statement of the program in it, each of its instances once",
+)
+EXTENT = register(
+    "PK505",
+    LegalityError,
+    "the {kind} loop `{loop}` has {found} iterations in one run, more than the {extent} that it may have",
+    "cut the loop by that number first; what is left inside has no more iterations",
+)
+NESTED = register(
+    "PK506",
+    LegalityError,
+    "the vector loop `{loop}` stands inside the vector loop `{outer}`",
+    "a statement runs in one vector loop",
 )
 
 
-def prove(scop: Scop, schedule: Schedule) -> None:
-    """Raise LegalityError, naming a dependence and two instances, unless the schedule is legal."""
-    found = tuple(dependences(scop))
-    through = ways(schedule.tree, scop.program)
-    flat = flat_times(scop, through)
-    _check_instances(scop, flat)
-    for dependence in found:
-        if dependence.kind != "reduction":
-            _check_order(dependence, flat)
-    for depth, member in through.vectors:
-        statements = {s for s, _ in member.times}
-        for dependence in found:
-            if dependence.source in statements and dependence.sink in statements:
-                _check_vector(scop, dependence, flat, depth, member.label)
-    _check_promotions(scop, through, found)
+def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = None) -> None:
+    """Raise LegalityError, naming a dependence and two instances, unless the schedule is legal.
+
+    `known`: the dependences of the scop, where the caller has them already.
+    """
+    found = tuple(dependences(scop) if known is None else known)
+    promoted = promoted_tensors(schedule.tree)
+    proof = _Proof(scop, found, promoted)
+    pairs = [_Pair(d, d.relation, d.tensor in promoted and _carries(scop, d)) for d in found]
+    in_lanes = {s for m in loops(schedule.tree) if m.kind is Kind.VECTOR for s, _ in m.times}
+    pairs = [p for p in pairs if p.dependence.kind != "reduction" or p.flows or p.dependence.source in in_lanes]
+    proof.visit(schedule.tree, dict(scop.domains), pairs, _Path())
+    check_buffers(scop, schedule.tree)
+    if proof.apart:
+        apart(scop, schedule.tree, sorted(proof.apart))
 
 
 def is_legal(scop: Scop, schedule: Schedule) -> bool:
@@ -69,141 +87,240 @@ def is_legal(scop: Scop, schedule: Schedule) -> bool:
     return True
 
 
-def _check_instances(scop: Scop, flat: dict[str, isl.Map]) -> None:
-    for statement, times in flat.items():
-        if not scop.domains[statement].is_subset(times.domain()) or not times.is_single_valued():
-            raise failure(MISSING, statement=statement)
+def _carries(scop: Scop, dependence: Dependence) -> bool:
+    """Whether the sink uses a value that the source may have left in the tensor."""
+    if dependence.kind == "waw":
+        return scop.statement(dependence.sink).op != "set"
+    return dependence.kind in ("raw", "reduction")
 
 
-def _check_order(dependence: Dependence, flat: dict[str, isl.Map]) -> None:
-    distances = dependence.relation.apply_domain(flat[dependence.source]).apply_range(flat[dependence.sink]).deltas()
-    late = _not_positive(distances)
-    if late is None:
-        return
-    # Find the pair itself: source at a time not before its sink's.
-    pairs = flat[dependence.source].lex_ge_map(flat[dependence.sink]).intersect(dependence.relation)
-    source, sink = _instances(pairs)
-    raise failure(BROKEN, kind=dependence.kind, tensor=dependence.tensor, source=source, sink=sink)
+@dataclass(frozen=True)
+class _Pair:
+    """Dependent instances that no loop and no sequence has put in order so far.
+
+    `flows`: through a promoted tensor whose buffer is further down: so far they have to stay together.
+    """
+
+    dependence: Dependence
+    relation: isl.Map
+    flows: bool
 
 
-def _not_positive(distances: isl.Set) -> isl.Set | None:
-    """Return the part of the distances that is lexicographically not positive, None if there is none."""
-    rest = distances
-    for d in range(distances.dim(isl.dim_type.set)):
-        if rest.is_empty():
-            return None
-        negative = rest.upper_bound_val(isl.dim_type.set, d, int_val(-1))
-        if not negative.is_empty():
-            return negative
-        rest = rest.fix_val(isl.dim_type.set, d, int_val(0))
-    return None if rest.is_empty() else rest
+@dataclass(frozen=True)
+class _Path:
+    """What is above a node: its loops, the tensors that have a buffer here, the vector loop around."""
+
+    members: tuple[Member, ...] = ()
+    entered: frozenset[str] = frozenset()
+    vector: str | None = None
 
 
-def _check_vector(scop: Scop, dependence: Dependence, flat: dict[str, isl.Map], depth: int, loop: str) -> None:
-    source, sink = flat[dependence.source], flat[dependence.sink]
-    together = _equal_prefix(source, sink, depth)
-    pairs = dependence.relation.intersect(together)
-    if pairs.is_empty():
-        return
-    moved = pairs.apply_domain(source).apply_range(sink).deltas()
-    if moved.subtract(moved.fix_val(isl.dim_type.set, depth, int_val(0))).is_empty():
-        return
-    if dependence.kind == "reduction" and _is_fold(scop, dependence, together):
-        return
-    one, other = _instances(pairs)
-    raise failure(VECTOR, loop=loop, kind=dependence.kind, tensor=dependence.tensor, source=one, sink=other)
+class _Proof:
+    """The walk down a tree; `apart` collects promoted tensors of which a value may leave its buffer."""
 
+    def __init__(self, scop: Scop, found: tuple[Dependence, ...], promoted: frozenset[str]) -> None:
+        self.scop, self.found, self.promoted = scop, found, promoted
+        self.head = parameters(scop.program)
+        self.iterators = {s.name: s.iterators for s in scop.program.statements()}
+        self.apart: set[str] = set()
 
-def _equal_prefix(source: isl.Map, sink: isl.Map, depth: int) -> isl.Map:
-    out = isl.dim_type.out
-    cut = [m.project_out(out, depth, m.dim(out) - depth) for m in (source, sink)]
-    return cut[0].apply_range(cut[1].reverse())
+    def visit(self, node: Tree, here: Mapping[str, isl.Set], pairs: list[_Pair], path: _Path) -> None:
+        """Check a node that the instances `here` come to."""
+        match node:
+            case Band(members=members, child=child):
+                for member in members:
+                    self._check_member(member, here, path)
+                    pairs = [p for pair in pairs for p in self._through(member, pair, here, path)]
+                    vector = member.label if member.kind is Kind.VECTOR else path.vector
+                    path = replace(path, members=(*path.members, member), vector=vector)
+                self.visit(child, here, pairs, path)
+            case Sequence(children=children):
+                self._check_sequence(children, here)
+                for n, f in enumerate(children):
+                    inside = {s: self._part(f, s, here[s]) for s in f.statements}
+                    self.visit(f.child, inside, [p for pair in pairs for p in self._at(children, n, pair)], path)
+            case Scope(promotions=promotions, child=child):
+                entered = frozenset(p.tensor for p in promotions)
+                pairs = [replace(p, flows=False) if p.dependence.tensor in entered else p for p in pairs]
+                self.visit(child, here, pairs, replace(path, entered=path.entered | entered))
+            case Leaf():
+                for pair in pairs:
+                    if pair.dependence.kind != "reduction":
+                        raise self._broken(pair.dependence, pair.relation)
+                for statement, domain in here.items():
+                    if self.promoted - path.entered:
+                        check_access(self.scop, statement, domain, self.promoted - path.entered)
 
+    # -- sequences -------------------------------------------------------------------------------------------------------
 
-def _is_fold(scop: Scop, dependence: Dependence, together: isl.Map) -> bool:
-    """Whether all lanes combine into one cell, the same at every lane: then the lanes are folded before the update."""
-    write = next(a.relation for a in scop.accesses if a.statement == dependence.source and a.is_update)
-    domain = scop.domains[dependence.source]
-    lanes = together.intersect_domain(domain).intersect_range(domain)
-    return bool(lanes.is_subset(write.apply_range(write.reverse())))
+    def _part(self, child: Filter, statement: str, here: isl.Set) -> isl.Set:
+        condition = dict(child.conditions).get(statement)
+        return here if condition is None else here.intersect(read_set(condition))
 
-
-def _check_promotions(scop: Scop, through: Ways, found: tuple[Dependence, ...]) -> None:
-    for tensor in {p.tensor for s, _ in through.scopes for p in s.promotions}:
-        touching = [a for a in scop.accesses if a.tensor == tensor]
-        place: dict[str, isl.Map] = {}
-        for number, (scope, here) in enumerate(through.scopes):
-            modulo = next((p.modulo for p in scope.promotions if p.tensor == tensor), None)
-            if modulo is None:
+    def _check_sequence(self, children: tuple[Filter, ...], here: Mapping[str, isl.Set]) -> None:
+        """Every instance that comes to a sequence goes to one child."""
+        for f in children:
+            for s in f.statements:
+                if s not in here:
+                    raise failure(MISSING, instance=s, reason="it stands in a branch that it does not come to")
+        for s, domain in here.items():
+            mine = [f for f in children if s in f.statements]
+            if len(mine) == 1 and s not in dict(mine[0].conditions):
                 continue
-            runs = {s: way.relation(scop, s, f"P{number}") for s, way in here.items()}
-            _check_cells(tensor, modulo, [a for a in touching if a.statement in runs], runs)
-            for s, run in runs.items():
-                place[s] = place[s].union(run) if s in place else run.to_union_map()
-        _check_flow(scop, tensor, touching, place, found)
+            rest = domain
+            for f in mine:
+                part = self._part(f, s, domain)
+                twice = part.subtract(rest)
+                if not twice.is_empty():
+                    raise failure(MISSING, instance=instance(self.scop, twice), reason="two branches hold it")
+                rest = rest.subtract(part)
+            if not rest.is_empty():
+                raise failure(MISSING, instance=instance(self.scop, rest), reason="no branch holds it")
+
+    def _at(self, children: tuple[Filter, ...], n: int, pair: _Pair) -> Iterable[_Pair]:
+        """Yield the pairs that both go to child n; those whose source goes there must not have their sink before it."""
+        dependence, source = pair.dependence, children[n]
+        if dependence.source not in source.statements:
+            return
+        relation = self._of(pair.relation, source, dependence.source, isl.Map.intersect_domain)
+        for m, sink in enumerate(children):
+            if dependence.sink not in sink.statements:
+                continue
+            both = self._of(relation, sink, dependence.sink, isl.Map.intersect_range)
+            if both is not pair.relation and both.is_empty():
+                continue
+            if m == n:
+                yield replace(pair, relation=both)
+            elif m < n and dependence.kind != "reduction":
+                raise self._broken(dependence, both)
+            elif pair.flows:
+                self.apart.add(dependence.tensor)
+
+    def _of(self, relation: isl.Map, child: Filter, statement: str, restrict) -> isl.Map:  # type: ignore[no-untyped-def]
+        condition = dict(child.conditions).get(statement)
+        return relation if condition is None else restrict(relation, read_set(condition))
+
+    # -- loops -----------------------------------------------------------------------------------------------------------
+
+    def _through(
+        self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path
+    ) -> Iterable[_Pair]:
+        """Yield the pairs that a loop leaves at one time; the others have to come in the right order."""
+        dependence, relation = pair.dependence, pair.relation
+        first, second = member.time(dependence.source), member.time(dependence.sink)
+        if first == second and isinstance(first, Literal):
+            yield pair
+            return
+        vector, relaxed = member.kind is Kind.VECTOR, dependence.kind == "reduction"
+        alone = True  # all pairs are at one time
+        for compare in (">", "<"):
+            if (compare == "<" or relaxed) and not (vector or pair.flows):
+                alone = False
+                continue
+            moved = relation.intersect(self._compared(member, dependence, compare))
+            if moved.is_empty():
+                continue
+            alone = False
+            if vector and not (relaxed and self._is_fold(dependence, here, member, path)):
+                raise self._broken(dependence, moved, member)
+            if compare == ">" and not relaxed:
+                raise self._broken(dependence, moved)
+            if pair.flows:
+                self.apart.add(dependence.tensor)
+        same = relation if alone else relation.intersect(self._compared(member, dependence, "="))
+        if alone or not same.is_empty():
+            yield replace(pair, relation=same)
+
+    def _compared(self, member: Member, dependence: Dependence, compare: str) -> isl.Map:
+        """Return {source -> sink} where the source's time at a loop stands so to the sink's."""
+        sources, sinks = self.iterators[dependence.source], self.iterators[dependence.sink]
+        first = print_affine(member.time(dependence.source))
+        second = print_affine(substitute(member.time(dependence.sink), {i: Index(f"{i}_") for i in sinks}))
+        return read_map(
+            f"{self.head}{{ {dependence.source}[{', '.join(sources)}] -> "
+            f"{dependence.sink}[{', '.join(f'{i}_' for i in sinks)}] : {first} {compare} {second} }}"
+        )
+
+    def _is_fold(self, dependence: Dependence, here: Mapping[str, isl.Set], lanes: Member, path: _Path) -> bool:
+        """Whether all lanes combine into one cell, and its subscripts have nothing of the lane in them.
+
+        Then the generated code combines the lanes first. A gathered cell may be another one in each lane.
+        """
+        statement = self.scop.statement(dependence.source)
+        inside = indices_of(lanes.time(statement.name))
+        for subscript in statement.subscripts:
+            if coefficients(subscript) is None or indices_of(subscript) & inside:
+                return False
+        domain = here[statement.name]
+        together = isl.Map.from_domain_and_range(domain, domain)
+        for member in path.members:
+            together = together.intersect(self._compared(member, dependence, "="))
+        write = next(a.relation for a in self.scop.accesses if a.statement == statement.name and a.is_update)
+        return bool(together.is_subset(write.apply_range(write.reverse())))
+
+    def _check_member(self, member: Member, here: Mapping[str, isl.Set], path: _Path) -> None:
+        wrong = {s for s, _ in member.times} ^ set(here)
+        if wrong or len(member.times) != len(here):
+            names = ", ".join(sorted(wrong or here))
+            raise failure(MISSING, instance=names, reason=f"the loop `{member.label}` has not the statements around it")
+        if member.kind is Kind.SERIAL:
+            return
+        if member.kind is Kind.VECTOR and path.vector is not None:
+            raise failure(NESTED, loop=member.label, outer=path.vector)
+        count = extent_of(self.scop, member, here, path.members)
+        if count is None or count > member.extent:
+            found = "unboundedly many" if count is None else count
+            raise failure(EXTENT, kind=member.kind.value, loop=member.label, found=found, extent=member.extent)
+
+    # -- messages --------------------------------------------------------------------------------------------------------
+
+    def _broken(self, dependence: Dependence, pairs: isl.Map, loop: Member | None = None) -> Exception:
+        source, sink = instances(self.scop, pairs)
+        tensor = label(self.scop, dependence.tensor)
+        kind = KINDS[dependence.kind]
+        if loop is not None:
+            return failure(VECTOR, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink)
+        return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink)
 
 
-def _check_cells(tensor: str, modulo: tuple[int, ...], touching: list[Access], runs: dict[str, isl.Map]) -> None:
-    """No two cells that are used in one run of the scope share a place of the buffer."""
-    cells = None
-    for access in touching:
-        part = runs[access.statement].reverse().apply_range(access.relation)
-        cells = part if cells is None else cells.union(part)
-    if cells is None:
-        return
-    names = [f"a{d}" for d in range(len(modulo))]
-    others = [f"b{d}" for d in range(len(modulo))]
-    same = " and ".join(f"(a{d} - b{d}) mod {m} = 0" for d, m in enumerate(modulo)) or "true"
-    differ = " or ".join(f"a{d} != b{d}" for d in range(len(modulo))) or "false"
-    clash = read_map(f"{{ {tensor}[{', '.join(names)}] -> {tensor}[{', '.join(others)}] : {same} and ({differ}) }}")
-    if not cells.apply_range(clash).intersect(cells).is_empty():
-        raise failure(PROMOTION, tensor=tensor, source="one instance", sink="another", reason="two cells share a place")
+def extent_of(
+    scop: Scop, member: Member, here: Mapping[str, isl.Set], around: tuple[Member, ...]
+) -> int | None:
+    """Return how many consecutive values a loop takes at most in one run, None where no constant bounds it."""
+    seen = [_interval(e) for _, e in member.times]
+    if all(i is not None for i in seen):
+        known = [i for i in seen if i is not None]
+        count = max(hi for _, hi in known) - min(lo for lo, _ in known) + 1
+        if count <= member.extent:
+            return count
+    head = parameters(scop.program)
+    values: isl.Map | None = None
+    for statement, time in member.times:
+        source = f"{statement}[{', '.join(scop.statement(statement).iterators)}]"
+        outer = ", ".join(print_affine(m.time(statement)) for m in around)
+        run = read_map(f"{head}{{ {source} -> [{outer}] }}").intersect_domain(here[statement])
+        part = run.reverse().apply_range(read_map(f"{head}{{ {source} -> [{print_affine(time)}] }}"))
+        values = part if values is None else values.union(part)
+    if values is None or values.is_empty():
+        return 0
+    most = values.reverse().apply_range(values).deltas().dim_max_val(0)
+    return int(most.to_python()) + 1 if most.is_int() else None
 
 
-def _check_flow(
-    scop: Scop,
-    tensor: str,
-    touching: list[Access],
-    place: dict[str, isl.UnionMap],
-    found: tuple[Dependence, ...],
-) -> None:
-    for access in touching:
-        home = place.get(access.statement)
-        if home is None or not access.relation.domain().to_union_set().is_subset(home.domain()):
-            raise failure(
-                PROMOTION,
-                tensor=tensor,
-                source=access.statement,
-                sink=access.statement,
-                reason="it runs outside the buffer's life",
-            )
-    for dependence in found:
-        if dependence.tensor != tensor or dependence.kind not in ("raw", "waw", "reduction"):
-            continue
-        reader = scop.statement(dependence.sink)
-        if dependence.kind == "waw" and reader.op == "set":
-            continue
-        together = place[dependence.source].apply_range(place[dependence.sink].reverse())
-        apart = dependence.relation.to_union_map().subtract(together)
-        if not apart.is_empty():
-            source, sink = _instances(isl.Map.from_union_map(apart))
-            raise failure(PROMOTION, tensor=tensor, source=source, sink=sink, reason="the buffer is a new one by then")
+def _interval(expr: object) -> tuple[int, int] | None:
+    """Return bounds of a time that are seen from its form."""
+    from polyker.ir.expr import Call
+
+    match expr:
+        case Literal(value=value):
+            return int(value.real), int(value.real)
+        case Call(op="mod", args=(_, Literal(value=value))):
+            return 0, int(value.real) - 1
+        case Call(op="floordiv", args=(a, Literal(value=value))):
+            inner = _interval(a)
+            return None if inner is None else (inner[0] // int(value.real), inner[1] // int(value.real))
+        case _:
+            return None
 
 
-def _instances(pairs: isl.Map) -> tuple[str, str]:
-    """Return the texts of two related instances, with numbers; sizes are chosen by isl where they are symbols."""
-    basic = pairs.sample()
-    if basic.is_empty():
-        return "one instance", "another"
-    point = isl.Map.from_basic_map(basic)
-    return _point_text(point.domain()), _point_text(point.range())
-
-
-def _point_text(instances: isl.Set) -> str:
-    point = instances.sample_point()
-    count = instances.dim(isl.dim_type.set)
-    values = [str(point.get_coordinate_val(isl.dim_type.set, d)) for d in range(count)]
-    return f"{instances.get_tuple_name()}({', '.join(values)})"
-
-
-__all__ = ["PolykerError", "is_legal", "prove"]
+__all__ = ["is_legal", "prove"]
