@@ -55,7 +55,7 @@ def object_code(text: str, target: Target) -> bytes:
         return llvm.emit_object(_optimized(text, target), target.triple, target.cpu, target.features)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoadedCode:
     """Machine code of one kernel, in memory while this object lives; `address` is 0 for a target other than this machine."""
 

@@ -33,6 +33,7 @@ from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, litera
 from polyker.codegen.polynomial import Poly, as_constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.codegen.simplify import unroll
+from polyker.codegen.walk import statements
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
@@ -57,6 +58,11 @@ def builder_for(target: Target, fastmath: str = "") -> Builder:
     )
 
 
+def stored(block: Block) -> frozenset[str]:
+    """Return the names of the buffers that a block stores to."""
+    return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
+
+
 class Emitter:
     """Emits one kernel."""
 
@@ -79,6 +85,7 @@ class Emitter:
 
     def module(self) -> str:
         """Return the text of the module."""
+        self.b.top.written = stored(self.kernel.body)
         self._arguments()
         self._block(self.kernel.body)
         self.b.line("  ret i64 0")
@@ -128,11 +135,11 @@ class Emitter:
             address = f"getelementptr i64, ptr %integers, i64 {k}"
             at = b.pure(address, "ptr", 1, ())
             self.e.values[name] = Value(
-                i64, b.invariant_load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,))
+                i64, b.load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,))
             )
         for k, buffer in enumerate(self.kernel.buffers):
             at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
-            pointer = b.invariant_load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
+            pointer = b.load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
             number = len(self._scopes)
             self._scopes.append(buffer.name)
             metadata = f", !alias.scope !{6 + 3 * number}, !noalias !{7 + 3 * number}"
@@ -249,7 +256,7 @@ class Emitter:
         before = b.block
         for label, block in ((yes, body), (no, orelse)):
             if label:
-                b.regions.append(Region("branch"))
+                b.regions.append(Region("branch", written=b.top.written))
                 b.block = label
                 mark = self.facts.mark()
                 if known is not None and label == yes:
@@ -282,7 +289,8 @@ class Emitter:
             return
         pre, body, end = b.label(), b.label(), b.label()
         counter, following, more = b.name(), b.name(), b.name()
-        b.regions += [Region("preheader", certain=trip is not None), Region("body")]
+        written = stored(loop.body)
+        b.regions += [Region("preheader", certain=trip is not None, written=written), Region("body", written=written)]
         outer, b.block = b.block, body
         shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
         e.values[loop.var] = Value(i64, Reg(counter, "i64", 1, b.level))
@@ -325,7 +333,8 @@ class Emitter:
         first = first if lanes.mask is None else b.binary("and", first, lanes.mask)
         pre, body, end = b.label(), b.label(), b.label()
         counter, mask, following, left, more = (b.name() for _ in range(5))
-        b.regions += [Region("preheader"), Region("body")]
+        written = stored(loop.body)
+        b.regions += [Region("preheader", written=written), Region("body", written=written)]
         outer, b.block = b.block, body
         values, affine = e.values, e.affine
         e.values, e.affine = dict(values), {k: v for k, v in affine.items() if k != loop.var}

@@ -69,9 +69,7 @@ def _raw(b: Builder, value: Value) -> list[Reg]:
 
 def _read(b: Builder, place: Place, text: str, lanes: int, operands: tuple[Reg, ...]) -> Reg:
     """Emit a load instruction or call: movable where nothing writes the buffer."""
-    if place.invariant:
-        return b.invariant_load(text, place.element, lanes, operands)
-    return b.impure(text, place.element, lanes)
+    return b.load(text, place.element, lanes, operands, None if place.invariant else place.buffer.name)
 
 
 def _scalar_load(place: Place, pointer: Reg) -> str:
@@ -87,7 +85,7 @@ def load_scalar(b: Builder, place: Place, pointer: Reg) -> Value:
 
 def is_loaded(b: Builder, place: Place, pointer: Reg) -> bool:
     """Return whether a value that nothing changes was loaded from there already, on every way to this place."""
-    return place.invariant and b.is_known(_scalar_load(place, pointer))
+    return b.is_known(_scalar_load(place, pointer))
 
 
 def store_scalar(b: Builder, place: Place, pointer: Reg, value: Value) -> None:

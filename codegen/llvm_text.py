@@ -75,7 +75,8 @@ class Region:
     """A straight piece of the function under construction.
 
     `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands
-    in it already, so that no load may move above. `values`: what was computed in it, by instruction text.
+    in it already, so that no load may move above. `values`: what was computed in it, by instruction text. `written`:
+    the buffers that some statement of its loop stores to.
     """
 
     kind: str
@@ -83,6 +84,7 @@ class Region:
     values: dict[str, Reg] = field(default_factory=dict)
     certain: bool = False
     blocked: bool = False
+    written: frozenset[str] = frozenset()
 
 
 class Builder:
@@ -161,14 +163,19 @@ class Builder:
         self.line(f"  {result.text} = {text}")
         return result
 
-    def invariant_load(self, text: str, elem: str, lanes: int, operands: tuple[Reg, ...]) -> Reg:
-        """Return the result of a load of what nothing writes: once per region, before loops that surely run it."""
+    def load(self, text: str, elem: str, lanes: int, operands: tuple[Reg, ...], buffer: str | None = None) -> Reg:
+        """Return the result of a load: once per region, and before the loops that surely run it and do not write there.
+
+        `buffer`: the name of what is read if the kernel writes it, else None.
+        """
         for region in reversed(self.regions):
             if (known := region.values.get(text)) is not None:
                 return known
+        if buffer in self.top.written:
+            return self.impure(text, elem, lanes)
         lowest = max([r.level for r in operands], default=0)
         level = self.level
-        while level > lowest:
+        while level > lowest and buffer not in self.regions[level - 1].written:
             region = self.regions[level]
             if region.kind == "branch" or (region.kind == "body" and region.blocked):
                 break

@@ -144,6 +144,9 @@ class Generator:
 
     def value(self, scope: dict[str, Interval], old: Load | None) -> KExpr:
         rng = self.rng
+        if old is None and rng.random() < 0.25:
+            written = self.known[rng.choice(["Y", "Z"])]
+            return Load(written.name, self.access(written, scope), self.dtype)
         term: KExpr = self.gathered(scope) if rng.random() < 0.1 else self.read(scope)
         if rng.random() < 0.3:
             term = Op(rng.choice(["add", "mul"]), (term, Const(self.number(), self.dtype)), self.dtype)

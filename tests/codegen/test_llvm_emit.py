@@ -120,3 +120,14 @@ def test_floor_division_of_a_vector_index_is_right(lanes):
     kernel = Kernel("k", (b,), ("N",), (loop(inner, step=lanes),))
     for n in (0, 1, 17):
         check_same(kernel, {"B": np.zeros(n)}, {"N": n})
+
+
+def test_a_read_of_what_only_an_outer_loop_writes_leaves_the_inner_one():
+    inner = For("j", C(0), V("N"), (Store("B", (V("j"),), Load("W", I, f32)),))
+    w = vector_buffer("W", f32)
+    kernel = Kernel("k", (A, B, w), ("N",), (loop(Store("W", I, LOAD), inner),))
+    lines = emit(kernel, host()).splitlines()
+    second = [k for k, x in enumerate(lines) if " phi " in x][1]
+    assert not any("load float" in x for x in lines[second:])
+    data = {"A": np.arange(5, dtype=np.float32), "B": np.zeros(5, np.float32), "W": np.zeros(5, np.float32)}
+    check_same(kernel, data, {"N": 5})
