@@ -216,10 +216,9 @@ class _Lowering:
             self.failed = self.failed or error
             raise
 
-    def _places(
-        self, statement: TypedStatement, build: isl.AstBuild
-    ) -> dict[tuple[str, tuple[Expr, ...]], Place]:
-        accesses = {(e.tensor, e.subscripts) for e in walk(statement.expr) if isinstance(e, Read)}
+    def _places(self, statement: TypedStatement, build: isl.AstBuild) -> dict[tuple[str, tuple[Expr, ...]], Place]:
+        trees = (statement.expr, *statement.subscripts)
+        accesses = {(e.tensor, e.subscripts) for tree in trees for e in walk(tree) if isinstance(e, Read)}
         accesses.add((statement.target, statement.subscripts))
         wanted = [a for a in accesses if a[0] in self.entered]
         if not wanted:
@@ -344,4 +343,3 @@ def _plus_one(bound: KExpr) -> KExpr:
             return Op("minimum", tuple(_plus_one(a) for a in args))
         case _:
             return Op("add", (bound, Const(1)))
-

@@ -108,10 +108,9 @@ class ExpressionLowering:
         dtype = read.dtype
         assert dtype is not None
         promoted = self.place(read)
-        if promoted is not None:
-            return Load(promoted[0], promoted[1], dtype)
         if read.pad is None:
-            return Load(read.tensor, self.cell(read.tensor, read.subscripts), dtype)
+            buffer, cell = promoted or (read.tensor, self.cell(read.tensor, read.subscripts))
+            return Load(buffer, cell, dtype)
         extents = self.shape(read.tensor)
         indices = tuple(self.lower(s) for s in read.subscripts)
         if read.pad.mode != "constant":
@@ -128,11 +127,13 @@ class ExpressionLowering:
                 tests.append(Op("ge", (index, Const(0)), bool_))
             if not below_end:
                 tests.append(Op("lt", (index, extent), bool_))
+        # A buffer holds the cells inside alone, so that a promoted read is tested against the tensor's extents too.
+        buffer, cell = promoted or (read.tensor, indices)
         if not tests:
-            return Load(read.tensor, indices, dtype)
+            return Load(buffer, cell, dtype)
         predicate = tests[0] if len(tests) == 1 else Op("and", tuple(tests), bool_)
         assert read.pad.value is not None
-        return Load(read.tensor, indices, dtype, predicate, Const(read.pad.value.value, dtype))
+        return Load(buffer, cell, dtype, predicate, Const(read.pad.value.value, dtype))
 
     def cell(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[KExpr, ...]:
         """Return the indices of an access; gathered ones are bound to a name and guarded against the extent."""

@@ -202,9 +202,7 @@ class _Proof:
 
     # -- loops -----------------------------------------------------------------------------------------------------------
 
-    def _through(
-        self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path
-    ) -> Iterable[_Pair]:
+    def _through(self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path) -> Iterable[_Pair]:
         """Yield the pairs that a loop leaves at one time; the others have to come in the right order."""
         dependence, relation = pair.dependence, pair.relation
         first, second = member.time(dependence.source), member.time(dependence.sink)
@@ -283,9 +281,7 @@ class _Proof:
         return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink)
 
 
-def extent_of(
-    scop: Scop, member: Member, here: Mapping[str, isl.Set], around: tuple[Member, ...]
-) -> int | None:
+def extent_of(scop: Scop, member: Member, here: Mapping[str, isl.Set], around: tuple[Member, ...]) -> int | None:
     """Return how many consecutive values a loop takes at most in one run, None where no constant bounds it."""
     seen = [_interval(e) for _, e in member.times]
     if all(i is not None for i in seen):

@@ -20,9 +20,9 @@ from polyker.ir.expr import Call, Expr, Literal
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.poly.scop import Scop
 from polyker.schedule.buffers import promote
-from polyker.schedule.fusion import distribute, fuse
 from polyker.schedule.legality import prove
 from polyker.schedule.places import at_loops, check_size, refuse_nested_vectors
+from polyker.schedule.step_fusion import distribute, fuse
 from polyker.schedule.tree import Band, Kind, Member, Schedule, Scope, Tree
 from polyker.schedule.tree import Sequence as TreeSequence
 

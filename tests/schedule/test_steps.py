@@ -58,6 +58,12 @@ LEGAL: dict[str, tuple[str, list[Step]]] = {
         "triangle",
         [Step("tile", ("S0", (("i0", 4), ("i1", 4)))), Step("vectorise", ("S0", "i1.point", 4))],
     ),
+    "a buffer of what is read padded": (
+        "padded rows",
+        [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S1", "i0")), Step("vectorise", ("S1", "i3", 4))],
+    ),
+    "a buffer of what is a subscript": ("indirect", [Step("fuse", ("S0", "S1")), Step("promote", ("P", "S1", "i0"))]),
+    "a buffer in each time step": ("overwritten", [Step("promote", ("B", "S1", "i0"))]),
     "unrolled scatter": ("histogram", [Step("unroll", ("S0", "i0", 4))]),
 }
 

@@ -1,0 +1,217 @@
+"""The proof that promoted temporaries lose nothing: their buffers are reused by each run of a scope.
+
+A buffer is one for all runs of its scope, which follow each other; in one run no two cells may share a place, and every value
+has to be read in the run that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+import islpy as isl
+
+from polyker.errors import LegalityError, failure, register
+from polyker.ir.expr import Expr, Read, walk
+from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.typed import Role, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import Access, Scop
+from polyker.schedule.legality_text import instances, label
+from polyker.schedule.to_isl import Way, ways
+from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
+
+PROMOTION = register(
+    "PK503",
+    LegalityError,
+    "{tensor} cannot be held in a buffer here: {source} and {sink} both use it, and {reason}",
+    "promote it further out, or with more cells",
+)
+UNFIT = register(
+    "PK507",
+    LegalityError,
+    "{tensor} cannot be held in a buffer here: {reason}",
+    "a buffer holds a temporary, around all that uses it, with one extent a dimension",
+)
+
+# Bytes of all buffers of a kernel: they lie on the stack of the thread that calls it.
+STACK_LIMIT = 1 << 20
+
+
+def promoted_tensors(tree: Tree) -> frozenset[str]:
+    """Return the tensors that a tree holds in buffers."""
+    return frozenset(p.tensor for scope in _scopes(tree) for p in scope.promotions)
+
+
+def check_access(scop: Scop, statement: str, domain: isl.Set, homeless: frozenset[str]) -> None:
+    """Raise LegalityError if instances use a tensor whose buffer is not alive where they run."""
+    for access in scop.accesses:
+        if access.statement == statement and access.tensor in homeless:
+            if access.relation.intersect_domain(domain).is_empty():
+                continue
+            reason = f"{statement} runs outside the buffer's life"
+            raise failure(UNFIT, tensor=label(scop, access.tensor), reason=reason)
+
+
+def check_buffers(scop: Scop, tree: Tree) -> None:
+    """Raise LegalityError unless every buffer fits its tensor, and no two cells used in one run share a place."""
+    total, fitting = 0, set[Promotion]()
+    for scope in _scopes(tree):
+        inside = promoted_tensors(scope.child)
+        for promotion in scope.promotions:
+            if promotion not in fitting:
+                _check_fit(scop, promotion)
+                fitting.add(promotion)
+            if promotion.tensor in inside or [p.tensor for p in scope.promotions].count(promotion.tensor) > 1:
+                raise _unfit(scop, promotion.tensor, "it has another buffer inside this one")
+            total += prod(promotion.modulo) * scop.program.tensor(promotion.tensor).dtype.itemsize
+    if total > STACK_LIMIT:
+        tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)
+        raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
+    if not total:
+        return
+    for scope, here in ways(tree, scop.program).scopes:
+        for promotion in scope.promotions:
+            touching = [a for a in scop.accesses if a.tensor == promotion.tensor and a.statement in here]
+            # Without the conditions on the way there are more instances, but simpler sets: mostly they do already.
+            wide = {a.statement: replace(here[a.statement], conditions=()) for a in touching}
+            if _clash(scop, promotion, touching, wide):
+                _check_cells(scop, promotion, touching, {a.statement: here[a.statement] for a in touching})
+
+
+def _scopes(tree: Tree) -> Iterator[Scope]:
+    match tree:
+        case Scope(child=child):
+            yield tree
+            yield from _scopes(child)
+        case Band(child=child):
+            yield from _scopes(child)
+        case Sequence(children=children):
+            for f in children:
+                yield from _scopes(f.child)
+        case _:
+            return
+
+
+def _unfit(scop: Scop, tensor: str, reason: str) -> Exception:
+    return failure(UNFIT, tensor=label(scop, tensor), reason=reason)
+
+
+def _check_fit(scop: Scop, promotion: Promotion) -> None:
+    tensor = scop.program.tensor(promotion.tensor)
+    if tensor.role is not Role.TEMPORARY:
+        raise _unfit(scop, tensor.name, f"it is an {tensor.role.value} of the program")
+    if len(promotion.modulo) != len(tensor.shape) or any(m < 1 for m in promotion.modulo):
+        raise _unfit(scop, tensor.name, f"{list(promotion.modulo)} is no shape of {len(tensor.shape)} dimensions")
+    for statement in scop.program.statements():
+        for subscripts in _subscripts(statement, tensor.name):
+            if not all(is_quasi_affine(s) for s in subscripts):
+                raise _unfit(scop, tensor.name, f"{statement.name} gathers from it or scatters to it")
+        for read in _reads(statement):
+            if read.tensor == tensor.name and read.pad is not None and read.pad.mode != "constant":
+                raise _unfit(scop, tensor.name, f"{statement.name} reads it padded by {read.pad.mode}")
+
+
+def _subscripts(statement: TypedStatement, tensor: str) -> Iterator[tuple[Expr, ...]]:
+    if statement.target == tensor:
+        yield statement.subscripts
+    yield from (r.subscripts for r in _reads(statement) if r.tensor == tensor)
+
+
+def _reads(statement: TypedStatement) -> Iterator[Read]:
+    for tree in (statement.expr, *statement.subscripts):
+        yield from (e for e in walk(tree) if isinstance(e, Read))
+
+
+def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> bool:
+    """Whether two cells that are used in one run of the scope share a place of the buffer."""
+    cells: isl.Map | None = None
+    for access in touching:
+        run = here[access.statement].relation(scop, access.statement, "P", lanes=False)
+        part = run.reverse().apply_range(access.relation)
+        cells = part if cells is None else cells.union(part)
+    if cells is None:
+        return False
+    apart = cells.coalesce()
+    apart = apart.reverse().apply_range(apart).deltas()
+    d = range(len(promotion.modulo))
+    zero = " and ".join(f"d{n} mod {m} = 0" for n, m in zip(d, promotion.modulo, strict=True)) or "true"
+    differ = " or ".join(f"d{n} != 0" for n in d) or "false"
+    same = read_set(f"{{ {promotion.tensor}[{', '.join(f'd{n}' for n in d)}] : {zero} and ({differ}) }}")
+    return not apart.intersect(same).is_empty()
+
+
+def _check_cells(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> None:
+    """Raise LegalityError if two cells that are used in one run of the scope share a place of the buffer."""
+    if not _clash(scop, promotion, touching, here):
+        return
+    tensor = promotion.tensor
+    runs = {s: way.relation(scop, s, "P", lanes=False) for s, way in here.items()}
+    source, sink = _sharing(tensor, promotion, touching, runs)
+    one, other = instances(scop, _between(source, sink, tensor, promotion, runs))
+    reason = "two cells that they use share a place of the buffer"
+    raise failure(PROMOTION, tensor=label(scop, tensor), source=one, sink=other, reason=reason)
+
+
+def _sharing(
+    tensor: str, promotion: Promotion, touching: list[Access], runs: dict[str, isl.Map]
+) -> tuple[Access, Access]:
+    """Return two accesses, a write first where there is one, whose instances use one place for two cells in one run."""
+    ordered = sorted(touching, key=lambda a: not a.is_write)
+    for first in ordered:
+        for second in reversed(ordered):
+            if not _between(first, second, tensor, promotion, runs).is_empty():
+                return first, second
+    raise AssertionError("some pair of accesses clashes")
+
+
+def _between(first: Access, second: Access, tensor: str, promotion: Promotion, runs: dict[str, isl.Map]) -> isl.Map:
+    d = range(len(promotion.modulo))
+    same = " and ".join(f"(a{n} - b{n}) mod {m} = 0" for n, m in zip(d, promotion.modulo, strict=True)) or "true"
+    differ = " or ".join(f"a{n} != b{n}" for n in d) or "false"
+    names = [", ".join(f"{letter}{n}" for n in d) for letter in "ab"]
+    clash = read_map(f"{{ {tensor}[{names[0]}] -> {tensor}[{names[1]}] : {same} and ({differ}) }}")
+    together = runs[first.statement].apply_range(runs[second.statement].reverse())
+    return first.relation.apply_range(clash).apply_range(second.relation.reverse()).intersect(together)
+
+
+def apart(scop: Scop, tree: Tree, tensors: list[str]) -> None:
+    """Raise LegalityError if a value of one of the tensors is read in another run of its scope than wrote it.
+
+    Looks at each value's last writer alone: an earlier one, which a later one overwrote, may be anywhere.
+    """
+    for tensor in tensors:
+        place: dict[str, isl.UnionMap] = {}
+        for number, (scope, here) in enumerate(ways(tree, scop.program).scopes):
+            if any(p.tensor == tensor for p in scope.promotions):
+                for s, way in here.items():
+                    run = way.relation(scop, s, f"P{number}", lanes=False).to_union_map()
+                    place[s] = place[s].union(run) if s in place else run
+        for relation in _last_writers(scop, tensor):
+            source, sink = (relation.get_tuple_name(k) for k in (isl.dim_type.in_, isl.dim_type.out))
+            together = place[source].apply_range(place[sink].reverse())
+            lost = relation.to_union_map().subtract(together)
+            if not lost.is_empty():
+                one, other = instances(scop, isl.Map.from_union_map(lost))
+                reason = "the first writes what the second reads, but in another run, with a buffer of its own"
+                raise failure(PROMOTION, tensor=label(scop, tensor), source=one, sink=other, reason=reason)
+
+
+def _last_writers(scop: Scop, tensor: str) -> list[isl.Map]:
+    """Return {writer -> reader} of the values that are read; an update of a cell reads it too."""
+    touching = [a for a in scop.accesses if a.tensor == tensor]
+    empty = isl.UnionMap.empty(scop.context.get_space())
+    reads, writes, order = empty, empty, empty
+    for a in touching:
+        if not a.is_write or a.is_update:
+            reads = reads.union(a.relation.to_union_map())
+        if a.is_write:
+            writes = writes.union(a.relation.to_union_map())
+    for s in {a.statement for a in touching}:
+        order = order.union(scop.order[s].intersect_domain(scop.domains[s]).to_union_map())
+    info = isl.UnionAccessInfo.from_sink(reads).set_must_source(writes).set_schedule_map(order)
+    flow = info.compute_flow().get_must_dependence()
+    found: list[isl.Map] = []
+    flow.foreach_map(found.append)
+    return found
