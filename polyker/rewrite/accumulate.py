@@ -62,7 +62,7 @@ def accumulate(
     """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
 
     Before: `T[p] += e[p, r]`. After: `A[p] = 0;  A[p] += e[p, r];  T[p] = T[p] + A[p]`.
-    With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]` (for the first block).
+    With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`; then there are no blocks.
     With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store.
     With `block`, each block of the reduction has its own accumulator, so that long sums are summed by blocks.
     `inner`: the iterator of the result that is to be the accumulator's last dimension.
@@ -76,7 +76,7 @@ def accumulate(
     block_of = floordiv(_index(block.iterator), block.size) if block else None
     lane = fresh.iterator() if lanes else None
     accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
-    places = _kept_domain(program, statement, start, kept, block, number)
+    places = _kept_domain(program, statement, start, kept, block)
     first = _named(fresh.statement(), (*kept, *((number,) if number else ())), places)
     one = identity(op, acc)
     lane_cell = (_index(lane),) if lane else ()
@@ -107,7 +107,7 @@ def accumulate(
         )
         folds, source, source_cell = (zero, fold), folded, block_cell
     result = Read(source, source_cell, dtype=acc)
-    stores = _stores(program, fresh, statement, first, result, number, start is not None)
+    stores = _stores(program, fresh, statement, first, result, start is not None)
     return Accumulated(begin, update, folds, stores, kept, number, lane, accumulator, folded, cell)
 
 
@@ -153,55 +153,39 @@ def _kept_domain(
     start: TypedStatement | None,
     kept: tuple[str, ...],
     block: Block | None,
-    number: str | None,
 ) -> isl.Set:
     """Return the cells of the accumulator: where the result is started anew that is every cell of the result."""
     head = parameters(program)
-    domain = read_set(statement.domain)
     columns = ", ".join(kept)
-    extra = (", " if kept else "") + f"floor({block.iterator}/{block.size})" if block else ""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    reached = read_map(f"{head}{{ {source} -> [{columns}{extra}] }}").intersect_domain(domain).range()
     if start is not None:
         target = ", ".join(print_affine(s) for s in statement.subscripts)
-        zero = (", " if kept else "") + "0" if block else ""
-        back = read_map(f"{head}{{ {start.name}[{target}] -> [{columns}{zero}] }}")
-        reached = reached.union(read_set(start.domain).apply(back)).coalesce()
-    return reached
+        return read_set(start.domain).apply(read_map(f"{head}{{ {start.name}[{target}] -> [{columns}] }}"))
+    extra = (", " if kept else "") + f"floor({block.iterator}/{block.size})" if block else ""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    reached = read_map(f"{head}{{ {source} -> [{columns}{extra}] }}").intersect_domain(read_set(statement.domain))
+    return reached.range().coalesce()
 
 
 def _stores(
-    program: TypedProgram,
-    fresh: Fresh,
-    statement: TypedStatement,
-    first: _Named,
-    result: Expr,
-    number: str | None,
-    starts: bool,
+    program: TypedProgram, fresh: Fresh, statement: TypedStatement, first: _Named, result: Expr, starts: bool
 ) -> tuple[TypedStatement, ...]:
+    """Return the store of the accumulator: an assignment where the result starts here, else an update of what is there."""
     dtype = program.tensor(statement.target).dtype
-    into = Read(statement.target, statement.subscripts, dtype=dtype)
-    value = result if dtype == statement.acc else Cast(dtype, result, dtype)
-    combined: Expr = Call(COMBINE[statement.op], (into, value), dtype)
-    if dtype != statement.acc:
-        wide = Call(COMBINE[statement.op], (Cast(statement.acc, into, statement.acc), result), statement.acc)
-        combined = Cast(dtype, wide, dtype)
-
-    def store(expr: Expr, domain: isl.Set) -> TypedStatement:
-        name = fresh.statement()
-        return TypedStatement(
-            name, first.iterators, statement.outer, _text(domain, name, first.iterators), statement.target,
-            statement.subscripts, "set", expr, dtype, (), statement.span,
-        )  # fmt: skip
-
-    if not starts:
-        return (store(combined, first.domain),)
-    if number is None:
-        return (store(value, first.domain),)
-    last = first.domain.dim(isl.dim_type.set) - 1
-    zero = first.domain.fix_val(isl.dim_type.set, last, int_val(0))
-    later = first.domain.lower_bound_val(isl.dim_type.set, last, int_val(1))
-    return store(value, zero), store(combined, later)
+    op, value = "set", result if dtype == statement.acc else Cast(dtype, result, dtype)
+    if not starts and dtype == statement.acc:
+        op = statement.op
+    elif not starts:
+        # Combined in the accumulator's type, and rounded once.
+        into = Cast(statement.acc, Read(statement.target, statement.subscripts, dtype=dtype), statement.acc)
+        value = Cast(dtype, Call(COMBINE[statement.op], (into, result), statement.acc), dtype)
+    name = fresh.statement()
+    domain = _text(first.domain, name, first.iterators)
+    return (
+        TypedStatement(
+            name, first.iterators, statement.outer, domain, statement.target, statement.subscripts, op, value, dtype, (),
+            statement.span,
+        ),
+    )  # fmt: skip
 
 
 def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement: TypedStatement) -> bool:

@@ -1,0 +1,99 @@
+"""The order of a nest's loops: what stays in cache while what moves, and where a long sum is cut."""
+
+from __future__ import annotations
+
+from math import log2, prod
+
+from polyker.schedule.measure import FAR, MemoryAccess, Measured
+from polyker.schedule.plan import Plan
+from polyker.target.model import Target
+
+# Terms that one accumulator sums before it is added to the others: longer sums are summed by blocks, so that rounding
+# grows with the number of blocks and not with the number of terms.
+BLOCK_TERMS = 4096
+
+
+def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None) -> tuple[str, ...]:
+    """Return the iterators with the largest strides outermost and the vector innermost."""
+
+    def weight(iterator: str) -> int:
+        return max((abs(a.stride(iterator)) * (2 if a.is_write else 1) for a in measured.accesses), default=0)
+
+    rest = sorted((i for i in inner if i != vector), key=weight, reverse=True)
+    return tuple(rest) + ((vector,) if vector is not None else ())
+
+
+def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
+    """Return the reduced iterators in the order of the largest operand's memory, a vectorised one innermost."""
+    reduced = measured.statement.reduced
+
+    def weight(iterator: str) -> int:
+        return max((abs(a.stride(iterator)) for a in measured.accesses), default=0)
+
+    rest = sorted((i for i in reduced if i != plan.vector), key=weight, reverse=True)
+    return tuple(rest) + ((plan.vector,) if plan.vector in reduced and plan.vector else ())
+
+
+def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...]) -> tuple[str, int] | None:
+    """Return the iterator and size at which a long sum of floating-point terms is cut, None for a short or exact one."""
+    statement = measured.statement
+    if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
+        return None
+    if statement.acc.itemsize > next(a.itemsize for a in measured.accesses if a.is_write):
+        return None  # blocks are added up in the result, which is too narrow for that
+    partial = plan.lanes * plan.chunks if plan.vector in terms else 1
+    count = 1
+    for i in reversed(terms):
+        extent = measured.extent(i, 1 << 24)
+        if measured.bounds[i][0] != 0:
+            continue
+        if count * extent // partial > BLOCK_TERMS:
+            size = max(1, BLOCK_TERMS * partial // count)
+            return (i, size) if size < extent else None
+        count *= extent
+    return None
+
+
+def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tile loops, outermost first, so that what the inner ones leave in place is large and what they move small.
+
+    The innermost loop moves every operand that depends on its iterator: from the inside out, take the iterator whose
+    operands' panels (a tile wide, all terms long) are the smallest; among equals the one that walks the largest operand in
+    the order of its memory.
+    """
+    reads = [a for a in measured.accesses if not a.is_write]
+
+    def bytes_of(access: MemoryAccess) -> int:
+        return prod(measured.extent(i) for i in access.strides if access.stride(i)) * access.itemsize
+
+    def moved(iterator: str) -> tuple[int, int]:
+        moving = [a for a in reads if a.stride(iterator)]
+        panel = sum(panel_bytes(measured, plan, kept, a) for a in moving)
+        largest = max(moving, key=bytes_of, default=None)
+        stride = abs(largest.stride(iterator)) if largest is not None else FAR
+        return round(log2(panel + 1)), stride
+
+    return tuple(sorted(kept, key=moved, reverse=True))
+
+
+def panel_bytes(measured: Measured, plan: Plan, kept: tuple[str, ...], access: MemoryAccess) -> int:
+    """Return the bytes of what one tile reads of an operand."""
+    terms = {i: measured.extent(i) for i in measured.statement.reduced}
+    wide = prod(plan.size(i) for i in kept if access.stride(i))
+    return int(wide * prod(n for i, n in terms.items() if access.stride(i)) * access.itemsize)
+
+
+def panels_of(
+    measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
+) -> tuple[tuple[str, int], ...]:
+    """Return (iterator, tiles) of the innermost loop that stay together outside the others: what half the second cache holds."""
+    if len(order) < 2:
+        return ()
+    inner = order[-1]
+    reads = [a for a in measured.accesses if not a.is_write]
+    moving = sum(panel_bytes(measured, plan, order, a) for a in reads if a.stride(inner))
+    stays = any(not a.stride(inner) for a in reads)
+    tiles = -(-measured.extent(inner) // plan.size(inner))
+    second = target.caches[min(1, len(target.caches) - 1)].size
+    fit = max(1, second // 2 // max(1, moving))
+    return ((inner, fit),) if stays and 2 <= fit < tiles else ()
