@@ -17,15 +17,15 @@ from polyker.errors import failure
 from polyker.errors.reference import ARGUMENT, MISSING, NEVER_WRITTEN, OPERANDS, RANK, SIZE
 from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr, Size
-from polyker.ir.program import Loop, Node, Program
+from polyker.ir.expr import Expr, Read, Size, walk
+from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.reference.flatten import Shape, flatten
 from polyker.reference.integers import Env, bounds_of, integer, values
 from polyker.reference.memory import Tensor, argument, fresh
 from polyker.reference.ranges import Ranged, resolve
 from polyker.reference.reductions import result_tag
 from polyker.reference.statements import compile_statement
-from polyker.reference.tags import Tag, promote, settle, tag_of_literal
+from polyker.reference.tags import Tag, Weak, promote, settle, tag_of_literal
 from polyker.reference.values import type_of
 
 
@@ -122,8 +122,27 @@ def _tags(program: Program, arrays: Mapping[str, Any]) -> dict[str, Tag]:
             tags[d.name] = d.dtype
             fixed.add(d.name)
     statements = list(program.statements())
-    for s in statements:
-        tags.setdefault(s.target, None)
+    while True:
+        found = _promoted(statements, tags, fixed)
+        # A tensor that stays weak takes its default type before others are typed that read it.
+        weak = [s for s in statements if isinstance(found[s.target], Weak) and s.target not in fixed]
+        if not weak:
+            return {n: t if n in program.inputs and t is not None else settle(t or dt.i64) for n, t in found.items()}
+        names = {s.target for s in weak}
+        first = next((s for s in weak if not _others(s.target, statements) & names), weak[0]).target
+        tags[first] = settle(found[first] or dt.i64)
+        fixed.add(first)
+
+
+def _others(target: str, statements: list[Statement]) -> set[str]:
+    """Return the tensors, apart from itself, that a tensor is computed from directly."""
+    mine = [s for s in statements if s.target == target]
+    return {e.tensor for s in mine for e in walk(s.expr) if isinstance(e, Read)} - {target}
+
+
+def _promoted(statements: list[Statement], known: Mapping[str, Tag | None], fixed: set[str]) -> dict[str, Tag | None]:
+    """Return every tensor's promotion over its defining statements, those in `fixed` left as they are."""
+    tags: dict[str, Tag | None] = {**dict.fromkeys((s.target for s in statements), None), **known}
     changed = True
     while changed:
         changed = False
@@ -136,7 +155,7 @@ def _tags(program: Program, arrays: Mapping[str, Any]) -> dict[str, Tag]:
             after = found if before is None else promote(before, found)
             if after != before:
                 tags[s.target], changed = after, True
-    return {n: t if n in program.inputs and t is not None else settle(t or dt.i64) for n, t in tags.items()}
+    return tags
 
 
 def _tag_of_argument(name: str, value: Any, declared: DType | None) -> Tag:

@@ -520,7 +520,8 @@ def finish(m: Maker, seed: int, number: int) -> Case | None:
     if case.guard:
         m.features.add("guard pages")
     if set(program.inputs) & set(program.outputs) and len(program.outputs) == 1 and r.random() < 0.4:
-        case = replace(case, out="argument")
+        layouts = [r.choice(OUTS) if n.name in program.outputs else x for n, x in zip(inputs, layouts, strict=True)]
+        case = replace(case, out="argument", layouts=tuple(layouts))
         m.features.add("out is the argument")
     elif mode == "symbolic" and r.random() < 0.3 and not any(i.python for i in inputs):
         case = replace(case, mode="names")

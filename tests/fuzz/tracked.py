@@ -72,6 +72,11 @@ def rounded(tag, val, err, stored=False, ulps=0.5, at=None):
     size = np.abs(val) if at is None else at
     with np.errstate(all="ignore"):
         slip = np.where(fits(val, bits) & (ulps <= 0.5) & (err == 0), 0, (size * 2 * ulps + 1e-30) * LD(2) ** -bits)
+        # Below the least normal number the error is absolute.
+        least = {"f16": -25, "bf16": -134}.get(settle(tag).name if stored else "", -150 if bits <= 24 else -1075)
+        normal = {"f16": -14}.get(settle(tag).name if stored else "", -126 if bits <= 24 else -1022)
+        tiny = (size < LD(2) ** normal) & (size > 0)
+        slip = np.where(tiny, np.maximum(slip, LD(2) ** least), slip)
         slip = np.where(np.isfinite(val), slip, 0)
         limit = {"f16": 65504, "bf16": 3.3e38}.get(settle(tag).name, 3.4e38 if bits == 24 else 1.7e308)
         slip = np.where(np.abs(val) + err > limit, np.where(np.isfinite(val), np.inf, slip), slip)

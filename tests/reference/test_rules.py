@@ -334,6 +334,11 @@ def test_weak_results_settle():
     assert run("S[0] = 0; S[t] = S[t-1] + X[t] for t in 1:4", X=coded(4, dtype="f4")).dtype == np.float32
 
 
+def test_a_weak_temporary_settles_before_others_read_it():
+    assert run("P = 3; O = R * P", R=np.int16(2)).dtype == np.int64
+    assert run("P = 0.5; O = R * P", R=np.float32(2)).dtype == np.float64
+
+
 def test_integers_wrap_and_literals_must_fit():
     A = np.array([200, 255], np.uint8)
     same(run("O[i] = A[i] + 100", A=A), A + np.uint8(100))
