@@ -1,9 +1,9 @@
 """The error function and gelu, which is x times the normal distribution.
 
 erf(x) is x + x P(x^2) up to 1, and 1 - exp(Q(x)) beyond, with Q fitted to log(erfc(x)). gelu needs the tail of the normal
-distribution to full relative precision: Phi(-a) = exp(-a^2 / 2) R(u) / (1 + 2 a) with u = (a - c) / (a + c), for a from 0.75
-on; below, Phi(x) = 1/2 + x P(x^2).
-The change of variable is after Shepherd and Laframboise, "Chebyshev approximation of (1+2x) exp(x^2) erfc x", 1981.
+distribution to full relative precision: a Phi(-a) = exp(-a^2 / 2) R(u) with u = (a - c) / (a + c), for a from 0.75 on;
+below, Phi(x) = 1/2 + x P(x^2). The change of variable is after Shepherd and Laframboise, "Chebyshev approximation of
+(1+2x) exp(x^2) erfc x", 1981.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def gelu(b: Builder, x: Value) -> Value:
     reduced = exponential.reduce(b, square, low)
     u = (a - c) / (a + c)
     curve = b.horner2(u, u * u, tables.NORMAL_TAIL_F32 if single else tables.NORMAL_TAIL_F64)
-    tail = (reduced.grown + 1.0) * (curve / b.fma(a, 2.0, 1.0))
-    # x goes into the product before it can become subnormal.
-    beyond = exponential.scale(b, tail * -a, reduced, square)
+    # a Phi(-a), whole before it can become subnormal.
+    beyond = -exponential.scale(b, b.fma(curve, reduced.grown, curve), reduced, square)
     far = b.select(x > 0.0, x + beyond, b.select(x < -most, x * 0.0, beyond))
     return b.select(a < 0.75, near, b.select(x > most, x, far))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from polyker.codegen import vecmath_huge as huge
 from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import Builder, Value
+from polyker.codegen.vecmath_double import fast_two_sum
 
 _TWO_OVER_PI = 0.6366197723675814
-_HALF_PI = 1.5707963267948966
+_HALF_PI, _HALF_PI_LOW, _ = tables.HALF_PI_F64
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ def _half_turn(b: Builder, a: Value, r: Value, parity: Value, quarter: int) -> l
         high, low, quadrant = _huge(b, a)
         turned = quadrant + quarter if quarter else quadrant
         odd = turned & 1
-        moved = (high - b.copysign(b.constant(_HALF_PI, "double"), high)) + low
+        turn = -b.copysign(b.constant(_HALF_PI, "double"), high)
+        moved, lost = fast_two_sum(b, turn, high)
+        moved = moved + (b.fma(turn, _HALF_PI_LOW / _HALF_PI, low) + lost)
         fresh = b.select(odd.eq(1), moved, high)
         half = (turned + odd).shr(1) - (odd & b.bits(high).shr(63))
         fresh, half = _narrow(b, r, fresh, half)

@@ -59,19 +59,19 @@ def test_the_error_stays_in_bounds_over_a_dense_sweep(op: str, dtype: DType, lan
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", ["exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "rsqrt"])
-def test_every_256th_number_of_f32_is_right(op: str) -> None:
-    function = compiled(op, f32, 16)
+@pytest.mark.parametrize("op", [op for op in REAL_OPS if op != "pow"])
+def test_every_64th_number_of_f32_agrees_with_f64(op: str) -> None:
+    single, double = compiled(op, f32, 16), compiled(op, f64, 8)
     for start in range(0, 1 << 32, 1 << 28):
-        x = np.arange(start, start + (1 << 28), 256, dtype=np.uint32).view(np.float32)
+        x = np.arange(start, start + (1 << 28), 64, dtype=np.uint32).view(np.float32)
         with np.errstate(all="ignore"):
-            exact = NUMPY[op](x.astype(np.float64))
+            exact = double(x.astype(np.float64))[0]
             rounded = exact.astype(np.float32)
-            got = function(x)[0]
+            got = single(x)[0]
             error = np.abs(got.astype(np.float64) - exact) / np.spacing(np.abs(rounded)).astype(np.float64)
         finite = np.isfinite(rounded)
-        assert np.all(error[finite] <= 2.0), x[finite][np.argmax(error[finite])]
-        assert np.all(same(got, rounded)[~finite])
+        assert np.all(error[finite] <= LIMIT[op]), x[finite][np.argmax(error[finite])]
+        assert np.array_equal(got[~finite], rounded[~finite], equal_nan=True)
 
 
 @pytest.mark.parametrize("op", REAL_OPS)

@@ -151,11 +151,11 @@ def _normal_weight(z: mpf) -> mpf:
 
 
 def _normal_tail(name: str, c: int, most: float, count: int, bits: int) -> Fit:
-    """Return the fit of exp(a^2 / 2) Phi(-a) (1 + 2 a) in u = (a - c) / (a + c), a from 0.75 to `most`."""
+    """Return the fit of a Phi(-a) exp(a^2 / 2) in u = (a - c) / (a + c), a from 0.75 to `most`."""
 
     def tail(u: mpf) -> mpf:
         a = c * (1 + u) / (1 - u)
-        return mp.exp(a * a / 2) * mp.erfc(a / mp.sqrt(2)) / 2 * (1 + 2 * a)
+        return a * mp.exp(a * a / 2) * mp.erfc(a / mp.sqrt(2)) / 2
 
     return Fit(name, tail, (0.75 - c) / (0.75 + c), (most - c) / (most + c), count, lambda u: 1 / tail(u), bits)
 
@@ -211,7 +211,7 @@ FITS: list[Fit] = [
     Fit("NORMAL_F64", _normal_head, 0, 0.5625, 9, _normal_weight, 53),
     Fit("NORMAL_F32", _normal_head, 0, 0.5625, 5, _normal_weight, 24),
     _normal_tail("NORMAL_TAIL_F64", 4, 38.7, 22, 53),
-    _normal_tail("NORMAL_TAIL_F32", 2, 14.5, 9, 24),
+    _normal_tail("NORMAL_TAIL_F32", 2, 14.5, 10, 24),
     Fit("POW_F64", _pow_tail, 0, SQUARED, 7, lambda z: z * z, 53),
     Fit("POW_F32", _pow_tail, 0, SQUARED, 3, lambda z: z * z, 24),
     Fit("ATAN_F64", _atan_tail, 0, 1, 21, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), 53),
