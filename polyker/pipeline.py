@@ -18,7 +18,7 @@ kernel is checked by codegen.verify, the LLVM IR by LLVM's verifier.
 
 from __future__ import annotations
 
-import time
+import logging
 from dataclasses import replace
 
 from polyker.codegen.artifact import Artifact
@@ -28,7 +28,7 @@ from polyker.codegen.llvm_emit import emit
 from polyker.codegen.lower import Lowered, argument_names, lower
 from polyker.codegen.simplify import unroll
 from polyker.codegen.verify import verify
-from polyker.errors import LegalityError
+from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
@@ -44,17 +44,19 @@ from polyker.schedule.tree import Schedule
 from polyker.target.model import Target
 
 
+# isl operations that the automatic schedule may take, from choosing it to its loops: a second or so. What is not done by then
+# is compiled in the order of the text, which isl turns into loops quickly.
+QUOTA = 4_000_000
+
+
 def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, options: Options) -> Artifact:
     """Return the compiled kernel of a typed program; `layouts` are one an argument (see polyker.codegen.artifact).
 
-    Raises CompileError, CompileTimeout (when `options.deadline` has passed between two stages), InternalError.
+    Raises CompileError, CompileTimeout, InternalError.
     """
     with isl_job("rewrite"):
         flat = start_reductions(extract_reductions(typed))
-    with isl_job("schedule"):
-        scheduled, schedule, scop = proven_schedule(flat, layouts, target)
-    with isl_job("lower"):
-        lowered = lower(scop, schedule, layouts, GATHERED)
+    scop, schedule, lowered = lowered_kernel(flat, layouts, target)
     verify(lowered.kernel)
     kernel = replace(unroll(lowered.kernel), fastmath=options.fastmath)
     verify(kernel)
@@ -72,21 +74,33 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
     )
 
 
-def proven_schedule(
-    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target
-) -> tuple[TypedProgram, Schedule, Scop]:
-    """Return the automatic schedule if it is proven legal, else the order of the text, proven too."""
-    names = dict(zip(argument_names(flat), layouts, strict=True))
-    scheduled, schedule = auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE))
-    scop = build_scop(scheduled)
+def lowered_kernel(flat: TypedProgram, layouts: tuple[Layout, ...], target: Target) -> tuple[Scop, Schedule, Lowered]:
+    """Return the kernel of the automatic schedule; of the order of the text where isl finds that illegal or too hard."""
     try:
-        prove(scop, schedule)
-    except LegalityError as error:
+        with isl_job("schedule", QUOTA):
+            return proven_kernel(*automatic(flat, layouts, target), layouts)
+    except (LegalityError, CompileError) as error:
+        logging.getLogger("polyker").info("the order of the text is kept: %s", error.message)
         note = f"the order of the text is kept: {error.message}"
-        scheduled, scop = flat, build_scop(flat)
-        schedule = replace(default_schedule(flat), notes=(note,))
-        prove(scop, schedule)
-    return scheduled, schedule, scop
+    with isl_job("schedule"):
+        return proven_kernel(flat, replace(default_schedule(flat), notes=(note,)), layouts)
+
+
+def automatic(
+    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target
+) -> tuple[TypedProgram, Schedule]:
+    """Return the automatic schedule, and the program with the accumulators and copies that it uses."""
+    names = dict(zip(argument_names(flat), layouts, strict=True))
+    return auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE))
+
+
+def proven_kernel(
+    program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...]
+) -> tuple[Scop, Schedule, Lowered]:
+    """Return the kernel of a schedule that is proven legal; raises LegalityError where it is not."""
+    scop = build_scop(program)
+    prove(scop, schedule)
+    return scop, schedule, lower(scop, schedule, layouts, GATHERED)
 
 
 def print_scop(scop: Scop) -> str:
@@ -95,11 +109,3 @@ def print_scop(scop: Scop) -> str:
     lines += [f"domain {scop.domains[s]}" for s in scop.domains]
     lines += [f"{'write' if a.is_write else 'read'} {a.relation}" for a in scop.accesses]
     return "\n".join(lines)
-
-
-def out_of_time(options: Options) -> bool:
-    """Whether the running compile has used up its time."""
-    return options.deadline is not None and time.monotonic() > options.deadline
-
-
-__all__ = ["Lowered", "compile_typed", "proven_schedule"]

@@ -23,6 +23,8 @@ LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
 # Copying one element into another layout; passing one through a tile on the stack.
 PACK, STAGE = 4.0, 1.5
+# Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
+MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
 _HEAVY = {
     "exp",
@@ -64,13 +66,19 @@ def choose(measured: Measured, free: Sequence[str], reduced: Sequence[str], targ
     """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones."""
     lanes = vector_lanes(measured, target)
     best = Plan(None, 1, 1, (), _scalar_cost(measured))
+    size = sum(1 for _ in values(measured.statement.expr))
     for vector in (*free, *reduced):
         for plan in _tiles(
             measured, vector, [f for f in free if f != vector], vector in reduced, lanes, target, bool(reduced)
         ):
-            if plan.cost < best.cost * 0.999:
+            if plan.cost < best.cost * 0.999 and unrolled(plan) * size <= max(MOST_OPERATIONS, size):
                 best = plan
     return best
+
+
+def unrolled(plan: Plan) -> int:
+    """Return how often a tile's body is repeated."""
+    return plan.chunks * prod(s for _, s in plan.others)
 
 
 def vector_lanes(measured: Measured, target: Target) -> int:
