@@ -376,9 +376,7 @@ class Emitter:
                 self._bound_block(loop.var, lo, loop.body)
             return
         if known is None:
-            e.lanes = self._active(e.uniform(length), count)
-            if self.facts.positive(loop.hi, lo):
-                e.lanes = Lanes(count, e.lanes.mask)
+            e.lanes = self._active(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
         elif known < count:
             e.lanes = Lanes(count, _prefix(known, count))
         else:
@@ -386,15 +384,17 @@ class Emitter:
         self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
         e.lanes = Lanes(1)
 
-    def _active(self, length: Reg, count: int) -> Lanes:
-        """Return the lanes k < length; compared in integers as wide as the vector register allows."""
+    def _active(self, length: Reg, count: int, *, surely: bool) -> Lanes:
+        """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.
+
+        Compared in integers as wide as the vector register allows.
+        """
         b = self.b
-        some = b.compare("icmp sgt", length, const(0, "i64"))
-        positive = integer_extremum(b, "smax", length, const(0, "i64"))
-        bounded = integer_extremum(b, "smin", positive, const(count, "i64"))
         elem = f"i{min(64, max(8, 8 * self.target.vector_bytes // count))}"
+        bounded = length if surely else integer_extremum(b, "smax", length, const(0, "i64"))
         narrow = b.convert("trunc", bounded, elem)
-        return Lanes(count, b.compare("icmp ult", vector(list(range(count)), elem), narrow), some)
+        mask = b.compare("icmp ult", vector(list(range(count)), elem), narrow)
+        return Lanes(count, mask, None if surely else b.compare("icmp sgt", length, const(0, "i64")))
 
 
 def _prefix(active: int, count: int) -> Reg:

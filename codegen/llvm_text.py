@@ -142,19 +142,26 @@ class Builder:
         self.block = label
 
     def pure(self, text: str, elem: str, lanes: int, operands: tuple[Reg, ...], *, costly: bool = False) -> Reg:
-        """Return the result of an instruction without side effects; a `costly` one is not moved out of a branch."""
-        level = max([r.level for r in operands], default=0)
+        """Return the result of an instruction without side effects.
+
+        It goes as far out as its operands allow: out of loops, but into a branch rather than before it, so that the
+        other way does not pay for it; a `costly` one leaves no branch at all.
+        """
+        lowest = level = max([r.level for r in operands], default=0)
+        regions = self.regions
         if costly:
-            stop = self.level
-            while stop > level and self.regions[stop].kind != "branch":
-                stop -= 1
-            level = stop
-        values = self.regions[level].values
-        found = values.get(text)
-        if found is None:
-            found = Reg(self.name(), elem, lanes, level)
-            self.regions[level].lines.append(f"  {found.text} = {text}")
-            values[text] = found
+            level = self.level
+            while level > lowest and regions[level].kind != "branch":
+                level -= 1
+        else:
+            while level < self.level and regions[level + 1].kind == "branch":
+                level += 1
+        for region in regions[lowest : level + 1]:
+            if (known := region.values.get(text)) is not None:
+                return known
+        found = Reg(self.name(), elem, lanes, level)
+        regions[level].lines.append(f"  {found.text} = {text}")
+        regions[level].values[text] = found
         return found
 
     def impure(self, text: str, elem: str, lanes: int) -> Reg:

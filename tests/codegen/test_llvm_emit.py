@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import Const, For, Guard, Kernel, Let, Load, LoopKind, Op, Store
+from polyker.codegen.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store
 from polyker.codegen.llvm_emit import emit
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32, f64
@@ -131,3 +131,13 @@ def test_a_read_of_what_only_an_outer_loop_writes_leaves_the_inner_one():
     assert not any("load float" in x for x in lines[second:])
     data = {"A": np.arange(5, dtype=np.float32), "B": np.zeros(5, np.float32), "W": np.zeros(5, np.float32)}
     check_same(kernel, data, {"N": 5})
+
+
+def test_what_only_a_branch_needs_is_computed_there():
+    rare = If(Op("eq", (V("i"), C(7)), bool_), (Store("B", (index("floordiv", index("mul", "i", "i"), 3),), LOAD),))
+    lines = text(loop(rare)).splitlines()
+    branch = next(
+        k for k, x in enumerate(lines) if "br i1" in x and k > next(j for j, y in enumerate(lines) if "phi" in y)
+    )
+    assert any("sdiv" in x for x in lines[branch:])
+    assert not any("sdiv" in x or " mul " in x for x in lines[:branch])
