@@ -15,7 +15,7 @@ import numpy as np
 from polyker.errors.base import Span, failure
 from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER
 from polyker.ir.dtypes import DType, bf16, bool_, c128, f16, f32, f64, i8, i64, u64
-from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Pad, Range, Read, Reduce, Size
+from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Pad, Range, Read, Reduce, Size, walk
 from polyker.ir.promotion import ValueType, computed, fits, floating, promote
 
 Typed: TypeAlias = tuple[Expr, ValueType]
@@ -318,7 +318,7 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
         return Call(op, (node,), part.dtype, span), part
     if op == "imag":
         where = computed(dtype)
-        return Literal(constant_value(0, where, span), where, span), found
+        return _beside(node, Literal(constant_value(0, where, span), where, span)), found
     return Call(op, (node,), node.dtype, span), kind
 
 
@@ -347,9 +347,19 @@ def _compare_literal(op: str, value: Typed, other: Literal, span: Span | None) -
     number = int(other.value.real)
     dtype = value[1].dtype
     if dtype != bool_ and not fits(number, dtype):
-        return Literal(op == "ne" or op in (("lt", "le") if number > 0 else ("gt", "ge")), bool_, span)
+        known = op == "ne" or op in (("lt", "le") if number > 0 else ("gt", "ge"))
+        return _beside(value[0], Literal(known, bool_, span))
     goal = i64 if dtype == bool_ else dtype
     return Call(op, (convert(*value, ValueType(goal), span), Literal(number, goal, other.span)), bool_, span)
+
+
+def _beside(node: Expr, answer: Literal) -> Expr:
+    """Return a constant answer; a gather in `node`, which it does not depend on, still has to be in bounds."""
+    reads = [e for e in walk(node) if isinstance(e, Read)]
+    if not any(isinstance(e, Read) for r in reads for s in r.subscripts for e in walk(s)):
+        return answer
+    assert node.dtype is not None
+    return Call("where", (truth(node, ValueType(node.dtype)), answer, answer), answer.dtype, answer.span)
 
 
 def _compare_mixed(op: str, signed: Expr, unsigned: Expr, span: Span | None) -> Expr:

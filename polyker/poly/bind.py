@@ -104,7 +104,8 @@ class _Binder:
         self._solve()
         self._check_late()
         order = [self.solved[k] for k in range(len(self.places))]
-        shapes = {t: s for t, s in self.shapes.items() if s is not None}
+        unify = self.context.unify
+        shapes = {t: tuple(map(unify, s)) for t, s in self.shapes.items() if s is not None}
         coverage = Coverage(self.context, order, shapes, statement_times(self.tree, order))
         coverage.check(frozenset(self.program.inputs), self.program.outputs)
         typed, dtypes = self._types([s for s, _ in order])
@@ -159,7 +160,8 @@ class _Binder:
         place = self.places[number]
         self.late[number] = self._unknown(number)
         statement = expand_dots(self.context, place.statement, self.shapes)
-        subject = name_statement(self.context, self.sizes, number, statement, place.loops, place.scope)
+        sizes = {name: self.context.unify(form) for name, form in self.sizes.items()}
+        subject = name_statement(self.context, sizes, number, statement, place.loops, place.scope)
         if any(form is None for form in subject.target.subscripts):
             self._check_gathered(subject)
         if not self.late[number]:
@@ -197,11 +199,12 @@ class _Binder:
         for subject in subjects[1:]:
             if len(subject.target.subscripts) != first:
                 values = {"subscripts": len(subject.target.subscripts), "rank": first, "tensor": target}
-                shape = f"as in `{subjects[0].target.text}`"
+                like = f"as in `{subjects[0].target.text}`"
                 raise self.context.error(
-                    WRONG_RANK, subject.target.span, access=subject.target.text, shape=shape, **values
+                    WRONG_RANK, subject.target.span, access=subject.target.text, shape=like, **values
                 )
-        self.shapes[target] = fresh_shape(self.context, target, [self.solved[k] for k in definers])
+        shape = fresh_shape(self.context, target, [self.solved[k] for k in definers])
+        self.shapes[target] = tuple(map(self.context.unify, shape))
 
     def _check_late(self) -> None:
         """Check the subscripts of tensors whose extents were not known when their statement was solved."""
@@ -278,6 +281,9 @@ class _Binder:
         if shape is None or tensor not in dtypes:
             raise self.context.error(NO_EXTENT, None, tensor=tensor, dimension=0, why=": no statement defines it")
         check_large(self.context, tensor, shape, dtypes[tensor].itemsize)
+        if tensor not in self.program.inputs:
+            # An argument keeps its own sizes: its shape says what they are.
+            shape = tuple(map(self.context.unify, shape))
         return TypedTensor(self.names[tensor], tensor, dtypes[tensor], tuple(map(expr_of, shape)), self._role(tensor))
 
     def _role(self, tensor: str) -> Role:

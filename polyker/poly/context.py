@@ -9,7 +9,7 @@ from polyker.errors.shapes import BAD_SIZE
 from polyker.ir.typed import Check
 from polyker.ir.typed_printing import relabel
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Condition, condition_text, holds, show, variable
+from polyker.poly.affine import Affine, Condition, condition_text, constant, holds, show, variable
 
 
 class Context:
@@ -26,6 +26,7 @@ class Context:
         self.checks: list[Check] = []
         self._set: Any = None
         self._checked: list[Any] = []  # what checks demand, beside the facts
+        self.equal: dict[str, Affine] = {}  # a size that a check makes equal to an earlier one, or to a number
         self.from_shapes: set[str] = set()  # labels of sizes that a shape gives
         self._iterators = 0
 
@@ -83,6 +84,25 @@ class Context:
             self.facts.append(text)
             self._set = None
 
+    def unify(self, form: Affine) -> Affine:
+        """Return a form with sizes that checks make equal written as one."""
+        return form.replace(self.equal) if self.equal else form
+
+    def _make_equal(self, form: Affine) -> None:
+        """Record what form = 0 says, where it says that a size equals another one or a number."""
+        signs = [c for _, c in form.terms]
+        names = [a for a, _ in form.terms if isinstance(a, str)]
+        if len(names) != len(signs) or any(abs(c) != 1 for c in signs):
+            return
+        if len(names) == 1 and -form.const * signs[0] >= 0:
+            self._replace(names[0], constant(-form.const * signs[0]))
+        elif len(names) == 2 and form.const == 0 and sum(signs) == 0:
+            early, late = sorted(names, key=lambda n: int(n[1:]))
+            self._replace(late, variable(early))
+
+    def _replace(self, name: str, value: Affine) -> None:
+        self.equal = {n: v.replace({name: value}) for n, v in self.equal.items()} | {name: value}
+
     def proves(self, condition: Condition) -> bool:
         """Whether a condition on sizes holds at every call."""
         op, form = condition
@@ -108,6 +128,8 @@ class Context:
         if condition[1].is_constant or self.set.is_disjoint(self.read([text])):
             raise self.error(code, span, **values)
         self._check(isl.condition_set_text(self.names, [text]), text, code, span, values)
+        if condition[0] == "eq":
+            self._make_equal(self.unify(condition[1]))
 
     def require_none(self, bad: Any, among: Any, code: str, span: Span | None, **values: object) -> None:
         """Make sure that a set of bad points is empty: proved, or checked at the call.

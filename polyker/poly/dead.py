@@ -1,4 +1,7 @@
-"""Dead statements: those whose values reach no output are dropped, with the temporaries that nothing else uses."""
+"""Dead statements: those whose values reach no output are dropped, with the temporaries that nothing else uses.
+
+A statement that gathers is kept: an index out of bounds is an error whether or not the value is used.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStat
 def drop_dead(program: TypedProgram) -> TypedProgram:
     """Return the program without the statements whose targets no output depends on; after coverage was checked."""
     statements = list(program.statements())
-    live = set(program.outputs)
+    live = set(program.outputs) | {s.target for s in statements if _gathers(s)}
     while True:
         reached = live | {t for s in statements if s.target in live for t in _reads(s)}
         if reached == live:
@@ -26,6 +29,12 @@ def drop_dead(program: TypedProgram) -> TypedProgram:
 def _reads(statement: TypedStatement) -> set[str]:
     trees = (statement.expr, *statement.subscripts)
     return {e.tensor for tree in trees for e in walk(tree) if isinstance(e, Read)}
+
+
+def _gathers(statement: TypedStatement) -> bool:
+    reads = [e for e in walk(statement.expr) if isinstance(e, Read)]
+    subscripts = [s for r in reads for s in r.subscripts] + list(statement.subscripts)
+    return any(isinstance(e, Read) for s in subscripts for e in walk(s))
 
 
 def _kept(body: tuple[TypedNode, ...], live: set[str]) -> tuple[TypedNode, ...]:

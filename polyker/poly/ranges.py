@@ -82,7 +82,7 @@ class Ranges:
         """Return the shape of the accessed tensor, known here."""
         shape = self.shapes[access.tensor]
         assert shape is not None
-        return shape
+        return tuple(map(self.context.unify, shape))
 
     def is_open(self) -> bool:
         """Whether the accesses with known extents leave an index without a range."""
@@ -153,6 +153,10 @@ class Ranges:
                 shapes=f" ({shapes})",
                 **values,
             )
+        for index in first:
+            hi = self.bounds[index].hi
+            assert hi is not None
+            self.bounds[index] = interval(index, constant(0), self.context.unify(hi), False)
 
     def _rounds(self) -> None:
         while open_indices := set(self._open()):

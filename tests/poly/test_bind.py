@@ -193,6 +193,20 @@ def test_one_name_is_one_symbol_and_a_given_size_may_share_it():
     assert typed.checks == ()
 
 
+def test_sizes_that_a_check_makes_equal_are_written_as_one():
+    typed = bound("T[i,j] = A[i,j] + B[i,j]; O[i] += T[i,k] * v[k]", A=f32["a", "b"], B=f32["c", 3], v=f32["d"])
+    assert [c.code for c in typed.checks] == ["PK302"] * 3
+    assert [s.domain.split("->")[1] for s in typed.statements()] == [
+        " { S0[i0, i1] : 0 <= i0 and i0 < n0 and 0 <= i1 and i1 < 3 }",
+        " { S1[i2, i3] : 0 <= i2 and i2 < n0 and 0 <= i3 and i3 < 3 }",
+    ]
+    assert typed.tensor("t1").shape == (Size("n2", i64), Literal(3, i64))  # an argument's own sizes
+    evaluate_checks(typed, {"n0": 5, "n1": 3, "n2": 5, "n3": 3})
+    for wrong in ({"n1": 4}, {"n2": 4}, {"n3": 4}):
+        with pytest.raises(ShapeError, match="has"):
+            evaluate_checks(typed, {"n0": 5, "n1": 3, "n2": 5, "n3": 3} | wrong)
+
+
 def test_a_size_is_a_value_in_expressions():
     typed = bound("O[i] = X[i] / N for i in 0:N", {"N": "N"}, X=f32["N"])
     assert any(isinstance(n, Size) for n in walk(next(typed.statements()).expr))
