@@ -43,7 +43,6 @@ from polyker.schedule.legality import prove
 from polyker.schedule.tree import Schedule
 from polyker.target.model import Target
 
-
 # isl operations that the automatic schedule may take, from choosing it to its loops: a second or so. What is not done by then
 # is compiled in the order of the text, which isl turns into loops quickly.
 QUOTA = 4_000_000
@@ -86,9 +85,7 @@ def lowered_kernel(flat: TypedProgram, layouts: tuple[Layout, ...], target: Targ
         return proven_kernel(flat, replace(default_schedule(flat), notes=(note,)), layouts)
 
 
-def automatic(
-    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target
-) -> tuple[TypedProgram, Schedule]:
+def automatic(flat: TypedProgram, layouts: tuple[Layout, ...], target: Target) -> tuple[TypedProgram, Schedule]:
     """Return the automatic schedule, and the program with the accumulators and copies that it uses."""
     names = dict(zip(argument_names(flat), layouts, strict=True))
     return auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE))

@@ -1,1 +1,1 @@
-
+"""Programs: expressions, statements, types, printing."""

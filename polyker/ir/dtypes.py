@@ -106,7 +106,8 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bf16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
     return np.dtype(_NUMPY_NAMES[name])
 
 

@@ -15,7 +15,8 @@ def lit(value: int) -> Literal:
 
 def add(*terms: Expr) -> Expr:
     """Return the sum, constants folded."""
-    constant, rest = 0, []
+    constant = 0
+    rest: list[Expr] = []
     for term in terms:
         match term:
             case Literal(value=value):

@@ -1,1 +1,1 @@
-
+"""The polyhedral side: binding, domains, access relations, dependences."""

@@ -10,7 +10,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.quasi_affine import floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import int_val, read_map, read_set
+from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 

@@ -84,7 +84,7 @@ class _Lift:
 
     def _lift(
         self, expr: Reduce, around: tuple[str, ...], own: tuple[str, ...], domain: isl.Set, whole: isl.Set
-    ) -> Read:
+    ) -> Expr:
         fixed = self.statement.iterators[: self.statement.outer]
         keep = tuple(i for i in around if i in fixed) if self.interleaved or fixed else ()
         used = self._used(expr, around, own, domain, whole, keep)

@@ -16,7 +16,9 @@ from polyker.poly.isl import read_set
 from polyker.rewrite.fresh import Fresh
 
 
-def stage_read(fresh: Fresh, statement: TypedStatement, read: Read, inner: str) -> tuple[TypedStatement, TypedStatement, str]:
+def stage_read(
+    fresh: Fresh, statement: TypedStatement, read: Read, inner: str
+) -> tuple[TypedStatement, TypedStatement, str]:
     """Return the copy, the statement that reads the copy, and the temporary; `inner` is the temporary's last dimension."""
     assert read.dtype is not None
     order = [i for i in statement.iterators if i != inner] + [inner]
@@ -25,7 +27,15 @@ def stage_read(fresh: Fresh, statement: TypedStatement, read: Read, inner: str) 
     copy_name = fresh.statement()
     domain = str(read_set(statement.domain).set_tuple_name(copy_name))
     copy = replace(
-        statement, name=copy_name, domain=domain, target=name, subscripts=cell, op="set", expr=read, acc=read.dtype, reduced=()
+        statement,
+        name=copy_name,
+        domain=domain,
+        target=name,
+        subscripts=cell,
+        op="set",
+        expr=read,
+        acc=read.dtype,
+        reduced=(),
     )
     staged = Read(name, cell, dtype=read.dtype)
     changed = transform(statement.expr, lambda e: staged if e == read else e)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2, prod
 
-from polyker.schedule.measure import FAR, MemoryAccess, Measured
+from polyker.schedule.measure import FAR, Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.target.model import Target
 
@@ -83,9 +83,7 @@ def panel_bytes(measured: Measured, plan: Plan, kept: tuple[str, ...], access: M
     return int(wide * prod(n for i, n in terms.items() if access.stride(i)) * access.itemsize)
 
 
-def panels_of(
-    measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
-) -> tuple[tuple[str, int], ...]:
+def panels_of(measured: Measured, plan: Plan, order: tuple[str, ...], target: Target) -> tuple[tuple[str, int], ...]:
     """Return (iterator, tiles) of the innermost loop that stay together outside the others: what half the second cache holds."""
     if len(order) < 2:
         return ()

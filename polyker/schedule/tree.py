@@ -173,9 +173,9 @@ def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
                 depth += 1
             yield from print_tree(child, depth)
         case Sequence(children=children):
-            for child in children:
-                yield f"{pad}- {', '.join(child.statements)}" + "".join(f" | {s}: {c}" for s, c in child.conditions)
-                yield from print_tree(child.child, depth + 1)
+            for part in children:
+                yield f"{pad}- {', '.join(part.statements)}" + "".join(f" | {s}: {c}" for s, c in part.conditions)
+                yield from print_tree(part.child, depth + 1)
         case Scope(promotions=promotions, child=inner):
             yield pad + "with " + ", ".join(f"{p.tensor} in {list(p.modulo)}" for p in promotions)
             yield from print_tree(inner, depth)

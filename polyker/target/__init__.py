@@ -1,1 +1,1 @@
-
+"""Processors as data."""
