@@ -68,7 +68,8 @@ def _ulps(got: Array, reference: Array) -> Array:
         parts: Array = np.maximum(_ulps(got.real, reference.real), _ulps(got.imag, reference.imag))
         return parts
     if kind in "biu":
-        return np.abs(got.astype(object) - reference.astype(object)).astype(np.float64)
+        exact: Array = np.abs(got.astype(object) - reference.astype(object)).astype(np.float64)
+        return exact
     if reference.dtype.name == "bfloat16":
         spacing = np.exp2(np.floor(np.log2(np.maximum(np.abs(reference.astype(np.float64)), 2.0**-126))) - 7)
     else:

@@ -7,11 +7,13 @@ pointers (their alignment, and overlap of `out` with an operand), and whether `o
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ReferenceType, ref
 
 import numpy as np
 
+from polyker.ir.dtypes import bf16
 from polyker.runtime.arrays import Array, Operand, kind_of, wrap
 from polyker.runtime.calls import Plan, start
 from polyker.runtime.memory import address
@@ -20,13 +22,52 @@ _ENTRIES = 512
 _ndarray, _empty = np.ndarray, np.empty
 
 
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A Python number among the operands: its position, the type the kernel takes, the largest magnitude that fits."""
+
+    position: int
+    dtype: np.dtype[Any]
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    plan: ReferenceType[Plan]
+    numbers: tuple[_Number, ...]
+
+
+def _numbers(operands: Sequence[Operand], plan: Plan) -> tuple[_Number, ...]:
+    typed = plan.artifact.typed
+    found = []
+    for i, (name, value) in enumerate(zip(typed.inputs, operands, strict=True)):
+        if value.type.weak:
+            dtype = typed.tensor(name).dtype
+            limit = float(np.finfo(dtype.real.numpy).max) if dtype.kind in "fc" and dtype != bf16 else 1e38
+            found.append(_Number(i, dtype.numpy, limit))
+    return tuple(found)
+
+
+def _converted(inputs: Sequence[Any], numbers: tuple[_Number, ...]) -> list[Any] | None:
+    """Return the inputs with the numbers among them as arrays; None where one has to be looked at more closely."""
+    values = list(inputs)
+    for number in numbers:
+        try:
+            if not abs(values[number.position]) <= number.limit:
+                return None
+            values[number.position] = np.array(values[number.position], number.dtype)
+        except (OverflowError, TypeError):
+            return None
+    return values
+
+
 class Dispatch:
     """Plans of earlier calls by context, element types, shapes and strides; it keeps no plan alive."""
 
     __slots__ = ("_plans", "_tuple")
 
     def __init__(self, result_tuple: Any) -> None:
-        self._plans: dict[Hashable, ReferenceType[Plan]] = {}
+        self._plans: dict[Hashable, _Entry] = {}
         self._tuple = result_tuple
 
     def attempt(self, context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any) -> Any:
@@ -35,9 +76,16 @@ class Dispatch:
         if key is None:
             return None
         found = self._plans.get(key)
-        plan = found() if found is not None else None
+        if found is None:
+            return None
+        plan = found.plan()
         if plan is None:
             return None
+        if found.numbers:
+            converted = _converted(inputs, found.numbers)
+            if converted is None:
+                return None
+            inputs = converted
         pointers = []
         bits = 0
         for i in plan.inputs:
@@ -79,7 +127,7 @@ class Dispatch:
         plan: Plan,
     ) -> None:
         """Keep the plan of a call for calls like it, where arrays went in and came out as they were."""
-        if any(value is not o.array for value, o in zip(inputs, operands, strict=True)):
+        if any(value is not o.array and not o.type.weak for value, o in zip(inputs, operands, strict=True)):
             return
         if out is not None and results[0] is not out:
             return
@@ -87,16 +135,19 @@ class Dispatch:
         if key is not None:
             if len(self._plans) >= _ENTRIES:
                 self._plans.clear()
-            self._plans[key] = ref(plan)
+            self._plans[key] = _Entry(ref(plan), _numbers(operands, plan))
 
 
 def _key(context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any) -> Hashable | None:
-    """Return what a plan is found by, or None where an operand is no plain numpy array."""
+    """Return what a plan is found by, or None where an operand is neither a plain numpy array nor a number."""
     parts: list[Any] = [context]
     for a in inputs:
-        if type(a) is not _ndarray:
+        if type(a) is _ndarray:
+            parts += (a.dtype, a.shape, a.strides)
+        elif type(a) in (int, float, complex):
+            parts.append(type(a))
+        else:
             return None
-        parts += (a.dtype, a.shape, a.strides)
     if out is not None:
         if type(out) is not _ndarray or not out.flags.writeable:
             return None

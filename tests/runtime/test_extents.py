@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -75,6 +76,10 @@ def test_scalars_go_in_and_come_out_as_numpy_s() -> None:
         np.testing.assert_array_equal(result, np.float32(a) * x)
     assert scaled(np.float64(2), x).dtype == np.float64
     assert scaled(2.5, np.arange(3)).dtype == np.float64
+    for a in (3, 5.5, 1e30, 1e300, -(1 << 62), 7, np.inf):  # the later ones take the quick way, where they fit
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.testing.assert_array_equal(scaled(a, x), np.array(a).astype(np.float32) * x)
     total = pk.op("s += x[i]")(x)
     assert isinstance(total, np.float32) and total == 6
     out = np.array(np.nan, np.float32)
