@@ -152,5 +152,6 @@ class Library:
                 self._jit = None
 
     def __del__(self) -> None:
-        if getattr(self, "_jit", None) is not None and _llvm is not None:
+        # At the interpreter's end the module's names may be gone already; the code goes with the process then.
+        if getattr(self, "_jit", None) is not None and _llvm is not None and LOCK is not None:
             self.close()

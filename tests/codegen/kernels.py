@@ -270,7 +270,7 @@ def _strides(rng: Random, extents: list[int], writable: bool) -> tuple[int, ...]
     return tuple(strides)
 
 
-def random_case(seed: int, dtypes: str = "f32 f64 i64 i32 u8 i16 bool c64 f64 f32") -> Case:
+def random_case(seed: int, dtypes: str = "f32 f32 f64 f64 i64 i32 u8 i16 bool c64 i8 u16 u32 u64 c128") -> Case:
     """Return a random kernel with data on which every operation is exact."""
     rng = Random(seed)
     dtype = DTYPES[rng.choice(dtypes.split())]
