@@ -106,7 +106,7 @@ class _Binder:
         order = [self.solved[k] for k in range(len(self.places))]
         unify = self.context.unify
         shapes = {t: tuple(map(unify, s)) for t, s in self.shapes.items() if s is not None}
-        coverage = Coverage(self.context, order, shapes, statement_times(self.tree, order))
+        self.coverage = coverage = Coverage(self.context, order, shapes, statement_times(self.tree, order))
         coverage.check(frozenset(self.program.inputs), self.program.outputs)
         typed, dtypes = self._types([s for s, _ in order])
         return drop_dead(self._assemble(order, typed, dtypes))
@@ -262,6 +262,7 @@ class _Binder:
                     kind.acc,
                     subject.reduced,
                     subject.statement.span,
+                    self.coverage.defined_cells(subject, bounds, self.names[subject.statement.target]),
                 )
             )
         labels = tuple((n, label) for n, label in self.context.labels.items() if n[0] == "i")

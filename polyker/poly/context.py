@@ -11,6 +11,8 @@ from polyker.ir.typed_printing import relabel
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Condition, condition_text, constant, holds, show, variable
 
+_PIECES = 32  # of a union, beyond which what a check demands is not used to prove others
+
 
 class Context:
     """Names and facts gathered while a program is bound; grows, never shrinks.
@@ -25,6 +27,7 @@ class Context:
         self.facts: list[str] = []
         self.checks: list[Check] = []
         self._set: Any = None
+        self._known: Any = None
         self._checked: list[Any] = []  # what checks demand, beside the facts
         self.equal: dict[str, Affine] = {}  # a size that a check makes equal to an earlier one, or to a number
         self.from_shapes: set[str] = set()  # labels of sizes that a shape gives
@@ -71,18 +74,25 @@ class Context:
 
     @property
     def set(self) -> Any:
-        """What holds of the sizes, as an isl parameter set."""
+        """The facts as an isl parameter set; convex, so that what is computed with it stays simple."""
         if self._set is None:
             self._set = isl.read_set(self.text)
-            for condition in self._checked:
-                self._set = self._set.intersect(condition)
         return self._set
+
+    @property
+    def known(self) -> Any:
+        """The facts and all that checks demand, as an isl parameter set: to decide, not to compute with."""
+        if self._known is None:
+            self._known = self.set
+            for condition in self._checked:
+                self._known = self._known.intersect(condition)
+        return self._known
 
     def add_fact(self, text: str) -> None:
         """Record a condition on sizes that holds at every call."""
         if text not in self.facts:
             self.facts.append(text)
-            self._set = None
+            self._set = self._known = None
 
     def unify(self, form: Affine) -> Affine:
         """Return a form with sizes that checks make equal written as one."""
@@ -114,7 +124,7 @@ class Context:
         text = condition_text(condition)
         if text in self.facts:
             return True
-        return bool(self.set.is_subset(self.read([text])))
+        return bool(self.known.is_subset(self.read([text])))
 
     def read(self, conditions: list[str]) -> Any:
         """Return the isl parameter set of conditions on sizes."""
@@ -125,7 +135,7 @@ class Context:
         if self.proves(condition):
             return
         text = condition_text(condition)
-        if condition[1].is_constant or self.set.is_disjoint(self.read([text])):
+        if condition[1].is_constant or self.known.is_disjoint(self.read([text])):
             raise self.error(code, span, **values)
         self._check(isl.condition_set_text(self.names, [text]), text, code, span, values)
         if condition[0] == "eq":
@@ -138,27 +148,26 @@ class Context:
         any points: an operator that works only when it does nothing is no operator.
         """
         failing = bad.params()
-        if self.set.is_disjoint(failing):
+        if self.known.is_disjoint(failing):
             return
-        fine = self.set.subtract(failing)
-        if fine.is_disjoint(among.params()):
+        if self.known.subtract(failing).is_disjoint(among.params()):
             raise self.error(code, span, **values)
-        self._require_set(fine, code, span, values)
+        self._require_set(self.set.subtract(failing), code, span, values)
 
     def require_set(self, condition: Any, code: str, span: Span | None, **values: object) -> None:
         """As `require`, for an isl parameter set over the sizes."""
-        if self.set.is_subset(condition):
+        if self.known.is_subset(condition):
             return
-        if self.set.is_disjoint(condition):
+        if self.known.is_disjoint(condition):
             raise self.error(code, span, **values)
         self._require_set(condition, code, span, values)
 
     def _require_set(self, condition: Any, code: str, span: Span | None, values: dict[str, object]) -> None:
         needed = condition.gist(self.set).coalesce()
         self._check(str(needed), isl.constraints_of(needed), code, span, values)
-        if needed.n_basic_set() <= 4:
+        if self.known.n_basic_set() * needed.n_basic_set() <= _PIECES:
             self._checked.append(needed)
-            self._set = None
+            self._known = None
 
     def _check(self, condition: str, fact: str, code: str, span: Span | None, values: dict[str, object]) -> None:
         shown = tuple((k, str(v)) for k, v in values.items())

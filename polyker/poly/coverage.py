@@ -182,6 +182,16 @@ class Coverage:
         iterators = list(writer.iterators)
         return self._map(iterators, iterators, cells, self._defined(writer, bounds)).range()
 
+    def defined_cells(self, writer: Subject, bounds: Mapping[str, Bound], name: str) -> str | None:
+        """Return the text of the cells that a reduction defines, under the tensor's generated name; None for all."""
+        shared = sum(s.statement.target == writer.statement.target for s, _ in self.items) > 1
+        if writer.statement.op == "set" or not shared or self._covers(writer, bounds):
+            return None
+        cells = self._written(writer, bounds).coalesce().set_tuple_name(name)
+        for d in range(cells.dim(isl.dim.set)):
+            cells = cells.set_dim_name(isl.dim.set, d, f"c{d}")
+        return str(cells)
+
     # What statements write
 
     def _covers(self, writer: Subject, bounds: Mapping[str, Bound]) -> bool:

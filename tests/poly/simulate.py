@@ -85,7 +85,9 @@ class Machine:
 
     def start(self, s: TypedStatement) -> None:
         array = self.data[s.target]
-        for cell in np.ndindex(array.shape):
+        if s.defines is not None and s.defines not in self.points:
+            self.points[s.defines] = points(s.defines, self.values)
+        for cell in np.ndindex(array.shape) if s.defines is None else self.points[s.defines]:
             if array[cell] is None:
                 array[cell] = _IDENTITY[s.op]
 

@@ -148,6 +148,16 @@ def test_argmax_over_a_triangle_has_to_have_something_to_choose():
     evaluate_checks(typed, {"n0": 0, "n1": 2, "n2": 0})
 
 
+def test_each_cell_starts_at_the_identity_of_the_first_reduction_that_defines_it():
+    text = "T[i] max= A[i]; T[j] += B[j]"
+    first, _ = accepted(text, A=i64["N"], B=i64["M"]).statements()
+    assert first.defines is not None
+    typed = accepted(text, A=i64[2], B=i64[4])
+    assert list(simulate(typed, {"A": np.array([5, 7]), "B": np.array([1, 2, 3, 4])}, {})[0]) == [6, 9, 3, 4]
+    typed = accepted("T[i] max= A[i] for i in 1:4; T[j] += B[j]", A=i64[4], B=i64[4])
+    assert [s.defines for s in typed.statements()] == [None, None]  # `for` left T[0] at the least value
+
+
 def test_a_reduction_reads_its_own_target_once_it_is_defined():
     typed = accepted("S[0] += X[0]; S[t] += S[t-1] * X[t] for t in 1:4", X=i64[4])
     assert list(simulate(typed, {"X": np.arange(1, 5)}, {})[0]) == [1, 2, 6, 24]
