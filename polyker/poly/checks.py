@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeAlias
 
 import polyker.errors.shapes  # noqa: F401  (registers the codes that checks carry)
 from polyker.errors.base import failure
@@ -23,13 +24,41 @@ def evaluate_checks(typed: TypedProgram, values: Mapping[str, int]) -> None:
 
 def condition_holds(condition: str, values: Mapping[str, int]) -> bool:
     """Return whether sizes lie in an isl parameter set, given as text."""
-    return any(all(_holds(c, values) for c in conjunction) for conjunction in _compiled(condition))
+    for rows, others in _flat(condition):
+        for equal, value, terms in rows:
+            for name, coefficient in terms:
+                value += coefficient * values[name]
+            if value < 0 or (equal and value):
+                break
+        else:
+            if all(_holds(c, values) for c in others):
+                return True
+    return False
 
 
 def _holds(condition: Condition, values: Mapping[str, int]) -> bool:
     op, form = condition
     value = evaluate(form, values)
     return value >= 0 if op == "ge" else value == 0
+
+
+_Row: TypeAlias = tuple[bool, int, tuple[tuple[str, int], ...]]  # (is an equation, constant, coefficients)
+
+
+@lru_cache(maxsize=1024)
+def _flat(condition: str) -> tuple[tuple[tuple[_Row, ...], tuple[Condition, ...]], ...]:
+    """Return each conjunction as coefficient rows, and what has divisions or extrema as forms."""
+    flat = []
+    for conjunction in _compiled(condition):
+        rows, others = [], []
+        for op, form in conjunction:
+            terms = tuple((a, c) for a, c in form.terms if isinstance(a, str))
+            if len(terms) == len(form.terms):
+                rows.append((op == "eq", form.const, terms))
+            else:
+                others.append((op, form))
+        flat.append((tuple(rows), tuple(others)))
+    return tuple(flat)
 
 
 def evaluate(form: Affine, values: Mapping[str, int]) -> int:
