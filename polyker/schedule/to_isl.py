@@ -37,11 +37,11 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
     head = parameters(program)
     tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in program.statements()}
 
-    def child_of(node: dict[str, object], tree: Tree) -> dict[str, object]:
-        below = convert(tree)
+    def child_of(node: dict[str, object], tree: Tree, here: tuple[str, ...]) -> dict[str, object]:
+        below = convert(tree, here)
         return node | ({"child": below} if below else {})
 
-    def convert(tree: Tree) -> dict[str, object]:
+    def convert(tree: Tree, here: tuple[str, ...]) -> dict[str, object]:
         match tree:
             case Band(members=(first, *rest), child=child):
                 mark = f"m{len(members)}"
@@ -49,17 +49,22 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
                 times = "; ".join(f"{tuples[s]} -> [({print_affine(e)})]" for s, e in first.times)
                 band: dict[str, object] = {"schedule": f"{head}[{{ {times} }}]", "permutable": 1, "coincident": [0]}
                 below = Band(tuple(rest), child) if rest else child
-                return {"mark": mark, "child": child_of(band, below)}
+                return {"mark": mark, "child": child_of(band, below, tuple(s for s, _ in first.times))}
             case Sequence(children=children):
                 return {
                     "sequence": [
-                        child_of({"filter": filter_text(f.statements, dict(f.conditions))}, f.child) for f in children
+                        child_of({"filter": filter_text(f.statements, dict(f.conditions))}, f.child, f.statements)
+                        for f in children
                     ]
                 }
             case Scope(child=child) as scope:
                 mark = f"p{len(scopes)}"
                 scopes[mark] = scope
-                return child_of({"mark": mark}, child)
+                # isl has no mark without a node below: one time for all is no order.
+                inner = convert(child, here) or {
+                    "schedule": f"{head}[{{ {'; '.join(f'{tuples[s]} -> [(0)]' for s in here)} }}]"
+                }
+                return {"mark": mark, "child": inner}
             case _:
                 return {}
 
@@ -74,7 +79,7 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
     domain = read_union_set(f"{head}{{ }}")
     for name in scop.domains:
         domain = domain.union(isl.UnionSet.from_set(scop.domains[name]))
-    root = child_of({"domain": str(domain)}, schedule.tree)
+    root = child_of({"domain": str(domain)}, schedule.tree, tuple(scop.domains))
     return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes)
 
 

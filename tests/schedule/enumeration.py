@@ -1,0 +1,303 @@
+"""Legality by enumeration, for small extents: the ground truth that the proof by isl is held against.
+
+Every instance is put through the tree in plain Python, every cell that it touches is computed from its expressions, and all
+pairs are compared. isl only lists the points of the sets that stand in the program and in the tree as texts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import islpy as isl
+
+from polyker.ir.expr import Call, Expr, Index, Literal, Read, walk
+from polyker.ir.quasi_affine import coefficients, indices_of
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.schedule.tree import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
+
+Point = tuple[int, ...]
+Instance = tuple[str, Point]
+ANY = None  # a subscript that may be any place of its dimension
+
+
+@lru_cache(4096)
+def points(text: str, condition: str | None = None) -> frozenset[Point]:
+    """Return the points of a set of fixed sizes, those that meet a condition."""
+    found: list[Point] = []
+    domain = isl.Set(text) if condition is None else isl.Set(text).intersect(isl.Set(condition))
+    count = domain.dim(isl.dim_type.set)
+    domain.foreach_point(
+        lambda p: found.append(tuple(p.get_coordinate_val(isl.dim_type.set, d).to_python() for d in range(count)))
+    )
+    return frozenset(found)
+
+
+def value(expr: Expr, at: dict[str, int]) -> int | None:
+    """Return the value of a subscript or time; ANY where it holds a read."""
+    match expr:
+        case Literal(value=number):
+            return int(number.real)
+        case Index(name=name):
+            return at[name]
+        case Call(op=op, args=args):
+            parts = [value(a, at) for a in args]
+            if any(p is ANY for p in parts):
+                return ANY
+            numbers = [p for p in parts if p is not None]
+            match op:
+                case "add":
+                    return sum(numbers)
+                case "neg":
+                    return -numbers[0]
+                case "mul":
+                    product = 1
+                    for n in numbers:
+                        product *= n
+                    return product
+                case "floordiv":
+                    return numbers[0] // numbers[1]
+                case "mod":
+                    return numbers[0] % numbers[1]
+                case "minimum":
+                    return min(numbers)
+                case "maximum":
+                    return max(numbers)
+    return ANY
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of one cell by one instance; `update` marks the target of a reduction."""
+
+    cell: Point
+    write: bool
+    update: bool
+
+
+@dataclass
+class Visit:
+    """Where an instance comes to a leaf: its times, its scopes, and the vector loops (place in the times, loop) on the way."""
+
+    times: Point
+    runs: dict[str, tuple[object, Promotion]] = field(default_factory=dict)
+    vectors: tuple[tuple[int, int, Member], ...] = ()
+
+
+class Truth:
+    """The instances, their original order and their cells, of one program of fixed sizes."""
+
+    def __init__(self, program: TypedProgram) -> None:
+        self.program = program
+        self.statements = {s.name: s for s in program.statements()}
+        self.order: dict[Instance, tuple[int, ...]] = {}
+        self.touches: dict[str, dict[Instance, list[Touch]]] = defaultdict(dict)  # tensor -> instance -> cells
+        self.spread: set[str] = set()  # tensors of which an access may reach any cell
+        self._walk(program.body, ())
+        self.clashes = self._clashes()
+
+    def at(self, instance: Instance) -> dict[str, int]:
+        return dict(zip(self.statements[instance[0]].iterators, instance[1], strict=True))
+
+    def _walk(self, body: tuple[TypedNode, ...], prefix: tuple[object, ...]) -> None:
+        for place, node in enumerate(body):
+            if isinstance(node, TypedLoop):
+                self._walk(node.body, (*prefix, place, node.iterator))
+                continue
+            for point in points(node.domain):
+                at = dict(zip(node.iterators, point, strict=True))
+                outer = tuple(at[p] if isinstance(p, str) else p for p in (*prefix, place))
+                instance = (node.name, point)
+                self.order[instance] = (*outer, *point[node.outer :])  # type: ignore[assignment]
+                self._touch(node, instance, at)
+
+    def _touch(self, s: TypedStatement, instance: Instance, at: dict[str, int]) -> None:
+        def add(tensor: str, subscripts: tuple[Expr, ...], write: bool, update: bool, pad: str | None) -> None:
+            shape = [int(e.value.real) for e in self.program.tensor(tensor).shape]  # type: ignore[union-attr]
+            spots = [value(e, at) for e in subscripts]
+            if pad == "constant" and any(p is not None and not 0 <= p < n for p, n in zip(spots, shape, strict=True)):
+                return
+            if pad not in (None, "constant"):
+                spots = [ANY] * len(spots)
+            if any(p is ANY for p in spots):
+                self.spread.add(tensor)
+            ranges = [range(n) if p is ANY else (p,) for p, n in zip(spots, shape, strict=True)]
+            found = self.touches[tensor].setdefault(instance, [])
+            found += [Touch(cell, write, update) for cell in itertools.product(*ranges)]
+
+        add(s.target, s.subscripts, True, s.op != "set", None)
+        for tree in (s.expr, *s.subscripts):
+            for e in walk(tree):
+                if isinstance(e, Read):
+                    add(e.tensor, e.subscripts, False, False, None if e.pad is None else e.pad.mode)
+
+    def _clashes(self) -> list[tuple[Instance, Instance, str, bool]]:
+        """All (first, second, tensor, whether they only combine into a cell of a reduction)."""
+        found: dict[tuple[Instance, Instance, str], bool] = {}
+        for tensor, touching in self.touches.items():
+            cells: dict[Point, list[tuple[Instance, Touch]]] = defaultdict(list)
+            for instance, touches in touching.items():
+                for t in touches:
+                    cells[t.cell].append((instance, t))
+            for mine in cells.values():
+                for (a, x), (b, y) in itertools.combinations(mine, 2):
+                    if a == b or not (x.write or y.write):
+                        continue
+                    first, second = (a, b) if self.order[a] < self.order[b] else (b, a)
+                    combine = x.update and y.update and a[0] == b[0]
+                    key = (first, second, tensor)
+                    found[key] = found.get(key, True) and combine
+        return [(a, b, t, combine) for (a, b, t), combine in found.items()]
+
+    # -- a schedule ------------------------------------------------------------------------------------------------------
+
+    def judge(self, schedule: Schedule) -> set[str]:
+        """Return what is wrong with a schedule: nothing for a legal one."""
+        wrong: set[str] = set()
+        visits: dict[Instance, list[Visit]] = defaultdict(list)
+        runs: dict[tuple[object, ...], tuple[Member, list[Instance], list[int]]] = {}
+        scopes: list[Scope] = []
+
+        def visit(node: Tree, here: list[tuple[Instance, Visit]], path: tuple[int, ...]) -> None:
+            match node:
+                case Band(members=members, child=child):
+                    for n, m in enumerate(members):
+                        known = dict(m.times)
+                        if len(known) != len(m.times) or {i[0] for i, _ in here} - set(known):
+                            wrong.add("instances")
+                        here = [(i, v) for i, v in here if i[0] in known]
+                        after = []
+                        for i, v in here:
+                            time = value(known[i[0]], self.at(i))
+                            assert time is not None
+                            vectors = v.vectors
+                            if m.kind is not Kind.SERIAL:
+                                key = (path, n, v.times)
+                                runs.setdefault(key, (m, [], []))
+                                runs[key][1].append(i)
+                                runs[key][2].append(time)
+                            if m.kind is Kind.VECTOR:
+                                vectors = (*vectors, (len(v.times), hash((path, n)), m))
+                            after.append((i, Visit((*v.times, time), v.runs, vectors)))
+                        here = after
+                    visit(child, here, (*path, 0))
+                case Sequence(children=children):
+                    for n, f in enumerate(children):
+                        parts = {s: points(self.statements[s].domain, c) for s, c in f.conditions}
+                        inside = [
+                            (i, Visit((*v.times, n), v.runs, v.vectors))
+                            for i, v in here
+                            if i[0] in f.statements and (i[0] not in parts or i[1] in parts[i[0]])
+                        ]
+                        visit(f.child, inside, (*path, n))
+                case Scope(promotions=promotions, child=child):
+                    scopes.append(node)
+                    entered = []
+                    for i, v in here:
+                        # The lanes of a vector loop share the buffer.
+                        lanes = {place for place, _, _ in v.vectors}
+                        run = tuple(t for k, t in enumerate(v.times) if k not in lanes)
+                        mine = {p.tensor: ((path, run), p) for p in promotions}
+                        if set(mine) & set(v.runs) or len(mine) < len(promotions):
+                            wrong.add("structure")
+                        entered.append((i, Visit(v.times, {**v.runs, **mine}, v.vectors)))
+                    visit(child, entered, (*path, 0))
+                case Leaf():
+                    for i, v in here:
+                        visits[i].append(v)
+
+        visit(schedule.tree, [(i, Visit(())) for i in self.order], ())
+        if _vectors(schedule.tree) > 1:
+            wrong.add("nested")
+        if any(len(visits[i]) != 1 for i in self.order):
+            return wrong | {"instances"}
+        at = {i: v[0] for i, v in visits.items()}
+        for member, _, times in runs.values():
+            if max(times) - min(times) >= member.extent:
+                wrong.add("extent")
+        self._judge_order(at, runs, wrong)
+        self._judge_buffers(at, scopes, wrong)
+        return wrong
+
+    def _judge_order(self, at: dict[Instance, Visit], runs: dict, wrong: set[str]) -> None:  # type: ignore[type-arg]
+        uniform: dict[tuple[object, ...], bool] = {}
+
+        def folds(statement: str, place: int, where: int, prefix: Point, member: Member) -> bool:
+            """Whether all instances of a statement in one run of a vector loop combine into one cell."""
+            key = (statement, where, prefix)
+            if key not in uniform:
+                s = self.statements[statement]
+                mine = [
+                    i
+                    for i, v in at.items()
+                    if i[0] == statement
+                    and any(w == where and p == place for p, w, _ in v.vectors)
+                    and v.times[:place] == prefix
+                ]
+                cells = {tuple(value(e, self.at(i)) for e in s.subscripts) for i in mine}
+                inside = indices_of(member.time(statement))
+                formal = all(coefficients(e) is not None and not indices_of(e) & inside for e in s.subscripts)
+                uniform[key] = len(cells) == 1 and formal
+            return uniform[key]
+
+        for first, second, _, combine in self.clashes:
+            a, b = at[first], at[second]
+            shared = [
+                (p, w, m)
+                for (p, w, m), (q, x, _) in zip(a.vectors, b.vectors, strict=False)
+                if (p, w) == (q, x) and a.times[:p] == b.times[:p] and a.times[p] != b.times[p]
+            ]
+            if not combine and a.times >= b.times:
+                wrong.add("order")
+            for place, where, member in shared:
+                if not (combine and folds(first[0], place, where, a.times[:place], member)):
+                    wrong.add("lanes")
+
+    def _judge_buffers(self, at: dict[Instance, Visit], scopes: list[Scope], wrong: set[str]) -> None:
+        promoted = {p.tensor for scope in scopes for p in scope.promotions}
+        for tensor in promoted:
+            found = self.program.tensor(tensor)
+            moduli = [p.modulo for scope in scopes for p in scope.promotions if p.tensor == tensor]
+            if (
+                found.role is not Role.TEMPORARY
+                or tensor in self.spread
+                or any(len(m) != len(found.shape) or any(n < 1 for n in m) for m in moduli)
+            ):
+                wrong.add("structure")
+                continue
+            places: dict[tuple[object, Point], set[Point]] = defaultdict(set)
+            written: dict[Point, list[tuple[tuple[int, ...], Instance]]] = defaultdict(list)
+            for instance, touches in self.touches[tensor].items():
+                if touches and tensor not in at[instance].runs:
+                    wrong.add("structure")
+                    return
+                for t in touches:
+                    run, promotion = at[instance].runs[tensor]
+                    place = tuple(c % m for c, m in zip(t.cell, promotion.modulo, strict=True))
+                    places[run, place].add(t.cell)
+                    if t.write:
+                        written[t.cell].append((self.order[instance], instance))
+            if any(len(cells) > 1 for cells in places.values()):
+                wrong.add("place")
+            for instance, touches in self.touches[tensor].items():
+                for t in touches:
+                    if t.write and not t.update:
+                        continue
+                    before = [w for w in written[t.cell] if w[0] < self.order[instance]]
+                    if before and at[max(before)[1]].runs[tensor][0] != at[instance].runs[tensor][0]:
+                        wrong.add("flow")
+
+
+def _vectors(tree: Tree) -> int:
+    """Return how many vector loops stand inside each other at most."""
+    match tree:
+        case Band(members=members, child=child):
+            return sum(m.kind is Kind.VECTOR for m in members) + _vectors(child)
+        case Sequence(children=children):
+            return max((_vectors(f.child) for f in children), default=0)
+        case Scope(child=child):
+            return _vectors(child)
+        case _:
+            return 0
