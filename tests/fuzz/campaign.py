@@ -86,7 +86,10 @@ class Campaign:
                 return self._died(current, first, step, "hang", f"no answer in {self.hang:.0f} s")
             if line is None:
                 break
-            said = json.loads(line)
+            try:
+                said = json.loads(line)
+            except ValueError:  # a line cut short by a crash
+                continue
             current = self._hear(said, current)
             if "end" in said:
                 first, count = said["end"] + step, count + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import re
 import sys
 import time
@@ -19,7 +20,9 @@ def main(argv: list[str]) -> None:
     """Run cases `start`, `start + step`, … of a seed, and write one line of JSON before and after each."""
     seed, start, stop, step, backend, small = int(argv[0]), int(argv[1]), int(argv[2]), int(argv[3]), argv[4], argv[5]
     faulthandler.enable(sys.stderr)
-    say, seen = sys.stdout, set[str]()
+    # Reports go to a file of their own: what a library prints must not get between them.
+    say, seen = os.fdopen(os.dup(1), "w"), set[str]()
+    os.dup2(2, 1)
     for number in range(start, stop, step):
         case = generate(seed, number)
         _tell(say, begin=number, text=case.text, snippet=snippet(case), features=sorted(case.features))
