@@ -9,9 +9,20 @@ from tests.schedule.support import Case, case
 
 def random_case(rng: random.Random) -> Case:
     """Return a program with extents of a few cells."""
-    return rng.choice(
-        (_chain, _chain, _plane, _plane, _recurrence, _time_loop, _time_loop, _triangle, _in_place, _gather, _product)
-    )(rng)
+    forms = (
+        _chain,
+        _chain,
+        _plane,
+        _plane,
+        _recurrence,
+        _time_loop,
+        _time_loop,
+        _triangle,
+        _in_place,
+        _gather,
+        _product,
+    )
+    return rng.choice(forms)(rng)
 
 
 def _chain(rng: random.Random) -> Case:
@@ -87,13 +98,8 @@ def _time_loop(rng: random.Random) -> Case:
 def _triangle(rng: random.Random) -> Case:
     n = rng.randint(3, 5)
     bound = rng.choice(["j <= i", "j < i", "i + j < N", "j >= i"])
-    after = rng.choice(
-        [
-            "",
-            ";  R[i] += L[i,j; pad=0] for i in 0:N, j in 0:N",
-            ";  M[i,j] = L[j,i; pad=0] + L[i,j; pad=0] for i in 0:N, j in 0:N",
-        ]
-    )
+    after = rng.choice(["", ";  R[i] += L[i,j; pad=0]", ";  M[i,j] = L[j,i; pad=0] + L[i,j; pad=0]"])
+    after += " for i in 0:N, j in 0:N" if after else ""
     text = f"L[i,j] += A[i,k] * A[j,k] for i in 0:N, j in 0:N where {bound}{after}"
     return case(text, A=f"f64[{n},2]", N=n)
 
@@ -114,7 +120,8 @@ def _gather(rng: random.Random) -> Case:
     form = rng.choice(
         [
             "f(idx: i64[N], w: f64[N], H: f64[3]) -> H:\n    H[idx[i]] += w[i]",
-            "f(idx: i64[N], w: f64[N], H: f64[3]) -> H:\n    V[i] = w[i] * 2\n    H[idx[i]] += V[i]\n    H[i] = H[i] + 1 for i in 0:3",
+            "f(idx: i64[N], w: f64[N], H: f64[3]) -> H:\n"
+            "    V[i] = w[i] * 2\n    H[idx[i]] += V[i]\n    H[i] = H[i] + 1 for i in 0:3",
             "f(idx: i64[N], w: f64[N], H: f64[3]) -> G:\n    V[i] = w[i] * 2\n    G[i] = V[idx[i]] + H[idx[i]]",
         ]
     )

@@ -1,0 +1,328 @@
+"""What the proof of legality refuses, what it says, and what it lets pass."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from polyker.errors import LegalityError
+from polyker.ir.dtypes import i64, parse_type
+from polyker.ir.expr import Index
+from polyker.ir.quasi_affine import add, lit, scale
+from polyker.poly.bind import bind
+from polyker.poly.scop import Scop, build_scop
+from polyker.rewrite.extract import extract_reductions
+from polyker.rewrite.initial import start_reductions
+from polyker.schedule.auto import default_schedule
+from polyker.schedule.legality import is_legal, prove
+from polyker.schedule.steps import Step, step
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
+from tests.schedule.programs import PROGRAMS
+from tests.schedule.support import assert_same, case
+
+
+def refusal(scop: Scop, schedule: Schedule) -> LegalityError:
+    with pytest.raises(LegalityError) as caught:
+        prove(scop, schedule)
+    return caught.value
+
+
+def stepped(name: str, *steps: Step) -> tuple[Scop, Schedule]:
+    """Return a program and a schedule of it after steps that nobody has proven."""
+    found = PROGRAMS[name]
+    schedule = found.start
+    for s in steps:
+        schedule = step(found.scop, schedule, s)
+    return found.scop, schedule
+
+
+def loop(times: dict[str, object], label: str, kind: Kind = Kind.SERIAL, extent: int = 0) -> Member:
+    shown = tuple((s, Index(t, i64) if isinstance(t, str) else t) for s, t in times.items())
+    return Member(shown, label, kind, extent)  # type: ignore[arg-type]
+
+
+def test_a_broken_dependence_names_kind_tensor_and_two_instances_in_the_users_words() -> None:
+    found = PROGRAMS["scan"]
+    tree = found.start.tree
+    assert isinstance(tree, Sequence)
+    backwards = replace(
+        tree.children[1].child, members=(loop({"S1": scale(-1, Index("i1", i64))}, "t"), loop({"S1": "i2"}, "b"))
+    )
+    error = refusal(found.scop, Schedule(Sequence((tree.children[0], Filter(("S1",), backwards)))))
+    assert error.code == "PK501"
+    match = re.search(
+        r"breaks a read-after-write dependence through S: S1\(t=(\d+), b=(\d+)\) has to run before S1\(t=(\d+), b=(\d+)\)",
+        error.message,
+    )
+    assert match
+    t, b, later, same = map(int, match.groups())
+    assert (later, same) == (t + 1, b)
+
+
+def test_write_after_read_and_write_after_write_are_kept_too() -> None:
+    found = PROGRAMS["backwards"]
+    error = refusal(found.scop, Schedule(Band((loop({"S0": scale(-1, Index("i0", i64))}, "i"),), Leaf())))
+    assert "write-after-read" in error.message
+    twice = case("f(A: f64[N]) -> A:\n    A[i] = 1\n    A[i] = 2", A="f64[5]")
+    tree = twice.start.tree
+    assert isinstance(tree, Sequence)
+    assert "write-after-write" in refusal(twice.scop, Schedule(Sequence(tree.children[::-1]))).message
+
+
+def test_instances_at_one_time_have_no_order() -> None:
+    found = PROGRAMS["chain"]
+    both = Band((loop({"S0": "i0", "S1": "i2"}, "i"), loop({"S0": "i1", "S1": "i3"}, "j")), Leaf())
+    assert refusal(found.scop, Schedule(both)).code == "PK501"
+    collapsed = Band((loop({"S1": lit(0)}, "t"), loop({"S1": "i2"}, "b")), Leaf())
+    scan = PROGRAMS["scan"]
+    assert refusal(
+        scan.scop, replace(scan.start, tree=Sequence((scan.start.tree.children[0], Filter(("S1",), collapsed))))
+    ).code == (  # type: ignore[union-attr]
+        "PK501"
+    )
+
+
+def test_a_symbolic_size_is_given_with_the_instances() -> None:
+    program = PROGRAMS["scan"].program
+    scop = build_scop(flat := bind(program, {"X": parse_type("f64[M,N]")}, {"N": "N"}))
+    schedule = default_schedule(flat)
+    prove(scop, schedule)
+    error = refusal(scop, step(scop, schedule, Step("vectorise", ("S1", "i1", 8))))
+    assert error.code == "PK502"
+    assert re.search(r"S1\(t=\d+, b=\d+\) and S1\(t=\d+, b=\d+\) \(with (M|N) = \d+, (M|N) = \d+\)", error.message)
+
+
+def test_a_vector_loop_may_not_carry_a_dependence_in_either_direction() -> None:
+    error = refusal(*stepped("backwards", Step("vectorise", ("S0", "i0", 4))))
+    assert error.code == "PK502"
+    assert "vector loop `i0.point`" in error.message
+    assert error.hint is not None
+
+
+def test_lanes_of_two_statements_may_not_depend_on_each_other_even_forwards() -> None:
+    found = case("T[i] = X[i];  O[i] = T[i-1; pad=0]  for i in 0:8", X="f64[8]")
+    fused = step(found.scop, found.start, Step("fuse", ("S0", "S1")))
+    prove(found.scop, fused)
+    assert refusal(found.scop, step(found.scop, fused, Step("vectorise", ("S0", "i0", 4)))).code == "PK502"
+
+
+def test_a_gathered_target_may_be_one_cell_in_two_lanes() -> None:
+    error = refusal(*stepped("histogram", Step("vectorise", ("S0", "i0", 4))))
+    assert error.code == "PK502"
+    assert "through H" in error.message
+
+
+def test_lanes_that_combine_into_one_cell_are_folded() -> None:
+    found = PROGRAMS["dot"]
+    prove(*stepped("dot", Step("vectorise", ("S0", "i0", 4))))
+    assert_same(found, *stepped("dot", Step("vectorise", ("S0", "i0", 4))))
+
+
+def test_lanes_that_share_a_cell_here_and_there_are_refused() -> None:
+    found = case("s[i//2] += x[i] for i in 0:8", x="f64[8]")
+    lanes = step(found.scop, found.start, Step("vectorise", ("S0", "i0", 4)))
+    assert refusal(found.scop, lanes).code == "PK502"
+    # Lanes of one cell, but a cell whose subscript has the lane in it: the code would not see that it is one.
+    pairs = step(found.scop, found.start, Step("vectorise", ("S0", "i0", 2)))
+    assert refusal(found.scop, pairs).code == "PK502"
+    skewed = case("s[i+j] += x[i,j]", x="f64[4,4]")
+    assert refusal(skewed.scop, step(skewed.scop, skewed.start, Step("vectorise", ("S0", "i0", 4)))).code == "PK502"
+
+
+@pytest.mark.parametrize("kind", [Kind.UNROLL, Kind.VECTOR])
+def test_a_loop_may_have_no_more_iterations_than_it_says(kind: Kind) -> None:
+    found = PROGRAMS["transpose"]  # j in 0:7, i in 0:5
+
+    def tree(extent: int) -> Schedule:
+        return Schedule(Band((loop({"S0": "i0"}, "j"), loop({"S0": "i1"}, "i", kind, extent)), Leaf()))
+
+    prove(found.scop, tree(5))
+    assert_same(found, found.scop, tree(5))
+    error = refusal(found.scop, tree(4))
+    assert error.code == "PK505"
+    assert "`i` has 5 iterations in one run, more than the 4" in error.message
+    assert refusal(found.scop, tree(0)).code == "PK505"
+
+
+def test_the_iterations_of_all_statements_count_together() -> None:
+    found = case("T[i] = X[i];  O[i] = Y[i]", X="f64[4]", Y="f64[4]")
+
+    def tree(extent: int) -> Schedule:
+        times = {"S0": "i0", "S1": add(Index("i1", i64), lit(2))}
+        children = Sequence((Filter(("S0",), Leaf()), Filter(("S1",), Leaf())))
+        return Schedule(Band((loop(times, "i", Kind.UNROLL, extent),), children))
+
+    prove(found.scop, tree(6))
+    assert refusal(found.scop, tree(5)).code == "PK505"
+
+
+def test_the_extent_of_an_unbounded_loop_is_refused() -> None:
+    program = PROGRAMS["transpose"].program
+    scop = build_scop(bind(program, {"X": parse_type("f64[M,N]")}, {}))
+    lanes = Schedule(Band((loop({"S0": "i0"}, "j"), loop({"S0": "i1"}, "i", Kind.VECTOR, 8)), Leaf()))
+    assert "unboundedly many" in refusal(scop, lanes).message
+
+
+def test_an_extent_that_depends_on_an_outer_loop_is_bounded_by_its_largest() -> None:
+    found = PROGRAMS["triangle"]
+    tree = found.start.tree
+    assert isinstance(tree, Sequence)
+    inner = Band((loop({"S0": "i0"}, "i"), loop({"S0": "i1"}, "j", Kind.VECTOR, 6), loop({"S0": "i2"}, "k")), Leaf())
+    schedule = Schedule(Sequence((tree.children[0], Filter(("S0",), inner))))
+    prove(found.scop, schedule)
+    assert_same(found, found.scop, schedule)
+
+
+def test_vector_loops_do_not_stand_inside_each_other() -> None:
+    found = PROGRAMS["transpose"]
+    tree = Band((loop({"S0": "i0"}, "j", Kind.VECTOR, 8), loop({"S0": "i1"}, "i", Kind.VECTOR, 8)), Leaf())
+    error = refusal(found.scop, Schedule(tree))
+    assert error.code == "PK506"
+    assert "`i`" in error.message
+
+
+def _children(name: str) -> tuple[Scop, tuple[Filter, ...]]:
+    found = PROGRAMS[name]
+    assert isinstance(found.start.tree, Sequence)
+    return found.scop, found.start.tree.children
+
+
+def test_every_statement_stands_in_the_tree_once() -> None:
+    scop, children = _children("chain")
+    missing = refusal(scop, Schedule(Sequence(children[:1])))
+    assert missing.code == "PK504"
+    assert re.search(r"S1\(i=\d+, j=\d+\) exactly once: no branch holds it", missing.message)
+    assert "two branches hold it" in refusal(scop, Schedule(Sequence((*children, children[1])))).message
+    assert refusal(scop, Schedule(children[0].child)).code == "PK504"
+    inside = Sequence((Filter(("S0",), children[1].child), children[1]))
+    assert refusal(scop, Schedule(inside)).code == "PK504"
+    stranger = Sequence((Filter(("S0",), Sequence((Filter(("S0", "S1"), Leaf()),))), children[1]))
+    assert refusal(scop, Schedule(stranger)).code == "PK504"
+
+
+def test_parts_of_a_statement_have_to_cover_it_and_not_overlap() -> None:
+    scop, children = _children("chain")
+
+    def parts(first: str, second: str) -> Schedule:
+        halves = [
+            Filter(("S0",), children[0].child, (("S0", f"{{ S0[i0, i1] : {half} }}"),)) for half in (first, second)
+        ]
+        return Schedule(Sequence((*halves, children[1])))
+
+    prove(scop, parts("i0 <= 2", "i0 > 2"))
+    assert re.search(r"S0\(i=3, j=\d\) exactly once: no branch", refusal(scop, parts("i0 <= 2", "i0 > 3")).message)
+    assert re.search(r"S0\(i=2, j=\d\) exactly once: two", refusal(scop, parts("i0 <= 2", "i0 >= 2")).message)
+
+
+def _buffered(name: str, tensor: str, modulo: tuple[int, ...]) -> tuple[Scop, Schedule]:
+    """Return a program, fused at its outer loop, with a tensor in a buffer below that loop."""
+    scop, schedule = stepped(name, Step("fuse", ("S0", "S1")))
+    assert isinstance(schedule.tree, Band)
+    held = Scope((Promotion(tensor, modulo),), schedule.tree.child)
+    return scop, Schedule(replace(schedule.tree, child=held))
+
+
+def test_cells_used_in_one_run_need_places_of_their_own() -> None:
+    prove(*_buffered("chain", "t1", (1, 9)))
+    error = refusal(*_buffered("chain", "t1", (1, 8)))
+    assert error.code == "PK503"
+    assert re.search(r"T cannot .* S\d\(i=\d, j=0\) and S\d\(i=\d, j=8\)|j=8\) and S\d\(i=\d, j=0\)", error.message)
+    assert "share a place" in error.message
+
+
+def test_a_value_has_to_be_read_in_the_run_that_wrote_it() -> None:
+    found = case("T[i] = X[i];  O[i] = T[i-1; pad=0]  for i in 0:8", X="f64[8]")
+    fused = step(found.scop, found.start, Step("fuse", ("S0", "S1")))
+    assert isinstance(fused.tree, Band)
+    error = refusal(found.scop, Schedule(replace(fused.tree, child=Scope((Promotion("t1", (2,)),), fused.tree.child))))
+    assert error.code == "PK503"
+    match = re.search(r"S0\(i=(\d)\) and S1\(i=(\d)\)", error.message)
+    assert match
+    assert int(match[2]) == int(match[1]) + 1
+
+
+def test_only_the_last_writer_of_a_value_counts() -> None:
+    found = PROGRAMS["overwritten"]
+    tree = found.start.tree
+    assert isinstance(tree, Band)
+    schedule = Schedule(replace(tree, child=Scope((Promotion("t1", (7,)),), tree.child)))
+    prove(found.scop, schedule)
+    assert_same(found, found.scop, schedule)
+
+
+def test_a_sum_stays_in_the_buffer_that_it_was_started_in() -> None:
+    found = PROGRAMS["normalise"]
+    scop, schedule = found.scop, step(found.scop, found.start, Step("fuse", ("S1", "S2")))
+    tree = schedule.tree
+    assert isinstance(tree, Sequence)
+    assert isinstance(tree.children[0].child, Band)
+    inner = Scope((Promotion("t2", (1,)),), tree.children[0].child.child)
+    alone = Sequence((replace(tree.children[0], child=replace(tree.children[0].child, child=inner)), tree.children[1]))
+    assert refusal(scop, Schedule(alone)).code == "PK507"
+
+
+UNFIT = {
+    "an output": ("chain", "t2", (1, 9), "is an output"),
+    "an input": ("chain", "t0", (1, 9), "is an input"),
+    "too few dimensions": ("chain", "t1", (9,), "no shape of 2 dimensions"),
+    "an extent of zero": ("chain", "t1", (0, 9), "no shape of 2 dimensions"),
+    "a buffer that no stack holds": ("chain", "t1", (1 << 10, 1 << 10), "bytes"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_buffer_has_to_fit_its_tensor(name: str) -> None:
+    program, tensor, modulo, words = UNFIT[name]
+    error = refusal(*_buffered(program, tensor, modulo))
+    assert error.code == "PK507"
+    assert words in error.message
+
+
+def test_what_uses_a_buffer_stands_inside_it() -> None:
+    scop, children = _children("chain")
+    held = Filter(("S0",), Scope((Promotion("t1", (5, 9)),), children[0].child))
+    error = refusal(scop, Schedule(Sequence((held, children[1]))))
+    assert error.code in ("PK503", "PK507")
+
+
+def test_one_tensor_has_one_buffer_at_a_time() -> None:
+    scop, schedule = _buffered("chain", "t1", (1, 9))
+    twice = Scope((Promotion("t1", (5, 9)),), schedule.tree)
+    assert "another buffer" in refusal(scop, Schedule(twice)).message
+
+
+def test_a_gathered_tensor_stays_in_memory() -> None:
+    found = case("f(idx: i64[N], w: f64[N]) -> G:\n    V[i] = w[i]\n    G[i] = V[idx[i]]", idx="i64[4]", w="f64[4]")
+    held = Scope((Promotion("t2", (4,)),), found.start.tree)
+    assert "gathers" in refusal(found.scop, Schedule(held)).message
+
+
+def test_a_tensor_padded_by_its_edge_stays_in_memory() -> None:
+    found = case("T[i] = X[i];  O[i] = T[i-1; pad=edge]  for i in 0:8", X="f64[8]")
+    held = Scope((Promotion("t1", (8,)),), found.start.tree)
+    assert "padded by edge" in refusal(found.scop, Schedule(held)).message
+
+
+def test_the_runs_of_a_buffer_in_a_vector_loop_are_one_run() -> None:
+    found = PROGRAMS["chain"]
+    scop, schedule = stepped("chain", Step("fuse", ("S0", "S1", 2)), Step("vectorise", ("S0", "i1", 4)))
+    assert isinstance(schedule.tree, Band)
+
+    def held(cells: int) -> Schedule:
+        return Schedule(replace(schedule.tree, child=Scope((Promotion("t1", (1, cells)),), schedule.tree.child)))  # type: ignore[type-var, union-attr]
+
+    prove(scop, held(4))
+    assert_same(found, scop, held(4))
+    assert refusal(scop, held(1)).code == "PK503"
+
+
+def test_a_symbolic_schedule_is_proven_for_all_sizes_at_once() -> None:
+    program = PROGRAMS["matmul"].program
+    types = {"A": parse_type("f64[M,K]"), "B": parse_type("f64[K,N]")}
+    flat = start_reductions(extract_reductions(bind(program, types, {})))
+    scop, schedule = build_scop(flat), default_schedule(flat)
+    tiled = step(scop, schedule, Step("tile", ("S0", (("i0", 4), ("i2", 8)))))
+    assert is_legal(scop, step(scop, tiled, Step("vectorise", ("S0", "i1", 8))))
+    assert not is_legal(scop, Schedule(Sequence(schedule.tree.children[::-1])))  # type: ignore[union-attr]
