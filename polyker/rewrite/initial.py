@@ -24,20 +24,22 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
     """
     fresh = Fresh(program)
     body: list[TypedNode] = []
-    written: dict[str, isl.Set] = {}
-    started: set[str] = {t.name for t in program.tensors if t.role is Role.INOUT}
+    defined: dict[str, isl.Set] = {}
+    given = {t.name for t in program.tensors if t.role is Role.INOUT}
     for node in program.body:
         for statement in _statements(node):
-            if statement.op == "set" or statement.target in started:
+            if statement.op == "set" or statement.target in given:
                 continue
-            started.add(statement.target)
-            body += _start(program, fresh, statement, written.get(statement.target))
+            cells = _cells_to_start(program, statement, defined.get(statement.target))
+            if cells is not None:
+                body.append(_start(program, fresh, statement, cells))
+                before = defined.get(statement.target)
+                defined[statement.target] = cells if before is None else before.union(cells)
         for statement in _statements(node):
-            cells = read_map(
-                access_relation(program, statement, statement.target, statement.subscripts)
-            ).intersect_domain(read_set(statement.domain))
-            before = written.get(statement.target)
-            written[statement.target] = cells.range() if before is None else before.union(cells.range())
+            if statement.op == "set" and statement.target not in given:
+                before = defined.get(statement.target)
+                cells = _written(program, statement)
+                defined[statement.target] = cells if before is None else before.union(cells)
         body.append(node)
     return fresh.finish(tuple(body))
 
@@ -48,24 +50,30 @@ def _statements(node: TypedNode) -> list[TypedStatement]:
     return [node]
 
 
-def _start(
-    program: TypedProgram, fresh: Fresh, statement: TypedStatement, written: isl.Set | None
-) -> list[TypedStatement]:
+def _written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
+    relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
+    return relation.intersect_domain(read_set(statement.domain)).range()
+
+
+def _cells_to_start(program: TypedProgram, statement: TypedStatement, defined: isl.Set | None) -> isl.Set | None:
+    """Return the cells that begin at the reduction's identity, None where all are defined already."""
+    cells = read_set(statement.defines or tensor_box(program, statement.target))
+    if defined is None:
+        return cells
+    cells = cells.subtract(defined).coalesce()
+    return None if cells.intersect_params(read_set(program.context)).is_empty() else cells
+
+
+def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, cells: isl.Set) -> TypedStatement:
     tensor = program.tensor(statement.target)
-    box = read_set(tensor_box(program, tensor.name))
-    cells = box if written is None else box.subtract(written).coalesce()
-    if written is not None and cells.intersect_params(read_set(program.context)).is_empty():
-        return []
     name = fresh.statement()
     iterators = tuple(fresh.iterator() for _ in tensor.shape)
     domain = set_text(program, cells, name, iterators)
     value = identity(statement.op, tensor.dtype)
-    subscripts = tuple(Index(i, dtype=i64) for i in iterators)
-    return [
-        TypedStatement(
-            name, iterators, 0, domain, tensor.name, subscripts, "set", value, tensor.dtype, (), statement.span
-        )
-    ]
+    places = tuple(Index(i, dtype=i64) for i in iterators)
+    return TypedStatement(
+        name, iterators, 0, domain, tensor.name, places, "set", value, tensor.dtype, (), statement.span
+    )
 
 
 def set_text(program: TypedProgram, cells: isl.Set, name: str, iterators: tuple[str, ...]) -> str:

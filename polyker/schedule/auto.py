@@ -97,7 +97,9 @@ class _Scheduler:
         measured = measure(self.program, statement, self.layout)
         if not free:
             if inner:
-                self.notes.append(f"{statement.name}: carries a dependence in every loop; the order of the text is kept")
+                self.notes.append(
+                    f"{statement.name}: carries a dependence in every loop; the order of the text is kept"
+                )
             return serial_nest(statement)
         plan = choose(measured, free, (), self.target)
         if len(free) < len(inner):
@@ -137,9 +139,7 @@ class _Scheduler:
             before, start = [self.map(start)], None
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
         cut = Block(*block) if block else None
-        parts = accumulate(
-            self.program, self.fresh, statement, start=start, lanes=lanes, block=cut, inner=plan.vector
-        )
+        parts = accumulate(self.program, self.fresh, statement, start=start, lanes=lanes, block=cut, inner=plan.vector)
         order = tile_order(measured, plan, kept)
         panels = panels_of(measured, plan, order, self.target)
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")

@@ -108,8 +108,8 @@ def staged_nest(
 ) -> Nest:
     """Return the nest of a statement whose transposed reads pass through tiles on the stack.
 
-        for i.tile: for j.tile:
-            with stage: { for j: vector i: stage[j, i] = …;  for i: vector j: … stage[j, i] … }
+    for i.tile: for j.tile:
+        with stage: { for j: vector i: stage[j, i] = …;  for i: vector j: … stage[j, i] … }
     """
     statement, vector = measured.statement, plan.vector
     assert vector is not None
@@ -128,7 +128,9 @@ def staged_nest(
             Filter((s.copy.name,), walk(s.copy, s.along, replace(plan, vector=s.along, chunks=1))) for s in staged
         ]
         children = (*copies, Filter((statement.name,), walk(statement, vector, plan)))
-        cells = {s.tensor: tuple(size.get(i.name, 1) for i in s.copy.subscripts if isinstance(i, Index)) for s in staged}
+        cells = {
+            s.tensor: tuple(size.get(i.name, 1) for i in s.copy.subscripts if isinstance(i, Index)) for s in staged
+        }
         return Scope(tuple(Promotion(t, c) for t, c in cells.items()), Sequence(children))
 
     tiles = tuple((i, size[i], origin[i]) for i in order if size[i] > 1)
