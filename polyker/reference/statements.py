@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
-
-import numpy as np
 
 from polyker.errors import failure
 from polyker.errors.reference import GATHERED, NARROWER, OUTSIDE, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
-from polyker.reference.integers import Env, gathers, points
+from polyker.reference.integers import Env, gathers, indices_of, points
 from polyker.reference.memory import Cell, Tensor, inside
 from polyker.reference.ranges import Ranged
 from polyker.reference.reductions import accumulator, result_tag, step
@@ -119,17 +118,23 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
 
 
 def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Cell]:
-    """Return the unwritten cells that a reduction defines: all where `for`, `where` or a gather picks its instances.
+    """Return the unwritten cells that a reduction defines, whether or not an instance reaches them.
 
-    Otherwise those of the left's ranges, so that cells which inference left out stay unwritten.
+    Along a dimension that an index with an explicit range (a `for`, or a loop) or a gather decides, these are all cells:
+    what `for` left out holds the identity. Along the others they are what the inferred ranges reach, whatever `where`
+    says, so that cells which inference left out stay unwritten.
     """
-    flat, s = ranged.flat, ranged.flat.statement
+    s = ranged.flat.statement
     tensor = scope.tensors[s.target]
     if tensor.written is None:
         return []
-    if s.ranges or s.conditions or flat.loops or any(gathers(e) for e in s.subscripts):
-        return [tuple(map(int, c)) for c in np.argwhere(~tensor.written)]
+    given = ranged.flat.explicit().keys()
+    whole = [gathers(e) or any(i in given for i in indices_of(e)) for e in s.subscripts]
+    inferred = [i for i in ranged.flat.left if i not in given]
+    subscripts = [None if w else scope.integer(e) for w, e in zip(whole, s.subscripts, strict=True)]
+    found: dict[Cell, None] = {}
     here = dict(env)
-    cell_of = _cells(ranged, scope)
-    found = dict.fromkeys(cell_of(here) for _ in points(flat.left, ranged.ranges, here))
-    return [c for c in found if not tensor.written[c]]
+    for _ in points(inferred, ranged.ranges, here):
+        spans = [range(n) if f is None else (f(here),) for f, n in zip(subscripts, tensor.shape, strict=True)]
+        found.update(dict.fromkeys(product(*spans)))
+    return [c for c in found if inside(c, tensor.shape) and not tensor.written[c]]

@@ -18,7 +18,6 @@ from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_
 from tests.fuzz.oracles import judge, parsed, reference, tracked
 from tests.fuzz.shrink import resized
 
-
 # A symbolic kernel may say that it is not for sizes for which nothing is written: their extents have no affine form.
 _EMPTY = "PK322"
 

@@ -1,7 +1,8 @@
 """What the schedule of a kernel did, and random legal steps on it (oracle O3).
 
 `fired` names what a compile used, from the printed schedule and loops, so that the share of cases is known in which
-tiling, vector code and so on ran. `check` is the place for random steps; schedules cannot be edited yet, so it tries none.
+tiling, vector code and so on ran. `check` compiles a case again with random steps on its schedule, each proven legal, and
+compares.
 """
 
 from __future__ import annotations
@@ -10,7 +11,38 @@ import random
 import re
 from typing import Any
 
+from polyker.codegen.artifact import Artifact
+from polyker.codegen.llvm_build import build
+from polyker.codegen.llvm_emit import emit
+from polyker.codegen.lower import lower
+from polyker.codegen.simplify import unroll
+from polyker.codegen.verify import verify
+from polyker.errors import CompileError
+from polyker.errors.schedules import GATHERED
+from polyker.errors.shapes import ISL_QUOTA
+from polyker.ir.dtypes import DTYPES
+from polyker.ir.layout import Layout
+from polyker.ir.typed import TypedProgram
+from polyker.pipeline import automatic
+from polyker.poly.bind import bind
+from polyker.poly.isl import isl_job
+from polyker.poly.scop import build_scop
+from polyker.rewrite.extract import extract_reductions
+from polyker.rewrite.initial import start_reductions
+from polyker.runtime.arrays import operand
+from polyker.runtime.compiled import Compiled
+from polyker.schedule.auto import default_schedule
+from polyker.schedule.legality import is_legal
+from polyker.schedule.steps import Step
+from polyker.target.detect import host
+from polyker.target.model import Target
 from tests.fuzz.case import Case
+from tests.fuzz.data import arrays_of
+from tests.fuzz.oracles import judge, parsed
+from tests.schedule.random_steps import random_legal_steps
+
+# isl operations for the steps and the loops of one case; where they do not do, the case is left as it is.
+QUOTA = 8_000_000
 
 _SIGNS = {
     "vector": r"\bvector",
@@ -32,5 +64,46 @@ def fired(kernel: Any) -> set[str]:
 
 
 def check(case: Case, got: tuple[Any, ...], rng: random.Random) -> tuple[str, list[str]]:
-    """Return (problem, names of the steps tried); nothing until schedules take steps from outside."""
-    return "", []
+    """Return (problem, names of the steps tried)."""
+    arrays = arrays_of(case)
+    operands = [operand(arrays[i.name], i.name) for i in case.inputs]
+    acc = DTYPES[case.acc] if case.acc else None
+    types = {i.name: o.type for i, o in zip(case.inputs, operands, strict=True)}
+    typed = bind(parsed(case.text), types, dict(case.sizes), acc=acc)
+    steps: list[Step] = []
+    compiled = Compiled(typed, lambda layouts: stepped(typed, layouts, host(), rng, steps))
+    try:
+        results, _ = compiled.run(operands, {}, [None] * len(typed.outputs))
+    except CompileError as error:
+        # Only isl's quota may end it here.
+        return ("" if error.code == ISL_QUOTA else str(error)), []
+    verdict = judge(case, tuple(results))
+    problem = verdict.problem and f"{verdict.problem}\nsteps: {'; '.join(map(str, steps))}"
+    return problem, sorted({s.name for s in steps})
+
+
+def stepped(
+    typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, rng: random.Random, done: list[Step]
+) -> Artifact:
+    """Return the compiled kernel of a typed program with random legal steps on a schedule of it; `done` collects them."""
+    with isl_job("steps", QUOTA):
+        program = start_reductions(extract_reductions(typed))
+        scop, schedule = build_scop(program), default_schedule(program)
+        # Without accumulators a sum in half precision would be rounded at each term.
+        rounds = any(s.op != "set" and s.acc != program.tensor(s.target).dtype for s in program.statements())
+        if rounds or rng.random() < 0.6:
+            made, proposed = automatic(program, layouts, target)
+            if is_legal(build_scop(made), proposed):
+                scop, schedule = build_scop(made), proposed
+        schedule, steps = random_legal_steps(rng, scop, schedule, rng.randint(1, 4))
+        done += steps
+        lowered = lower(scop, schedule, layouts, GATHERED)
+    verify(lowered.kernel)
+    kernel = unroll(lowered.kernel)
+    verify(kernel)
+    text = emit(kernel, target)
+    stages = {"schedule": str(schedule)}
+    return Artifact(
+        typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages,
+        build(text, target),
+    )  # fmt: skip

@@ -425,12 +425,27 @@ class Evaluator:
             self.write(ranged, points, rows)
 
     def start(self, ranged, outer):
-        s = ranged.flat.statement
-        if s.target in self.fresh:
-            new = ~self.started[s.target]
-            tag = settle(self.tags[s.target])
-            self.data[s.target][new] = _identities(s.op, tag, int(new.sum()))
-            self.started[s.target][new] = True
+        """Put the identity where a reduction defines cells that nothing has defined."""
+        s, flat = ranged.flat.statement, ranged.flat
+        if s.target not in self.fresh:
+            return
+        given = flat.explicit()
+        kept = [n for n in flat.left if n not in given]
+        env, parent = self.expand(kept, ranged, (), outer, 1)
+        reached = np.zeros(self.data[s.target].shape, bool)
+        fixed = []
+        for sub, extent in zip(s.subscripts, reached.shape, strict=True):
+            free = any(isinstance(e, Read) or (isinstance(e, Index) and e.name in given) for e in walk(sub))
+            fixed.append(
+                None if free else np.broadcast_to(np.clip(self.integer(sub, env), 0, extent - 1), parent.shape)
+            )
+        if len(parent) and reached.size:
+            order = [d for d, f in enumerate(fixed) if f is not None]
+            moved = np.moveaxis(reached, order, range(len(order)))
+            moved[tuple(fixed[d] for d in order) if order else ...] = True
+        new = reached & ~self.started[s.target]
+        self.data[s.target][new] = _identities(s.op, settle(self.tags[s.target]), int(new.sum()))
+        self.started[s.target][new] = True
 
     def write(self, ranged, env, rows):
         s = ranged.flat.statement

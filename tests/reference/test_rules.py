@@ -80,6 +80,15 @@ def test_cells_that_for_left_out_of_a_reduction_hold_the_identity():
         run("O[h] = X[h] for h in 2:5", X=X)
 
 
+def test_neither_for_nor_where_excuses_cells_that_no_subscript_reaches():
+    with pytest.raises(ShapeError, match="PK806"):
+        run("P[x,2-e] += L[e] for x in 0:2", L=coded(1))
+    with pytest.raises(ShapeError, match="PK806"):
+        run("S[4-r,i] min= G[r,i] where r < i", G=coded(2, 2))
+    G = coded(2, 2)
+    same(run("S[r,i] min= G[1-r,i] where r == i", G=G), np.array([[G[1, 0], np.inf], [np.inf, G[0, 1]]]))
+
+
 def test_in_out_starts_from_the_argument_and_leaves_it_alone():
     A = coded(4)
     kept = A.copy()
