@@ -65,7 +65,7 @@ def random_legal_steps(
             changed = apply(scop, schedule, wanted)
         except ScheduleError:
             continue
-        if changed != schedule:
+        if str(changed) != str(schedule):
             schedule = changed
             done.append(wanted)
     return schedule, tuple(done)
