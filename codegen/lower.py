@@ -32,13 +32,15 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, from_ast, rename
+from polyker.codegen.polynomial import polynomial
+from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
 from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, TypedTensor
-from polyker.poly.isl import context, read_pw_multi_aff, read_set
+from polyker.poly.isl import context, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.to_isl import to_isl
 from polyker.schedule.tree import Kind, Member, Schedule
@@ -132,7 +134,7 @@ def _strides(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tuple
     return tuple(reversed(strides)), ()
 
 
-Place: TypeAlias = tuple[str, tuple[KExpr, ...]]  # a scope's buffer, and the indices in it
+Place: TypeAlias = tuple[str, tuple[int, ...]]  # a scope's buffer, and its extents
 
 
 def buffer_name(tensor: str, mark: str) -> str:
@@ -142,11 +144,11 @@ def buffer_name(tensor: str, mark: str) -> str:
 
 @dataclass(frozen=True)
 class _Instance:
-    """A leaf of isl's AST: the statement, its iterators' values, and the buffer indices of its promoted accesses."""
+    """A leaf of isl's AST: the statement, its iterators' values, and the buffers of the promoted tensors that it uses."""
 
     statement: str
     iterators: tuple[KExpr, ...]
-    places: Mapping[tuple[str, tuple[Expr, ...]], Place]
+    places: Mapping[str, Place]
 
 
 @dataclass
@@ -157,6 +159,7 @@ class _Lowering:
     instances: dict[str, _Instance] = field(default_factory=dict)
     guards: dict[int, GuardInfo] = field(default_factory=dict)
     entered: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # tensor -> scope now entered, modulo
+    ranges: dict[str, Range] = field(default_factory=dict)
     failed: BaseException | None = None
 
     def run(self) -> Block:
@@ -208,7 +211,7 @@ class _Lowering:
         # isl swallows what a callback raises: keep it, and raise it outside.
         try:
             name, iterators = ast_arguments(node.user_get_expr())
-            places = self._places(self.statements[name], build) if self.entered else {}
+            places = self._places(self.statements[name])
             key = f"u{len(self.instances)}"
             self.instances[key] = _Instance(name, iterators, places)
             return node.set_annotation(isl.Id(key, context=context()))
@@ -216,24 +219,11 @@ class _Lowering:
             self.failed = self.failed or error
             raise
 
-    def _places(self, statement: TypedStatement, build: isl.AstBuild) -> dict[tuple[str, tuple[Expr, ...]], Place]:
+    def _places(self, statement: TypedStatement) -> dict[str, Place]:
+        """Return the buffers of the promoted tensors that a statement uses here."""
         trees = (statement.expr, *statement.subscripts)
-        accesses = {(e.tensor, e.subscripts) for tree in trees for e in walk(tree) if isinstance(e, Read)}
-        accesses.add((statement.target, statement.subscripts))
-        wanted = [a for a in accesses if a[0] in self.entered]
-        if not wanted:
-            return {}
-        schedule = isl.Map.from_union_map(build.get_schedule())
-        iterator_map = isl.PwMultiAff.from_map(schedule.reverse())
-        head = f"{parameters(self.scop.program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> "
-        found = {}
-        for tensor, subscripts in wanted:
-            mark, modulo = self.entered[tensor]
-            cells = [f"({print_affine(s)}) mod {m}" for s, m in zip(subscripts, modulo, strict=True)]
-            place = read_pw_multi_aff(f"{head}{tensor}[{', '.join(cells)}] }}")
-            expr = build.access_from_pw_multi_aff(place.pullback_pw_multi_aff(iterator_map))
-            found[tensor, subscripts] = (buffer_name(tensor, mark), ast_arguments(expr)[1])
-        return found
+        used = {e.tensor for tree in trees for e in walk(tree) if isinstance(e, Read)} | {statement.target}
+        return {t: (buffer_name(t, self.entered[t][0]), self.entered[t][1]) for t in used if t in self.entered}
 
     # -- the walk over isl's AST ----------------------------------------------------------------------------------------
 
@@ -264,6 +254,10 @@ class _Lowering:
         hi = _plus_one(bound) if inclusive else bound
         step = int(node.for_get_inc().get_val().to_python())
         fresh = next(self.names)
+        least, greatest = bounds(polynomial(lo), self.ranges)[0], bounds(polynomial(hi), self.ranges)[1]
+        if greatest is None and least is not None and member is not None and member.extent and isinstance(lo, Const):
+            greatest = least + member.extent
+        self.ranges[fresh] = (least, None if greatest is None else greatest - 1)
         inner = env | {node.for_get_iterator().get_id().get_name(): Var(fresh)}
         body = self.block(node.for_get_body(), inner, None)
         trip = None
@@ -288,17 +282,26 @@ class _Lowering:
         instance = self.instances[key]
         statement = self.statements[instance.statement]
         values = tuple(rename(e, env) for e in instance.iterators)
-        places = {k: (b, tuple(rename(i, env) for i in v)) for k, (b, v) in instance.places.items()}
+
+        def place(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[str, tuple[KExpr, ...]] | None:
+            """Return where a cell lies in its scope's buffer: at its subscripts modulo the buffer's extents."""
+            if tensor not in instance.places:
+                return None
+            buffer, modulo = instance.places[tensor]
+            cells = zip(subscripts, modulo, strict=True)
+            wrapped = (Op("mod", (lowering.lower(c), Const(m))) if m > 1 else Const(0) for c, m in cells)
+            return buffer, tuple(simplify_expression(w, self.ranges) for w in wrapped)
+
         lowering = ExpressionLowering(
             iterators=dict(zip(statement.iterators, values, strict=True)),
-            place=lambda read: places.get((read.tensor, read.subscripts)),
+            place=lambda read: place(read.tensor, read.subscripts),
             shape=lambda tensor: tuple(extent(e) for e in self.scop.program.tensor(tensor).shape),
             inside=lambda read, d: self._inside(statement, read, d),
             guard_code=lambda tensor, d, s: self._guard(tensor, d, statement),
             fresh=lambda: next(self.names),
         )
         target = self.scop.program.tensor(statement.target)
-        promoted = places.get((statement.target, statement.subscripts))
+        promoted = place(statement.target, statement.subscripts)
         if promoted is not None:
             buffer, cell = promoted
         else:

@@ -19,6 +19,7 @@ kernel is checked by codegen.verify, the LLVM IR by LLVM's verifier.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from polyker.codegen.artifact import Artifact
@@ -43,6 +44,23 @@ from polyker.schedule.legality import prove
 from polyker.schedule.tree import Schedule
 from polyker.target.model import Target
 
+
+class Stages(Mapping[str, str]):
+    """The printed stages of a compile, each printed when it is asked for."""
+
+    def __init__(self, **printers: Callable[[], str]) -> None:
+        self._printers = printers
+
+    def __getitem__(self, stage: str) -> str:
+        return self._printers[stage]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._printers)
+
+    def __len__(self) -> int:
+        return len(self._printers)
+
+
 # isl operations that the automatic schedule may take, from choosing it to its loops: a second or so. What is not done by then
 # is compiled in the order of the text, which isl turns into loops quickly.
 QUOTA = 4_000_000
@@ -55,25 +73,27 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
     """
     with isl_job("rewrite"):
         flat = start_reductions(extract_reductions(typed))
-    scop, schedule, lowered = lowered_kernel(flat, layouts, target)
+    program, schedule, lowered = lowered_kernel(flat, layouts, target)
     verify(lowered.kernel)
     kernel = replace(unroll(lowered.kernel), fastmath=options.fastmath)
     verify(kernel)
     text = emit(kernel, target)
     code = build(text, target)
-    stages = {
-        "program": print_typed(typed),
-        "isl": print_scop(scop),
-        "schedule": "\n".join((str(schedule), *schedule.notes)),
-        "loops": print_kernel(lowered.kernel),
-        "llvm": text,
-    }
+    stages = Stages(
+        program=lambda: print_typed(typed),
+        isl=lambda: print_scop(build_scop(program)),
+        schedule=lambda: "\n".join((str(schedule), *schedule.notes)),
+        loops=lambda: print_kernel(lowered.kernel),
+        llvm=lambda: text,
+    )
     return Artifact(
         typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code
     )
 
 
-def lowered_kernel(flat: TypedProgram, layouts: tuple[Layout, ...], target: Target) -> tuple[Scop, Schedule, Lowered]:
+def lowered_kernel(
+    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target
+) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of the automatic schedule; of the order of the text where isl finds that illegal or too hard."""
     try:
         with isl_job("schedule", QUOTA):
@@ -93,11 +113,11 @@ def automatic(flat: TypedProgram, layouts: tuple[Layout, ...], target: Target) -
 
 def proven_kernel(
     program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...]
-) -> tuple[Scop, Schedule, Lowered]:
+) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of a schedule that is proven legal; raises LegalityError where it is not."""
     scop = build_scop(program)
     prove(scop, schedule)
-    return scop, schedule, lower(scop, schedule, layouts, GATHERED)
+    return program, schedule, lower(scop, schedule, layouts, GATHERED)
 
 
 def print_scop(scop: Scop) -> str:

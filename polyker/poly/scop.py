@@ -27,6 +27,7 @@ class Access:
     statement: str
     tensor: str
     relation: isl.Map
+    subscripts: tuple[Expr, ...]  # () where they do not say which cell
     is_write: bool
     is_update: bool = False
 
@@ -36,6 +37,7 @@ class Scop:
     """Domains, accesses and original order of a typed program.
 
     `order`: statement -> {S[iterators] -> [time]}, times of one length; lexicographic order is the text's order.
+    `places`: statement -> its place in the text, one number a level of loops.
     """
 
     program: TypedProgram
@@ -43,6 +45,7 @@ class Scop:
     domains: dict[str, isl.Set]
     accesses: tuple[Access, ...]
     order: dict[str, isl.Map]
+    places: dict[str, tuple[int, ...]]
 
     def statement(self, name: str) -> TypedStatement:
         """Return the statement of that name."""
@@ -52,9 +55,12 @@ class Scop:
 def build_scop(program: TypedProgram) -> Scop:
     """Return the polyhedral description of a program without inline reductions."""
     context = read_set(program.context)
-    domains = {s.name: read_set(s.domain).intersect_params(context) for s in program.statements()}
+    domains = {s.name: read_set(s.domain) for s in program.statements()}
+    if program.sizes:
+        domains = {s: d.intersect_params(context) for s, d in domains.items()}
     accesses = tuple(a for s in program.statements() for a in _accesses(program, s, domains[s.name]))
-    return Scop(program, context, domains, accesses, _original_order(program))
+    order, places = _original_order(program)
+    return Scop(program, context, domains, accesses, order, places)
 
 
 def parameters(program: TypedProgram) -> str:
@@ -90,14 +96,17 @@ def tensor_box(program: TypedProgram, tensor: str) -> str:
 def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> Iterator[Access]:
     target = read_map(access_relation(program, statement, statement.target, statement.subscripts))
     write = target.intersect_domain(domain)
-    yield Access(statement.name, statement.target, write, True, statement.op != "set")
+    yield Access(statement.name, statement.target, write, statement.subscripts, True, statement.op != "set")
     trees = (statement.expr, *statement.subscripts)
     seen = set()
     for read in (e for tree in trees for e in walk(tree) if isinstance(e, Read)):
         if read in seen:
             continue
         seen.add(read)
-        yield Access(statement.name, read.tensor, _read_relation(program, statement, read, domain), False)
+        relation = _read_relation(program, statement, read, domain)
+        # Outside the tensor, edge, wrap and reflect read another cell than the subscripts say.
+        exact = read.pad is None or read.pad.mode == "constant"
+        yield Access(statement.name, read.tensor, relation, read.subscripts if exact else (), False)
 
 
 def _read_relation(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set) -> isl.Map:
@@ -109,23 +118,26 @@ def _read_relation(program: TypedProgram, statement: TypedStatement, read: Read,
     return relation.intersect_range(read_set(tensor_box(program, read.tensor))) if read.pad is not None else relation
 
 
-def _original_order(program: TypedProgram) -> dict[str, isl.Map]:
+def _original_order(program: TypedProgram) -> tuple[dict[str, isl.Map], dict[str, tuple[int, ...]]]:
     times: dict[str, list[str]] = {}
+    places: dict[str, tuple[int, ...]] = {}
 
-    def visit(body: tuple[TypedNode, ...], prefix: list[str]) -> None:
+    def visit(body: tuple[TypedNode, ...], prefix: list[str], around: tuple[int, ...]) -> None:
         for place, node in enumerate(body):
             if isinstance(node, TypedLoop):
-                visit(node.body, [*prefix, str(place), node.iterator])
+                visit(node.body, [*prefix, str(place), node.iterator], (*around, place))
             else:
                 times[node.name] = [*prefix, str(place), *node.iterators[node.outer :]]
+                places[node.name] = (*around, place)
 
-    visit(program.body, [])
+    visit(program.body, [], ())
     length = max((len(t) for t in times.values()), default=0)
     head = parameters(program)
-    return {
+    order = {
         s.name: read_map(
             f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> "
             f"[{', '.join(times[s.name] + ['0'] * (length - len(times[s.name])))}] }}"
         )
         for s in program.statements()
     }
+    return order, places

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
-from polyker.ir.quasi_affine import floordiv, lit, mod, print_affine
+from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters, tensor_box
@@ -58,6 +59,7 @@ def accumulate(
     lanes: tuple[str, int] | None = None,
     block: Block | None = None,
     inner: str | None = None,
+    origin: Mapping[str, int] | None = None,
 ) -> Accumulated:
     """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
 
@@ -65,14 +67,16 @@ def accumulate(
     With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`; then there are no blocks.
     With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store.
     With `block`, each block of the reduction has its own accumulator, so that long sums are summed by blocks.
-    `inner`: the iterator of the result that is to be the accumulator's last dimension.
+    `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
+    iterators; the accumulator's cells are counted from there, as the tiles are.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     acc, op = statement.acc, statement.op
     number = fresh.iterator() if block else None
     others = tuple(i for i in kept if i != inner) + ((number,) if number else ())
     cell = others + ((inner,) if inner in kept and inner else ())
-    block_cell: tuple[Expr, ...] = tuple(_index(i) for i in cell)
+    least = origin or {}
+    block_cell: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in cell)
     block_of = floordiv(_index(block.iterator), block.size) if block else None
     lane = fresh.iterator() if lanes else None
     accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))

@@ -6,24 +6,28 @@ statements can run along the dimension that is contiguous for it: a transpositio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read, transform
-from polyker.ir.quasi_affine import lit
+from polyker.ir.quasi_affine import add, lit
 from polyker.ir.typed import TypedStatement
 from polyker.poly.isl import read_set
 from polyker.rewrite.fresh import Fresh
 
 
 def stage_read(
-    fresh: Fresh, statement: TypedStatement, read: Read, inner: str
+    fresh: Fresh, statement: TypedStatement, read: Read, inner: str, origin: Mapping[str, int]
 ) -> tuple[TypedStatement, TypedStatement, str]:
-    """Return the copy, the statement that reads the copy, and the temporary; `inner` is the temporary's last dimension."""
+    """Return the copy, the statement that reads the copy, and the temporary.
+
+    `inner` is the temporary's last dimension; its cells are counted from `origin`, the least values of the iterators.
+    """
     assert read.dtype is not None
     order = [i for i in statement.iterators if i != inner] + [inner]
     name = fresh.temporary("stage", read.dtype, tuple(lit(1 << 20) for _ in order))
-    cell = tuple(Index(i, i64) for i in order)
+    cell = tuple(add(Index(i, i64), lit(-origin[i])) for i in order)
     copy_name = fresh.statement()
     domain = str(read_set(statement.domain).set_tuple_name(copy_name))
     copy = replace(

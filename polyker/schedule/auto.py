@@ -118,8 +118,9 @@ class _Scheduler:
         statement, vector = measured.statement, plan.vector
         assert vector is not None
         copies = []
+        origin = {i: measured.lo(i) for i in statement.iterators}
         for read, along in staged.items():
-            copy, statement, tensor = stage_read(self.fresh, statement, read, vector)
+            copy, statement, tensor = stage_read(self.fresh, statement, read, vector, origin)
             copies.append(Staged(copy, tensor, along))
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is transposed by tiles along {along}")
         return staged_nest(self.program, replace(measured, statement=statement), plan, tuple(copies), order)
@@ -139,7 +140,10 @@ class _Scheduler:
             before, start = [self.map(start)], None
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
         cut = Block(*block) if block else None
-        parts = accumulate(self.program, self.fresh, statement, start=start, lanes=lanes, block=cut, inner=plan.vector)
+        origin = {i: measured.lo(i) for i in kept}
+        parts = accumulate(
+            self.program, self.fresh, statement, start=start, lanes=lanes, block=cut, inner=plan.vector, origin=origin
+        )
         order = tile_order(measured, plan, kept)
         panels = panels_of(measured, plan, order, self.target)
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
+from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Literal
 from polyker.ir.quasi_affine import coefficients, indices_of, print_affine, substitute
 from polyker.poly.dependences import Dependence, dependences
@@ -208,6 +209,10 @@ class _Proof:
         first, second = member.time(dependence.source), member.time(dependence.sink)
         if first == second and isinstance(first, Literal):
             yield pair
+            return
+        same_place = {b: Index(a, i64) for a, b in dependence.equal}
+        if indices_of(second) <= set(same_place) and substitute(second, same_place) == first:
+            yield pair  # the subscripts show that the two are at one time here
             return
         vector, relaxed = member.kind is Kind.VECTOR, dependence.kind == "reduction"
         alone = True  # all pairs are at one time

@@ -128,10 +128,9 @@ def staged_nest(
             Filter((s.copy.name,), walk(s.copy, s.along, replace(plan, vector=s.along, chunks=1))) for s in staged
         ]
         children = (*copies, Filter((statement.name,), walk(statement, vector, plan)))
-        cells = {
-            s.tensor: tuple(size.get(i.name, 1) for i in s.copy.subscripts if isinstance(i, Index)) for s in staged
-        }
-        return Scope(tuple(Promotion(t, c) for t, c in cells.items()), Sequence(children))
+        cells = tuple(size.get(i, 1) for i in (*(i for i in statement.iterators if i != vector), vector))
+        promotions = tuple(Promotion(s.tensor, cells) for s in staged)
+        return Scope(promotions, Sequence(children))
 
     tiles = tuple((i, size[i], origin[i]) for i in order if size[i] > 1)
     return Nest(statements, band(loops, _variants(program, statements, statement.iterators, tiles, inside)))
