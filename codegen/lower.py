@@ -252,7 +252,7 @@ class _Lowering:
         bound = rename(from_ast(condition.get_op_arg(1)), env)
         inclusive = isl.ast_expr_op_type(condition.get_op_type()) == isl.ast_expr_op_type.le
         hi = _plus_one(bound) if inclusive else bound
-        step = int(node.for_get_inc().get_val().to_python())
+        step = node.for_get_inc().get_val().get_num_si()
         fresh = next(self.names)
         least, greatest = bounds(polynomial(lo), self.ranges)[0], bounds(polynomial(hi), self.ranges)[1]
         if greatest is None and least is not None and member is not None and member.extent and isinstance(lo, Const):

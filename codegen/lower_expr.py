@@ -24,7 +24,7 @@ def from_ast(expr: isl.AstExpr) -> KExpr:
     """Return isl's AST expression (64-bit integers, booleans) as a Kernel IR expression."""
     kind = isl.ast_expr_type(expr.get_type())
     if kind == isl.ast_expr_type.int:
-        return Const(int(expr.get_val().to_python()))
+        return Const(expr.get_val().get_num_si())
     if kind == isl.ast_expr_type.id:
         return Var(expr.get_id().get_name())
     op = isl.ast_expr_op_type(expr.get_op_type())

@@ -13,8 +13,8 @@ from math import prod
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
-from polyker.ir.expr import Expr, Read, walk
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.expr import Call, Expr, Index, Literal, Read, walk
+from polyker.ir.quasi_affine import floordiv, is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
@@ -126,6 +126,8 @@ def _reads(statement: TypedStatement) -> Iterator[Read]:
 
 def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> bool:
     """Whether two cells that are used in one run of the scope share a place of the buffer."""
+    if all(_is_plain(scop, d, m, touching, here) for d, m in enumerate(promotion.modulo)):
+        return False
     cells: isl.Map | None = None
     for access in touching:
         run = here[access.statement].relation(scop, access.statement, "P", lanes=False)
@@ -140,6 +142,46 @@ def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[
     differ = " or ".join(f"d{n} != 0" for n in d) or "false"
     same = read_set(f"{{ {promotion.tensor}[{', '.join(f'd{n}' for n in d)}] : {zero} and ({differ}) }}")
     return not apart.intersect(same).is_empty()
+
+
+def _is_plain(scop: Scop, dimension: int, modulo: int, touching: list[Access], here: dict[str, Way]) -> bool:
+    """Whether the texts show that one run of the scope has different cells of a dimension at different places.
+
+    Either the cells lie in [0, modulo), or their quotient by it is fixed in a run, at the same loop for all accesses.
+    """
+    fixed: set[int] | None = None
+    for access in touching:
+        subscript, way = access.subscripts[dimension], here[access.statement]
+        if _lies_within(scop, access.statement, subscript, modulo):
+            continue
+        times = {t: n for n, t in enumerate(way.times) if n not in way.lanes}
+        places = {times[q] for q in (print_affine(floordiv(subscript, modulo)),) if q in times}
+        if not places and modulo == 1:
+            # A row of a tile: the tile and the place in it are fixed both.
+            rest = f"({print_affine(subscript)} mod "
+            sizes = [int(t.removeprefix(rest)[:-1]) for t in times if t.startswith(rest)]
+            places = {times[q] for s in sizes if (q := print_affine(floordiv(subscript, s))) in times}
+        fixed = places if fixed is None else fixed & places
+        if not fixed:
+            return False
+    return fixed is None or len(touching) == sum(
+        not _lies_within(scop, a.statement, a.subscripts[dimension], modulo) for a in touching
+    )
+
+
+def _lies_within(scop: Scop, statement: str, subscript: Expr, modulo: int) -> bool:
+    """Whether the form of a subscript, or the bounds of its index, show that it lies in [0, modulo)."""
+    match subscript:
+        case Literal(value=value):
+            return 0 <= value.real < modulo
+        case Call(op="mod", args=(_, Literal(value=value))):
+            return value.real <= modulo
+        case Index(name=name) if modulo > 1:
+            d = scop.statement(statement).iterators.index(name)
+            low, high = scop.domains[statement].dim_min_val(d), scop.domains[statement].dim_max_val(d)
+            return bool(low.is_nonneg() and high.is_int() and high.get_num_si() < modulo)
+        case _:
+            return False
 
 
 def _check_cells(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> None:

@@ -74,8 +74,8 @@ def _bounds(domain: isl.Set, dimension: int) -> tuple[int | None, int | None]:
     if domain.is_empty():
         return 0, 0
     low, high = domain.dim_min_val(dimension), domain.dim_max_val(dimension)
-    lo = int(low.to_python()) if low.is_int() else None
-    hi = int(high.to_python()) if high.is_int() else None
+    lo = low.get_num_si() if low.is_int() else None
+    hi = high.get_num_si() if high.is_int() else None
     return lo, (hi - lo + 1 if lo is not None and hi is not None else None)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from polyker.ir.quasi_affine import print_affine
 from polyker.ir.typed import TypedProgram
-from polyker.poly.isl import context, read_map, read_set, read_union_set
+from polyker.poly.isl import context, read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree
 
@@ -27,6 +27,11 @@ def tuple_of(program: TypedProgram, statement: str) -> str:
     """Return isl's text of a statement's tuple, such as `S0[i0, i1]`."""
     found = next(s for s in program.statements() if s.name == statement)
     return f"{statement}[{', '.join(found.iterators)}]"
+
+
+def union_text(head: str, sets: Iterable[str]) -> str:
+    """Return the text of the union of sets of different tuples, given as texts over the same sizes."""
+    return f"{head}{{ {'; '.join(t[t.index('{') + 1 : t.rindex('}')] for t in sets)} }}"
 
 
 def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
@@ -69,16 +74,9 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
                 return {}
 
     def filter_text(statements: tuple[str, ...], conditions: Mapping[str, str]) -> str:
-        plain = "; ".join(tuples[s] for s in statements if s not in conditions)
-        union = read_union_set(f"{head}{{ {plain} }}")
-        for s in statements:
-            if s in conditions:
-                union = union.union(read_union_set(conditions[s]))
-        return str(union)
+        return union_text(head, (conditions.get(s, f"{{ {tuples[s]} }}") for s in statements))
 
-    domain = read_union_set(f"{head}{{ }}")
-    for name in scop.domains:
-        domain = domain.union(isl.UnionSet.from_set(scop.domains[name]))
+    domain = union_text(head, (s.domain for s in program.statements()))
     root = child_of({"domain": str(domain)}, schedule.tree, tuple(scop.domains))
     return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes)
 
