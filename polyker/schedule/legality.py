@@ -132,6 +132,7 @@ class _Proof:
                 for member in members:
                     self._check_member(member, here, path)
                     pairs = [p for pair in pairs for p in self._through(member, pair, here, path)]
+                    self._check_extent(member, here, path)
                     vector = member.label if member.kind is Kind.VECTOR else path.vector
                     path = replace(path, members=(*path.members, member), vector=vector)
                 self.visit(child, here, pairs, path)
@@ -266,10 +267,12 @@ class _Proof:
         if wrong or len(member.times) != len(here):
             names = ", ".join(sorted(wrong or here))
             raise failure(MISSING, instance=names, reason=f"the loop `{member.label}` has not the statements around it")
-        if member.kind is Kind.SERIAL:
-            return
         if member.kind is Kind.VECTOR and path.vector is not None:
             raise failure(NESTED, loop=member.label, outer=path.vector)
+
+    def _check_extent(self, member: Member, here: Mapping[str, isl.Set], path: _Path) -> None:
+        if member.kind is Kind.SERIAL:
+            return
         count = extent_of(self.scop, member, here, path.members)
         if count is None or count > member.extent:
             found = "unboundedly many" if count is None else count

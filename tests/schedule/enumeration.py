@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import islpy as isl
 
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, walk
+from polyker.ir.expr import Call, Expr, Index, Literal, Read, Size, walk
 from polyker.ir.quasi_affine import coefficients, indices_of
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.schedule.tree import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
@@ -24,10 +24,14 @@ ANY = None  # a subscript that may be any place of its dimension
 
 
 @lru_cache(4096)
-def points(text: str, condition: str | None = None) -> frozenset[Point]:
-    """Return the points of a set of fixed sizes, those that meet a condition."""
+def points(text: str, sizes: tuple[tuple[str, int], ...], condition: str | None = None) -> frozenset[Point]:
+    """Return the points of a set for these sizes, those that meet a condition."""
     found: list[Point] = []
     domain = isl.Set(text) if condition is None else isl.Set(text).intersect(isl.Set(condition))
+    for name, size in sizes:
+        at = domain.find_dim_by_name(isl.dim_type.param, name)
+        domain = domain if at < 0 else domain.fix_val(isl.dim_type.param, at, isl.Val(size))
+    domain = domain.project_out(isl.dim_type.param, 0, domain.dim(isl.dim_type.param))
     count = domain.dim(isl.dim_type.set)
     domain.foreach_point(
         lambda p: found.append(tuple(p.get_coordinate_val(isl.dim_type.set, d).to_python() for d in range(count)))
@@ -40,7 +44,7 @@ def value(expr: Expr, at: dict[str, int]) -> int | None:
     match expr:
         case Literal(value=number):
             return int(number.real)
-        case Index(name=name):
+        case Index(name=name) | Size(name=name):
             return at[name]
         case Call(op=op, args=args):
             parts = [value(a, at) for a in args]
@@ -87,10 +91,12 @@ class Visit:
 
 
 class Truth:
-    """The instances, their original order and their cells, of one program of fixed sizes."""
+    """The instances, their original order and their cells, of one program for given sizes (by generated name)."""
 
-    def __init__(self, program: TypedProgram) -> None:
+    def __init__(self, program: TypedProgram, sizes: dict[str, int] | None = None) -> None:
         self.program = program
+        self.sizes = dict(sizes or {})
+        self.fixed = tuple(sorted(self.sizes.items()))
         self.statements = {s.name: s for s in program.statements()}
         self.order: dict[Instance, tuple[int, ...]] = {}
         self.touches: dict[str, dict[Instance, list[Touch]]] = defaultdict(dict)  # tensor -> instance -> cells
@@ -99,15 +105,15 @@ class Truth:
         self.clashes = self._clashes()
 
     def at(self, instance: Instance) -> dict[str, int]:
-        return dict(zip(self.statements[instance[0]].iterators, instance[1], strict=True))
+        return {**self.sizes, **dict(zip(self.statements[instance[0]].iterators, instance[1], strict=True))}
 
     def _walk(self, body: tuple[TypedNode, ...], prefix: tuple[object, ...]) -> None:
         for place, node in enumerate(body):
             if isinstance(node, TypedLoop):
                 self._walk(node.body, (*prefix, place, node.iterator))
                 continue
-            for point in points(node.domain):
-                at = dict(zip(node.iterators, point, strict=True))
+            for point in points(node.domain, self.fixed):
+                at = {**self.sizes, **dict(zip(node.iterators, point, strict=True))}
                 outer = tuple(at[p] if isinstance(p, str) else p for p in (*prefix, place))
                 instance = (node.name, point)
                 self.order[instance] = (*outer, *point[node.outer :])  # type: ignore[assignment]
@@ -115,7 +121,8 @@ class Truth:
 
     def _touch(self, s: TypedStatement, instance: Instance, at: dict[str, int]) -> None:
         def add(tensor: str, subscripts: tuple[Expr, ...], write: bool, update: bool, pad: str | None) -> None:
-            shape = [int(e.value.real) for e in self.program.tensor(tensor).shape]  # type: ignore[union-attr]
+            extents = [value(e, self.sizes) for e in self.program.tensor(tensor).shape]
+            shape = [n for n in extents if n is not None]
             spots = [value(e, at) for e in subscripts]
             if pad == "constant" and any(p is not None and not 0 <= p < n for p, n in zip(spots, shape, strict=True)):
                 return
@@ -185,7 +192,7 @@ class Truth:
                     visit(child, here, (*path, 0))
                 case Sequence(children=children):
                     for n, f in enumerate(children):
-                        parts = {s: points(self.statements[s].domain, c) for s, c in f.conditions}
+                        parts = {s: points(self.statements[s].domain, self.fixed, c) for s, c in f.conditions}
                         inside = [
                             (i, Visit((*v.times, n), v.runs, v.vectors))
                             for i, v in here

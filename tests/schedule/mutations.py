@@ -14,9 +14,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import islpy as isl
+
 from polyker.errors import LegalityError, ScheduleError
 from polyker.ir.expr import Call, Literal
 from polyker.ir.quasi_affine import add, lit, scale
+from polyker.poly.isl import int_val
 from polyker.poly.scop import Scop
 from polyker.schedule.legality import prove
 from polyker.schedule.steps import step
@@ -324,14 +327,14 @@ def campaign(cases: int, seed: int, keep: int = 0) -> Tally:
             made = mutate(rng, scop, schedule)
             if made is None or made[1] == schedule:
                 continue
-            _judge(tally, cases, found, scop, truth, *made, keep=keep)
+            _judge(tally, cases, found, scop, [truth], *made, keep=keep)
     return tally
 
 
 def _judge(
-    tally: Tally, cases: int, case: Case, scop: Scop, truth: Truth, change: str, schedule: Schedule, keep: int
+    tally: Tally, cases: int, case: Case, scop: Scop, truths: list[Truth], change: str, schedule: Schedule, keep: int
 ) -> None:
-    wrong = truth.judge(schedule)
+    wrong = set().union(*(truth.judge(schedule) for truth in truths))
     dependence = bool(wrong & DEPENDENCE)
     if (not wrong and tally.legal >= cases) or (dependence and tally.illegal >= cases):
         return
@@ -367,12 +370,51 @@ def _explains(error: LegalityError, scop: Scop) -> bool:
     return bool(PAIR.search(error.message)) and any(re.search(rf"\b{re.escape(t)}\b", error.message) for t in labels)
 
 
+SIZES = (1, 2, 3, 5, 9)
+
+
+def symbolic_campaign(cases: int, seed: int) -> Tally:
+    """Mutate schedules of programs whose size is a symbol; the truth is enumerated at some sizes.
+
+    What is refused but legal at these sizes counts as a false refusal, although a larger size may break it.
+    """
+    rng, tally = random.Random(seed), Tally()
+    while tally.legal < cases or tally.illegal < cases:
+        found = symbolic(random_case(rng))
+        if found is None:
+            continue
+        scop, schedule = start_of(rng, found)
+        (name, _), *_rest = scop.program.sizes
+        truths = [Truth(scop.program, {name: size}) for size in SIZES if allows(scop, name, size)]
+        for _ in range(8):
+            made = mutate(rng, scop, schedule)
+            if made is not None and made[1] != schedule:
+                _judge(tally, cases, found, scop, truths, *made, keep=0)
+    return tally
+
+
+def allows(scop: Scop, name: str, size: int) -> bool:
+    """Whether a size is among those that the program is for."""
+    at = scop.context.find_dim_by_name(isl.dim_type.param, name)
+    return at < 0 or not scop.context.fix_val(isl.dim_type.param, at, int_val(size)).is_empty()
+
+
+def symbolic(found: Case) -> Case | None:
+    """Return the program with its size N unbound, None if it has none that stands for all extents."""
+    size = found.sizes.get("N")
+    if size is None:
+        return None
+    types = {k: re.sub(rf"\b{size}\b(?=[,\]])", "N", v) for k, v in found.types.items()}
+    return Case(found.text, types, {**found.sizes, "N": "N"})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--symbolic", action="store_true", help="sizes that are symbols, the truth at some of them")
     options = parser.parse_args()
-    tally = campaign(options.cases, options.seed)
+    tally = (symbolic_campaign if options.symbolic else campaign)(options.cases, options.seed)
     for story in tally.bad[:5]:
         print(story, end="\n\n")
     print(tally.table())

@@ -40,7 +40,7 @@ class Case:
 
     text: str
     types: dict[str, str]
-    sizes: dict[str, int]
+    sizes: dict[str, int | str]  # a name for a size that stays a symbol
 
     @cached_property
     def program(self) -> Program:

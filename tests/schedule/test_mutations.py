@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polyker.schedule.tree import Scope
-from tests.schedule.mutations import Tally, campaign, nodes
+from tests.schedule.mutations import Tally, campaign, nodes, symbolic_campaign
 from tests.schedule.support import assert_same
 
 
@@ -49,3 +49,9 @@ def test_accepted_schedules_compute_what_the_program_says(tally: Tally) -> None:
             assert_same(case, scop, schedule)
             ran += 1
     assert ran >= 20
+
+
+def test_no_schedule_that_is_illegal_at_some_size_is_accepted_for_all_sizes() -> None:
+    tally = symbolic_campaign(20, seed=21)
+    assert tally.illegal >= 20
+    assert tally.false_accepts == 0, tally.bad[0]
