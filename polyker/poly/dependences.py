@@ -41,7 +41,7 @@ def dependences(scop: Scop) -> Iterator[Dependence]:
             apart = here[0] != there[0]
             if (apart and here > there) or (first is second and _is_injective(scop, first)):
                 continue
-            relation = first.relation.apply_range(second.relation.reverse())
+            relation = first.relation.apply_range(second.inverse)
             if not apart:
                 before = scop.order[first.statement].lex_lt_map(scop.order[second.statement])
                 relation = relation.intersect(before)

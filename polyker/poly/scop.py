@@ -6,8 +6,9 @@ subscripts; a gathered dimension, and a dimension padded by edge, wrap or reflec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import islpy as isl
 
@@ -21,15 +22,31 @@ from polyker.poly.isl import read_map, read_set
 class Access:
     """One access of a statement: `relation` is {S[iterators] -> tensor[cell]} within the domain.
 
-    `is_update`: the target of a reduction, which is read, combined and written.
+    `is_update`: the target of a reduction, which is read, combined and written. `subscripts`: () where they do not say which
+    cell. The relation is made when it is asked for: most inputs are never asked.
     """
 
     statement: str
     tensor: str
-    relation: isl.Map
-    subscripts: tuple[Expr, ...]  # () where they do not say which cell
+    subscripts: tuple[Expr, ...]
     is_write: bool
+    make: Callable[[], isl.Map] = field(repr=False, compare=False)
     is_update: bool = False
+
+    @cached_property
+    def relation(self) -> isl.Map:
+        """The access relation."""
+        return self.make()
+
+    @cached_property
+    def inverse(self) -> isl.Map:
+        """{tensor[cell] -> S[iterators]}."""
+        return self.relation.reverse()
+
+
+def domain_text(domain: isl.Set, name: str) -> str:
+    """Return the text of a set as the domain of a statement."""
+    return str(domain.set_tuple_name(name))
 
 
 @dataclass(frozen=True)
@@ -94,19 +111,17 @@ def tensor_box(program: TypedProgram, tensor: str) -> str:
 
 
 def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> Iterator[Access]:
-    target = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-    write = target.intersect_domain(domain)
-    yield Access(statement.name, statement.target, write, statement.subscripts, True, statement.op != "set")
+    def target() -> isl.Map:
+        text = access_relation(program, statement, statement.target, statement.subscripts)
+        return read_map(text).intersect_domain(domain)
+
+    yield Access(statement.name, statement.target, statement.subscripts, True, target, statement.op != "set")
     trees = (statement.expr, *statement.subscripts)
-    seen = set()
-    for read in (e for tree in trees for e in walk(tree) if isinstance(e, Read)):
-        if read in seen:
-            continue
-        seen.add(read)
-        relation = _read_relation(program, statement, read, domain)
+    for read in dict.fromkeys(e for tree in trees for e in walk(tree) if isinstance(e, Read)):
         # Outside the tensor, edge, wrap and reflect read another cell than the subscripts say.
         exact = read.pad is None or read.pad.mode == "constant"
-        yield Access(statement.name, read.tensor, relation, read.subscripts if exact else (), False)
+        make = partial(_read_relation, program, statement, read, domain)
+        yield Access(statement.name, read.tensor, read.subscripts if exact else (), False, make)
 
 
 def _read_relation(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set) -> isl.Map:

@@ -12,7 +12,7 @@ from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters, tensor_box
+from polyker.poly.scop import domain_text, parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
@@ -81,7 +81,7 @@ def accumulate(
     lane = fresh.iterator() if lanes else None
     accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
     places = _kept_domain(program, statement, start, kept, block)
-    first = _named(fresh.statement(), (*kept, *((number,) if number else ())), places)
+    first = _Named((*kept, *((number,) if number else ())), places, domain_text(places, "X_"))
     one = identity(op, acc)
     lane_cell = (_index(lane),) if lane else ()
     begin_iterators = (*first.iterators, *((lane,) if lane else ()))
@@ -126,29 +126,18 @@ def _index(name: str) -> Index:
 
 @dataclass(frozen=True)
 class _Named:
-    name: str
     iterators: tuple[str, ...]
     domain: isl.Set
-
-
-def _named(name: str, iterators: tuple[str, ...], places: isl.Set) -> _Named:
-    return _Named(name, iterators, places)
-
-
-def _text(domain: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
-    result = domain.set_tuple_name(name)
-    for d, iterator in enumerate(iterators):
-        result = result.set_dim_name(isl.dim_type.set, d, iterator)
-    return str(result)
+    text: str  # of the domain, its tuple called X_
 
 
 def _rename(first: _Named, name: str) -> str:
-    return _text(first.domain, name, first.iterators)
+    return first.text.replace("X_[", f"{name}[")
 
 
 def _with_lane(program: TypedProgram, first: _Named, name: str, iterators: tuple[str, ...], count: int) -> str:
     lanes = read_set(f"{parameters(program)}{{ [{iterators[-1]}] : 0 <= {iterators[-1]} < {count} }}")
-    return _text(first.domain.reset_tuple_id().flat_product(lanes), name, iterators)
+    return domain_text(first.domain.flat_product(lanes), name)
 
 
 def _kept_domain(
@@ -183,7 +172,7 @@ def _stores(
         into = Cast(statement.acc, Read(statement.target, statement.subscripts, dtype=dtype), statement.acc)
         value = Cast(dtype, Call(COMBINE[statement.op], (into, result), statement.acc), dtype)
     name = fresh.statement()
-    domain = _text(first.domain, name, first.iterators)
+    domain = _rename(first, name)
     return (
         TypedStatement(
             name, first.iterators, statement.outer, domain, statement.target, statement.subscripts, op, value, dtype, (),

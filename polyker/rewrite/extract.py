@@ -15,7 +15,7 @@ from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, rebuild, transform,
 from polyker.ir.quasi_affine import lit, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.scop import domain_text, parameters
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.expand import expand_reductions
 from polyker.rewrite.fresh import Fresh, identity
@@ -152,13 +152,13 @@ class _Lift:
         span = self.statement.span
         self.statements += [
             TypedStatement(
-                start, used, outer, _text(cells, start, used), name, subscripts, "set", identity(op, acc), acc, (), span
+                start, used, outer, domain_text(cells, start), name, subscripts, "set", identity(op, acc), acc, (), span
             ),
             TypedStatement(
                 update,
                 used + own,
                 outer,
-                _text(terms, update, used + own),
+                domain_text(terms, update),
                 name,
                 subscripts,
                 op,
@@ -174,10 +174,3 @@ class _Lift:
 def _converted(read: Read, expr: Reduce) -> Expr:
     """Return what is read in the reduction's own type: `acc=` may have accumulated it in another."""
     return read if expr.dtype is None or read.dtype == expr.dtype else Cast(expr.dtype, read, expr.dtype)
-
-
-def _text(domain: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
-    result = domain.set_tuple_name(name)
-    for d, iterator in enumerate(iterators):
-        result = result.set_dim_name(isl.dim_type.set, d, iterator)
-    return str(result)

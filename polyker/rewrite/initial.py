@@ -13,7 +13,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, parameters, tensor_box
+from polyker.poly.scop import access_relation, domain_text, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
 
@@ -68,20 +68,9 @@ def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, cells
     tensor = program.tensor(statement.target)
     name = fresh.statement()
     iterators = tuple(fresh.iterator() for _ in tensor.shape)
-    domain = set_text(program, cells, name, iterators)
+    domain = domain_text(cells, name)
     value = identity(statement.op, tensor.dtype)
     places = tuple(Index(i, dtype=i64) for i in iterators)
     return TypedStatement(
         name, iterators, 0, domain, tensor.name, places, "set", value, tensor.dtype, (), statement.span
     )
-
-
-def set_text(program: TypedProgram, cells: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
-    """Return the text of a set under a statement's name and iterators."""
-    renamed = read_map(
-        f"{parameters(program)}{{ {cells.get_tuple_name() or ''}[{', '.join(iterators)}] -> {name}[{', '.join(iterators)}] }}"
-    )
-    result = cells.apply(renamed)
-    for d, iterator in enumerate(iterators):
-        result = result.set_dim_name(isl.dim_type.set, d, iterator)
-    return str(result)

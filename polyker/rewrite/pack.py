@@ -14,7 +14,7 @@ from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters, tensor_box
+from polyker.poly.scop import domain_text, parameters, tensor_box
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.fresh import Fresh
 
@@ -60,7 +60,7 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
     copy_name = fresh.statement()
     copy = TypedStatement(
-        copy_name, iterators, 0, _text(cells, copy_name, iterators), name, here, "set", replace(read, subscripts=source),
+        copy_name, iterators, 0, domain_text(cells, copy_name), name, here, "set", replace(read, subscripts=source),
         read.dtype, (), statement.span,
     )  # fmt: skip
     fresh_read = Read(name, there, dtype=read.dtype)
@@ -87,7 +87,7 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     value = Read(name, tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True)), dtype=dtype)
     copy_name = fresh.statement()
     copy = TypedStatement(
-        copy_name, iterators, 0, _text(cells, copy_name, iterators), statement.target, target, "set", value, dtype, (),
+        copy_name, iterators, 0, domain_text(cells, copy_name), statement.target, target, "set", value, dtype, (),
         statement.span,
     )  # fmt: skip
     places = tuple(subtract(s, low) for s, low in zip(order, lows, strict=True))
@@ -104,10 +104,3 @@ def _box(program: TypedProgram, cells: isl.Set, count: int) -> tuple[tuple[Expr,
     bounds = [bounds_of(cells, d, program) for d in range(count)]
     lows = tuple(low for low, _ in bounds)
     return lows, tuple(add(subtract(high, low), lit(1)) for low, high in bounds)
-
-
-def _text(cells: isl.Set, name: str, iterators: tuple[str, ...]) -> str:
-    result = cells.set_tuple_name(name)
-    for d, iterator in enumerate(iterators):
-        result = result.set_dim_name(isl.dim_type.set, d, iterator)
-    return str(result)

@@ -157,7 +157,7 @@ class _Scheduler:
         source = f"{statement.name}[{', '.join(statement.iterators)}]"
         own = tuple(i for i in statement.iterators if i not in statement.reduced)
         onto = read_map(f"{parameters(self.program)}{{ {source} -> {statement.name}[{', '.join(own)}] }}")
-        results = _named_text(read_set(statement.domain).apply(onto), own)
+        results = str(read_set(statement.domain).apply(onto))
         free = _free_iterators(self.program, replace(statement, iterators=own, domain=results, reduced=(), expr=lit(0)))
         return tuple(i for i in kept if i in free)
 
@@ -189,12 +189,6 @@ class _Scheduler:
     def label(self, tensor: str) -> str:
         """Return the user's name of a tensor."""
         return self.program.tensor(tensor).label
-
-
-def _named_text(domain: isl.Set, iterators: tuple[str, ...]) -> str:
-    for d, iterator in enumerate(iterators):
-        domain = domain.set_dim_name(isl.dim_type.set, d, iterator)
-    return str(domain)
 
 
 def _describe(plan: Plan) -> str:
@@ -257,5 +251,4 @@ def _start_of(
     swap = read_map(f"{parameters(program)}{{ {start.name}[{old}] -> {start.name}[{new}] }}")
     domain = read_set(start.domain).apply(swap)
     places = tuple(Index(i, i64) for i in iterators)
-    text = _named_text(domain, iterators)
-    return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=text)
+    return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))
