@@ -219,7 +219,7 @@ def test_staged_reads_keep_the_meaning(name: str) -> None:
         for read in dict.fromkeys(e for e in walk(s.expr) if isinstance(e, Read)):
             for inner in s.iterators:
                 fresh = Fresh(found.flat)
-                copy, changed, name_ = stage_read(fresh, s, read, inner)
+                copy, changed, name_ = stage_read(fresh, s, read, inner, dict.fromkeys(s.iterators, 0))
                 at = found.flat.body.index(s)
                 body = (*found.flat.body[:at], copy, changed, *found.flat.body[at + 1 :])
                 assert copy.target == name_
