@@ -147,26 +147,35 @@ def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[
 def _is_plain(scop: Scop, dimension: int, modulo: int, touching: list[Access], here: dict[str, Way]) -> bool:
     """Whether the texts show that one run of the scope has different cells of a dimension at different places.
 
-    Either the cells lie in [0, modulo), or their quotient by it is fixed in a run, at the same loop for all accesses.
+    Either the cells lie in [0, modulo), or their quotient by it is fixed in a run, by the same loops for all accesses.
     """
-    fixed: set[int] | None = None
+    if all(_lies_within(scop, a.statement, a.subscripts[dimension], modulo) for a in touching):
+        return True
+    fixed: set[tuple[int, ...]] | None = None
     for access in touching:
-        subscript, way = access.subscripts[dimension], here[access.statement]
-        if _lies_within(scop, access.statement, subscript, modulo):
-            continue
-        times = {t: n for n, t in enumerate(way.times) if n not in way.lanes}
-        places = {times[q] for q in (print_affine(floordiv(subscript, modulo)),) if q in times}
-        if not places and modulo == 1:
-            # A row of a tile: the tile and the place in it are fixed both.
-            rest = f"({print_affine(subscript)} mod "
-            sizes = [int(t.removeprefix(rest)[:-1]) for t in times if t.startswith(rest)]
-            places = {times[q] for s in sizes if (q := print_affine(floordiv(subscript, s))) in times}
-        fixed = places if fixed is None else fixed & places
-        if not fixed:
-            return False
-    return fixed is None or len(touching) == sum(
-        not _lies_within(scop, a.statement, a.subscripts[dimension], modulo) for a in touching
-    )
+        found = _fixing_loops(access.subscripts[dimension], here[access.statement], modulo)
+        fixed = found if fixed is None else fixed & found
+    return bool(fixed)
+
+
+def _fixing_loops(subscript: Expr, way: Way, modulo: int) -> set[tuple[int, ...]]:
+    """Return the loops above a scope that fix a subscript's quotient by `modulo`, as (size, place of the loop ...).
+
+    For a modulo of one that may be the tile of some size and the row in it: two accesses then have one cell only where both
+    the loops and the size are the same.
+    """
+    places = {t: n for n, t in enumerate(way.times) if n not in way.lanes}
+    quotient = places.get(print_affine(floordiv(subscript, modulo)))
+    found: set[tuple[int, ...]] = set() if quotient is None else {(modulo, quotient)}
+    if modulo == 1:
+        rest = f"({print_affine(subscript)} mod "
+        for time, row in places.items():
+            if time.startswith(rest):
+                size = int(time.removeprefix(rest)[:-1])
+                tile = places.get(print_affine(floordiv(subscript, size)))
+                if tile is not None:
+                    found.add((size, tile, row))
+    return found
 
 
 def _lies_within(scop: Scop, statement: str, subscript: Expr, modulo: int) -> bool:

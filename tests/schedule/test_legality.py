@@ -10,7 +10,7 @@ import pytest
 from polyker.errors import LegalityError
 from polyker.ir.dtypes import i64, parse_type
 from polyker.ir.expr import Index
-from polyker.ir.quasi_affine import add, lit, scale
+from polyker.ir.quasi_affine import add, floordiv, lit, mod, scale
 from polyker.poly.bind import bind
 from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.extract import extract_reductions
@@ -324,3 +324,18 @@ def test_a_symbolic_schedule_is_proven_for_all_sizes_at_once() -> None:
     tiled = step(scop, schedule, Step("tile", ("S0", (("i0", 4), ("i2", 8)))))
     assert is_legal(scop, step(scop, tiled, Step("vectorise", ("S0", "i1", 8))))
     assert not is_legal(scop, Schedule(Sequence(schedule.tree.children[::-1])))  # type: ignore[union-attr]
+
+
+def test_cells_that_are_fixed_in_a_run_by_tiles_of_different_sizes_are_not_one_cell() -> None:
+    text = "T[i] = X[i] for i in 0:8;  T[i+8] = X[i] * 2 for i in 0:8;  O[i] = T[i] for i in 0:8;  P[i] = T[i+8] for i in 0:8"
+    found = case(text, X="f64[8]")
+    names = [s.name for s in found.flat.statements()]
+    cells = {s.name: add(Index(s.iterators[0], i64), lit(8 * (n % 2))) for n, s in enumerate(found.flat.statements())}
+    sizes = {s: (4, 8)[n % 2] for n, s in enumerate(names)}
+    tiles = loop({s: floordiv(cells[s], sizes[s]) for s in names}, "tile")
+    rows = loop({s: mod(cells[s], sizes[s]) for s in names}, "row")
+    inside = Sequence(tuple(Filter((s,), Leaf()) for s in names))
+    temporary = next(t.name for t in found.flat.tensors if t.label == "T")
+    error = refusal(found.scop, Schedule(Band((tiles, rows), Scope((Promotion(temporary, (1,)),), inside))))
+    assert "share a place" in error.message
+    prove(found.scop, Schedule(Band((tiles, rows), inside)))
