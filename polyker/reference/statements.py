@@ -130,7 +130,7 @@ def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Cell]:
         return []
     given = ranged.flat.explicit().keys()
     whole = [gathers(e) or any(i in given for i in indices_of(e)) for e in s.subscripts]
-    inferred = [i for i in ranged.flat.left if i not in given]
+    inferred = list(dict.fromkeys(i for w, e in zip(whole, s.subscripts, strict=True) if not w for i in indices_of(e)))
     subscripts = [None if w else scope.integer(e) for w, e in zip(whole, s.subscripts, strict=True)]
     found: dict[Cell, None] = {}
     here = dict(env)

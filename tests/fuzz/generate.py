@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
 
 from tests.fuzz.case import Case, Input
@@ -25,7 +26,7 @@ NAMES = [
 FLOATS = ["f16", "bf16", "f32", "f32", "f32", "f64", "f64"]
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 UPDATES = ["+=", "+=", "+=", "+=", "*=", "max=", "min=", "any=", "all="]
-PADS = ["0", "const", "edge", "wrap", "reflect"]
+PADS = ["0", "const", "edge", "wrap", "wrap", "reflect", "reflect", "edge"]
 
 
 @dataclass
@@ -253,7 +254,7 @@ class Maker:
         self.features.add("gather")
         extent = r.choice([1, 2, 5, 9])
         index, _ = self.index_array(pool, extent)
-        if r.random() < 0.15:
+        if r.random() < 0.3:
             inner = r.choice([2, 3])
             name = self.tensor_name()
             self.inputs[name] = Input(name, r.choice(["i32", "i64", "u8"]), (inner,), limit=extent)
@@ -321,11 +322,11 @@ class Maker:
             pending = pending[len(take) :]
             operands.append(self.access([i for i in every if i.source != "conv"], take))
         known = [i for i in every if i.source != "conv"]
-        while len(operands) < 3 and r.random() < 0.35:
+        while len(operands) < 3 and r.random() < 0.42:
             pick = r.random()
-            if pick < 0.3:
+            if pick < 0.38:
                 operands.append(self.padded(every))
-            elif pick < 0.5 and known:
+            elif pick < 0.56 and known:
                 operands.append(self.gathered(known))
             elif pick < 0.85:
                 operands.append(self.access(known, []))
@@ -344,7 +345,7 @@ class Maker:
             self.features.add("index as a value")
         text, kind = fold(self, operands, op)
         for i in [*left, *red]:
-            if i.name not in text and i in red:
+            if i in red and not re.search(rf"\b{i.name}\b", text):
                 red.remove(i)
                 clauses = [c for c in clauses if not c.startswith(f"{i.name} in")]
                 if op == "=":
@@ -352,6 +353,10 @@ class Maker:
         target = self.tensor_name("OSPQDEFGL")
         subs, left_clauses = self.target(left, op, conv is not None)
         clauses += left_clauses
+        gone = {i.name for i in every} - {i.name for i in (*left, *red)}
+        used = " ".join([triangle or "", *clauses])
+        if any(re.search(rf"\b{n}\b", used) for n in gone):
+            return None
         wheres = [] if triangle is None else [triangle]
         line = f"{target}[{','.join(subs)}] {op} {text}" if subs else f"{target} {op} {text}"
         if clauses:

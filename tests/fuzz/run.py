@@ -179,8 +179,9 @@ def _kernel(op: Any, case: Case, arrays: dict[str, Any], options: dict[str, Any]
 
 
 def _named_types(case: Case) -> dict[str, Any]:
-    """Return the inputs' types with one name for each extent that differs."""
-    return {i.name: DTYPES[i.dtype][tuple(f"e_{n}" for n in i.shape)] for i in case.inputs}
+    """Return the inputs' types with one name for each extent that differs; an extent that broadcasts stays 1."""
+    fixed = 1 if "..." in case.text else -1
+    return {i.name: DTYPES[i.dtype][tuple(n if n == fixed else f"e_{n}" for n in i.shape)] for i in case.inputs}
 
 
 def _takes(kernel: Any, case: Case) -> bool:
@@ -218,13 +219,13 @@ def _other_shapes(kernel: Any, case: Case, outcome: Outcome) -> None:
 def _more(case: Case, got: tuple[Any, ...], outcome: Outcome) -> None:
     """Try a metamorphic relation, and random legal steps of the schedule, on some of the cases."""
     rng = random.Random(f"{case.seed}/{case.number}/more")
-    if rng.random() < 0.12:
+    if rng.random() < 0.3:
         problem, name = metamorphic.check(case, got, rng)
         if name:
             outcome.features.add(f"metamorphic:{name}")
         if problem:
             outcome.kind, outcome.problem = "metamorphic", f"{name}: {problem}"
-    if rng.random() < 0.3 and not outcome.problem:
+    if rng.random() < 0.35 and not outcome.problem:
         problem, steps = schedules.check(case, got, rng)
         outcome.features |= {f"step:{s}" for s in steps}
         if problem:

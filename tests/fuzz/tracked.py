@@ -67,6 +67,7 @@ def fits(val, bits):
 def rounded(tag, val, err, stored=False, ulps=0.5, at=None):
     """Return a value with the error of one rounding to the type, none where it is representable."""
     bits = bits_of(tag, stored)
+    err = np.where(np.isnan(err), np.inf, err)
     if bits is None:
         return V(tag, val, err)
     size = np.abs(val) if at is None else at
@@ -302,6 +303,9 @@ class Evaluator:
                 spread = 1.2 * err
         else:
             spread = np.maximum(np.abs(f(v + err) - val), np.abs(f(v - err) - val)) * 2
+        spread = np.where(np.isnan(spread) & np.isfinite(val), np.inf, spread)
+        if op == "tan":  # the ends of an interval say little where a pole may lie between them
+            spread = np.where(err > 1e-3, np.inf, spread)
         spread = np.where(err > 0, 1.05 * spread, 0)
         at = np.abs(val) + (np.abs(v) if op in ("gelu", "erf", "silu") or not real else 0)
         if not real:
@@ -326,7 +330,8 @@ class Evaluator:
             case "minimum" | "maximum":
                 return V(gives, (np.minimum if op == "minimum" else np.maximum)(x, y), np.maximum(ex, ey))
             case "mul":
-                err = np.where(ex > 0, ex * ay, 0) + np.where(ey > 0, ey * ax, 0) + ex * ey
+                err = np.where(ex > 0, ex * ay, 0) + np.where(ey > 0, ey * ax, 0)
+                err = err + np.where((ex > 0) & (ey > 0), ex * ey, 0)
                 if not cplx:
                     return rounded(gives, x * y, err.astype(float))
                 exact = _small(x, y) & (err == 0)
@@ -430,12 +435,12 @@ class Evaluator:
         if s.target not in self.fresh:
             return
         given = flat.explicit()
-        kept = [n for n in flat.left if n not in given]
+        wide = [any(isinstance(e, Read) or getattr(e, "name", None) in given for e in walk(x)) for x in s.subscripts]
+        kept = list(dict.fromkeys(n for w, x in zip(wide, s.subscripts, strict=True) if not w for n in _names(x)))
         env, parent = self.expand(kept, ranged, (), outer, 1)
         reached = np.zeros(self.data[s.target].shape, bool)
         fixed = []
-        for sub, extent in zip(s.subscripts, reached.shape, strict=True):
-            free = any(isinstance(e, Read) or (isinstance(e, Index) and e.name in given) for e in walk(sub))
+        for free, sub, extent in zip(wide, s.subscripts, reached.shape, strict=True):
             fixed.append(
                 None if free else np.broadcast_to(np.clip(self.integer(sub, env), 0, extent - 1), parent.shape)
             )

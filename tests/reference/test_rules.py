@@ -429,3 +429,8 @@ def test_where_on_known_indices_admits_fewer_values():
     X, K = coded(10), coded(5)
     same(run("O[h] += X[h+r] * K[r] where r < 3", X=X, K=K), np.correlate(X, K[:3], "valid"))
     same(run("O[h] = sum[r](X[h+r] * K[r] where r < 3)", X=X, K=K), np.correlate(X, K[:3], "valid"))
+
+
+def test_scattering_nothing_leaves_the_identity():
+    text = "f(I: i64[N], W: f64[N]) -> H:\n    H: f64[3]\n    H[I[n]] *= W[n]\n"
+    same(run(text, I=np.zeros(0, int), W=np.zeros(0)), np.ones(3))
