@@ -1,22 +1,16 @@
-"""Families of programs, and what is decided once a program's text is there: data, layouts, how it is called."""
+"""Families of programs: each adds the lines of one to a maker, and says whether it is valid."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
 import numpy as np
 
-from tests.fuzz.case import Case, Input
-from tests.fuzz.data import empty, scalar
+from tests.fuzz.case import Input
+from tests.fuzz.data import empty
 from tests.fuzz.generate import Idx, Maker
 from tests.fuzz.pieces import COMPLEX, FLOATING, PLAIN, Kinds, fold, pair, scaled
 
-LAYOUTS = ["plain", "permuted", "negative", "sliced", "offset", "zero", "misaligned", "mixed"]
-OUTS = ["plain", "permuted", "negative", "sliced", "offset", "mixed"]
 
-
-def _valid(m: Maker) -> bool:
+def valid(m: Maker) -> bool:
     """Bind the text so far to the inputs' shapes, and remember what it defines."""
     from polyker.errors import PolykerError
     from polyker.reference.interpreter import bind
@@ -24,7 +18,7 @@ def _valid(m: Maker) -> bool:
 
     try:
         with np.errstate(all="ignore"):
-            program = parsed(_text(m))
+            program = parsed(text_of(m))
             bound = bind(program, {n: empty(m.inputs[n]) for n in program.inputs}, m.sizes)
     except PolykerError:
         return False
@@ -35,7 +29,7 @@ def _valid(m: Maker) -> bool:
     return all(np.prod(s, dtype=float) <= 20_000 for s in bound.shapes.values())
 
 
-def _text(m: Maker) -> str:
+def text_of(m: Maker) -> str:
     return "\n".join(m.lines)
 
 
@@ -51,7 +45,7 @@ def _try(m: Maker, base: str | None = None) -> bool:
     """Add one statement, or leave the program as it is."""
     for _ in range(6):
         kept = _snapshot(m)
-        if m.statement(base) is not None and _valid(m):
+        if m.statement(base) is not None and valid(m):
             return True
         _restore(m, kept)
     return False
@@ -70,7 +64,7 @@ def chain(m: Maker) -> bool:
     for _ in range(r.choice([1, 1, 2, 3])):
         if r.random() < 0.35:
             kept = _snapshot(m)
-            if not (update(m) and _valid(m)):
+            if not (update(m) and valid(m)):
                 _restore(m, kept)
         elif r.random() < 0.85:
             _try(m, r.choice(list(m.defined)))
@@ -135,7 +129,7 @@ def elementwise(m: Maker) -> bool:
         text, kind = pair(m, (text, kind), other, r.choice(["=", "+=", "max=", "any="]))
     m.features.add("op:=")
     m.lines = [f"O[{','.join(i.name for i in left)}] = {text}"]
-    return _valid(m)
+    return valid(m)
 
 
 def anything(m: Maker, text: str, kind: str) -> tuple[str, str]:
@@ -226,7 +220,7 @@ def recurrence(m: Maker) -> bool:
         m.inputs["X"] = Input("X", t, (b, n))
         m.lines = ["S[b,0] = X[b,0]", f"S[b,t] = S[b,t-1] + X[b,t] for t in 1:{N}", "O[b] += S[b,t] * X[b,t]"]
     m.features |= {"recurrence", f"dtype:{t}", "op:=", "multi-statement", "for"}
-    return _valid(m)
+    return valid(m)
 
 
 def time_loop(m: Maker) -> bool:
@@ -297,7 +291,7 @@ def time_loop(m: Maker) -> bool:
     if header:
         m.lines = [header, *m.lines]
     m.features.add("multi-statement")
-    return _valid(m)
+    return valid(m)
 
 
 def batch(m: Maker) -> bool:
@@ -325,7 +319,7 @@ def batch(m: Maker) -> bool:
         m.lines = ["T[...,i] = A[...,i] * B[i]", "C[...] += T[...,i]"]
         m.features.add("multi-statement")
     m.features |= {"...", f"dtype:{x}", f"dtype:{y}", "op:=" if pick in (1, 2) else "op:+="}
-    return _valid(m)
+    return valid(m)
 
 
 def scatter(m: Maker) -> bool:
@@ -348,7 +342,7 @@ def scatter(m: Maker) -> bool:
         m.lines.append("    H[b,j] = 1 for b in 0:2, j in 0:M" if two else "    H[0] = 2")
     m.lines.append(f"    H[I[n],j] {op} W[n,j]" if two else f"    H[I[n]] {op} W[n]")
     m.features |= {"scatter", "gather", f"op:{op}", f"dtype:{t}", f"dtype:{index}", "declared", "declared extents"}
-    return _valid(m)
+    return valid(m)
 
 
 def classics(m: Maker) -> bool:
@@ -397,7 +391,7 @@ def classics(m: Maker) -> bool:
                    "    O[n,f,h,w] += X[n,c,h+r-1,w+s-1; pad=0] * K[f,c,r,s] for h in 0:H, w in 0:W"]  # fmt: skip
         m.features |= {"declared", "op:+=", "pad:constant"}
     m.features |= {"classic", f"dtype:{t}", "op:="}
-    return _valid(m)
+    return valid(m)
 
 
 def count(m: Maker) -> bool:
@@ -432,7 +426,7 @@ def count(m: Maker) -> bool:
     ranges = " for " + ", ".join(clauses)
     m.lines = [f"{cell} += 1{ranges}{where}", f"{other} += {term}{ranges}{where}"]
     m.features |= {"counting", "op:+=", "for", "index as a value", "multi-statement"} | ({"where"} if where else set())
-    return _valid(m)
+    return valid(m)
 
 
 FAMILIES = {
@@ -446,158 +440,3 @@ FAMILIES = {
     "count": (5, count),
     "elementwise": (13, elementwise),
 }
-
-
-# --- what is decided once the text is there ---
-
-
-def declare(m: Maker) -> None:
-    """Wrap the program in a declaration, with or without types."""
-    from tests.fuzz.oracles import parsed
-
-    r = m.rng
-    program = parsed(_text(m))
-    if program.declared or any(len(s) == 0 for s in ()):
-        return
-    named: dict[int, str] = {}
-    parameters = []
-    dotted = "..." in _text(m)
-    for name in program.inputs:
-        i = m.inputs[name]
-        if dotted or i.python or r.random() < 0.3:
-            parameters.append(name)
-            continue
-        dims = []
-        for n in i.shape:
-            if r.random() < 0.6:
-                dims.append(named.setdefault(n, f"d{n}"))
-            else:
-                dims.append(str(n))
-        parameters.append(f"{name}: {i.dtype}[{','.join(dims)}]")
-        m.features.add("declared type")
-    given = [s for s in m.sizes if r.random() < 0.7]
-    r.shuffle(given)
-    header = f"op{r.randrange(9)}({', '.join([*parameters, *given])}) -> {', '.join(program.outputs)}:"
-    old = list(m.lines)
-    m.lines = [header, *(f"    {x}" for line in old for x in line.split("\n"))]
-    m.features.add("declared")
-    if not _valid(m):
-        m.lines = old
-        _valid(m)
-
-
-def finish(m: Maker, seed: int, number: int) -> Case | None:
-    """Decide data, layouts and the call; return the case, or None where the plain interpreter refuses it."""
-    from tests.fuzz.oracles import parsed, reference
-
-    r = m.rng
-    if r.random() < 0.2:
-        declare(m)
-    text = _text(m)
-    if "\n" in text and r.random() < 0.2 and not re.search(r":\s*\n|\.\.\.", text) and "    " not in text:
-        text = text.replace("\n", "; ")
-    program = parsed(text)
-    style = r.choices(["coded", "small", "random", "special"], [40, 25, 30, 5])[0]
-    if m.theme == "half" and style == "coded":
-        style = "small"
-    m.features.add(f"data:{style}")
-    inputs = tuple(replace(m.inputs[n], data=style) for n in program.inputs)
-    used = {k: v for k, v in m.sizes.items() if k in program.sizes}
-    layouts = []
-    for i in inputs:
-        layout = "plain" if i.python or r.random() < 0.4 else r.choice(LAYOUTS)
-        layouts.append(layout)
-        m.features.add(f"layout:{layout}")
-        if not i.shape:
-            m.features.add("0-d input")
-    mode = r.choices(["call", "fixed", "symbolic"], [28, 32, 40])[0]
-    out = "none" if r.random() < 0.5 else r.choice(OUTS)
-    case = Case(
-        seed,
-        number,
-        text,
-        inputs,
-        tuple(used.items()),
-        mode=mode,
-        layouts=tuple(layouts),
-        out=out,
-        guard=r.random() < 0.15,
-    )
-    if r.random() < 0.06 and m.theme not in ("bool",):
-        kinds = {Kinds[i.dtype] for i in inputs}
-        if kinds == {"f"}:
-            case = replace(case, acc="f64", mode="fixed")
-            m.features.add("acc=")
-    m.features |= {f"mode:{mode}", "out=" if out != "none" else "no out="}
-    if out != "none":
-        m.features.add(f"out:{out}")
-    if case.guard:
-        m.features.add("guard pages")
-    if set(program.inputs) & set(program.outputs) and len(program.outputs) == 1 and r.random() < 0.4:
-        layouts = [r.choice(OUTS) if n.name in program.outputs else x for n, x in zip(inputs, layouts, strict=True)]
-        case = replace(case, out="argument", layouts=tuple(layouts))
-        m.features.add("out is the argument")
-    elif mode == "symbolic" and r.random() < 0.3 and not any(i.python for i in inputs):
-        case = replace(case, mode="names")
-        m.features.add("mode:names")
-    if used and r.random() < 0.2:
-        case = replace(case, early=True)
-        m.features.add("sizes fixed early")
-    if any(0 in i.shape for i in inputs):
-        m.features.add("zero size")
-    if len(program.outputs) > 1:
-        m.features.add("several outputs")
-    if m.big:
-        m.features.add("big")
-    if used:
-        m.features.add("keyword sizes")
-    if m.rng.random() < 0.03:
-        return _spoil(m, case)
-    case = replace(case, features=frozenset(m.features))
-    if not m.big and isinstance(reference(case), Exception):
-        return None
-    if m.big and not _runs(case):
-        return None
-    return case
-
-
-def _runs(case: Case) -> bool:
-    """Whether the tracked evaluation takes a case that is too big for the plain interpreter."""
-    from polyker.errors import PolykerError
-    from tests.fuzz.oracles import tracked
-
-    try:
-        tracked(case)
-    except (PolykerError, KeyError, IndexError):
-        return False
-    return True
-
-
-def _spoil(m: Maker, case: Case) -> Case | None:
-    """Make a call that has to fail: another extent, or a gathered index outside."""
-    from tests.fuzz.oracles import reference
-
-    r = m.rng
-    inputs = list(case.inputs)
-    gathered = [k for k, i in enumerate(inputs) if i.limit and np.prod(i.shape) > 0]
-    if gathered and r.random() < 0.8:
-        k = r.choice(gathered)
-        inputs[k] = replace(inputs[k], data="outside")
-    else:
-        shaped = [k for k, i in enumerate(inputs) if i.shape]
-        if not shaped:
-            return None
-        k = r.choice(shaped)
-        d = r.randrange(len(inputs[k].shape))
-        shape = list(inputs[k].shape)
-        shape[d] += r.choice([1, -1, 3]) if shape[d] else 1
-        inputs[k] = replace(inputs[k], shape=tuple(shape))
-    case = replace(case, inputs=tuple(inputs), guard=False, acc="")
-    if m.big:
-        return None
-    if isinstance(reference(case), Exception):
-        return replace(case, invalid=True, features=frozenset(m.features | {"must fail"}))
-    return replace(case, features=frozenset(m.features))
-
-
-__all__ = ["FAMILIES", "finish", "scalar"]

@@ -48,9 +48,8 @@ _SIGNS = {
     "vector": r"\bvector",
     "unrolled": r"\bunroll",
     "tile": r"\btile",
-    "promoted": r"\bpromot|\bregister",
-    "fused": r"\bfuse",
-    "parallel": r"\bparallel",
+    "promoted": r"\bwith t\d+ in \[",
+    "fused": r"\bfor \S+  \{S\d+: [^}]*, S\d+: ",
 }
 
 
