@@ -22,8 +22,10 @@ BUFFER_LIMIT = 1 << 16
 _ROLES = {Role.INPUT: "input", Role.OUTPUT: "output", Role.INOUT: "in-out argument"}
 
 
-def promote(scop: Scop, schedule: Schedule, tensor: str, statement: str, loop: str) -> Schedule:
-    """Hold a temporary in a buffer that each iteration of a loop has anew.
+def promote(
+    scop: Scop, schedule: Schedule, tensor: str, statement: str | None = None, loop: str | None = None
+) -> Schedule:
+    """Hold a temporary in a buffer that each iteration of a loop has anew; without a loop there is one for the whole program.
 
     Before:
 
@@ -49,7 +51,12 @@ def promote(scop: Scop, schedule: Schedule, tensor: str, statement: str, loop: s
         child = inner.child if isinstance(inner, Scope) else inner
         return Band(band.members[:at], Scope((*known, planned), child))
 
-    tree = at_loops(schedule.tree, statement, (loop,), change)
+    if statement is None or loop is None:
+        outer = schedule.tree
+        known = outer.promotions if isinstance(outer, Scope) else ()
+        tree: Tree = Scope((*known, planned), outer.child if isinstance(outer, Scope) else outer)
+    else:
+        tree = at_loops(schedule.tree, statement, (loop,), change)
     sizes = iter(
         [_modulo(scop, found, here) for scope, here in ways(tree, scop.program).scopes if planned in scope.promotions]
     )
@@ -68,7 +75,7 @@ def promote(scop: Scop, schedule: Schedule, tensor: str, statement: str, loop: s
 
     result = measured(tree)
     if not used:
-        raise failure(UNUSED, loop=loop, statement=statement, tensor=found.label)
+        raise failure(UNUSED, loop=loop or "all", statement=statement or "the program", tensor=found.label)
     return replace(schedule, tree=result)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from polyker.errors.base import failure
 from polyker.errors.schedules import NO_SEQUENCE, NO_STATEMENT, NOT_ADJACENT, NOT_ALIKE
 from polyker.schedule.places import at_loops, check_size, joined, spliced, with_children
-from polyker.schedule.tree import Band, Filter, Leaf, Member, Schedule, Sequence, Tree, statements_of
+from polyker.schedule.tree import Band, Filter, Member, Schedule, Sequence, Tree, statements_of
 
 
 def fuse(schedule: Schedule, first: str, second: str, depth: int = 1) -> Schedule:
@@ -95,7 +95,7 @@ def distribute(schedule: Schedule, statement: str, loop: str) -> Schedule:
         return Band(tuple(outer), inner) if outer else inner
 
     tree = at_loops(schedule.tree, statement, (loop,), change)
-    return replace(schedule, tree=with_children(tree, lambda t: t) if not isinstance(tree, Leaf) else tree)
+    return replace(schedule, tree=tree)
 
 
 def _around(member: Member, child: Tree) -> Tree:

@@ -96,8 +96,9 @@ def interchange(schedule: Schedule, statement: str, order: Sequence[str]) -> Sch
 
     Raises ScheduleError.
     """
-    if len(order) < 2 or len(set(order)) < len(order):
-        raise failure(BAD_ORDER, loops=", ".join(order) or "none")
+    named = isinstance(order, (tuple, list)) and all(isinstance(label, str) for label in order)
+    if not named or len(order) < 2 or len(set(order)) < len(order):
+        raise failure(BAD_ORDER, loops=order)
 
     def change(band: Band) -> Tree:
         places = _places(band, statement, tuple(order))

@@ -94,7 +94,7 @@ def stepped(
             made, proposed = automatic(program, layouts, target)
             if is_legal(build_scop(made), proposed):
                 scop, schedule = build_scop(made), proposed
-        schedule, steps = random_legal_steps(rng, scop, schedule, rng.randint(1, 4))
+        schedule, steps = random_legal_steps(rng, scop, schedule, rng.randint(2, 6))
         done += steps
         lowered = lower(scop, schedule, layouts, GATHERED)
     verify(lowered.kernel)

@@ -13,7 +13,17 @@ from polyker.schedule.tree import Band, Kind, Schedule, Scope, Sequence, Tree, s
 def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | None:
     """Return a step that may well have a place in the schedule."""
     bands, sequences = list(_bands(schedule.tree)), list(_sequences(schedule.tree))
-    names = ["tile", "tile", "interchange", "interchange", "unroll", "vectorise", "vectorise", "distribute", "promote"]
+    names = [
+        "tile",
+        "tile",
+        "interchange",
+        "interchange",
+        "unroll",
+        "vectorise",
+        "vectorise",
+        "distribute",
+        *["promote"] * 3,
+    ]
     name = rng.choice([*names, *["fuse"] * 4 * bool(sequences)])
     if name == "fuse":
         children = rng.choice(sequences).children
@@ -42,7 +52,9 @@ def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | No
             return Step("distribute", (statement, labels[-1]))
         case _:
             tensors = [t.name for t in scop.program.tensors if t.role.name == "TEMPORARY"]
-            return Step("promote", (rng.choice(tensors), statement, loop)) if tensors else None
+            if not tensors:
+                return None
+            return Step("promote", (rng.choice(tensors), *((statement, loop) if rng.random() < 0.8 else ())))
 
 
 def legal_steps(rng: random.Random, scop: Scop, schedule: Schedule, count: int) -> Schedule:

@@ -63,6 +63,7 @@ LEGAL: dict[str, tuple[str, list[Step]]] = {
         [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S1", "i0")), Step("vectorise", ("S1", "i3", 4))],
     ),
     "a buffer of what is a subscript": ("indirect", [Step("fuse", ("S0", "S1")), Step("promote", ("P", "S1", "i0"))]),
+    "a buffer for the whole program": ("pipeline", [Step("promote", ("U",)), Step("promote", ("V",))]),
     "a buffer in each time step": ("overwritten", [Step("promote", ("B", "S1", "i0"))]),
     "unrolled scatter": ("histogram", [Step("unroll", ("S0", "i0", 4))]),
 }
@@ -164,6 +165,8 @@ REFUSED: dict[str, tuple[str, str, list[Step]]] = {
     ),
     "an order of one loop": ("PK526", "matmul", [Step("interchange", ("S0", ("i0",)))]),
     "an order with a loop twice": ("PK526", "matmul", [Step("interchange", ("S0", ("i0", "i0")))]),
+    "an order that names no loops": ("PK526", "matmul", [Step("interchange", ("S0", (("i0",), 3)))]),
+    "an order that is no sequence": ("PK526", "matmul", [Step("interchange", ("S0", 3))]),
     "fusing what is not adjacent": ("PK527", "pipeline", [Step("fuse", ("S0", "S2"))]),
     "fusing the wrong way round": ("PK527", "chain", [Step("fuse", ("S1", "S0"))]),
     "fusing deeper than the loops": ("PK528", "normalise", [Step("fuse", ("S1", "S2", 2))]),
