@@ -235,6 +235,9 @@ class Evaluator:
                 spread = 1.2 * err
         else:
             spread = np.maximum(np.abs(f(v + err) - val), np.abs(f(v - err) - val)) * 2
+            # What a function of an infinite complex number is, part by part, is not held against anyone.
+            err = np.where(np.isfinite(v), err, np.inf)
+            spread = np.where(np.isfinite(v), spread, np.inf)
         spread = np.where(np.isnan(spread) & np.isfinite(val), np.inf, spread)
         if op == "tan":  # the ends of an interval say little where a pole may lie between them
             spread = np.where(err > 1e-3, np.inf, spread)
