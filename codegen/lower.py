@@ -36,11 +36,11 @@ from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
-from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
+from polyker.ir.expr import Call, Expr, Literal, Read, Size
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, TypedTensor
-from polyker.poly.isl import context, read_set
+from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.to_isl import to_isl
 from polyker.schedule.tree import Kind, Member, Schedule
@@ -142,25 +142,14 @@ def buffer_name(tensor: str, mark: str) -> str:
     return f"{tensor}_{mark}"
 
 
-@dataclass(frozen=True)
-class _Instance:
-    """A leaf of isl's AST: the statement, its iterators' values, and the buffers of the promoted tensors that it uses."""
-
-    statement: str
-    iterators: tuple[KExpr, ...]
-    places: Mapping[str, Place]
-
-
 @dataclass
 class _Lowering:
     scop: Scop
     schedule: Schedule
     gather_code: str
-    instances: dict[str, _Instance] = field(default_factory=dict)
     guards: dict[int, GuardInfo] = field(default_factory=dict)
-    entered: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # tensor -> scope now entered, modulo
+    entered: dict[str, Place] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
     ranges: dict[str, Range] = field(default_factory=dict)
-    failed: BaseException | None = None
 
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule)
@@ -168,17 +157,7 @@ class _Lowering:
         self.names = (f"v{n}" for n in itertools.count())
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
         build = isl.AstBuild.from_context(self.scop.context)
-        build, keep_mark = build.set_before_each_mark(self._before_each_mark)
-        build, keep = build.set_at_each_domain(self._at_each_domain)
-        try:
-            ast = build.node_from_schedule(tree)
-        except isl.Error:
-            if self.failed is not None:
-                raise self.failed from None
-            raise
-        del keep, keep_mark
-        if self.failed is not None:
-            raise self.failed
+        ast = build.node_from_schedule(tree)
         return self._allocated(self.block(ast, {}, None))
 
     def _allocated(self, body: Block) -> Block:
@@ -200,33 +179,6 @@ class _Lowering:
     def used_tensors(self) -> frozenset[str]:
         return frozenset(a.tensor for a in self.scop.accesses)
 
-    # -- at each leaf, while isl still knows the constraints of the place ------------------------------------------------
-
-    def _before_each_mark(self, mark: isl.Id, build: isl.AstBuild) -> None:
-        name = mark.get_name()
-        if name in self.marks.scopes:
-            self.entered.update({p.tensor: (name, p.modulo) for p in self.marks.scopes[name].promotions})
-
-    def _at_each_domain(self, node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
-        # isl swallows what a callback raises: keep it, and raise it outside.
-        try:
-            name, iterators = ast_arguments(node.user_get_expr())
-            places = self._places(self.statements[name])
-            key = f"u{len(self.instances)}"
-            self.instances[key] = _Instance(name, iterators, places)
-            return node.set_annotation(isl.Id(key, context=context()))
-        except BaseException as error:
-            self.failed = self.failed or error
-            raise
-
-    def _places(self, statement: TypedStatement) -> dict[str, Place]:
-        """Return the buffers of the promoted tensors that a statement uses here."""
-        trees = (statement.expr, *statement.subscripts)
-        used = {e.tensor for tree in trees for e in walk(tree) if isinstance(e, Read)} | {statement.target}
-        return {t: (buffer_name(t, self.entered[t][0]), self.entered[t][1]) for t in used if t in self.entered}
-
-    # -- the walk over isl's AST ----------------------------------------------------------------------------------------
-
     def block(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Block:
         kind = isl.ast_node_type(node.get_type())
         if kind == isl.ast_node_type.block:
@@ -243,7 +195,7 @@ class _Lowering:
         if kind == isl.ast_node_type.mark:
             return self._mark(node, env)
         if kind == isl.ast_node_type.user:
-            return self._instance(node.get_annotation().get_name(), env)
+            return self._instance(node.user_get_expr(), env)
         raise InternalError(f"isl gave a node of kind {kind}")
 
     def _for(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Stmt:
@@ -276,18 +228,24 @@ class _Lowering:
         inner = node.mark_get_node()
         if name in self.marks.members:
             return self.block(inner, env, self.marks.members[name])
-        return self.block(inner, env, None)
+        outside = dict(self.entered)
+        self.entered.update(
+            {p.tensor: (buffer_name(p.tensor, name), p.modulo) for p in self.marks.scopes[name].promotions}
+        )
+        body = self.block(inner, env, None)
+        self.entered = outside
+        return body
 
-    def _instance(self, key: str, env: dict[str, KExpr]) -> Block:
-        instance = self.instances[key]
-        statement = self.statements[instance.statement]
-        values = tuple(rename(e, env) for e in instance.iterators)
+    def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:
+        name, iterators = ast_arguments(call)
+        statement = self.statements[name]
+        values = tuple(rename(e, env) for e in iterators)
 
         def place(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[str, tuple[KExpr, ...]] | None:
             """Return where a cell lies in its scope's buffer: at its subscripts modulo the buffer's extents."""
-            if tensor not in instance.places:
+            if tensor not in self.entered:
                 return None
-            buffer, modulo = instance.places[tensor]
+            buffer, modulo = self.entered[tensor]
             cells = zip(subscripts, modulo, strict=True)
             wrapped = (Op("mod", (lowering.lower(c), Const(m))) if m > 1 else Const(0) for c, m in cells)
             return buffer, tuple(simplify_expression(w, self.ranges) for w in wrapped)

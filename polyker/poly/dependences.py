@@ -6,8 +6,9 @@ own target are left out (and kept apart, for whoever runs instances at the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import islpy as isl
 
@@ -20,34 +21,48 @@ class Dependence:
     """{source instance -> sink instance}, the source first in the text's order; kind is raw, war, waw or reduction.
 
     `equal`: iterators of the source with those of the sink that have the same value in every pair, as the subscripts show.
+    The relation is made when it is asked for: often the text of a schedule shows that the pair is in order.
     """
 
     kind: str
     source: str
     sink: str
     tensor: str
-    relation: isl.Map
+    make: Callable[[], isl.Map] = field(repr=False, compare=False)
     equal: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def relation(self) -> isl.Map:
+        """The pairs of instances."""
+        return self.make()
 
 
 def dependences(scop: Scop) -> Iterator[Dependence]:
     """Yield the non-empty dependences of a program, one for each pair of accesses."""
+    return (d for d in candidates(scop) if not d.relation.is_empty())
+
+
+def candidates(scop: Scop) -> Iterator[Dependence]:
+    """Yield the dependences that the text does not exclude; a relation may turn out empty."""
     for first in scop.accesses:
         for second in scop.accesses:
             if first.tensor != second.tensor or not (first.is_write or second.is_write):
                 continue
-            # isl is asked only where the text does not show the answer: most pairs lie in nests one after the other.
+            # Most pairs lie in nests one after the other.
             here, there = scop.places[first.statement], scop.places[second.statement]
             apart = here[0] != there[0]
             if (apart and here > there) or (first is second and _is_injective(scop, first)):
                 continue
-            relation = first.relation.apply_range(second.inverse)
-            if not apart:
-                before = scop.order[first.statement].lex_lt_map(scop.order[second.statement])
-                relation = relation.intersect(before)
-            if not relation.is_empty():
-                kind = _kind(first, second)
-                yield Dependence(kind, first.statement, second.statement, first.tensor, relation, _equal(first, second))
+            make = partial(_relation, scop, first, second, apart)
+            kind = _kind(first, second)
+            yield Dependence(kind, first.statement, second.statement, first.tensor, make, _equal(first, second))
+
+
+def _relation(scop: Scop, first: Access, second: Access, apart: bool) -> isl.Map:
+    relation = first.relation.apply_range(second.inverse)
+    if apart:
+        return relation
+    return relation.intersect(scop.order[first.statement].lex_lt_map(scop.order[second.statement]))
 
 
 def _is_injective(scop: Scop, access: Access) -> bool:

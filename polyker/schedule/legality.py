@@ -23,7 +23,7 @@ from polyker.errors import LegalityError, failure, register
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Literal
 from polyker.ir.quasi_affine import coefficients, indices_of, print_affine, substitute
-from polyker.poly.dependences import Dependence, dependences
+from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality_buffers import apart, check_access, check_buffers, promoted_tensors
@@ -67,10 +67,10 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
 
     `known`: the dependences of the scop, where the caller has them already.
     """
-    found = tuple(dependences(scop) if known is None else known)
+    found = tuple(candidates(scop) if known is None else known)
     promoted = promoted_tensors(schedule.tree)
     proof = _Proof(scop, found, promoted)
-    pairs = [_Pair(d, d.relation, d.tensor in promoted and _carries(scop, d)) for d in found]
+    pairs = [_Pair(d, None, d.tensor in promoted and _carries(scop, d)) for d in found]
     in_lanes = {s for m in loops(schedule.tree) if m.kind is Kind.VECTOR for s, _ in m.times}
     pairs = [p for p in pairs if p.dependence.kind != "reduction" or p.flows or p.dependence.source in in_lanes]
     proof.visit(schedule.tree, dict(scop.domains), pairs, _Path())
@@ -99,12 +99,18 @@ def _carries(scop: Scop, dependence: Dependence) -> bool:
 class _Pair:
     """Dependent instances that no loop and no sequence has put in order so far.
 
-    `flows`: through a promoted tensor whose buffer is further down: so far they have to stay together.
+    `part`: those of the dependence's pairs that are left, None for all of them. `flows`: through a promoted tensor whose
+    buffer is further down: so far they have to stay together.
     """
 
     dependence: Dependence
-    relation: isl.Map
+    part: isl.Map | None
     flows: bool
+
+    @property
+    def relation(self) -> isl.Map:
+        """The pairs that are left."""
+        return self.dependence.relation if self.part is None else self.part
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ class _Proof:
                 self.visit(child, here, pairs, replace(path, entered=path.entered | entered))
             case Leaf():
                 for pair in pairs:
-                    if pair.dependence.kind != "reduction":
+                    if pair.dependence.kind != "reduction" and not pair.relation.is_empty():
                         raise self._broken(pair.dependence, pair.relation)
                 for statement, domain in here.items():
                     if self.promoted - path.entered:
@@ -184,29 +190,29 @@ class _Proof:
         dependence, source = pair.dependence, children[n]
         if dependence.source not in source.statements:
             return
-        relation = self._of(pair.relation, source, dependence.source, isl.Map.intersect_domain)
+        part = self._of(pair, source, dependence.source, isl.Map.intersect_domain)
         for m, sink in enumerate(children):
             if dependence.sink not in sink.statements:
                 continue
-            both = self._of(relation, sink, dependence.sink, isl.Map.intersect_range)
-            if both is not pair.relation and both.is_empty():
-                continue
+            both = self._of(part, sink, dependence.sink, isl.Map.intersect_range)
             if m == n:
-                yield replace(pair, relation=both)
+                if both is pair or not both.relation.is_empty():
+                    yield both
             elif m < n and dependence.kind != "reduction":
-                raise self._broken(dependence, both)
-            elif pair.flows:
+                if not both.relation.is_empty():
+                    raise self._broken(dependence, both.relation)
+            elif pair.flows and not both.relation.is_empty():
                 self.apart.add(dependence.tensor)
 
-    def _of(self, relation: isl.Map, child: Filter, statement: str, restrict) -> isl.Map:  # type: ignore[no-untyped-def]
+    def _of(self, pair: _Pair, child: Filter, statement: str, restrict) -> _Pair:  # type: ignore[no-untyped-def]
         condition = dict(child.conditions).get(statement)
-        return relation if condition is None else restrict(relation, read_set(condition))
+        return pair if condition is None else replace(pair, part=restrict(pair.relation, read_set(condition)))
 
     # -- loops -----------------------------------------------------------------------------------------------------------
 
     def _through(self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path) -> Iterable[_Pair]:
         """Yield the pairs that a loop leaves at one time; the others have to come in the right order."""
-        dependence, relation = pair.dependence, pair.relation
+        dependence = pair.dependence
         first, second = member.time(dependence.source), member.time(dependence.sink)
         if first == second and isinstance(first, Literal):
             yield pair
@@ -215,6 +221,7 @@ class _Proof:
         if indices_of(second) <= set(same_place) and substitute(second, same_place) == first:
             yield pair  # the subscripts show that the two are at one time here
             return
+        relation = pair.relation
         vector, relaxed = member.kind is Kind.VECTOR, dependence.kind == "reduction"
         alone = True  # all pairs are at one time
         for compare in (">", "<"):
@@ -233,7 +240,7 @@ class _Proof:
                 self.apart.add(dependence.tensor)
         same = relation if alone else relation.intersect(self._compared(member, dependence, "="))
         if alone or not same.is_empty():
-            yield replace(pair, relation=same)
+            yield replace(pair, part=same)
 
     def _compared(self, member: Member, dependence: Dependence, compare: str) -> isl.Map:
         """Return {source -> sink} where the source's time at a loop stands so to the sink's."""

@@ -30,7 +30,8 @@ def tile_parts(
     they are one part. Empty parts are left out; the parts are disjoint.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
-    domain = domain.intersect_params(read_set(program.context))
+    if program.sizes:
+        domain = domain.intersect_params(read_set(program.context))
     if not tiles:
         return [Part(domain, True)]
     if not program.sizes and _is_box(domain):
@@ -40,7 +41,7 @@ def tile_parts(
             part = domain
             for is_cut, cut_part in zip(choice, cut, strict=True):
                 part = part.intersect(cut_part) if is_cut else part.subtract(cut_part)
-            parts.append(Part(part.coalesce(), True))
+            parts.append(Part(part, True))
     else:
         partial = _cut(program, domain, iterators, tiles)
         parts = [Part(domain.subtract(partial).coalesce(), True), Part(partial.coalesce(), False)]
