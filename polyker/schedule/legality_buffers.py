@@ -99,6 +99,8 @@ def _unfit(scop: Scop, tensor: str, reason: str) -> Exception:
 
 
 def _check_fit(scop: Scop, promotion: Promotion) -> None:
+    if promotion.tensor not in {t.name for t in scop.program.tensors}:
+        raise failure(UNFIT, tensor=promotion.tensor, reason="the program has no such tensor")
     tensor = scop.program.tensor(promotion.tensor)
     if tensor.role is not Role.TEMPORARY:
         raise _unfit(scop, tensor.name, f"it is an {tensor.role.value} of the program")

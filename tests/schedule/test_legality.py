@@ -264,6 +264,7 @@ def test_a_sum_stays_in_the_buffer_that_it_was_started_in() -> None:
 UNFIT = {
     "an output": ("chain", "t2", (1, 9), "is an output"),
     "an input": ("chain", "t0", (1, 9), "is an input"),
+    "a tensor that is not there": ("chain", "t77", (1, 9), "no such tensor"),
     "too few dimensions": ("chain", "t1", (9,), "no shape of 2 dimensions"),
     "an extent of zero": ("chain", "t1", (0, 9), "no shape of 2 dimensions"),
     "a buffer that no stack holds": ("chain", "t1", (1 << 10, 1 << 10), "bytes"),
