@@ -26,8 +26,9 @@ def _word(b: Builder, index: Value) -> Value:
         return b.emit("i64", f"load i64, ptr {address.name}, align 8")
     kind, mask = b.type("i64"), b.type("i1")
     name = f"llvm.masked.gather.v{b.lanes}i64.v{b.lanes}p0"
-    b.declares.add(f"declare {kind} @{name}({pointer}, {mask}, {kind})")
-    arguments = f"{pointer} align 8 {address.name}, {mask} splat (i1 true), {kind} poison"
+    # One module may hold this intrinsic in one form only: that of polyker.codegen.llvm_memory.
+    b.declares.add(f"declare {kind} @{name}({pointer}, i32 immarg, {mask}, {kind})")
+    arguments = f"{pointer} {address.name}, i32 8, {mask} splat (i1 true), {kind} poison"
     return b.emit("i64", f"call {kind} @{name}({arguments})")
 
 

@@ -148,8 +148,8 @@ def softmax(I: Array) -> Outputs:
 
 
 def concat(A: Array, B: Array) -> Outputs:
-    """Two transposed matrices, stacked."""
-    return np.stack([A.T, B.T], axis=1)
+    """Two transposed matrices, stacked, in row-major order as the operator writes them (np.stack keeps that of its inputs)."""
+    return np.ascontiguousarray(np.stack([A.T, B.T], axis=1))
 
 
 def gather_rows(input: Array, index: Array) -> Outputs:
