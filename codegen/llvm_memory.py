@@ -151,10 +151,13 @@ def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg
     if mask is None:
         b.line(f"  store {data.typed}, {pointer.typed}, align {align}{place.metadata}")
         return
-    if mask.text.count("i1 true") == 1 and mask.text.startswith("<i1 true"):
+    lane = _only_lane(mask)
+    if lane is not None:
         # LLVM 22 widens a truncating masked store of one constant lane and writes past it: store the lane itself.
-        first = b.extract(data, 0)
-        b.line(f"  store {first.typed}, {pointer.typed}, align {align}{place.metadata}")
+        only = b.extract(data, lane)
+        offset = f"getelementptr {place.element}, {pointer.typed}, i64 {lane}"
+        address = b.pure(offset, "ptr", 1, (pointer,)) if lane else pointer
+        b.line(f"  store {only.typed}, {address.typed}, align {align}{place.metadata}")
         return
     name = f"llvm.masked.store.{suffix(data)}.p0"
     b.declare(name, f"declare void @{name}({data.type}, ptr, i32 immarg, {mask.type})")
@@ -172,8 +175,21 @@ def reverse(b: Builder, value: Value) -> Value:
 
 
 def reverse_mask(b: Builder, mask: Reg | None) -> Reg | None:
-    """Return the mask with its lanes in reverse order."""
-    return None if mask is None else _reversed(b, mask)
+    """Return the mask with its lanes in reverse order; that of a constant is a constant."""
+    if mask is None or not _is_constant(mask):
+        return None if mask is None else _reversed(b, mask)
+    lanes = mask.text[1:-1].split(", ")
+    return mask._replace(text=f"<{', '.join(reversed(lanes))}>")
+
+
+def _is_constant(mask: Reg) -> bool:
+    return mask.text.startswith("<i1 ")
+
+
+def _only_lane(mask: Reg) -> int | None:
+    """Return the lane of a constant mask that is on alone, else None."""
+    lanes = mask.text[1:-1].split(", ") if _is_constant(mask) else []
+    return lanes.index("i1 true") if lanes.count("i1 true") == 1 else None
 
 
 def _all_lanes(count: int) -> Reg:

@@ -94,21 +94,29 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
 def lowered_kernel(
     flat: TypedProgram, layouts: tuple[Layout, ...], target: Target
 ) -> tuple[TypedProgram, Schedule, Lowered]:
-    """Return the kernel of the automatic schedule; of the order of the text where isl finds that illegal or too hard."""
-    try:
-        with isl_job("schedule", QUOTA):
-            return proven_kernel(*automatic(flat, layouts, target), layouts)
-    except (LegalityError, CompileError) as error:
-        logging.getLogger("polyker").info("the order of the text is kept: %s", error.message)
-        note = f"the order of the text is kept: {error.message}"
+    """Return the kernel of the automatic schedule; of plainer ones where isl finds that illegal or too hard.
+
+    The second has accumulators alone; the last is the order of the text, each instance by itself.
+    """
+    notes: tuple[str, ...] = ()
+    for plain in (False, True):
+        try:
+            with isl_job("schedule", QUOTA):
+                program, schedule = automatic(flat, layouts, target, plain=plain)
+                return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
+        except (LegalityError, CompileError) as error:
+            logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message)
+            notes += (f"a plainer schedule is taken: {error.message}",)
     with isl_job("schedule"):
-        return proven_kernel(flat, replace(default_schedule(flat), notes=(note,)), layouts)
+        return proven_kernel(flat, replace(default_schedule(flat), notes=notes), layouts)
 
 
-def automatic(flat: TypedProgram, layouts: tuple[Layout, ...], target: Target) -> tuple[TypedProgram, Schedule]:
+def automatic(
+    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target, *, plain: bool = False
+) -> tuple[TypedProgram, Schedule]:
     """Return the automatic schedule, and the program with the accumulators and copies that it uses."""
     names = dict(zip(argument_names(flat), layouts, strict=True))
-    return auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE))
+    return auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE), plain=plain)
 
 
 def proven_kernel(

@@ -36,9 +36,14 @@ def default_schedule(program: TypedProgram) -> Schedule:
     return Schedule(visit(program.body).tree)
 
 
-def auto_schedule(program: TypedProgram, target: Target, layout: Layouts) -> tuple[TypedProgram, Schedule]:
-    """Return the program with its accumulators and copies made explicit, and the schedule of it."""
-    scheduler = _Scheduler(Fresh(program), target, layout)
+def auto_schedule(
+    program: TypedProgram, target: Target, layout: Layouts, *, plain: bool = False
+) -> tuple[TypedProgram, Schedule]:
+    """Return the program with its accumulators and copies made explicit, and the schedule of it.
+
+    `plain`: no tiles, no vectors, no copies, the loops as the text orders them; accumulators alone.
+    """
+    scheduler = _Scheduler(Fresh(program), target, layout, plain)
     nodes, nest = scheduler.body(program.body)
     return scheduler.fresh.finish(nodes), Schedule(nest.tree, tuple(scheduler.notes))
 
@@ -62,6 +67,7 @@ class _Scheduler:
     fresh: Fresh
     target: Target
     layout: Layouts
+    plain: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -92,6 +98,8 @@ class _Scheduler:
 
     def map(self, statement: TypedStatement) -> Nest:
         """Return the nest of a statement whose instances each define a cell of their own."""
+        if self.plain:
+            return serial_nest(statement)
         inner = statement.iterators[statement.outer :]
         free = _free_iterators(self.program, statement)
         measured = measure(self.program, statement, self.layout)
@@ -129,6 +137,10 @@ class _Scheduler:
         """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before."""
         measured = measure(self.program, statement, self.layout)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
+        if self.plain:
+            parts = accumulate(self.program, self.fresh, statement, start=start)
+            scalar = Plan(None, 1, 1, (), 0.0)
+            return reduction_nest(self.program, measured, scalar, parts, kept, statement.reduced, None)
         plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target)
         if plan.packed or (plan.packs_result and start is not None):
             return self.packed(measured, plan, start)
