@@ -36,10 +36,11 @@ from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
-from polyker.ir.expr import Call, Expr, Literal, Read, Size
+from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, TypedTensor
+from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.to_isl import to_isl
@@ -255,7 +256,7 @@ class _Lowering:
             place=lambda read: place(read.tensor, read.subscripts),
             shape=lambda tensor: tuple(extent(e) for e in self.scop.program.tensor(tensor).shape),
             inside=lambda read, d: self._inside(statement, read, d),
-            guard_code=lambda tensor, d, s: self._guard(tensor, d, statement),
+            guard_code=lambda tensor, d, s: self._guard(tensor, d, s, statement),
             fresh=lambda: next(self.names),
         )
         target = self.scop.program.tensor(statement.target)
@@ -286,11 +287,14 @@ class _Lowering:
             self.bounds[key] = (bool(below), bool(above))
         return self.bounds[key]
 
-    def _guard(self, tensor: str, dimension: int, statement: TypedStatement) -> int:
+    def _guard(self, tensor: str, dimension: int, subscript: Expr, statement: TypedStatement) -> int:
         code = len(self.guards) + 1
         found = self.scop.program.tensor(tensor)
-        values = (("tensor", found.label), ("dimension", str(dimension)))
-        self.guards[code] = GuardInfo(self.gather_code, values, statement.span)
+        labels = dict(self.scop.program.sizes)
+        size = print_expr(found.shape[dimension], labels)
+        values = (("tensor", found.label), ("dimension", str(dimension)), ("extent", size))
+        span = next((e.span for e in walk(subscript) if e.span is not None), statement.span)
+        self.guards[code] = GuardInfo(self.gather_code, values, span)
         return code
 
 

@@ -7,7 +7,7 @@ from polyker.errors.base import GatherError, ScheduleError, register
 GATHERED = register(
     "PK510",
     GatherError,
-    "a gathered index for dimension {dimension} of `{tensor}` lies outside of it",
+    "a gathered index lies outside 0:{extent}, the range of dimension {dimension} of `{tensor}`",
     "gathered indices count from 0 and are below the extent; negative ones are not taken from the end",
 )
 
