@@ -13,7 +13,7 @@ from polyker.errors.schedules import BIG_BUFFER, NEEDS_COPY, NO_TENSOR, PROMOTED
 from polyker.ir.typed import Role, TypedTensor
 from polyker.poly.scop import Scop
 from polyker.schedule.places import at_loops, with_children
-from polyker.schedule.to_isl import Way, ways
+from polyker.schedule.to_isl import Way, scope_ways
 from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Tree
 
 # Bytes of one buffer: what is larger would not stay in the first cache, and the stack has to hold it.
@@ -58,7 +58,7 @@ def promote(
     else:
         tree = at_loops(schedule.tree, statement, (loop,), change)
     sizes = iter(
-        [_modulo(scop, found, here) for scope, here in ways(tree, scop.program).scopes if planned in scope.promotions]
+        [_modulo(scop, found, here) for scope, here in scope_ways(tree, scop.program) if planned in scope.promotions]
     )
     used = False
 
@@ -104,7 +104,7 @@ def _modulo(scop: Scop, tensor: TypedTensor, here: dict[str, Way]) -> tuple[int,
     cells: isl.Map | None = None
     for access in scop.accesses:
         if access.tensor == tensor.name and access.statement in here:
-            run = here[access.statement].relation(scop, access.statement, "P", lanes=False)
+            run = here[access.statement].run(scop, access.statement, "P")
             part = run.reverse().apply_range(access.relation)
             cells = part if cells is None else cells.union(part)
     if cells is None or cells.is_empty():

@@ -19,7 +19,7 @@ from polyker.ir.typed import Role, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
 from polyker.schedule.legality_text import instances, label
-from polyker.schedule.to_isl import Way, ways
+from polyker.schedule.to_isl import Way, scope_ways
 from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
 
 PROMOTION = register(
@@ -71,7 +71,7 @@ def check_buffers(scop: Scop, tree: Tree) -> None:
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
     if not total:
         return
-    for scope, here in ways(tree, scop.program).scopes:
+    for scope, here in scope_ways(tree, scop.program):
         for promotion in scope.promotions:
             touching = [a for a in scop.accesses if a.tensor == promotion.tensor and a.statement in here]
             # Without the conditions on the way there are more instances, but simpler sets: mostly they do already.
@@ -132,7 +132,7 @@ def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[
         return False
     cells: isl.Map | None = None
     for access in touching:
-        run = here[access.statement].relation(scop, access.statement, "P", lanes=False)
+        run = here[access.statement].run(scop, access.statement, "P")
         part = run.reverse().apply_range(access.relation)
         cells = part if cells is None else cells.union(part)
     if cells is None:
@@ -200,7 +200,7 @@ def _check_cells(scop: Scop, promotion: Promotion, touching: list[Access], here:
     if not _clash(scop, promotion, touching, here):
         return
     tensor = promotion.tensor
-    runs = {s: way.relation(scop, s, "P", lanes=False) for s, way in here.items()}
+    runs = {s: way.run(scop, s, "P") for s, way in here.items()}
     source, sink = _sharing(tensor, promotion, touching, runs)
     one, other = instances(scop, _between(source, sink, tensor, promotion, runs))
     reason = "two cells that they use share a place of the buffer"
@@ -236,10 +236,10 @@ def apart(scop: Scop, tree: Tree, tensors: list[str]) -> None:
     """
     for tensor in tensors:
         place: dict[str, isl.UnionMap] = {}
-        for number, (scope, here) in enumerate(ways(tree, scop.program).scopes):
+        for number, (scope, here) in enumerate(scope_ways(tree, scop.program)):
             if any(p.tensor == tensor for p in scope.promotions):
                 for s, way in here.items():
-                    run = way.relation(scop, s, f"P{number}", lanes=False).to_union_map()
+                    run = way.run(scop, s, f"P{number}").to_union_map()
                     place[s] = place[s].union(run) if s in place else run
         for relation in _last_writers(scop, tensor):
             source, sink = (relation.get_tuple_name(k) for k in (isl.dim_type.in_, isl.dim_type.out))

@@ -89,15 +89,10 @@ class Way:
     conditions: tuple[str, ...] = ()
     lanes: tuple[int, ...] = ()  # places of vector loops in the times
 
-    def relation(self, scop: Scop, statement: str, name: str = "", length: int = 0, *, lanes: bool = True) -> isl.Map:
-        """Return {S[iterators] -> name[times]} of the instances that go this way, padded with zeros to `length`.
-
-        Without `lanes`, the lanes of a vector loop have one time.
-        """
+    def run(self, scop: Scop, statement: str, name: str) -> isl.Map:
+        """Return {S[iterators] -> name[times]} of the instances that go this way; the lanes of a vector loop have one time."""
         head, source = parameters(scop.program), tuple_of(scop.program, statement)
-        times = [*self.times, *["0"] * (length - len(self.times))]
-        if not lanes:
-            times = ["0" if n in self.lanes else t for n, t in enumerate(times)]
+        times = ["0" if n in self.lanes else t for n, t in enumerate(self.times)]
         found = read_map(f"{head}{{ {source} -> {name}[{', '.join(times)}] }}").intersect_domain(
             scop.domains[statement]
         )
@@ -106,23 +101,13 @@ class Way:
         return found
 
 
-@dataclass(frozen=True)
-class Ways:
-    """All ways through a tree: to the leaves by statement, and to each scope (in the order of the walk) by statement."""
-
-    leaves: dict[str, list[Way]]
-    scopes: list[tuple[Scope, dict[str, Way]]]
-    vectors: list[tuple[int, Member]]  # place of the loop in the times
-
-
-def ways(tree: Tree, program: TypedProgram) -> Ways:
-    """Return the ways through a tree."""
-    result = Ways({s.name: [] for s in program.statements()}, [], [])
+def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str, Way]]]:
+    """Return each scope, in the order of the walk, with the way to it of every statement below."""
+    result: list[tuple[Scope, dict[str, Way]]] = []
 
     def visit(node: Tree, here: dict[str, Way], depth: int) -> None:
         match node:
             case Band(members=ms, child=child):
-                result.vectors.extend((depth + n, m) for n, m in enumerate(ms) if m.kind is Kind.VECTOR)
                 lanes = tuple(depth + n for n, m in enumerate(ms) if m.kind is Kind.VECTOR)
                 below = {
                     s: replace(
@@ -146,27 +131,10 @@ def ways(tree: Tree, program: TypedProgram) -> Ways:
                     }
                     visit(f.child, inside, depth + 1)
             case Scope(child=child) as scope:
-                result.scopes.append((scope, here))
+                result.append((scope, here))
                 visit(child, here, depth)
             case Leaf():
-                for s, way in here.items():
-                    result.leaves[s].append(way)
+                return
 
     visit(tree, {s.name: Way() for s in program.statements()}, 0)
     return result
-
-
-def flat_times(scop: Scop, found: Ways) -> dict[str, isl.Map]:
-    """Return {S[iterators] -> [time]} of every statement, all times of one length."""
-    length = max((len(w.times) for leaf in found.leaves.values() for w in leaf), default=0)
-    flat = {}
-    for statement, leaf in found.leaves.items():
-        total = isl.Map.empty(
-            read_map(
-                f"{parameters(scop.program)}{{ {tuple_of(scop.program, statement)} -> [{', '.join(['0'] * length)}] }}"
-            ).get_space()
-        )
-        for way in leaf:
-            total = total.union(way.relation(scop, statement, length=length))
-        flat[statement] = total
-    return flat

@@ -12,7 +12,7 @@ A tree orders the instances of the statements of a typed program. From the root 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -120,30 +120,6 @@ def statements_of(tree: Tree) -> tuple[str, ...]:
             return statements_of(child)
         case Leaf():
             return ()
-
-
-def restrict(tree: Tree, keep: frozenset[str]) -> Tree:
-    """Return the tree with only the statements in `keep`."""
-    match tree:
-        case Band(members=members, child=child):
-            fewer = tuple(replace(m, times=tuple(t for t in m.times if t[0] in keep)) for m in members)
-            return Band(fewer, restrict(child, keep)) if fewer[0].times else Leaf()
-        case Sequence(children=children):
-            left = tuple(
-                replace(
-                    f,
-                    statements=tuple(s for s in f.statements if s in keep),
-                    child=restrict(f.child, keep),
-                    conditions=tuple(c for c in f.conditions if c[0] in keep),
-                )
-                for f in children
-                if keep & set(f.statements)
-            )
-            return Sequence(left) if left else Leaf()
-        case Scope(promotions=promotions, child=child):
-            return Scope(promotions, restrict(child, keep))
-        case Leaf():
-            return tree
 
 
 def loops(tree: Tree) -> Iterator[Member]:
