@@ -4,6 +4,7 @@
     Program -> poly.bind             -> TypedProgram     element types, sizes, exact domains
             -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
+            -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
             -> poly.scop             -> Scop             domains, access relations, the text's order
             -> schedule.legality                         every dependence is kept, proven on every compile
@@ -39,6 +40,7 @@ from polyker.poly.isl import isl_job
 from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
+from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.legality import prove
 from polyker.schedule.tree import Schedule
@@ -72,7 +74,7 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
     Raises CompileError, CompileTimeout, InternalError.
     """
     with isl_job("rewrite"):
-        flat = start_reductions(extract_reductions(typed))
+        flat = widen_reductions(start_reductions(extract_reductions(typed)))
     program, schedule, lowered = lowered_kernel(flat, layouts, target)
     verify(lowered.kernel)
     kernel = replace(unroll(lowered.kernel), fastmath=options.fastmath)

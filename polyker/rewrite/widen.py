@@ -1,0 +1,60 @@
+"""Wide sums: a reduction in f16 or bf16 into cells that several of its results share is accumulated in its own, wider type.
+
+Before: `H[I[n]] += W[n]` (H bf16). After: `A[c] = f32(H[c]);  A[I[n]] += W[n];  H[c] = bf16(A[c])`, rounded once. Comes after
+reductions were started; where each cell has one result an accumulator does the same (polyker.rewrite.accumulate).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Cast, Index, Read
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_set
+from polyker.poly.scop import domain_text, tensor_box
+from polyker.rewrite.fresh import Fresh
+
+
+def widen_reductions(program: TypedProgram) -> TypedProgram:
+    """Return the program with a wider temporary around each reduction that would round at each of its terms."""
+    fresh = Fresh(program)
+
+    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
+        found: list[TypedNode] = []
+        for node in body:
+            if isinstance(node, TypedLoop):
+                found.append(replace(node, body=visit(node.body)))
+            elif _shares_cells(program, node):
+                found += _widened(program, fresh, node)
+            else:
+                found.append(node)
+        return tuple(found)
+
+    return fresh.finish(visit(program.body))
+
+
+def _shares_cells(program: TypedProgram, statement: TypedStatement) -> bool:
+    if statement.op == "set" or statement.outer or statement.acc == program.tensor(statement.target).dtype:
+        return False
+    alone = {s.name for s in statement.subscripts if isinstance(s, Index)}
+    return not set(statement.iterators) - set(statement.reduced) <= alone
+
+
+def _widened(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> tuple[TypedStatement, ...]:
+    target, acc = program.tensor(statement.target), statement.acc
+    wide = fresh.temporary(target.label, acc, target.shape)
+    iterators = tuple(fresh.iterator() for _ in target.shape)
+    cell = tuple(Index(i, i64) for i in iterators)
+    box = read_set(tensor_box(program, target.name))
+    before, after = fresh.statement(), fresh.statement()
+    start = Cast(acc, Read(target.name, cell, dtype=target.dtype), acc)
+    end = Cast(target.dtype, Read(wide, cell, dtype=acc), target.dtype)
+    span = statement.span
+    return (
+        TypedStatement(before, iterators, 0, domain_text(box, before), wide, cell, "set", start, acc, (), span),
+        replace(statement, target=wide),
+        TypedStatement(
+            after, iterators, 0, domain_text(box, after), target.name, cell, "set", end, target.dtype, (), span
+        ),
+    )

@@ -1,0 +1,24 @@
+"""Half-precision sums into shared cells are rounded once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import polyker as pk
+
+
+def test_a_scatter_in_half_precision_rounds_once() -> None:
+    rng = np.random.default_rng(0)
+    weights, places = rng.standard_normal(200).astype("f2"), rng.integers(0, 5, 200)
+    wanted = np.zeros(5, "f4")
+    np.add.at(wanted, places, weights.astype("f4"))
+    got = pk.op("s(I: i64[N], W: f16[N]) -> H:\n    H: f16[5]\n    H[I[n]] += W[n]")(places, weights)
+    assert (got == wanted.astype("f2")).all()
+
+
+def test_diagonal_sums_in_half_precision_round_once() -> None:
+    x = np.random.default_rng(1).random((20, 30)).astype("f2")
+    wanted = np.zeros(49, "f4")
+    for i in range(20):
+        wanted[i : i + 30] += x[i]
+    assert (pk.op("S[i+j] += A[i,j]")(x) == wanted.astype("f2")).all()
