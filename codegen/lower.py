@@ -43,11 +43,11 @@ from polyker.ir.typed import Role, TypedProgram, TypedStatement, TypedTensor
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
+from polyker.rewrite.accumulate import COMBINE
 from polyker.schedule.to_isl import to_isl
 from polyker.schedule.tree import Kind, Member, Schedule
 
 _KINDS = {Kind.SERIAL: LoopKind.SERIAL, Kind.UNROLL: LoopKind.UNROLL, Kind.VECTOR: LoopKind.VECTOR}
-_UPDATES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class _Lowering:
         if statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
         if statement.op != "set":
-            value = Op(_UPDATES[statement.op], (Load(buffer, cell, target.dtype), value), target.dtype)
+            value = Op(COMBINE[statement.op], (Load(buffer, cell, target.dtype), value), target.dtype)
         return (*lowering.setup, Store(buffer, cell, value))
 
     def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:

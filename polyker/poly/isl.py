@@ -92,24 +92,9 @@ def read_map(text: str) -> Any:
     return _parse("Map", text)
 
 
-def read_union_set(text: str) -> Any:
-    """Return the `isl.UnionSet` of a text in this thread's context; read once, then cached."""
-    return _parse("UnionSet", text)
-
-
-def read_union_map(text: str) -> Any:
-    """Return the `isl.UnionMap` of a text in this thread's context; read once, then cached."""
-    return _parse("UnionMap", text)
-
-
 def read_pw_aff(text: str) -> Any:
     """Return the `isl.PwAff` of a text in this thread's context; read once, then cached."""
     return _parse("PwAff", text)
-
-
-def read_pw_multi_aff(text: str) -> Any:
-    """Return the `isl.PwMultiAff` of a text in this thread's context; read once, then cached."""
-    return _parse("PwMultiAff", text)
 
 
 def int_val(value: int) -> Any:

@@ -13,7 +13,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read, walk
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
 from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
@@ -244,11 +244,10 @@ def _free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[s
         distances = found if distances is None else distances.union(found)
     assert distances is not None
     for d in range(statement.outer):
-        distances = distances.fix_val(isl.dim_type.set, d, isl.Val.zero(distances.get_ctx()))
-    zero = isl.Val.zero(distances.get_ctx())
+        distances = distances.fix_val(isl.dim_type.set, d, int_val(0))
     free = []
     for d, iterator in enumerate(statement.iterators[statement.outer :], statement.outer):
-        if distances.subtract(distances.fix_val(isl.dim_type.set, d, zero)).is_empty():
+        if distances.subtract(distances.fix_val(isl.dim_type.set, d, int_val(0))).is_empty():
             free.append(iterator)
     return tuple(free)
 

@@ -162,16 +162,15 @@ def reduction_nest(
         loops.append(shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel"))
     loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
     tiles = tuple((i, plan.size(i), origin[i]) for i in kept_order if plan.size(i) > 1)
-    first = parts.start
-    names = tuple(i for i in first.iterators if i not in (parts.lanes, parts.block))
+    names = tuple(i for i in parts.start.iterators if i not in (parts.lanes, parts.block))
 
     def inside(is_own_shape: bool) -> Tree:
         if is_own_shape:
-            return _tile_body(program, measured, plan, parts, kept, reduced_order, block, origin)
+            return _tile_body(program, plan, parts, kept, reduced_order, origin)
         # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
         rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
         row_plan = replace(plan, others=())
-        return band(rows, _tile_body(program, measured, row_plan, parts, kept, reduced_order, block, origin))
+        return band(rows, _tile_body(program, row_plan, parts, kept, reduced_order, origin))
 
     body = _variants(program, statements, names, tiles, inside)
     return Nest(statements, band(loops, body))
@@ -189,12 +188,10 @@ def _block_member(parts: Accumulated, block: tuple[str, int]) -> Member:
 
 def _tile_body(
     program: TypedProgram,
-    measured: Measured,
     plan: Plan,
     parts: Accumulated,
     kept: tuple[str, ...],
     reduced_order: tuple[str, ...],
-    block: tuple[str, int] | None,
     origin: dict[str, int],
 ) -> Tree:
     """Return the inside of one tile: start, terms, folds, store, with the accumulators' buffers around them."""
@@ -204,7 +201,7 @@ def _tile_body(
     start = band([*point_members((parts.start,), plan, kept, origin), *lane_loops], Leaf())
     children = [
         Filter((parts.start.name,), start),
-        Filter((parts.update.name,), _terms(program, measured, plan, parts, kept, reduced_order, origin)),
+        Filter((parts.update.name,), _terms(program, plan, parts, kept, reduced_order, origin)),
     ]
     for s in parts.folds:
         lanes = (
@@ -223,7 +220,6 @@ def _tile_body(
 
 def _terms(
     program: TypedProgram,
-    measured: Measured,
     plan: Plan,
     parts: Accumulated,
     kept: tuple[str, ...],

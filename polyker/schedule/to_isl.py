@@ -77,7 +77,7 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
         return union_text(head, (conditions.get(s, f"{{ {tuples[s]} }}") for s in statements))
 
     domain = union_text(head, (s.domain for s in program.statements()))
-    root = child_of({"domain": str(domain)}, schedule.tree, tuple(scop.domains))
+    root = child_of({"domain": domain}, schedule.tree, tuple(scop.domains))
     return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes)
 
 
