@@ -123,7 +123,23 @@ def combine(op, start, body, parent):
     relative = np.where(start.err > 0, start.err / np.abs(start.val), 0).astype(LD)
     np.add.at(relative, parent, np.where(body.err > 0, body.err / np.abs(body.val), 0))
     slip = np.where(exact & (relative == 0), 0, np.abs(val) * (1.1 * relative + (count + 1) * u * 2))
-    return V(acc, val, np.where(np.isnan(slip), np.inf, slip).astype(float))
+    slip = np.where(np.isnan(slip) | _order_decides(start.val, body.val, parent, size, bits_of(acc)), np.inf, slip)
+    return V(acc, val, slip.astype(float))
+
+
+def _order_decides(start, body, parent, most, bits):
+    """Whether a partial product may overflow or underflow before factors that would mend it, or a zero, are met."""
+    least = np.ones(len(start), LD)
+    magnitude = np.abs(start)
+    np.minimum(least, magnitude, out=least, where=magnitude > 0)
+    factors = np.abs(body)
+    np.multiply.at(least, parent, np.where(factors > 0, np.minimum(factors, 1), 1))
+    smallest = np.full(len(start), np.inf, LD)
+    np.minimum.at(smallest, parent, factors.astype(LD))
+    top, bottom = (LD(1e38), LD(1e-37)) if bits == 24 else (LD(1e307), LD(1e-307))
+    # Where no factor is below one the overflow comes in any order.
+    mended = np.minimum(smallest, magnitude) < 1
+    return (most > top) & mended | (least < bottom) & (most > 1)
 
 
 def _quantum(start, body, parent, size, bits):

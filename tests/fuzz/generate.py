@@ -127,7 +127,7 @@ class Maker(Base):
             else:
                 subs.append(f"{i.name}//2" if pick < 0.95 else f"{i.name}%3")
                 self.features.add("target: many to one")
-        if op != "=" and len(order) >= 2 and r.random() < 0.08 and not plain:
+        if op != "=" and len(order) >= 2 and r.random() < 0.12 and not plain:
             a, b = order[0], order[1]
             if a.source == b.source == "bare" and a.extent and b.extent:
                 subs = [f"{a.name}+{b.name}", *subs[2:]]

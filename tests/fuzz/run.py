@@ -219,7 +219,7 @@ def _other_shapes(kernel: Any, case: Case, outcome: Outcome) -> None:
 def _more(case: Case, got: tuple[Any, ...], outcome: Outcome) -> None:
     """Try a metamorphic relation, and random legal steps of the schedule, on some of the cases."""
     rng = random.Random(f"{case.seed}/{case.number}/more")
-    if rng.random() < 0.3:
+    if rng.random() < 0.45:
         problem, name = metamorphic.check(case, got, rng)
         if name:
             outcome.features.add(f"metamorphic:{name}")
