@@ -1,0 +1,64 @@
+"""Whether a result is right: compared with the same operator in float64, by one of four rules.
+
+- sum: |x - r| <= gamma_n * s for every cell, where s is the operator of the inputs' absolute values, gamma_n = n u / (1 - n u),
+  n the terms of a cell and 8 more, u half a unit in the last place. In float64, where the reference errs as much, twice that.
+- scaled: |x - r| <= (n + 8) * 2u * max|r|: for what is no sum of products.
+- exact: the same values.
+- index: positions; at most one in 10,000 may differ, where rounding makes ties that float64 does not see.
+
+Source of gamma_n: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.case import DTYPES, Array, Problem
+
+TIES = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The reference result, and the largest error allowed (one number, or one a cell)."""
+
+    value: Array
+    limit: Array
+
+
+def expected(problem: Problem, arrays: Sequence[Array]) -> Expected:
+    """Return what a result of the problem is compared with."""
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    value = np.asarray(problem.reference(*wide))
+    kind = np.dtype(DTYPES[problem.output.dtype])
+    if problem.rule in ("exact", "index") or kind.kind != "f":
+        return Expected(value, np.zeros(()))
+    unit = float(np.finfo(kind).eps) / 2
+    steps = problem.terms + 8
+    if problem.rule == "scaled":
+        return Expected(value, np.asarray(2 * unit * steps * float(np.max(np.abs(value), initial=0.0))))
+    gamma = steps * unit / (1 - steps * unit) * (2 if kind == np.float64 else 1)
+    positive = [np.abs(a) if a.dtype.kind == "f" else a for a in wide]
+    return Expected(value, gamma * np.asarray(problem.reference(*positive)))
+
+
+def wrong(problem: Problem, got: Array, want: Expected) -> str:
+    """Return what is wrong with a result, or an empty text."""
+    kind = np.dtype(DTYPES[problem.output.dtype])
+    if got.shape != problem.output.shape or got.dtype != kind:
+        return f"{got.dtype}{list(got.shape)} instead of {kind}{list(problem.output.shape)}"
+    if not got.flags.c_contiguous:
+        return f"strides {got.strides} are not row-major"
+    if problem.rule == "index":
+        share = float(np.mean(got != want.value))
+        return f"{share:.2%} of the positions differ" if share > TIES else ""
+    if problem.rule == "exact" or kind.kind != "f":
+        return "" if np.array_equal(got, want.value) else "values differ"
+    error = np.abs(got - want.value)
+    bad = ~(error <= want.limit)  # NaN is within no limit
+    if not np.any(bad):
+        return ""
+    return f"{np.count_nonzero(bad)} cells are off, by up to {float(np.max(error)):.2g}"
