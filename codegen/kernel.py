@@ -24,10 +24,12 @@ class Space(Enum):
 
 
 class LoopKind(Enum):
-    """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations."""
+    """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
+    means what SERIAL means; of iterations around a VECTOR loop, what they read by columns is read by rows (codegen.llvm_transpose)."""
 
     SERIAL = "serial"
     UNROLL = "unroll"
+    TRANSPOSE = "transpose"
     VECTOR = "vector"
 
 
@@ -122,7 +124,7 @@ class For:
     """`for var in range(lo, hi, step)`, `step` a positive constant.
 
     VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
-    VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL: `lanes` bounds the trip count.
+    VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL and TRANSPOSE: `lanes` bounds the trip count.
     `trip` is the exact trip count where it is a known constant, else None.
     """
 

@@ -30,10 +30,10 @@ from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import store
 from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, literal, vector
-from polyker.codegen.polynomial import Poly, as_constant, is_index, plus, polynomial, scaled
+from polyker.codegen.llvm_transpose import Columns, stored, suits
+from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.codegen.simplify import unroll
-from polyker.codegen.walk import statements
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
@@ -56,11 +56,6 @@ def builder_for(target: Target, fastmath: str = "") -> Builder:
         native_maximum=arm or target.triple.startswith("wasm"),
         native_fma=arm or (x86 and ("+fma" in features or level)),
     )
-
-
-def stored(block: Block) -> frozenset[str]:
-    """Return the names of the buffers that a block stores to."""
-    return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
 
 
 class Emitter:
@@ -178,6 +173,8 @@ class Emitter:
                 self._if(stmt)
             case For(kind=LoopKind.VECTOR):
                 self._vector_loop(stmt)
+            case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
+                self._transpose_loop(stmt)
             case For():
                 self._loop(stmt)
             case Allocate(buffer=buffer, body=body):
@@ -360,6 +357,15 @@ class Emitter:
             f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
         ]  # fmt: skip
         b.start_block(end)
+
+    def _transpose_loop(self, loop: For) -> None:
+        """Repeat the body; its loads share the blocks that they read by rows."""
+        e, lo = self.e, self.e.poly(loop.lo)
+        assert loop.trip is not None
+        columns = e.columns = Columns(loop, lo, loop.trip, e.columns)
+        for columns.step in range(loop.trip):
+            self._bound_block(loop.var, plus(lo, constant(columns.step)), loop.body)
+        e.columns = columns.outer
 
     def _vector_loop(self, loop: For) -> None:
         e, b, count = self.e, self.b, loop.lanes

@@ -13,6 +13,7 @@ from polyker.codegen.llvm_functions import power, real_function
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import multiply_add, real_operation
 from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const, vector
+from polyker.codegen.llvm_transpose import Columns
 from polyker.codegen.polynomial import Monomial, Poly, as_constant, constant, is_index, plus, polynomial, times
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.errors.base import InternalError
@@ -35,6 +36,7 @@ class Expressions:
         self.values: dict[str, Value] = {}
         self.affine: dict[str, Poly] = {}
         self.lanes: Lanes = ONE_LANE
+        self.columns: Columns | None = None
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
 
     # Index expressions
@@ -185,6 +187,8 @@ class Expressions:
 
     def load(self, expr: Load) -> Value:
         """Load a value; inactive lanes, and lanes whose predicate is off, never touch memory."""
+        if self.columns is not None and (transposed := self.columns.load(self, expr)) is not None:
+            return transposed
         place = self.places[expr.buffer]
         base, step, varying = self.split(self.offset(expr.buffer, expr.indices))
         predicate = self.value(expr.predicate).re if expr.predicate is not None else None

@@ -113,10 +113,22 @@ def load_vector(b: Builder, place: Place, pointer: Reg, count: int, mask: Reg | 
         b.declare(name, f"declare {kind} @{name}(ptr, i32 immarg, {mask.type}, {kind})")
         call = f"call {kind} @{name}({pointer.typed}, i32 {align}, {mask.typed}, {kind} zeroinitializer)"
         raw = _read(b, place, call + place.metadata, lanes, (pointer, mask))
+    return value_of(b, dtype, raw)
+
+
+def value_of(b: Builder, dtype: DType, raw: Reg) -> Value:
+    """Return the value of a vector of memory elements, a complex one's parts side by side."""
     if not dtype.is_complex:
         return _value(b, dtype, [raw])
-    even, odd = (b.shuffle(raw, None, list(range(k, lanes, 2))) for k in (0, 1))
-    return _value(b, dtype, [even, odd])
+    return _value(b, dtype, [b.shuffle(raw, None, list(range(k, raw.lanes, 2))) for k in (0, 1)])
+
+
+def load_piece(b: Builder, place: Place, pointer: Reg, count: int) -> Reg:
+    """Load `count` neighbouring elements as they are in memory."""
+    lanes = count * (2 if place.buffer.dtype.is_complex else 1)
+    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    text = f"load <{lanes} x {place.element}>, {pointer.typed}, align {align}{place.metadata}"
+    return _read(b, place, text, lanes, (pointer,))
 
 
 def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int) -> Value:
@@ -190,6 +202,15 @@ def _only_lane(mask: Reg) -> int | None:
     """Return the lane of a constant mask that is on alone, else None."""
     lanes = mask.text[1:-1].split(", ") if _is_constant(mask) else []
     return lanes.index("i1 true") if lanes.count("i1 true") == 1 else None
+
+
+def leading_lanes(mask: Reg | None, count: int) -> int | None:
+    """Return how many lanes are on where they are the first ones, known when the text is made; else None."""
+    if mask is None:
+        return count
+    lanes = [lane == "i1 true" for lane in mask.text[1:-1].split(", ")] if _is_constant(mask) else []
+    active = sum(lanes)
+    return active if lanes and all(lanes[:active]) else None
 
 
 def _all_lanes(count: int) -> Reg:

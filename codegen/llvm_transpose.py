@@ -1,0 +1,167 @@
+"""Transposed loads: what a TRANSPOSE loop reads by columns is loaded by rows and transposed in registers.
+
+A load whose lanes lie in different rows of memory is a gather. Where the next iteration of the loop around reads the next
+element of each row, some iterations together read pieces of the rows: 16 bytes of each, four rows' pieces to a register of
+64 bytes, and the columns come from log2(elements of a piece) interleavings within 16 bytes, which are one instruction each
+on every vector unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from polyker.codegen import llvm_memory as memory
+from polyker.codegen.kernel import Block, For, KExpr, Load, LoopKind, Store, Var
+from polyker.codegen.llvm_convert import Value
+from polyker.codegen.llvm_memory import Place
+from polyker.codegen.llvm_text import Builder, Reg
+from polyker.codegen.polynomial import Poly, as_constant, constant, plus, scaled
+from polyker.codegen.polynomial import atom as atom_poly
+from polyker.codegen.walk import statements, subexpressions
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm_expr import Expressions
+
+PIECE = 16  # bytes: within so many every vector unit shuffles in one cycle
+_STEP = Var("\0step")  # the number of the iteration, in index polynomials
+
+
+def suits(loop: For) -> bool:
+    """Return whether a TRANSPOSE loop may be taken apart by columns: stores alone, under one vector loop of known extent."""
+    if loop.trip is None or loop.trip < 1 or len(loop.body) != 1:
+        return False
+    match loop.body[0]:
+        case For(kind=LoopKind.TRANSPOSE) as inner:
+            return not _uses(loop.var, inner.lo, inner.hi) and suits(inner)
+        case For(kind=LoopKind.VECTOR, lo=lo, hi=hi, trip=int(), body=body):
+            return not _uses(loop.var, lo, hi) and all(isinstance(s, Store) for s in body)
+        case _:
+            return False
+
+
+def _uses(name: str, *exprs: KExpr) -> bool:
+    return any(isinstance(e, Var) and e.name == name for expr in exprs for e in subexpressions(expr))
+
+
+def stored(block: Block) -> frozenset[str]:
+    """Return the names of the buffers that a block stores to."""
+    return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
+
+
+@dataclass(slots=True)
+class Columns:
+    """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
+
+    `_blocks` has the transposed blocks of each load, by the iteration that they begin with.
+    """
+
+    loop: For
+    lo: Poly
+    trip: int
+    outer: Columns | None
+    step: int = 0
+    _written: frozenset[str] = frozenset()
+    _blocks: dict[tuple[str, frozenset[object], int, int], list[Reg]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._written = stored(self.loop.body)
+
+    def load(self, e: Expressions, expr: Load) -> Value | None:
+        """Return this iteration's value of a load; None unless it is contiguous along the loop and strided over the lanes."""
+        here = self._load(e, expr)
+        return here if here is not None or self.outer is None else self.outer.load(e, expr)
+
+    def _load(self, e: Expressions, expr: Load) -> Value | None:
+        rows, place = e.lanes.count, e.places[expr.buffer]
+        active = memory.leading_lanes(e.lanes.mask, rows)
+        if not active or expr.predicate is not None or expr.buffer in self._written:
+            return None
+        found = self._offset(e, expr)
+        if found is None:
+            return None
+        offset, direction = found
+        base, stride, varying = e.split(offset)
+        if varying or as_constant(stride) in (0, 1, -1):
+            return None
+        size = _power(min(max(1, PIECE // place.itemsize), self.trip, rows))
+        if rows % size or rows & (rows - 1) or (size == 1 and place.itemsize < PIECE):
+            return None
+        start = min(self.step // size * size, self.trip - size)
+        key = (expr.buffer, frozenset(offset.items()), direction, start)
+        if key not in self._blocks:
+            first = start if direction > 0 else -(start + size - 1)
+            corner = plus(base, constant(first))
+            pointers = [e.pointer(place, plus(corner, scaled(stride, r))) for r in range(active)]
+            self._blocks[key] = _block(e.b, place, pointers, rows, size)
+        column = self.step - start
+        raw = self._blocks[key][column if direction > 0 else size - 1 - column]
+        return memory.value_of(e.b, place.buffer.dtype, raw)
+
+    def _offset(self, e: Expressions, expr: Load) -> tuple[Poly, int] | None:
+        """Return the offset at the loop's first iteration, and 1 or -1: its step from one to the next."""
+        known = e.affine[self.loop.var]
+        e.affine[self.loop.var] = plus(self.lo, atom_poly(_STEP))
+        offset = e.offset(expr.buffer, expr.indices)
+        e.affine[self.loop.var] = known
+        for monomial in offset:
+            if any(not isinstance(a, Var) and _uses(self.loop.var, a) for a in monomial):
+                return None
+            if _STEP in monomial and len(monomial) > 1:
+                return None
+        direction = offset.get((_STEP,), 0)
+        return ({m: c for m, c in offset.items() if m != (_STEP,)}, direction) if direction in (1, -1) else None
+
+
+def _power(value: int) -> int:
+    """Return the largest power of two that is at most `value`."""
+    return 1 << (value.bit_length() - 1)
+
+
+def _block(b: Builder, place: Place, pointers: list[Reg], rows: int, size: int) -> list[Reg]:
+    """Return the `size` columns of a block whose rows begin at the pointers; what is beyond the last pointer is undefined.
+
+    Row p*size + r's piece stands at place p of register r; then each place of all registers together is a square matrix.
+    """
+    parts = 2 if place.buffer.dtype.is_complex else 1
+    registers: list[Reg | None] = []
+    for r in range(size):
+        pieces = [memory.load_piece(b, place, p, size) for p in pointers[r::size]]
+        missing = rows // size - len(pieces)
+        registers.append(_joined(b, [*pieces, *[None] * missing]))
+    half = size // 2
+    low = _interleaved(rows, size, parts, range(half))
+    high = _interleaved(rows, size, parts, range(half, size))
+    for _ in range(half.bit_length()):
+        pairs = [(registers[r], registers[r + half]) for r in range(half)]
+        registers = [_mixed(b, x, y, order) for x, y in pairs for order in (low, high)]
+    return [r for r in registers if r is not None]
+
+
+def _joined(b: Builder, pieces: list[Reg | None]) -> Reg | None:
+    """Return pieces of one length after another, the last ones perhaps undefined."""
+    while len(pieces) > 1:
+        pieces = [_pair(b, x, y) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces[0]
+
+
+def _pair(b: Builder, x: Reg | None, y: Reg | None) -> Reg | None:
+    if x is None:
+        return None
+    return b.shuffle(x, x if y is None else y, list(range(2 * x.lanes)))
+
+
+def _mixed(b: Builder, x: Reg | None, y: Reg | None, order: list[int]) -> Reg | None:
+    if x is None:
+        return None
+    return b.shuffle(x, x if y is None else y, order)
+
+
+def _interleaved(rows: int, size: int, parts: int, taken: range) -> list[int]:
+    """Return the lanes of `x[k], y[k]` for the taken k, within each place of `size` elements of `parts` lanes."""
+    lanes = []
+    for place in range(0, rows, size):
+        for k in taken:
+            for other in (0, rows):
+                lanes += [(place + k + other) * parts + part for part in range(parts)]
+    return lanes
