@@ -84,7 +84,7 @@ class Case:
 
     def small(self) -> Problem:
         """Return the problem at sizes that even a plain interpreter runs through quickly."""
-        limit = {1: 24, 2: 24, 3: 17, 4: 9, 5: 9}.get(len(self.sizes), 4)
+        limit = {1: 24, 2: 17, 3: 9, 4: 6}.get(len(self.sizes), 4)
         # Cut sizes differ, so that a transposed result has another shape.
         cut = {k: v if v <= limit else limit - n % 3 for n, (k, v) in enumerate(self.sizes.items())}
         return self.make(**cut, **self.settings)

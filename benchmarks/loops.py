@@ -1,6 +1,7 @@
 """Loop nests for numba, as its user writes them. Plain Python functions here; `compiled` makes the fast ones.
 
-`fastmath` lets numba reorder sums and maxima, which the notation lets polyker do in a declared reduction.
+`fastmath` lets numba reorder sums and maxima, which the notation lets polyker do in a declared reduction. No nest looks at
+values to skip work: how sparse the inputs happen to be is not what is measured.
 """
 
 from __future__ import annotations
@@ -85,9 +86,8 @@ def any_and(A, B, out):
     out[:] = False
     for i in range(A.shape[0]):
         for k in range(A.shape[1]):
-            if A[i, k]:
-                for j in range(B.shape[1]):
-                    out[i, j] |= B[k, j]
+            for j in range(B.shape[1]):
+                out[i, j] |= A[i, k] & B[k, j]
     return out
 
 

@@ -33,7 +33,7 @@ DEPTHWISE = (  # of MobileNet: channels, extent, stride
 )  # fmt: skip
 GROUPED = ((32, 4, 4, 56), (32, 8, 8, 28), (32, 16, 16, 14), (4, 32, 32, 28))  # groups, channels, filters, extent
 WAVENET = ((32, 32, 1), (32, 32, 16), (32, 32, 512), (64, 128, 4), (16, 16, 2))  # channels, filters, dilation
-SAMPLES = 8000
+SAMPLES = 7488
 
 
 def _subscript(index: str, offset: str, stride: int, pad: int, step: int = 1) -> str:
@@ -180,9 +180,8 @@ def grouped(*, G: int, C: int, F: int, H: int, W: int, R: int, pad: int) -> Prob
     )
 
 
-def dilated(*, C: int, F: int, T: int, R: int, step: int) -> Problem:
+def dilated(*, C: int, F: int, length: int, R: int, step: int) -> Problem:
     """Return a dilated convolution over time, as WaveNet has it, without padding."""
-    length = T - step * (R - 1)
 
     def numpy(np: Any, X: Any, K: Any, out: Any) -> Any:
         np.matmul(K[:, :, 0], X[0, :, :length], out=out[0])
@@ -195,7 +194,7 @@ def dilated(*, C: int, F: int, T: int, R: int, step: int) -> Problem:
 
     return Problem(
         text=f"O[n,f,t] += X[n,c,{_subscript('t', 'r', 1, 0, step)}] * K[f,c,r]",
-        inputs=(Operand("X", "f32", (1, C, T)), Operand("K", "f32", (F, C, R))),
+        inputs=(Operand("X", "f32", (1, C, length + step * (R - 1))), Operand("K", "f32", (F, C, R))),
         output=Operand("O", "f32", (1, F, length)),
         flops=2 * F * length * C * R,
         reference=lambda X, K: numpy(np, X, K, np.empty((1, F, length))),
@@ -270,8 +269,8 @@ def pool(kind: str, *, C: int, H: int, W: int, R: int, stride: int, pad: int) ->
 def _image(make: Any, group: str, layer: tuple[int, ...], *, label: str = "", N: int = 1) -> Case:
     c, f, extent, r, stride, pad = layer
     name = f"conv/{group}/{label}{c}-{f}-{extent}x{extent}-{r}x{r}-s{stride}"
-    settings = {"R": r, "stride": stride, "pad": pad}
-    return Case(name, "conv", group, make, {"N": N, "C": c, "F": f, "H": extent, "W": extent}, settings)
+    sizes = {"N": N, "C": c, "F": f, "H": extent, "W": extent, "R": r}
+    return Case(name, "conv", group, make, sizes, {"stride": stride, "pad": pad})
 
 
 def cases() -> Iterator[Case]:
@@ -294,8 +293,8 @@ def cases() -> Iterator[Case]:
         sizes = {"G": g, "C": c, "F": f, "H": extent, "W": extent}
         yield Case(f"conv/grouped/{g}x{c}-{f}-{extent}x{extent}", "conv", "grouped", grouped, sizes, {"R": 3, "pad": 1})
     for c, f, step in WAVENET:
-        settings = {"T": SAMPLES if step > 8 else SAMPLES // 2, "R": 2, "step": step}
-        yield Case(f"conv/wavenet/{c}-{f}-d{step}", "conv", "wavenet", dilated, {"C": c, "F": f}, settings)
+        sizes, settings = {"C": c, "F": f, "length": SAMPLES}, {"R": 2, "step": step}
+        yield Case(f"conv/wavenet/{c}-{f}-d{step}", "conv", "wavenet", dilated, sizes, settings)
     for r in (5, 31):
         yield Case(f"conv/one-dimensional/{r}", "conv", "one-dimensional", filter1d, {"length": 100000}, {"R": r})
     for kind, c, extent, r, stride, pad in (

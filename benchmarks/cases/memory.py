@@ -252,11 +252,11 @@ def gather_bags(*, rows: int, n: int, k: int, c: int) -> Problem:
 
 
 def gather_cells(*, cells: int, n: int) -> Problem:
-    """Return cells of a table."""
+    """Return cells of a table; what has to move of it is whole cache lines."""
     return problem(
         "O[i] = T[index[i]]",
         (Operand("T", "f32", (cells,)), Operand("index", "i32", (n,), "index", cells)), Operand("O", "f32", (n,)),
-        lambda m, T, index: m.take(T, index), rule="exact", moved=12 * n,
+        lambda m, T, index: m.take(T, index), rule="exact", moved=min(4 * cells, 64 * n) + 8 * n,
         numpy=lambda np, T, index, out: np.take(T, index, out=out, mode="clip"),
         torch=lambda torch, T, index, out: torch.index_select(T, 0, index, out=out),
         numba=lambda loops, T, index, out: loops.gather_cells(T, index, out),

@@ -57,6 +57,11 @@ EINSUMS = (
 def tucker(dtype: str, *, i: int, j: int, k: int, a: int, b: int, c: int) -> Problem:
     """Return the projection of a tensor of rank 3 on three factors, one mode after the other."""
     whole = "ijk,ai,bj,ck->abc"
+
+    def numpy(np: Any, X: Any, W: Any, V: Any, U: Any, out: Any) -> Any:
+        np.matmul(U, (V @ (X @ W.T)).reshape(i, b * c), out=out.reshape(a, b * c))
+        return out
+
     return Problem(
         text="P[i,j,c] += X[i,j,k] * W[c,k]\nQ[i,b,c] += P[i,j,c] * V[b,j]\nC[a,b,c] += Q[i,b,c] * U[a,i]",
         inputs=tuple(Operand(n, dtype, s) for n, s in (("X", (i, j, k)), ("W", (c, k)), ("V", (b, j)), ("U", (a, i)))),
@@ -64,7 +69,7 @@ def tucker(dtype: str, *, i: int, j: int, k: int, a: int, b: int, c: int) -> Pro
         flops=2 * c * (i * j * k + i * j * b + i * b * a),
         reference=lambda X, W, V, U: np.einsum(whole, X, U, V, W, optimize=True),
         spellings={
-            "numpy": lambda np, X, W, V, U, out: np.matmul(U, (V @ (X @ W.T)).reshape(i, b * c), out=out.reshape(a, b * c)),
+            "numpy": numpy,
             "torch": lambda torch, X, W, V, U, out: (U @ (V @ (X @ W.T)).reshape(i, b * c)).reshape(a, b, c),
             "jax": lambda jax, X, W, V, U, out: jax.numpy.einsum(whole, X, U, V, W, optimize="optimal"),
             "tblis": lambda tblis, X, W, V, U, out: tblis.einsum(whole, X, U, V, W, out=out),
