@@ -15,7 +15,7 @@ from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Block, For, KExpr, Load, LoopKind, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
-from polyker.codegen.llvm_text import Builder, Reg
+from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import Poly, as_constant, constant, plus, scaled
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.codegen.walk import statements, subexpressions
@@ -73,26 +73,25 @@ class Columns:
         return here if here is not None or self.outer is None else self.outer.load(e, expr)
 
     def _load(self, e: Expressions, expr: Load) -> Value | None:
+        """Return what `load` does, of this loop alone."""
         rows, place = e.lanes.count, e.places[expr.buffer]
         active = memory.leading_lanes(e.lanes.mask, rows)
-        if not active or expr.predicate is not None or expr.buffer in self._written:
+        size = _power(min(max(1, PIECE // place.itemsize), self.trip, rows))
+        is_block = rows % size == 0 and rows & (rows - 1) == 0 and (size > 1 or place.itemsize >= PIECE)
+        if not active or not is_block or expr.predicate is not None or expr.buffer in self._written:
             return None
         found = self._offset(e, expr)
         if found is None:
             return None
         offset, direction = found
-        base, stride, varying = e.split(offset)
-        if varying or as_constant(stride) in (0, 1, -1):
-            return None
-        size = _power(min(max(1, PIECE // place.itemsize), self.trip, rows))
-        if rows % size or rows & (rows - 1) or (size == 1 and place.itemsize < PIECE):
-            return None
         start = min(self.step // size * size, self.trip - size)
         key = (expr.buffer, frozenset(offset.items()), direction, start)
         if key not in self._blocks:
+            base, stride, varying = e.split(offset)
+            if varying or as_constant(stride) in (0, 1, -1):
+                return None
             first = start if direction > 0 else -(start + size - 1)
-            corner = plus(base, constant(first))
-            pointers = [e.pointer(place, plus(corner, scaled(stride, r))) for r in range(active)]
+            pointers = _pointers(e, place, plus(base, constant(first)), stride, active)
             self._blocks[key] = _block(e.b, place, pointers, rows, size)
         column = self.step - start
         raw = self._blocks[key][column if direction > 0 else size - 1 - column]
@@ -111,6 +110,16 @@ class Columns:
                 return None
         direction = offset.get((_STEP,), 0)
         return ({m: c for m, c in offset.items() if m != (_STEP,)}, direction) if direction in (1, -1) else None
+
+
+def _pointers(e: Expressions, place: Place, corner: Poly, stride: Poly, count: int) -> list[Reg]:
+    """Return the pointers to the first of `count` rows that are `stride` apart."""
+    step = as_constant(stride)
+    if step is None:
+        return [e.pointer(place, plus(corner, scaled(stride, r))) for r in range(count)]
+    fixed = corner.get((), 0)
+    common = e.pointer(place, {m: c for m, c in corner.items() if m})
+    return [memory.offset_pointer(e.b, place, common, const(fixed + r * step, "i64")) for r in range(count)]
 
 
 def _power(value: int) -> int:
