@@ -46,11 +46,13 @@ def in_turns(
 
     Each is called before it is timed. `seconds`: no round begins after so long, but for the first three.
     """
+    if not calls:
+        return {}
     begin = clock()
     for call in calls.values():
         call()
     guess = {name: _estimate(call, clock) for name, call in calls.items()}
-    quickest = min(guess.values(), default=0.0)
+    quickest = min(guess.values())
     timed = [name for name in calls if guess[name] <= HOPELESS * quickest]
     found: dict[str, list[float]] = {name: [] for name in timed}
     for turn in range(rounds):

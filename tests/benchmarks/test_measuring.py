@@ -8,7 +8,7 @@ import pytest
 from benchmarks import contestants, machine, report, summary
 from benchmarks.__main__ import main
 from benchmarks.case import Case, Operand, Problem, arrays
-from benchmarks.check import expected, wrong
+from benchmarks.check import expected, gamma, wrong
 from benchmarks.contestants import Contestant
 from benchmarks.einsum_case import einsum
 from benchmarks.machine import Machine
@@ -71,6 +71,10 @@ def test_a_call_far_behind_is_only_estimated():
     assert found["b"].median == 5.0
 
 
+def test_no_call_takes_no_time():
+    assert in_turns({}, clock=Fake().clock) == {}
+
+
 def problem(**changes):
     return replace(einsum("ik,kj->ij", "f32", i=5, j=6, k=7), **changes)
 
@@ -85,6 +89,13 @@ def test_a_result_within_gamma_n_is_right_and_one_beyond_it_wrong():
     assert "1 cells" in wrong(p, bad, want)
     bad[2, 3] = np.nan
     assert "1 cells" in wrong(p, bad, want)
+
+
+def test_long_sums_are_held_to_the_likely_error():
+    unit = 2.0**-24
+    assert gamma(10, unit) == pytest.approx(10 * unit, rel=1e-6)
+    assert gamma(10**6, unit) == pytest.approx(8e3 * unit, rel=1e-3)
+    assert 0 < gamma(10**9, unit) < 0.1
 
 
 def test_another_shape_dtype_or_order_is_wrong():
@@ -105,7 +116,7 @@ def test_the_other_rules_are_as_strict_as_they_say():
     assert wrong(exact, values.astype(np.float32) + np.float32(1e-5), want)
     scaled = problem(rule="scaled", reference=lambda A, B: values, terms=1)
     want = expected(scaled, arrays("x", scaled))
-    assert want.limit == pytest.approx(9 * 2.0**-23 * 29)
+    assert want.limit == pytest.approx(9 * 2.0**-23 * 29, rel=1e-6)
     index = problem(rule="index", output=Operand("C", "i64", (5, 6)), reference=lambda A, B: values.astype(np.int64))
     want = expected(index, arrays("x", index))
     assert "positions" in wrong(index, values.astype(np.int64) + (values == 3), want)
