@@ -65,13 +65,18 @@ def host_triple() -> str:
 
 
 @cache
-def machine(triple: str, cpu: str, features: str) -> Any:
-    """Return a target machine; `cpu` and `features` must be known to LLVM, which ends the process otherwise."""
+def machine(triple: str, cpu: str, features: str, effort: int = 3) -> Any:
+    """Return a target machine; `cpu` and `features` must be known to LLVM, which ends the process otherwise.
+
+    `effort`: LLVM's level of code generation, 0 to 3.
+    """
     _native()
     if triple.split("-")[0] != host_triple().split("-")[0]:
         _initialize()
     target = _llvm.Target.from_triple(triple)
-    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small", jit=False)
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=effort, reloc="pic", codemodel="small", jit=False
+    )
 
 
 @cache
@@ -103,9 +108,9 @@ def optimize(module: Any, triple: str, cpu: str, features: str) -> None:
     manager.close()
 
 
-def emit_object(module: Any, triple: str, cpu: str, features: str) -> bytes:
+def emit_object(module: Any, triple: str, cpu: str, features: str, effort: int = 3) -> bytes:
     """Return the object file of a module."""
-    return bytes(machine(triple, cpu, features).emit_object(module))
+    return bytes(machine(triple, cpu, features, effort).emit_object(module))
 
 
 def emit_assembly(module: Any, triple: str, cpu: str, features: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from polyker.compiling import argument_type, compiled, interpret
 from polyker.describe import describe
@@ -13,14 +13,17 @@ from polyker.errors.calls import NO_SUCH_SIZE, NOT_AN_OPERATOR
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.kernel import Kernel
-from polyker.options import Options, environment_target, interpreting, options
+from polyker.options import Options, environment_is_plain, environment_target, interpreting, options
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import Array, Operand, common_kind, operand
 from polyker.runtime.calls import Plan
 from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
-from polyker.runtime.dispatch import Dispatch, finished
+from polyker.runtime.dispatch import MISSING, Dispatch, finished
 from polyker.runtime.specialise import Family, free_sizes, symbolic_types
+
+if TYPE_CHECKING:
+    from polyker.runtime.tables import CallTable
 
 UNSET: Any = object()
 
@@ -64,6 +67,7 @@ class Operator:
         self._identity = hashlib.sha256(repr((text, program, self.fixed)).encode("utf-8", "replace")).hexdigest()
         self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
+        self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
         self._families: dict[Hashable, Family] = {}
         self._plain = len(program.inputs) if program.parameters == program.inputs else -1
 
@@ -74,16 +78,21 @@ class Operator:
         back is of the library of the first array; several outputs come as a namedtuple.
         Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
         """
+        chosen = options.current
+        quick = self._quick
+        if quick is not None and quick[0] is chosen and environment_is_plain():
+            result = quick[2](*args, **named) if out is None else quick[2](*args, out=out, **named)
+            if result is not MISSING:
+                return result
         inputs: Sequence[Any] = args
         given: dict[str, int] = {}
         if named or len(args) != self._plain:
             inputs, given = self._matched(args, named)
-        chosen = options.current
         target = environment_target()
         context = (chosen, target, *given.items())
         if interpreting():
             return self._interpreted(inputs, given, out, chosen)
-        result = self._dispatch.attempt(context, inputs, out)
+        result = self._dispatch.attempt(context, inputs, out, self._adopt)
         if result is not None:
             return result
         operands, outs, kind = self._operands(inputs, out)
@@ -97,6 +106,19 @@ class Operator:
         known = {n: v for n, v in self.fixed.items() if n in parameters[len(args) :] and n not in named}
         inputs, sizes = matched(self.program, args, {**named, **known})
         return inputs, {name: size_value(name, value) for name, value in sizes.items()}
+
+    def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
+        """Let calls like this one go to the kernel without more of Python, where this process can do that."""
+        from polyker.runtime.tables import adopted
+
+        chosen, target, *given = context
+        if target is not None:
+            return
+        table = self._quick[1] if self._quick is not None and self._quick[0] is chosen else None
+        sizes: dict[str, int] = dict(given)  # type: ignore[arg-type]
+        found = adopted(table, self.program, self.fixed, plan, inputs, sizes, None, self._fields)
+        if found is not None:
+            self._quick = (options.current, *found)
 
     def _operands(self, inputs: Sequence[Any], out: Any) -> tuple[list[Operand], list[Operand | None], str]:
         """Return inputs and outputs as operands, and the kind of array that comes back."""

@@ -45,7 +45,17 @@ def examine() -> Iterator[Finding]:
     for name, use in EXTRAS.items():
         version = _version(name)
         yield Finding(f"  {name:<14}{version or f'not installed: it would give {use}'}")
+    yield _calls()
     yield from _try_kernel()
+
+
+def _calls() -> Finding:
+    from polyker.runtime.native import Unavailable, native
+
+    found = native()
+    if isinstance(found, Unavailable):
+        return Finding(f"calls: through Python, some microseconds each, because {found.reason}")
+    return Finding("calls: numpy arrays go straight to machine code")
 
 
 def _version(distribution: str) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
@@ -12,6 +13,7 @@ from polyker.ir.program import Program
 from polyker.options import Options
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import common_kind, operand
+from polyker.runtime.calls import Plan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.dispatch import Dispatch, finished
 
@@ -21,6 +23,16 @@ LATER = ("cuda", "ptx")
 
 class Kernel:
     """A compiled program. Made by `Operator.compile`; call it on arrays of its types, with any strides."""
+
+    # What is called is the instance's own, so that it can be a function without a frame of Python around it.
+    __slots__ = {
+        "__call__": """Run on arrays of the kernel's types, of any strides; `out` and the results as in a call of the operator.
+
+Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherError.""",
+        "__dict__": "",
+        "__weakref__": "",
+    }
+    __call__: Callable[..., Any]
 
     def __init__(
         self,
@@ -35,9 +47,7 @@ class Kernel:
         self.fixed = dict(fixed)
         self._compiled, self._options = compiled, options
         compiled.artifact()  # so that what can go wrong does so now, not at the first call
-        self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
-        self._dispatch = Dispatch(self._fields)
-        self._plain = len(program.inputs) if program.parameters == program.inputs else -1
+        self.__call__ = _Calls(self).call
 
     @property
     def acc(self) -> str:
@@ -49,46 +59,6 @@ class Kernel:
     def fastmath(self) -> tuple[str, ...]:
         """LLVM's flags that its arithmetic may use."""
         return self._options.fastmath
-
-    def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
-        """Run on arrays of the kernel's types, of any strides; `out` and the results as in a call of the operator.
-
-        Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherError.
-        """
-        inputs: Sequence[Any] = args
-        given: dict[str, int] = {}
-        if named or len(args) != self._plain:
-            inputs, given = self._matched(args, named)
-        context = tuple(given.items())
-        result = self._dispatch.attempt(context, inputs, out)
-        if result is not None:
-            return result
-        labels, outputs = self.program.inputs, self.program.outputs
-        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
-        wanted = given_outs(outputs, out)
-        outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]
-        kind = common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
-        arrays, plan = self._compiled.run(operands, {**self.fixed, **given}, outs, self._options.scratch_bytes)
-        if kind == "numpy":
-            self._dispatch.remember(context, inputs, operands, arrays, out, plan)
-        return finished(arrays, wanted, out, kind, inputs, self._fields)
-
-    def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
-        rest = self.program.parameters[len(args) :]
-        known = {n: v for n, v in self.fixed.items() if n in rest and n not in named}
-        inputs, sizes = matched(self.program, args, {**named, **known})
-        given = {name: size_value(name, value) for name, value in sizes.items()}
-        for name, value in given.items():
-            if self.fixed.get(name, value) != value:
-                raise failure(
-                    SIZE_CONFLICT,
-                    size=name,
-                    first=self.fixed[name],
-                    first_place="the kernel",
-                    second=value,
-                    second_place="the call",
-                )
-        return inputs, given
 
     def source(self, stage: str) -> str:
         """Return a stage of the compile as text: program, isl, schedule, loops, llvm or asm."""
@@ -119,6 +89,70 @@ class Kernel:
             f"<polyker.Kernel ({escape(inputs, 2000)}{sizes}) -> {outputs}, target={escape(self.target)},"
             f" acc={self.acc}, fastmath={fastmath}>"
         )
+
+
+class _Calls:
+    """Calls of a kernel by way of Python. The kernel holds on to this, which therefore must not hold on to the kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = ref(kernel)
+        self._program, self._compiled, self._options = kernel.program, kernel._compiled, kernel._options
+        self._fixed = kernel.fixed
+        outputs = self._program.outputs
+        self._fields = result_tuple(outputs) if len(outputs) > 1 else None
+        self._dispatch = Dispatch(self._fields)
+        self._plain = len(self._program.inputs) if self._program.parameters == self._program.inputs else -1
+        self._table: Any = None  # a weak reference to the CallTable, which leads back here
+
+    def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
+        """Do what a call of the kernel does, for whatever arguments."""
+        inputs: Sequence[Any] = args
+        given: dict[str, int] = {}
+        if named or len(args) != self._plain:
+            inputs, given = self._matched(args, named)
+        context = tuple(given.items())
+        result = self._dispatch.attempt(context, inputs, out, self._adopt)
+        if result is not None:
+            return result
+        labels, outputs = self._program.inputs, self._program.outputs
+        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
+        wanted = given_outs(outputs, out)
+        outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]
+        kind = common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
+        arrays, plan = self._compiled.run(operands, {**self._fixed, **given}, outs, self._options.scratch_bytes)
+        if kind == "numpy":
+            self._dispatch.remember(context, inputs, operands, arrays, out, plan)
+        return finished(arrays, wanted, out, kind, inputs, self._fields)
+
+    def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+        rest = self._program.parameters[len(args) :]
+        known = {n: v for n, v in self._fixed.items() if n in rest and n not in named}
+        inputs, sizes = matched(self._program, args, {**named, **known})
+        given = {name: size_value(name, value) for name, value in sizes.items()}
+        for name, value in given.items():
+            if self._fixed.get(name, value) != value:
+                raise failure(
+                    SIZE_CONFLICT,
+                    size=name,
+                    first=self._fixed[name],
+                    first_place="the kernel",
+                    second=value,
+                    second_place="the call",
+                )
+        return inputs, given
+
+    def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
+        """Let calls like this one go to the kernel without Python, where this process can do that."""
+        from polyker.runtime.tables import adopted
+
+        table = self._table() if self._table is not None else None
+        sizes: dict[str, int] = dict(context)  # type: ignore[arg-type]
+        found = adopted(table, self._program, self._fixed, plan, inputs, sizes, self.call, self._fields)
+        kernel = self._kernel()
+        if table is None and found is not None and kernel is not None:
+            table, function = found
+            self._table = ref(table)
+            kernel.__call__ = function
 
 
 class Text(str):

@@ -164,6 +164,21 @@ def environment_target() -> str | None:
     return os.environ.get("POLYKER_TARGET") or None
 
 
+_environment = os.environ
+_PLAIN = getattr(_environment, "_data", None)
+_CHANGING = tuple(map(getattr(_environment, "encodekey", str), ("POLYKER_TARGET", "POLYKER_INTERPRET")))
+
+
+def environment_is_plain() -> bool:
+    """Whether neither POLYKER_TARGET nor POLYKER_INTERPRET is in the environment; False where that is slow to find out.
+
+    `os.environ.get` costs half a microsecond, so the dict behind it is looked at, where that is there.
+    """
+    if _PLAIN is None or os.environ is not _environment:
+        return False
+    return _CHANGING[0] not in _PLAIN and _CHANGING[1] not in _PLAIN
+
+
 def environment_timeout() -> float | None:
     """Return the seconds of POLYKER_COMPILE_TIMEOUT, or None; raises ArgumentError where it is no number."""
     text = os.environ.get("POLYKER_COMPILE_TIMEOUT")

@@ -23,11 +23,26 @@ _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 Evaluate = Callable[[Expr, Mapping[str, int]], int]
 
 
-@dataclass(slots=True, eq=False)
 class Mark:
-    """Whether a program was used of late; shared by it and its plans, which therefore need not point back at it."""
+    """Whether a program was used of late; shared by it and its plans, which therefore need not point back at it.
 
-    used: bool = False
+    It is one byte at `address`, for the emitted entry to set.
+    """
+
+    __slots__ = ("_byte", "address")
+
+    def __init__(self) -> None:
+        self._byte = ctypes.c_uint8(0)
+        self.address = ctypes.addressof(self._byte)
+
+    @property
+    def used(self) -> bool:
+        """Whether a call was made since this was last set to False."""
+        return self._byte.value != 0
+
+    @used.setter
+    def used(self, value: bool) -> None:
+        self._byte.value = value
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -36,8 +51,9 @@ class Plan:
 
     `inputs`: positions of the operands passed by pointer; `results`: shape and numpy dtype of each output; `copies`:
     for an in-out tensor (position of the output, position of the operand). `integers`: sizes and strides as the kernel
-    takes them. `bounds`: bytes around the pointer that each operand passed and then each output covers. `misaligned`:
-    bits that no pointer may have set. `scratch`: byte offsets of the temporaries in a block of `scratch_size` bytes.
+    takes them. `strides`: of each output, in bytes. `bounds`: bytes around the pointer that each operand passed and then
+    each output covers. `misaligned`: bits that no pointer may have set. `scratch`: byte offsets of the temporaries in a
+    block of `scratch_size` bytes.
     """
 
     artifact: Artifact
@@ -47,6 +63,7 @@ class Plan:
     inputs: tuple[int, ...]
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     copies: tuple[tuple[int, int], ...]
+    strides: tuple[tuple[int, ...], ...]
     bounds: tuple[tuple[int, int], ...]
     misaligned: int
     scratch: tuple[int, ...]
@@ -112,6 +129,7 @@ def make_plan(
         inputs=passed,
         results=results,
         copies=tuple((k, position[name]) for k, name in enumerate(typed.outputs) if name in position),
+        strides=tuple(out.strides for out in outs),
         bounds=tuple(bounds),
         misaligned=max(alignments, default=1) - 1,
         scratch=offsets,

@@ -2,11 +2,14 @@
 
 What is looked at anew are the things that may change between two calls with equal types, shapes and strides: the data
 pointers (their alignment, and overlap of `out` with an operand), and whether `out` can be written.
+
+A call met often is adopted by the caller's table for the emitted entry (polyker.runtime.tables), which does the same without
+Python; what stays here is what that leaves out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import ReferenceType, ref
@@ -19,6 +22,10 @@ from polyker.runtime.calls import Plan, start
 from polyker.runtime.memory import address
 
 _ENTRIES = 512
+# Repeated calls of a kind after which the emitted entry is asked to serve it; again each so many, for it may have dropped it.
+_FIRST, _AGAIN = 2, 64
+MISSING = object()  # what a callable of the emitted entry returns for a call that it leaves to Python
+Adopt = Callable[[Plan, tuple[Hashable, ...], Sequence[Any]], None]
 _ndarray, _empty = np.ndarray, np.empty
 
 
@@ -31,10 +38,11 @@ class _Number:
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
     plan: ReferenceType[Plan]
     numbers: tuple[_Number, ...]
+    calls: int = 0
 
 
 def _numbers(operands: Sequence[Operand], plan: Plan) -> tuple[_Number, ...]:
@@ -70,8 +78,8 @@ class Dispatch:
         self._plans: dict[Hashable, _Entry] = {}
         self._tuple = result_tuple
 
-    def attempt(self, context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any) -> Any:
-        """Return the results of a call that is like an earlier one, or None."""
+    def attempt(self, context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any, adopt: Adopt) -> Any:
+        """Return the results of a call that is like an earlier one, or None; `adopt` is told of plans used often."""
         key = _key(context, inputs, out)
         if key is None:
             return None
@@ -81,6 +89,9 @@ class Dispatch:
         plan = found.plan()
         if plan is None:
             return None
+        found.calls += 1
+        if found.calls == _FIRST or found.calls % _AGAIN == 0:
+            adopt(plan, context, inputs)
         if found.numbers:
             converted = _converted(inputs, found.numbers)
             if converted is None:
