@@ -13,5 +13,4 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 def erf(x: Array) -> Array:
     """Return erf of each element in float64."""
-    result: Array = _erf(x).astype(np.float64)
-    return result
+    return np.asarray(_erf(x), dtype=np.float64)
