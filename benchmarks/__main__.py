@@ -79,15 +79,15 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
     settings = Settings(peers, options.rounds, options.seconds, clock, lambda text: console.print(text, style="red"))
     console.print(report.header(peers), style="bold")
+    facts = {"peers": versions, "peaks": measured.peaks, "cores": cores, "python": platform.python_version()}
     outcomes = []
     for outcome in run(cases, measured, settings):
         outcomes.append(outcome)
         console.print(report.line(outcome, peers))
+        if options.json:  # anew after each case: a run that is stopped keeps what it has
+            rows = [summary.as_json(o) for o in outcomes]
+            options.json.write_text(json.dumps(facts | {"cases": rows}, indent=1), encoding="utf-8")
     report.summarise(console, outcomes)
-    if options.json:
-        rows = [summary.as_json(o) for o in outcomes]
-        facts = {"peers": versions, "peaks": measured.peaks, "cores": cores, "python": platform.python_version()}
-        options.json.write_text(json.dumps(facts | {"cases": rows}, indent=1), encoding="utf-8")
     if options.plot:
         from benchmarks import plot
 

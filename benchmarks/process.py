@@ -25,6 +25,7 @@ def prepare(core: int | None, threads: int = 1) -> list[int]:
     os.sched_setaffinity(0, cores)
     for name in THREADS:
         os.environ[name] = str(threads)
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = XLA.format(str(threads > 1).lower(), threads)
     keep_memory()

@@ -29,9 +29,13 @@ def rate(outcome: Outcome) -> str:
     return f"{problem.flops / seconds / 1e9:.4g} GF/s"
 
 
+def _width(peer: str) -> int:
+    return max(9, len(peer) + 2)
+
+
 def header(peers: Sequence[str]) -> str:
     """Return the line above the cases."""
-    columns = "".join(f"{p:>9}"[-9:] for p in peers)
+    columns = "".join(f"{p:>{_width(p)}}" for p in peers)
     return f"{'case':<58}{'time':>9}{'rate':>12}{'floor':>7}{'compile':>9}  {columns}{'ratio':>8}  best"
 
 
@@ -46,11 +50,11 @@ def line(outcome: Outcome, peers: Sequence[str]) -> Text:
     for peer in peers:
         if peer in outcome.times:
             mark = "~" if outcome.times[peer].rough else ""
-            text.append(f"{mark + format(outcome.times[peer].median / ours, '.2f'):>9}", "dim" if mark else "")
+            figure = mark + format(outcome.times[peer].median / ours, ".2f")
+            text.append(f"{figure:>{_width(peer)}}", "dim" if mark else "")
         else:
-            text.append(
-                f"{'wrong' if peer in outcome.failures else '-':>9}", "red" if peer in outcome.failures else "dim"
-            )
+            fault = peer in outcome.failures
+            text.append(f"{'wrong' if fault else '-':>{_width(peer)}}", "red" if fault else "dim")
     if outcome.ratio is not None:
         style = "green" if outcome.ratio >= 1 else "yellow" if outcome.ratio >= 0.9 else "bold red"
         text.append(f"{outcome.ratio:>8.2f}", style).append(f"  {outcome.best_peer}", "dim")
