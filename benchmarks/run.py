@@ -90,7 +90,7 @@ def run_case(case: Case, machine: Machine, settings: Settings) -> Outcome:
         else:
             assert found is not None
             ready[name] = found
-    times = in_turns({n: c.call for n, c in ready.items()}, settings.rounds, settings.seconds, settings.clock)
+    times = in_turns({n: c.call for n, c in ready.items()}, settings.rounds, settings.seconds, settings.clock, OURS)
     compiles = {n: c.compile for n, c in ready.items() if c.compile is not None}
     floor = machine.floor(problem.flops, problem.bytes, problem.inputs[0].dtype)
     return Outcome(case, problem, times, failures, compiles, floor)
