@@ -27,6 +27,7 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
+    Prefetch,
     Space,
     Stmt,
     Store,
@@ -108,6 +109,8 @@ class _Interpreter:
         match stmt:
             case Store():
                 self._store(stmt, env)
+            case Prefetch():
+                pass
             case Let(name=name, value=value):
                 env[name] = self.value(value, env)
                 if is_index(value):

@@ -25,7 +25,7 @@ class Space(Enum):
 
 class LoopKind(Enum):
     """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
-    means what SERIAL means; of iterations around a VECTOR loop, what they read by columns is read by rows (codegen.llvm_transpose)."""
+    means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed."""
 
     SERIAL = "serial"
     UNROLL = "unroll"
@@ -95,6 +95,15 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Ask for the cache line of `buffer[indices]`, to write it with `write`; the element need not exist."""
+
+    buffer: str
+    indices: tuple[KExpr, ...]
+    write: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Let:
     """Bind a value, for the rest of the enclosing block."""
 
@@ -124,7 +133,8 @@ class For:
     """`for var in range(lo, hi, step)`, `step` a positive constant.
 
     VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
-    VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL and TRANSPOSE: `lanes` bounds the trip count.
+    VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL and TRANSPOSE: `lanes` bounds
+    the trip count.
     `trip` is the exact trip count where it is a known constant, else None.
     """
 
@@ -146,7 +156,7 @@ class Allocate:
     body: Block
 
 
-Stmt: TypeAlias = Store | Let | Guard | If | For | Allocate
+Stmt: TypeAlias = Store | Prefetch | Let | Guard | If | For | Allocate
 Block: TypeAlias = tuple[Stmt, ...]
 
 

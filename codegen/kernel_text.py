@@ -18,6 +18,7 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
+    Prefetch,
     Store,
     Var,
 )
@@ -49,6 +50,8 @@ def _block(block: Block, depth: int) -> Iterator[str]:
         match node:
             case Store(buffer=buffer, indices=indices, value=value):
                 yield f"{pad}{buffer}[{', '.join(map(print_value, indices))}] = {print_value(value)}"
+            case Prefetch(buffer=buffer, indices=indices, write=write):
+                yield f"{pad}prefetch {buffer}[{', '.join(map(print_value, indices))}]{' to write' if write else ''}"
             case Let(name=name, value=value):
                 yield f"{pad}{name} = {print_value(value)}"
             case Guard(condition=condition, code=code):

@@ -14,7 +14,7 @@ from polyker.target.model import Target
 
 # LLVM's verifier lets unknown intrinsics pass.
 _INTRINSIC = re.compile(
-    r"llvm\.(fma|fabs|sqrt|floor|ceil|trunc|rint|roundeven|copysign|minimum|maximum|minnum|maxnum|ldexp|smin|smax|umin|umax"
+    r"llvm\.(prefetch|fma|fabs|sqrt|floor|ceil|trunc|rint|roundeven|copysign|minimum|maximum|minnum|maxnum|ldexp|smin|smax|umin|umax"
     r"|ctlz|cttz|ctpop|fshl|fshr|fptosi\.sat|fptoui\.sat|vector\.reduce\.(and|or|umax)"
     r"|masked\.(load|store|gather|scatter))\.[a-z0-9.]+"
 )

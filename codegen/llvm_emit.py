@@ -18,6 +18,7 @@ from polyker.codegen.kernel import (
     KExpr,
     Let,
     LoopKind,
+    Prefetch,
     Stmt,
     Store,
     Var,
@@ -28,7 +29,7 @@ from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_stack import StackBuffers
-from polyker.codegen.llvm_store import store
+from polyker.codegen.llvm_store import prefetch, store
 from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
@@ -165,6 +166,8 @@ class Emitter:
         match stmt:
             case Store():
                 store(self.e, stmt)
+            case Prefetch():
+                prefetch(self.e, stmt)
             case Let(name=name, value=value):
                 self._let(name, value)
             case Guard(condition=condition, code=code):

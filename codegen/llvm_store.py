@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Const, KExpr, Load, Op, Store
+from polyker.codegen.kernel import Const, KExpr, Load, Op, Prefetch, Store
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
@@ -43,6 +43,14 @@ def store(e: Expressions, stmt: Store) -> None:
         memory.store_vector(b, place, first, memory.reverse(b, value), memory.reverse_mask(b, mask))
     else:
         memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
+
+
+def prefetch(e: Expressions, stmt: Prefetch) -> None:
+    """Emit a prefetch of the first lane's cache line."""
+    place = e.places[stmt.buffer]
+    base, _, _ = e.split(e.offset(stmt.buffer, stmt.indices))
+    e.b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
+    e.b.line(f"  call void @llvm.prefetch.p0({e.pointer(place, base).typed}, i32 {int(stmt.write)}, i32 3, i32 1)")
 
 
 def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> None:

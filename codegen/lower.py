@@ -6,7 +6,7 @@ Comes after legality was proven; before simplification, unrolling and printing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
+    Prefetch,
     Space,
     Stmt,
     Store,
@@ -35,19 +36,19 @@ from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, from_a
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.errors import InternalError
-from polyker.ir.dtypes import bool_
+from polyker.ir.dtypes import DType, bool_
 from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
 from polyker.ir.layout import Layout
-from polyker.ir.quasi_affine import is_quasi_affine, print_affine
+from polyker.ir.quasi_affine import is_quasi_affine, lit, print_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, TypedTensor
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
 from polyker.schedule.to_isl import to_isl
-from polyker.schedule.tree import Kind, Member, Schedule
+from polyker.schedule.tree import STACK_BYTES, Kind, Member, Promotion, Schedule
 
-_KINDS = {Kind.SERIAL: LoopKind.SERIAL, Kind.UNROLL: LoopKind.UNROLL, Kind.VECTOR: LoopKind.VECTOR}
+_KINDS = {kind: LoopKind[kind.name] for kind in Kind}
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
     scratch = tuple(
         t for t in program.tensors if t.role is Role.TEMPORARY and t.name in used and t.name not in lowering.promoted
     )
+    scratch += lowering.large_buffers()
     integers = [Integer(n) for n, _ in program.sizes]
     buffers = []
     for name, layout in zip(arguments, layouts, strict=True):
@@ -135,7 +137,7 @@ def _strides(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tuple
     return tuple(reversed(strides)), ()
 
 
-Place: TypeAlias = tuple[str, tuple[int, ...]]  # a scope's buffer, and its extents
+Place: TypeAlias = tuple[str, tuple[tuple[int, int, int], ...]]  # a scope's buffer, and its pieces (see Promotion)
 
 
 def buffer_name(tensor: str, mark: str) -> str:
@@ -163,14 +165,26 @@ class _Lowering:
 
     def _allocated(self, body: Block) -> Block:
         """Return the body inside the buffers of all scopes: isl may split a scope, and instances of one never overlap."""
+        for name, dtype, promotion in self._buffers():
+            if promotion.cells() * dtype.itemsize <= STACK_BYTES:
+                shape = tuple(Const(extent) for _, _, extent in promotion.pieces())
+                strides = _strides(name, shape, Layout())[0]
+                body = (Allocate(Buffer(name, dtype, shape, strides, Space.STACK), body),)
+        return body
+
+    def _buffers(self) -> Iterator[tuple[str, DType, Promotion]]:
         for mark, scope in self.marks.scopes.items():
             for promotion in scope.promotions:
                 tensor = self.scop.program.tensor(promotion.tensor)
-                shape = tuple(Const(m) for m in promotion.modulo)
-                name = buffer_name(tensor.name, mark)
-                strides = _strides(name, shape, Layout())[0]
-                body = (Allocate(Buffer(name, tensor.dtype, shape, strides, Space.STACK), body),)
-        return body
+                yield buffer_name(tensor.name, mark), tensor.dtype, promotion
+
+    def large_buffers(self) -> tuple[TypedTensor, ...]:
+        """Return the scopes' buffers that are too large for the stack, as temporaries in memory."""
+        return tuple(
+            TypedTensor(name, "buffer", dtype, tuple(lit(n) for _, _, n in promotion.pieces()), Role.TEMPORARY)
+            for name, dtype, promotion in self._buffers()
+            if promotion.cells() * dtype.itemsize > STACK_BYTES
+        )
 
     @property
     def promoted(self) -> frozenset[str]:
@@ -231,7 +245,7 @@ class _Lowering:
             return self.block(inner, env, self.marks.members[name])
         outside = dict(self.entered)
         self.entered.update(
-            {p.tensor: (buffer_name(p.tensor, name), p.modulo) for p in self.marks.scopes[name].promotions}
+            {p.tensor: (buffer_name(p.tensor, name), p.pieces()) for p in self.marks.scopes[name].promotions}
         )
         body = self.block(inner, env, None)
         self.entered = outside
@@ -243,12 +257,11 @@ class _Lowering:
         values = tuple(rename(e, env) for e in iterators)
 
         def place(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[str, tuple[KExpr, ...]] | None:
-            """Return where a cell lies in its scope's buffer: at its subscripts modulo the buffer's extents."""
+            """Return where a cell lies in its scope's buffer: at its subscripts' pieces modulo the buffer's extents."""
             if tensor not in self.entered:
                 return None
-            buffer, modulo = self.entered[tensor]
-            cells = zip(subscripts, modulo, strict=True)
-            wrapped = (Op("mod", (lowering.lower(c), Const(m))) if m > 1 else Const(0) for c, m in cells)
+            buffer, pieces = self.entered[tensor]
+            wrapped = (_piece(lowering.lower(subscripts[d]), by, n) if n > 1 else Const(0) for d, by, n in pieces)
             return buffer, tuple(simplify_expression(w, self.ranges) for w in wrapped)
 
         lowering = ExpressionLowering(
@@ -270,7 +283,14 @@ class _Lowering:
             value = Convert(value, target.dtype)
         if statement.op != "set":
             value = Op(COMBINE[statement.op], (Load(buffer, cell, target.dtype), value), target.dtype)
-        return (*lowering.setup, Store(buffer, cell, value))
+        ahead = (self._prefetch(r, lowering, write=r.tensor == statement.target) for r in statement.prefetch)
+        return (*ahead, *lowering.setup, Store(buffer, cell, value))
+
+    def _prefetch(self, read: Read, lowering: ExpressionLowering, *, write: bool) -> Prefetch:
+        cell = lowering.cell(read.tensor, read.subscripts)
+        return Prefetch(
+            self.scop.program.tensor(read.tensor).name, tuple(simplify_expression(c, self.ranges) for c in cell), write
+        )
 
     def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:
         """Whether a subscript of a padded read is proven at least 0, and below the extent, over the statement's domain."""
@@ -296,6 +316,10 @@ class _Lowering:
         span = next((e.span for e in walk(subscript) if e.span is not None), statement.span)
         self.guards[code] = GuardInfo(self.gather_code, values, span)
         return code
+
+
+def _piece(cell: KExpr, divisor: int, extent: int) -> KExpr:
+    return Op("mod", (Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell, Const(extent)))
 
 
 def _plus_one(bound: KExpr) -> KExpr:

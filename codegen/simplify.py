@@ -17,6 +17,7 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
+    Prefetch,
     Stmt,
     Store,
     Var,
@@ -93,7 +94,14 @@ class _Copier:
                         name = fresh
                     result.append(Let(name, changed))
                 case For(kind=LoopKind.UNROLL):
-                    result.extend(self._repeat(stmt, values))
+                    # Copies that prefetch one line do it once.
+                    result.extend(
+                        s for s in self._repeat(stmt, values) if not (isinstance(s, Prefetch) and s in result)
+                    )
+                case For(kind=LoopKind.VECTOR, body=(Prefetch() as ahead, *rest)):
+                    found = self._statement(ahead, values | {stmt.var: substitute(stmt.lo, values)})
+                    result += [found] if found not in result else []
+                    result += self.block((replace(stmt, body=tuple(rest)),), values)
                 case _:
                     result.append(self._statement(stmt, values))
         return tuple(result)
@@ -102,6 +110,8 @@ class _Copier:
         match stmt:
             case Store(buffer=buffer, indices=indices, value=value):
                 return Store(buffer, tuple(substitute(i, values) for i in indices), substitute(value, values))
+            case Prefetch(indices=indices):
+                return replace(stmt, indices=tuple(substitute(i, values) for i in indices))
             case Guard(condition=condition, code=code):
                 return Guard(substitute(condition, values), code)
             case If(condition=condition, body=body, orelse=orelse):
@@ -153,6 +163,8 @@ class _Simplifier:
             case Store(buffer=buffer, indices=indices, value=value):
                 places = tuple(simplify_expression(i, ranges) for i in indices)
                 return (Store(buffer, places, simplify_expression(value, ranges)),)
+            case Prefetch(indices=indices):
+                return (replace(stmt, indices=tuple(simplify_expression(i, ranges) for i in indices)),)
             case Guard(condition=condition, code=code):
                 holds = simplify_expression(condition, ranges)
                 return () if holds == TRUE else (Guard(holds, code),)

@@ -20,6 +20,7 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
+    Prefetch,
     Space,
     Stmt,
     Store,
@@ -93,6 +94,8 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
             buffer = _access(name, indices, scope, stmt)
             _check(buffer.writable, f"store to the read-only buffer {name!r}", stmt)
             _typed(value, buffer.dtype, scope, stmt)
+        case Prefetch(buffer=name, indices=indices):
+            _access(name, indices, scope, stmt)
         case Guard(condition=condition, code=code):
             _typed(condition, bool_, scope, stmt)
             _check(isinstance(code, int) and code != 0, "a Guard's code is not 0", stmt)

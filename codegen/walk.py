@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from polyker.codegen.kernel import Allocate, Block, Convert, For, Guard, If, KExpr, Let, Load, Op, Stmt, Store
+from polyker.codegen.kernel import Allocate, Block, Convert, For, Guard, If, KExpr, Let, Load, Op, Prefetch, Stmt, Store
 
 
 def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
@@ -13,6 +13,8 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
     match stmt:
         case Store(indices=indices, value=value):
             return (*indices, value)
+        case Prefetch(indices=indices):
+            return indices
         case Let(value=value):
             return (value,)
         case Guard(condition=condition) | If(condition=condition):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr
+from polyker.ir.expr import Expr, Read
 
 
 class Role(Enum):
@@ -50,6 +50,8 @@ class TypedStatement:
     `defines`: for a reduction, isl text of the target's cells `{ t2[c0] : … }` that start at its identity where nothing
     defined them before, also those that its `for` or `where` leaves out; None for all cells. It tells reductions into
     one tensor apart: in `T[i] max= A[i]; T[j] += B[j]` a cell that only the second reaches starts at 0.
+
+    `prefetch`: cells that each instance asks the caches for, for a later one; they need not exist, and mean nothing.
     """
 
     name: str
@@ -64,6 +66,7 @@ class TypedStatement:
     reduced: tuple[str, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
     defines: str | None = None
+    prefetch: tuple[Read, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

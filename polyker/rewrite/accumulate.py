@@ -11,7 +11,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import domain_text, parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
@@ -30,7 +30,7 @@ class Block:
 class Accumulated:
     """The statements that stand for one reduction, in order; `kept` are the iterators of the result, outermost first.
 
-    `block`: the iterator of the block number, or None. `lanes`: the iterator of the partial sums, or None.
+    `numbers`: the iterators of the blocks' numbers. `lanes`: the iterator of the partial sums, or None.
     `cell`: the iterators that subscript the accumulators, in order (partial sums have `lanes` after them).
     """
 
@@ -39,7 +39,7 @@ class Accumulated:
     folds: tuple[TypedStatement, ...]
     store: tuple[TypedStatement, ...]
     kept: tuple[str, ...]
-    block: str | None
+    numbers: tuple[str, ...]
     lanes: str | None
     accumulator: str
     folded: str | None
@@ -57,31 +57,32 @@ def accumulate(
     *,
     start: TypedStatement | None = None,
     lanes: tuple[str, int] | None = None,
-    block: Block | None = None,
+    blocks: tuple[Block, ...] = (),
     inner: str | None = None,
     origin: Mapping[str, int] | None = None,
 ) -> Accumulated:
     """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
 
     Before: `T[p] += e[p, r]`. After: `A[p] = 0;  A[p] += e[p, r];  T[p] = T[p] + A[p]`.
-    With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`; then there are no blocks.
+    With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`.
     With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store.
-    With `block`, each block of the reduction has its own accumulator, so that long sums are summed by blocks.
+    With `blocks`, each block of the reduction has its own accumulator, so that long sums are summed by blocks. With `start`,
+    too, the first block is stored and the others are added; it has to reach every cell (see `first_block_reaches`).
     `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
     iterators; the accumulator's cells are counted from there, as the tiles are.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     acc, op = statement.acc, statement.op
-    number = fresh.iterator() if block else None
-    others = tuple(i for i in kept if i != inner) + ((number,) if number else ())
+    numbers = tuple(fresh.iterator() for _ in blocks)
+    others = tuple(i for i in kept if i != inner) + numbers
     cell = others + ((inner,) if inner in kept and inner else ())
     least = origin or {}
     block_cell: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in cell)
-    block_of = floordiv(_index(block.iterator), block.size) if block else None
+    block_of = {n: floordiv(_index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
     lane = fresh.iterator() if lanes else None
     accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
-    places = _kept_domain(program, statement, start, kept, block)
-    first = _Named((*kept, *((number,) if number else ())), places, domain_text(places, "X_"))
+    places = _kept_domain(program, statement, start, kept, blocks)
+    first = _Named((*kept, *numbers), places, domain_text(places, "X_"))
     one = identity(op, acc)
     lane_cell = (_index(lane),) if lane else ()
     begin_iterators = (*first.iterators, *((lane,) if lane else ()))
@@ -94,7 +95,7 @@ def accumulate(
         begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", one, acc
     )
     lane_of = (mod(_index(lanes[0]), lanes[1]),) if lanes else ()
-    update = replace(statement, target=accumulator, subscripts=(*_blocked(block_cell, number, block_of), *lane_of))
+    update = replace(statement, target=accumulator, subscripts=(*_blocked(block_cell, block_of), *lane_of))
     folds: tuple[TypedStatement, ...] = ()
     folded = None
     source, source_cell = accumulator, block_cell
@@ -111,13 +112,42 @@ def accumulate(
         )
         folds, source, source_cell = (zero, fold), folded, block_cell
     result = Read(source, source_cell, dtype=acc)
-    stores = _stores(program, fresh, statement, first, result, start is not None)
-    return Accumulated(begin, update, folds, stores, kept, number, lane, accumulator, folded, cell)
+    if start is not None and blocks:
+        head = f"{parameters(program)}{{ [{', '.join(first.iterators)}] : "
+        zero = read_set(f"{head}{' and '.join(f'{n} = 0' for n in numbers)} }}")
+        parts = [(places.intersect(zero), True), (places.subtract(zero), False)]
+        stores = tuple(
+            s
+            for part, starts in parts
+            if not part.is_empty()
+            for s in _stores(
+                program, fresh, statement, _Named(first.iterators, part, domain_text(part, "X_")), result, starts
+            )
+        )
+    else:
+        stores = _stores(program, fresh, statement, first, result, start is not None)
+    return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell)
 
 
-def _blocked(cell: tuple[Expr, ...], number: str | None, block_of: Expr | None) -> tuple[Expr, ...]:
-    """Return the accumulator's subscripts with the block number computed from the terms' iterator."""
-    return tuple(block_of if isinstance(s, Index) and s.name == number and block_of is not None else s for s in cell)
+def first_block_reaches(
+    program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: tuple[Block, ...]
+) -> bool:
+    """Whether the first block of a reduction has terms for every cell that `start` sets."""
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    reached = _kept_domain(program, statement, None, kept, blocks)
+    count = len(kept)
+    for d in range(len(blocks)):
+        reached = reached.fix_val(isl.dim_type.set, count + d, int_val(0))
+    return bool(
+        _kept_domain(program, statement, start, kept, ())
+        .intersect_params(read_set(program.context))
+        .is_subset(reached.project_out(isl.dim_type.set, count, len(blocks)))
+    )
+
+
+def _blocked(cell: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:
+    """Return the accumulator's subscripts with the blocks' numbers computed from the terms' iterators."""
+    return tuple(block_of.get(s.name, s) if isinstance(s, Index) else s for s in cell)
 
 
 def _index(name: str) -> Index:
@@ -145,17 +175,17 @@ def _kept_domain(
     statement: TypedStatement,
     start: TypedStatement | None,
     kept: tuple[str, ...],
-    block: Block | None,
+    blocks: tuple[Block, ...],
 ) -> isl.Set:
     """Return the cells of the accumulator: where the result is started anew that is every cell of the result."""
     head = parameters(program)
     columns = ", ".join(kept)
-    if start is not None:
+    if start is not None and not blocks:
         target = ", ".join(print_affine(s) for s in statement.subscripts)
         return read_set(start.domain).apply(read_map(f"{head}{{ {start.name}[{target}] -> [{columns}] }}"))
-    extra = (", " if kept else "") + f"floor({block.iterator}/{block.size})" if block else ""
+    columns = ", ".join((*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    reached = read_map(f"{head}{{ {source} -> [{columns}{extra}] }}").intersect_domain(read_set(statement.domain))
+    reached = read_map(f"{head}{{ {source} -> [{columns}] }}").intersect_domain(read_set(statement.domain))
     return reached.range().coalesce()
 
 

@@ -11,18 +11,21 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read, walk
-from polyker.ir.quasi_affine import lit
+from polyker.ir.quasi_affine import add, lit, substitute
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
-from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
+from polyker.rewrite.accumulate import Block, accumulate, first_block_reaches, starts_fresh
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack import pack_read, pack_result
-from polyker.rewrite.stage import stage_read
+from polyker.rewrite.pack_block import PackedBlock, pack_block
+from polyker.schedule.blocked_nest import BlockedNest
+from polyker.schedule.blocking import Blocking, blocking
 from polyker.schedule.measure import Layouts, Measured, measure
-from polyker.schedule.nest import Nest, Staged, map_nest, reduction_nest, serial_nest, shared, staged_nest
+from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
-from polyker.schedule.plan import Plan, choose, unit_iterator
+from polyker.schedule.plan import Plan, choose
+from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
 from polyker.target.model import Target
 
@@ -114,24 +117,17 @@ class _Scheduler:
             rest = tuple(i for i in inner if i != plan.vector)
             self.notes.append(f"{statement.name}: depends on itself; {_describe(plan)}")
             return map_nest(self.program, measured, plan, rest + ((plan.vector,) if plan.vector else ()))
+        across = () if plan.vector is None else across_of(measured, plan.vector)
+        if across and plan.vector is not None:
+            order = write_order(measured, inner)
+            self.notes.append(
+                f"{statement.name}: vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
+                f"{', '.join(across)}; loops {', '.join(order)}"
+            )
+            return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
-        staged = {} if plan.vector is None else _transposed(measured, plan.vector)
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
-        if staged:
-            return self.staged(measured, plan, staged, order)
         return map_nest(self.program, measured, plan, order)
-
-    def staged(self, measured: Measured, plan: Plan, staged: dict[Read, str], order: tuple[str, ...]) -> Nest:
-        """Return the nest that brings the transposed reads through tiles on the stack."""
-        statement, vector = measured.statement, plan.vector
-        assert vector is not None
-        copies = []
-        origin = {i: measured.lo(i) for i in statement.iterators}
-        for read, along in staged.items():
-            copy, statement, tensor = stage_read(self.fresh, statement, read, vector, origin)
-            copies.append(Staged(copy, tensor, along))
-            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is transposed by tiles along {along}")
-        return staged_nest(self.program, replace(measured, statement=statement), plan, tuple(copies), order)
 
     def reduction(self, statement: TypedStatement, start: TypedStatement | None) -> Nest:
         """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before."""
@@ -142,6 +138,9 @@ class _Scheduler:
             scalar = Plan(None, 1, 1, (), 0.0)
             return reduction_nest(self.program, measured, scalar, parts, kept, statement.reduced, None)
         plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target)
+        blocks = blocking(measured, plan, kept, self.target) if self.may_block(statement, kept) else None
+        if blocks is not None and not plan.packs_result:
+            return self.blocked(measured, plan, blocks, start)
         if plan.packed or (plan.packs_result and start is not None):
             return self.packed(measured, plan, start)
         terms = reduced_order(measured, plan)
@@ -151,15 +150,49 @@ class _Scheduler:
             # The blocks are added up in the result itself: its start stays.
             before, start = [self.map(start)], None
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
-        cut = Block(*block) if block else None
+        cut = (Block(*block),) if block else ()
         origin = {i: measured.lo(i) for i in kept}
         parts = accumulate(
-            self.program, self.fresh, statement, start=start, lanes=lanes, block=cut, inner=plan.vector, origin=origin
+            self.program, self.fresh, statement, start=start, lanes=lanes, blocks=cut, inner=plan.vector, origin=origin
         )
         order = tile_order(measured, plan, kept)
         panels = panels_of(measured, plan, order, self.target)
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         return _in_order([*before, reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)])
+
+    def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
+        """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
+        same = self.program.tensor(statement.target).dtype == statement.acc
+        return same and self.apart(statement, kept) == kept
+
+    def blocked(self, measured: Measured, plan: Plan, blocks: Blocking, start: TypedStatement | None) -> Nest:
+        """Return the nest of a reduction by cache blocks, with the copies of its operands."""
+        statement = measured.statement
+        origin = {i: measured.lo(i) for i in statement.iterators}
+        nest = BlockedNest(measured, plan, blocks)
+        around = tuple(t for t, _ in nest.loops().blocks)
+        cuts = tuple(Block(i, n) for i, n in blocks.terms)
+        before = []
+        if start is not None and cuts and not first_block_reaches(self.program, start, statement, cuts):
+            before, start = [self.map(start)], None
+        copies: list[PackedBlock] = []
+        for read in (*blocks.packs_columns, *blocks.packs_rows):
+            inside = tuple(t for t, _ in nest.loops().rows) if read in blocks.packs_rows else ()
+            made = pack_block(self.program, self.fresh, statement, read, around + inside, origin)
+            copies.append(made)
+            statement = made.statement
+            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is packed by blocks")
+        statement = replace(statement, prefetch=_ahead(blocks, plan))
+        parts = accumulate(
+            self.program, self.fresh, statement, start=start, blocks=cuts, inner=plan.vector, origin=origin
+        )
+        cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms)
+        order = ", ".join((*blocks.rows, *blocks.columns))
+        self.notes.append(
+            f"{statement.name}: {_describe(plan)}; blocks {cut}; tiles {order}; terms {', '.join(blocks.reduced)}"
+        )
+        columns = len(blocks.packs_columns)
+        return _in_order([*before, nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))])
 
     def apart(self, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the kept iterators along which no two results fall into one cell."""
@@ -203,17 +236,20 @@ class _Scheduler:
         return self.program.tensor(tensor).label
 
 
+def _ahead(blocks: Blocking, plan: Plan) -> tuple[Read, ...]:
+    """Return the cells of the rows' operands that the next tile of rows reads."""
+    row = blocks.rows[-1]
+    later = add(Index(row, i64), lit(plan.size(row)))
+    return tuple(
+        replace(r, subscripts=tuple(substitute(s, {row: later}) for s in r.subscripts), pad=None) for r in blocks.ahead
+    )
+
+
 def _describe(plan: Plan) -> str:
     if plan.vector is None:
         return "scalar"
     tile = "".join(f" x {s} {i}" for i, s in plan.others if s > 1)
     return f"vectors of {plan.lanes} along {plan.vector}, {plan.chunks} at a time{tile}"
-
-
-def _transposed(measured: Measured, vector: str) -> dict[Read, str]:
-    """Return the reads that are contiguous along another iterator than the vector, with that iterator."""
-    found = {a.read: unit_iterator(measured, a, vector) for a in measured.accesses if a.read is not None}
-    return {read: i for read, i in found.items() if i is not None}
 
 
 def _reads(statement: TypedStatement, tensor: str) -> bool:

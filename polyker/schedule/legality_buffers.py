@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
 
 import islpy as isl
 
@@ -20,7 +19,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
 from polyker.schedule.legality_text import instances, label
 from polyker.schedule.to_isl import Way, scope_ways
-from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import STACK_BYTES, Band, Promotion, Scope, Sequence, Tree
 
 PROMOTION = register(
     "PK503",
@@ -35,7 +34,7 @@ UNFIT = register(
     "a buffer holds a temporary, around all that uses it, with one extent a dimension",
 )
 
-# Bytes of all buffers of a kernel: they lie on the stack of the thread that calls it.
+# Bytes of all small buffers of a kernel: they lie on the stack of the thread that calls it.
 STACK_LIMIT = 1 << 20
 
 
@@ -56,7 +55,7 @@ def check_access(scop: Scop, statement: str, domain: isl.Set, homeless: frozense
 
 def check_buffers(scop: Scop, tree: Tree) -> None:
     """Raise LegalityError unless every buffer fits its tensor, and no two cells used in one run share a place."""
-    total, fitting = 0, set[Promotion]()
+    total, held, fitting = 0, False, set[Promotion]()
     for scope in _scopes(tree):
         inside = promoted_tensors(scope.child)
         for promotion in scope.promotions:
@@ -65,11 +64,13 @@ def check_buffers(scop: Scop, tree: Tree) -> None:
                 fitting.add(promotion)
             if promotion.tensor in inside or [p.tensor for p in scope.promotions].count(promotion.tensor) > 1:
                 raise _unfit(scop, promotion.tensor, "it has another buffer inside this one")
-            total += prod(promotion.modulo) * scop.program.tensor(promotion.tensor).dtype.itemsize
+            size = promotion.cells() * scop.program.tensor(promotion.tensor).dtype.itemsize
+            total += size if size <= STACK_BYTES else 0
+            held = True
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
-    if not total:
+    if not held:
         return
     for scope, here in scope_ways(tree, scop.program):
         for promotion in scope.promotions:
@@ -106,6 +107,8 @@ def _check_fit(scop: Scop, promotion: Promotion) -> None:
         raise _unfit(scop, tensor.name, f"it is an {tensor.role.value} of the program")
     if len(promotion.modulo) != len(tensor.shape) or any(m < 1 for m in promotion.modulo):
         raise _unfit(scop, tensor.name, f"{list(promotion.modulo)} is no shape of {len(tensor.shape)} dimensions")
+    if not promotion.is_sound():
+        raise _unfit(scop, tensor.name, f"the layout {list(promotion.layout)} does not keep its cells apart")
     for statement in scop.program.statements():
         for subscripts in _subscripts(statement, tensor.name):
             if not all(is_quasi_affine(s) for s in subscripts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -90,50 +90,8 @@ def map_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple
     loops = [tile_member(here, i, plan.size(i), origin[i]) for i in order]
     points = point_members(here, plan, inner, origin)
     tiles = tuple((i, plan.size(i), origin[i]) for i in order if plan.size(i) > 1)
-    body = _variants(program, here, statement.iterators, tiles, lambda _: band(points, Leaf()))
+    body = variants(program, here, statement.iterators, tiles, lambda _: band(points, Leaf()))
     return Nest(here, band(loops, body))
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A copy into the temporary `tensor`, made along the iterator `along`."""
-
-    copy: TypedStatement
-    tensor: str
-    along: str
-
-
-def staged_nest(
-    program: TypedProgram, measured: Measured, plan: Plan, staged: tuple[Staged, ...], order: tuple[str, ...]
-) -> Nest:
-    """Return the nest of a statement whose transposed reads pass through tiles on the stack.
-
-    for i.tile: for j.tile:
-        with stage: { for j: vector i: stage[j, i] = …;  for i: vector j: … stage[j, i] … }
-    """
-    statement, vector = measured.statement, plan.vector
-    assert vector is not None
-    statements = (*(s.copy for s in staged), statement)
-    inner = statement.iterators[statement.outer :]
-    origin = {i: measured.lo(i) for i in inner}
-    size = {i: plan.size(i) for i in inner} | {s.along: plan.lanes for s in staged}
-    loops = [tile_member(statements, i, size[i], origin[i]) for i in order]
-
-    def walk(here: TypedStatement, along: str, lanes: Plan) -> Tree:
-        rows = [shared((here,), mod(offset(i, origin[i]), size[i]), i) for i in inner if size[i] > 1 and i != along]
-        return band(rows + vector_members((here,), offset(along, origin[along]), lanes, along), Leaf())
-
-    def inside(_: bool) -> Tree:
-        copies = [
-            Filter((s.copy.name,), walk(s.copy, s.along, replace(plan, vector=s.along, chunks=1))) for s in staged
-        ]
-        children = (*copies, Filter((statement.name,), walk(statement, vector, plan)))
-        cells = tuple(size.get(i, 1) for i in (*(i for i in statement.iterators if i != vector), vector))
-        promotions = tuple(Promotion(s.tensor, cells) for s in staged)
-        return Scope(promotions, Sequence(children))
-
-    tiles = tuple((i, size[i], origin[i]) for i in order if size[i] > 1)
-    return Nest(statements, band(loops, _variants(program, statements, statement.iterators, tiles, inside)))
 
 
 def reduction_nest(
@@ -157,51 +115,54 @@ def reduction_nest(
     outer = measured.statement.outer
     kept = tuple(i for i in parts.kept if i not in measured.statement.iterators[:outer])
     origin = {i: measured.lo(i) for i in measured.statement.iterators}
-    loops = [_block_member(parts, block)] if block and parts.block else []
+    loops = [_block_member(parts, block, parts.numbers[0])] if block else []
     for i, count in panels:
         loops.append(shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel"))
     loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
     tiles = tuple((i, plan.size(i), origin[i]) for i in kept_order if plan.size(i) > 1)
-    names = tuple(i for i in parts.start.iterators if i not in (parts.lanes, parts.block))
+    names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
 
     def inside(is_own_shape: bool) -> Tree:
         if is_own_shape:
-            return _tile_body(program, plan, parts, kept, reduced_order, origin)
+            return tile_body(program, plan, parts, kept, reduced_order, origin)
         # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
         rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
         row_plan = replace(plan, others=())
-        return band(rows, _tile_body(program, row_plan, parts, kept, reduced_order, origin))
+        return band(rows, tile_body(program, row_plan, parts, kept, reduced_order, origin))
 
-    body = _variants(program, statements, names, tiles, inside)
+    body = variants(program, statements, names, tiles, inside)
     return Nest(statements, band(loops, body))
 
 
-def _block_member(parts: Accumulated, block: tuple[str, int]) -> Member:
+def _block_member(parts: Accumulated, block: tuple[str, int], number: str) -> Member:
     iterator, size = block
-    assert parts.block is not None
     times = tuple(
-        (s.name, floordiv(Index(iterator, i64), size) if s is parts.update else Index(parts.block, i64))
+        (s.name, floordiv(Index(iterator, i64), size) if s is parts.update else Index(number, i64))
         for s in parts.statements()
     )
     return Member(times, f"{iterator}.block")
 
 
-def _tile_body(
+def tile_body(
     program: TypedProgram,
     plan: Plan,
     parts: Accumulated,
     kept: tuple[str, ...],
     reduced_order: tuple[str, ...],
     origin: dict[str, int],
+    cut: Mapping[str, int] | None = None,
 ) -> Tree:
-    """Return the inside of one tile: start, terms, folds, store, with the accumulators' buffers around them."""
+    """Return the inside of one tile: start, terms, folds, store, with the accumulators' buffers around them.
+
+    `cut`: reduced iterator -> size of its blocks, where loops outside the tile run over the blocks.
+    """
     folds = plan.vector in reduced_order
     width = plan.lanes * plan.chunks
     lane_loops = vector_members((parts.start,), Index(parts.lanes, i64), plan, "lane") if parts.lanes else []
     start = band([*point_members((parts.start,), plan, kept, origin), *lane_loops], Leaf())
     children = [
         Filter((parts.start.name,), start),
-        Filter((parts.update.name,), _terms(program, plan, parts, kept, reduced_order, origin)),
+        Filter((parts.update.name,), _terms(program, plan, parts, kept, reduced_order, origin, cut or {})),
     ]
     for s in parts.folds:
         lanes = (
@@ -225,26 +186,28 @@ def _terms(
     kept: tuple[str, ...],
     reduced_order: tuple[str, ...],
     origin: dict[str, int],
+    cut: Mapping[str, int],
 ) -> Tree:
     """Return the loops over the terms; a vectorised reduced iterator runs by full vectors, then by the rest."""
     here = (parts.update,)
     points = point_members(here, plan, kept, origin)
     if plan.vector not in reduced_order or plan.vector is None:
-        return band([shared(here, Index(i, i64), i) for i in reduced_order], band(points, Leaf()))
+        loops = [shared(here, mod(Index(i, i64), cut[i]) if i in cut else Index(i, i64), i) for i in reduced_order]
+        return band(loops, band(points, Leaf()))
     width = plan.lanes * plan.chunks
     loops = [shared(here, Index(i, i64), i) for i in reduced_order if i != plan.vector]
     loops.append(tile_member(here, plan.vector, width, 0))
     lanes = vector_members(here, Index(plan.vector, i64), plan, plan.vector)
     inner = band([*points, *lanes], Leaf())
     domain = read_set(parts.update.domain)
-    variants = tile_parts(program, domain, parts.update.iterators, ((plan.vector, width, 0),))
-    if len(variants) < 2:
+    shapes = tile_parts(program, domain, parts.update.iterators, ((plan.vector, width, 0),))
+    if len(shapes) < 2:
         return band(loops, inner)
-    body = Sequence(tuple(Filter((parts.update.name,), inner, ((parts.update.name, str(v.domain)),)) for v in variants))
+    body = Sequence(tuple(Filter((parts.update.name,), inner, ((parts.update.name, str(v.domain)),)) for v in shapes))
     return band(loops, body)
 
 
-def _variants(
+def variants(
     program: TypedProgram,
     statements: tuple[TypedStatement, ...],
     names: tuple[str, ...],

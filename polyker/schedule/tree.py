@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from typing import TypeAlias
 
 from polyker.ir.expr import Expr
@@ -21,18 +22,20 @@ from polyker.ir.quasi_affine import print_affine
 
 
 class Kind(Enum):
-    """How a band member's iterations are carried out."""
+    """How a band member's iterations are carried out: one after another, the code repeated, as the lanes of a vector; TRANSPOSE:
+    repeated around a vector loop, and what they read by columns is read by rows and transposed in registers."""
 
     SERIAL = "for"
     UNROLL = "unroll"
     VECTOR = "vector"
+    TRANSPOSE = "transpose"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """One loop of a band: `times` maps statement -> its time; `label` is the loop's name for people.
 
-    An UNROLL or VECTOR member takes at most `extent` consecutive values, for any values of the members around it.
+    An UNROLL, VECTOR or TRANSPOSE member takes at most `extent` consecutive values, for any values of the members around it.
     `extent` is 0 where it is not bounded by a constant.
     """
 
@@ -71,12 +74,39 @@ class Sequence:
     children: tuple[Filter, ...]
 
 
+# Bytes of one buffer that may lie on the stack of the thread that calls; a larger one lies in memory that the call brings.
+STACK_BYTES = 1 << 15
+
+
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A temporary whose storage is a small buffer: cell c lies at c mod `modulo`, dimension by dimension."""
+    """A temporary whose storage is a small buffer: cell c lies at c mod `modulo`, dimension by dimension.
+
+    `layout`: the buffer's own dimensions, outermost first, as (dimension of the tensor, divisor, extent): cell c has
+    there the coordinate floor(c / divisor) mod extent. So `((0, 48, 10), (1, 1, 256), (0, 1, 48))` lays a tensor of
+    modulo (480, 256) out in ten panels, each of 256 rows of 48. Empty: the tensor's dimensions in their order.
+    """
 
     tensor: str
     modulo: tuple[int, ...]
+    layout: tuple[tuple[int, int, int], ...] = ()
+
+    def pieces(self) -> tuple[tuple[int, int, int], ...]:
+        """Return the buffer's dimensions as (dimension of the tensor, divisor, extent)."""
+        return self.layout or tuple((d, 1, m) for d, m in enumerate(self.modulo))
+
+    def cells(self) -> int:
+        """Return the number of elements of the buffer."""
+        return prod(self.modulo)
+
+    def is_sound(self) -> bool:
+        """Whether the pieces of each dimension together tell apart exactly the cells within its modulo."""
+        reach = [1] * len(self.modulo)
+        for dimension, divisor, extent in sorted(self.pieces(), key=lambda p: p[1]):
+            if not 0 <= dimension < len(reach) or extent < 1 or divisor != reach[dimension]:
+                return False
+            reach[dimension] *= extent
+        return tuple(reach) == self.modulo
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +167,14 @@ def loops(tree: Tree) -> Iterator[Member]:
             return
 
 
+def _print_promotion(promotion: Promotion) -> str:
+    text = f"{promotion.tensor} in {list(promotion.modulo)}"
+    if promotion.layout:
+        dims = (f"d{d}" + (f"/{by}" if by > 1 else "") + f" mod {n}" for d, by, n in promotion.layout)
+        text += f" laid out as [{', '.join(dims)}]"
+    return text
+
+
 def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
     """Yield the lines of a tree's text."""
     pad = "  " * depth
@@ -153,7 +191,7 @@ def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
                 yield f"{pad}- {', '.join(part.statements)}" + "".join(f" | {s}: {c}" for s, c in part.conditions)
                 yield from print_tree(part.child, depth + 1)
         case Scope(promotions=promotions, child=inner):
-            yield pad + "with " + ", ".join(f"{p.tensor} in {list(p.modulo)}" for p in promotions)
+            yield pad + "with " + ", ".join(map(_print_promotion, promotions))
             yield from print_tree(inner, depth)
         case Leaf():
             return

@@ -150,7 +150,7 @@ def test_accumulators_keep_the_meaning(name: str, lanes: int | None, size: int |
         statement,
         start=start,
         lanes=(last, lanes) if lanes else None,
-        block=Block(last, size) if size else None,
+        blocks=(Block(last, size),) if size else (),
         inner=kept[0] if kept else None,
     )
     body = [s for s in found.flat.body if s is not start]

@@ -1,0 +1,157 @@
+"""Cache blocks of a reduction: which operands are packed, how many columns and terms stay together.
+
+The operands that move with the vector are the columns' (a panel of them streams from the second cache), those that move
+with the unrolled iterators the rows' (a tile's rows stay in the first). The sizes are those of Low et al., "Analytical
+Modeling Is Enough for High-Performance BLIS" (2016): the rows of one tile fill half of the first cache, a block of columns
+and terms half of the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+
+from polyker.ir.expr import Read
+from polyker.rewrite.pack_block import can_pack_block
+from polyker.schedule.measure import Measured, MemoryAccess
+from polyker.schedule.plan import Plan
+from polyker.target.model import Target
+
+# Cycles to copy one element, by whether it is read along the vector.
+COPY, COPY_ACROSS = 0.15, 0.6
+# The share of the arithmetic's time that copies may take.
+WORTH = 0.12
+# Blocks are this much larger than planned rather than that one more, smaller one is begun.
+SLACK = 1.25
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Loops over blocks, outermost first: of kept iterators (whole tiles) and of terms; then the rows' and the columns' tiles.
+
+    `reduced`: the order of the terms. `packs_columns`, `packs_rows`: the reads that are copied, once for a block and once for
+    the rows of a tile. `ahead`: the rows' reads that are prefetched for the tile after.
+    """
+
+    blocks: tuple[tuple[str, int], ...]
+    terms: tuple[tuple[str, int], ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    reduced: tuple[str, ...]
+    packs_columns: tuple[Read, ...]
+    packs_rows: tuple[Read, ...]
+    ahead: tuple[Read, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The operands and iterators of a reduction by what moves them."""
+
+    column_reads: list[MemoryAccess]
+    row_reads: list[MemoryAccess]
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    both: tuple[str, ...]
+    reduced: tuple[str, ...]
+
+
+def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Target) -> Blocking | None:
+    """Return the blocks of a reduction, None where its operands had better be read where they are."""
+    groups = _groups(measured, plan, kept)
+    if groups is None:
+        return None
+    item = max(a.itemsize for a in groups.column_reads + groups.row_reads)
+    room = target.caches[min(1, len(target.caches) - 1)].size // 2 // item
+    deepest = target.caches[0].size // 2 // item // prod(s for _, s in plan.others)
+    terms, depth = _cut(measured, groups.reduced, {}, max(64, deepest))
+    sizes = {i: plan.size(i) for i in groups.columns}
+    blocks, width = _cut(measured, groups.columns, sizes, max(1, room // depth))
+    cycles = prod(measured.extent(i) for i in measured.bounds) / (plan.lanes * target.fma_per_cycle)
+    packed = []
+    for a in groups.column_reads:
+        near = a.stride(plan.vector or "") == 1
+        cost = _cells(measured, a) * (COPY if near else COPY_ACROSS)
+        worth = cost < WORTH * cycles and (not near or _is_scattered(a, measured, depth, room, target))
+        if a.read is not None and can_pack_block(a.read) and worth:
+            packed.append(a.read)
+    again = max(1.0, prod(measured.extent(i) for i in groups.columns) / width)
+    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, WORTH * cycles / again)]
+    if not packed and not rows and not terms:
+        return None
+    outer = tuple((i, plan.size(i)) for i in groups.both) + blocks
+    inner = tuple(i for i in groups.columns if dict(blocks).get(i, plan.size(i) + 1) > plan.size(i))
+    far = [a.read for a in groups.row_reads if a not in rows and _cells(measured, a) > room and a.read is not None]
+    packed_rows = tuple(a.read for a in rows if a.read is not None)
+    return Blocking(outer, terms, groups.rows, inner, groups.reduced, tuple(packed), packed_rows, tuple(far))
+
+
+def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | None:
+    """Return the groups of a reduction with reuse in both directions, None for another."""
+    statement, vector = measured.statement, plan.vector
+    reads = [a for a in measured.accesses if not a.is_write and a.strides]
+    column_reads = [a for a in reads if vector is not None and a.stride(vector)]
+    row_reads = [a for a in reads if a not in column_reads and any(a.stride(i) for i in kept)]
+    with_columns = {i for i in kept if any(a.stride(i) for a in column_reads)}
+    with_rows = {i for i in kept if any(a.stride(i) for a in row_reads)}
+    columns, rows = with_columns - with_rows, with_rows - with_columns
+    both = tuple(i for i in kept if (i in columns) == (i in rows))
+    fits = vector in columns and rows and plan.others and not statement.outer
+    counted = all(measured.bounds[i][0] == 0 for i in statement.reduced)
+    if not fits or not counted or any(plan.size(i) > 1 for i in both):
+        return None
+
+    def far(accesses: list[MemoryAccess], iterator: str) -> int:
+        return max((abs(a.stride(iterator)) for a in accesses), default=0)
+
+    own = sorted(columns, key=lambda i: (i != vector, far(column_reads, i), kept.index(i)), reverse=True)
+    other = sorted(rows, key=lambda i: (far(row_reads, i), kept.index(i)), reverse=True)
+    # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
+    terms = sorted(statement.reduced, key=lambda i: (far(row_reads, i), far(column_reads, i)), reverse=True)
+    return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms))
+
+
+def _cells(measured: Measured, access: MemoryAccess) -> int:
+    return prod(measured.extent(i) for i in access.strides)
+
+
+def _cut(
+    measured: Measured, iterators: tuple[str, ...], tiles: dict[str, int], most: int
+) -> tuple[tuple[tuple[str, int], ...], int]:
+    """Return the blocks that hold at most `most` values of the iterators, outermost first, and how many they hold.
+
+    The inner iterators are in a block whole, one is cut, the outer ones are in it by single tiles. The cut one is cut evenly.
+    """
+    held = 1
+    for n, i in reversed(list(enumerate(iterators))):
+        extent, tile = measured.bounds[i][1], tiles.get(i, 1)
+        if extent is not None and held * extent <= most * SLACK:
+            held *= -(-extent // tile) * tile
+            continue
+        count = max(1, most // held // tile)
+        if extent is not None:
+            all_tiles = -(-extent // tile)
+            count = -(-all_tiles // -(-all_tiles // count))
+        return (*((o, tiles.get(o, 1)) for o in iterators[:n]), (i, count * tile)), held * count * tile
+    return (), held
+
+
+def _is_scattered(access: MemoryAccess, measured: Measured, depth: int, room: int, target: Target) -> bool:
+    """Whether a panel of an operand, read where it is, would not stay in the second cache."""
+    if _cells(measured, access) > room:
+        return True
+    second = target.caches[min(1, len(target.caches) - 1)]
+    step = min(
+        (abs(access.stride(i)) * access.itemsize for i in measured.statement.reduced if access.stride(i)), default=0
+    )
+    if step % second.line:
+        return False
+    sets = second.size // second.line // second.ways
+    return depth > second.ways * sets // gcd(step // second.line, sets)
+
+
+def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, most: float) -> bool:
+    """Whether the rows of a tile are copied: each term is in a line of its own, and the tile's row is contiguous."""
+    if access.read is None or not can_pack_block(access.read) or access.stride(groups.reduced[-1]) in (0, 1):
+        return False
+    contiguous = any(access.stride(i) == 1 for i, s in plan.others if s > 1)
+    return contiguous and _cells(measured, access) * COPY < most
