@@ -19,14 +19,22 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "mod": lambda a, b: a % b if b else 0,
     "minimum": min,
     "maximum": max,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
 }
 
 
 def exceeds(block: Block, sizes: Mapping[str, int], limit: int) -> bool:
     """Return whether a kernel's body does about `limit` operations or more, a vector's counted as one.
 
-    `sizes`: the kernel's integers. Loops whose bounds depend on those around them count as in the middle of these;
-    both branches of an `if` count. What cannot be told exceeds any limit.
+    `sizes`: the kernel's integers. Bounds and conditions that depend on the loops around them count as in the middle of
+    these; where a condition cannot be told both branches count. A bound that cannot be told exceeds any limit.
     """
     return _count(block, dict(sizes), float(limit)) >= limit
 
@@ -50,7 +58,11 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
                     total += trips * (1 + _count(body, inside, (limit - total) / trips))
             case If(condition=condition, body=body, orelse=orelse):
                 total += _cost(condition)
-                total += _count(body, dict(values), limit - total) + _count(orelse, dict(values), limit - total)
+                holds = _value(condition, values)
+                if holds is None or holds:
+                    total += _count(body, dict(values), limit - total)
+                if not holds:
+                    total += _count(orelse, dict(values), limit - total)
             case Allocate(body=body):
                 total += _count(body, values, limit - total)
             case Let(name=name, value=value):
@@ -62,6 +74,8 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
                 total += _cost(condition)
             case Store(value=value):
                 total += 1 + _cost(value)
+            case _:
+                total += 1
     return total
 
 
@@ -83,7 +97,7 @@ def _cost(expr: KExpr) -> int:
 
 
 def _value(expr: KExpr, values: Mapping[str, int]) -> int | None:
-    """Return the value of an expression of loop bounds, or None where it holds more than those do."""
+    """Return the value of an expression of loop bounds, or None where it holds anything else."""
     match expr:
         case Const(value=value):
             return int(value.real)

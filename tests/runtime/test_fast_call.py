@@ -258,6 +258,58 @@ def test_python_numbers_become_what_numpy_makes_of_them(dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", ["i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "f64", "f32"])
+def test_python_numbers_for_declared_scalars_have_to_fit(dtype: str) -> None:
+    text = f"f(a: {dtype}, x: {dtype}[N]) -> y:\n    y[i] = a * x[i]"
+    x = np.arange(5).astype(pk.op(text).infer(getattr(pk, dtype)[()], getattr(pk, dtype)[5]).dtype.numpy)
+    fast, slow = both(text, 2, x)
+    for number in (
+        0,
+        1,
+        -1,
+        127,
+        128,
+        -128,
+        -129,
+        255,
+        256,
+        2**15,
+        2**16,
+        2**31,
+        2**32,
+        2**53 + 1,
+        2**63 - 1,
+        2**63,
+        2**64,
+    ):
+        call = lambda n=number: ((n, x.copy()), {})  # noqa: E731
+        assert outcome(fast, call) == outcome(slow, call)
+
+
+@pytest.mark.parametrize("shift", [-100, -21, -20, -1, 0, 1, 19, 20, 399, 400])
+def test_an_out_that_overlaps_an_operand_is_noticed(shift: int) -> None:
+    def make(memory: np.ndarray) -> tuple[Any, Any]:
+        return memory[200:600].reshape(20, 20), memory[200 + shift : 600 + shift].reshape(20, 20)
+
+    kernel, slow = both("C[i,j] = A[i,j] + sum[k](A[k,j])", f32(20, 20), outs=(f32(20, 20),))
+    first, second = f32(1000), f32(1000)
+    for call, memory in ((kernel, first), (slow, second)):
+        a, out = make(memory)
+        assert call(a, out=out) is out
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_kernel_met_with_a_strided_out_alone_makes_row_major_results() -> None:
+    kernel = pk.op("C[i,j] = 2 * A[j,i]").compile(pk.f32[4, 6])
+    a, out = f32(4, 6), np.empty((4, 6), np.float32).T
+    for _ in range(4):
+        kernel(a, out=out)
+    assert type(kernel.__call__) is BUILTIN
+    result = kernel(a)
+    assert result.flags.c_contiguous
+    np.testing.assert_array_equal(result, 2 * a.T)
+
+
 def test_results_of_every_kind_come_as_through_python(monkeypatch: pytest.MonkeyPatch) -> None:
     x = f32(9)
     cases = [
@@ -348,7 +400,6 @@ def test_references_are_given_back_on_every_way(matmul: tuple[Any, Any]) -> None
             kernel(a, b)
             kernel(a, b, out=out)
             kernel(A=a, B=b, out=None)
-            kernel(out, b, out=out)  # overlaps: through Python
 
     calls()
     gc.collect()
@@ -470,22 +521,25 @@ def test_long_kernels_let_other_threads_run_and_short_ones_do_not() -> None:
     x = np.ones(600)
     long, _ = both("s += x[i] * y[j] * z[k]", x, x, x[:300])
     assert unlocks(short) == [0] and unlocks(long) == [1]
-    inside = []
+    ticks: list[float] = []
+    done = threading.Event()
 
     def watch() -> None:
         while not done.is_set():
-            inside.append(time.perf_counter())
+            ticks.append(time.perf_counter())
             time.sleep(0.0002)
 
-    done = threading.Event()
     thread = threading.Thread(target=watch)
     thread.start()
-    start = time.perf_counter()
-    long(x, x, x[:300])
-    end = time.perf_counter()
+    most = 0
+    for _ in range(50):  # a busy machine may not run the other thread in each call
+        start = time.perf_counter()
+        long(x, x, x[:300])
+        end = time.perf_counter()
+        most = max(most, sum(start < t < end for t in ticks))
     done.set()
     thread.join()
-    assert sum(start < t < end for t in inside) > (end - start) / 0.02
+    assert most >= 3
 
 
 def test_threads_share_a_kernel_while_rows_come_and_go() -> None:
