@@ -21,8 +21,8 @@ from polyker.target.model import Target
 LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
-# Copying one element into another layout; passing one through a tile on the stack.
-PACK, STAGE = 4.0, 1.5
+# Copying one element into another layout; transposing one in registers.
+PACK, TRANSPOSE = 4.0, 0.35
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
 MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
@@ -170,7 +170,7 @@ def _plan(
         copies = prod((s for i, s in others if access.stride(i)), start=1) * (chunks if access.stride(vector) else 1)
         cost = copies * _access_cost(access, vector, width)
         if not reduces and unit_iterator(measured, access, vector) is not None:
-            cost = min(cost, copies * STAGE * width)
+            cost = min(cost, copies * TRANSPOSE * width)
         if may_pack and access.stride(vector) not in (0, 1) and can_pack(access.read, vector):
             size = prod(measured.extent(i) for i in access.strides)
             better = copies * LOAD * max(1.0, width * access.itemsize / 64)
@@ -205,11 +205,13 @@ def _plan(
 
 
 def unit_iterator(measured: Measured, access: MemoryAccess, vector: str) -> str | None:
-    """Return the iterator along which a read that strides over the vector is contiguous: it can be transposed by tiles."""
-    if access.read is None or abs(access.stride(vector)) <= 1 or has_gather(access.read):
+    """Return the iterator along which a read that strides over the vector is contiguous, 16 bytes or more: see Kind.TRANSPOSE."""
+    read = access.read
+    if read is None or abs(access.stride(vector)) <= 1 or read.pad is not None or has_gather(read):
         return None
     inner = measured.statement.iterators[measured.statement.outer :]
-    return next((i for i in inner if i != vector and access.stride(i) == 1 and measured.extent(i) >= 8), None)
+    unit = (i for i in inner if i != vector and abs(access.stride(i)) == 1)
+    return next((i for i in unit if measured.extent(i) * access.itemsize >= 16), None)
 
 
 def has_gather(read: Read) -> bool:
