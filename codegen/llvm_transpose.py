@@ -77,8 +77,9 @@ class Columns:
         rows, place = e.lanes.count, e.places[expr.buffer]
         active = memory.leading_lanes(e.lanes.mask, rows)
         size = _power(min(max(1, PIECE // place.itemsize), self.trip, rows))
-        is_block = rows % size == 0 and rows & (rows - 1) == 0 and (size > 1 or place.itemsize >= PIECE)
-        if not active or not is_block or expr.predicate is not None or expr.buffer in self._written:
+        if not active or rows == 1 or (size == 1 and place.itemsize < PIECE):
+            return None
+        if expr.predicate is not None or expr.buffer in self._written:
             return None
         found = self._offset(e, expr)
         if found is None:
@@ -133,18 +134,21 @@ def _block(b: Builder, place: Place, pointers: list[Reg], rows: int, size: int) 
     Row p*size + r's piece stands at place p of register r; then each place of all registers together is a square matrix.
     """
     parts = 2 if place.buffer.dtype.is_complex else 1
+    places = 1 << (-(-rows // size) - 1).bit_length()
     registers: list[Reg | None] = []
     for r in range(size):
         pieces = [memory.load_piece(b, place, p, size) for p in pointers[r::size]]
-        missing = rows // size - len(pieces)
-        registers.append(_joined(b, [*pieces, *[None] * missing]))
+        registers.append(_joined(b, [*pieces, *[None] * (places - len(pieces))]))
     half = size // 2
-    low = _interleaved(rows, size, parts, range(half))
-    high = _interleaved(rows, size, parts, range(half, size))
+    low = _interleaved(places * size, size, parts, range(half))
+    high = _interleaved(places * size, size, parts, range(half, size))
     for _ in range(half.bit_length()):
         pairs = [(registers[r], registers[r + half]) for r in range(half)]
         registers = [_mixed(b, x, y, order) for x, y in pairs for order in (low, high)]
-    return [r for r in registers if r is not None]
+    columns = [r for r in registers if r is not None]
+    if rows == places * size:
+        return columns
+    return [b.shuffle(r, None, list(range(rows * parts))) for r in columns]
 
 
 def _joined(b: Builder, pieces: list[Reg | None]) -> Reg | None:

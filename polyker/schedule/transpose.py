@@ -106,6 +106,28 @@ def transposing_tree(
     return band(loops, variants(program, here, statement.iterators, tiles, inside))
 
 
+def copy_nest(
+    program: TypedProgram,
+    measured: Measured,
+    vector: str,
+    lanes: int,
+    order: tuple[str, ...],
+    target: Target,
+    *,
+    around: tuple[Member, ...] = (),
+    within: Mapping[str, int] | None = None,
+) -> Tree:
+    """Return the loops of a copy, whose cells are contiguous along `vector`: by vectors, transposed where it has to be.
+
+    `around`: the caller's loops, outermost first. `order`: the iterators that loop inside them, the vector among them.
+    `within`: iterator -> size of its blocks, where the loops around run over the blocks: inside, the iterator's place is taken
+    modulo that size, so that subscripts such as `j mod 48` are contiguous along it.
+    """
+    plan = Plan(vector, lanes, 1, (), 0.0)
+    across = tuple(i for i in across_of(measured, vector) if i in order)
+    return band(list(around), transposing_tree(program, measured, plan, across, order, target, within))
+
+
 def _divisor(block: int, size: int) -> int:
     """Return the largest divisor of a block that is at most `size`."""
     return next(s for s in range(min(block, size), 0, -1) if block % s == 0)
