@@ -271,6 +271,7 @@ class _Lowering:
             inside=lambda read, d: self._inside(statement, read, d),
             guard_code=lambda tensor, d, s: self._guard(tensor, d, s, statement),
             fresh=lambda: next(self.names),
+            ranges=self.ranges,
         )
         target = self.scop.program.tensor(statement.target)
         promoted = place(statement.target, statement.subscripts)

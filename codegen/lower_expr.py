@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import islpy as isl
 
 from polyker.codegen.kernel import Const, Convert, Guard, KExpr, Let, Load, Op, Stmt, Var
+from polyker.codegen.simplify_index import Range, simplify_expression
+from polyker.codegen.walk import subexpressions
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, i64
 from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read, Size
@@ -72,7 +74,8 @@ class ExpressionLowering:
 
     `iterators`: the values of the statement's iterators here. `place`: a promoted read's buffer and indices in it, or None.
     `shape`: a tensor's extents. `inside`: whether a subscript of a padded read is proven in bounds (below, above).
-    `guard_code`: the status for a gather (tensor, dimension). `setup` collects the Lets and Guards that come before the value.
+    `guard_code`: the status for a gather (tensor, dimension). `ranges`: of the loops around.
+    `setup` collects the Lets and Guards that come before the value.
     """
 
     iterators: Mapping[str, KExpr]
@@ -81,6 +84,7 @@ class ExpressionLowering:
     inside: Callable[[Read, int], tuple[bool, bool]]
     guard_code: Callable[[str, int, Expr], int]
     fresh: Callable[[], str]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     setup: list[Stmt] = field(default_factory=list)
 
     def lower(self, expr: Expr) -> KExpr:
@@ -139,9 +143,15 @@ class ExpressionLowering:
         """Return the indices of an access; gathered ones are bound to a name and guarded against the extent."""
         extents = self.shape(tensor)
         return tuple(
-            self._gathered(tensor, d, s, extents[d]) if _is_gathered(s) else self.lower(s)
+            self._gathered(tensor, d, s, extents[d]) if _is_gathered(s) else self._place(s)
             for d, s in enumerate(subscripts)
         )
+
+    def _place(self, subscript: Expr) -> KExpr:
+        """Return an index; quotients and remainders by what the loops around say, so that contiguous cells are seen as such."""
+        index = self.lower(subscript)
+        divides = any(isinstance(e, Op) and e.op in ("floordiv", "mod") for e in subexpressions(index))
+        return simplify_expression(index, self.ranges) if divides else index
 
     def _gathered(self, tensor: str, dimension: int, subscript: Expr, extent: KExpr) -> KExpr:
         name = self.fresh()
