@@ -243,19 +243,22 @@ class _Interpreter:
     def _reduce(self, stmt: Store, at: tuple[Array, ...], env: dict[str, Array]) -> bool:
         """`x op= value` at one place in a vector loop: all active lanes are combined."""
         match stmt.value:
-            case Op(op=op, args=(Load(buffer=name, indices=indices, predicate=None) as old, term)) if (
-                op in _REDUCIBLE and name == stmt.buffer and indices == stmt.indices
-            ):
-                assert self.mask is not None
-                terms = np.broadcast_to(self.value(term, env), self.mask.shape)[self.mask]
-                total = self.value(old, env)
-                total = total if total.ndim == 0 else total[np.flatnonzero(self.mask)[0]]
-                for one in terms:
-                    total = combine(op, np.asarray(total), np.asarray(one))
-                self._write(stmt.buffer, at, total)
-                return True
+            case Op(op=op, args=(Load(predicate=None) as old, term)):
+                start: KExpr = old
+            case Convert(arg=Op(op=op, args=(Convert(arg=Load(predicate=None) as old) as start, term))):
+                pass  # combined in a wider type than is stored
             case _:
                 return False
+        if op not in _REDUCIBLE or old.buffer != stmt.buffer or old.indices != stmt.indices:
+            return False
+        assert self.mask is not None
+        terms = np.broadcast_to(self.value(term, env), self.mask.shape)[self.mask]
+        total = self.value(start, env)
+        total = total if total.ndim == 0 else total[np.flatnonzero(self.mask)[0]]
+        for one in terms:
+            total = combine(op, np.asarray(total), np.asarray(one))
+        self._write(stmt.buffer, at, convert(np.asarray(total), old.dtype))
+        return True
 
     def _write(self, name: str, at: tuple[Array, ...], value: Array) -> None:
         self.arrays[name][at] = value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Const, KExpr, Load, Op, Prefetch, Store
-from polyker.codegen.llvm_convert import Value
+from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Prefetch, Store
+from polyker.codegen.llvm_convert import Value, convert
 from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import combine
@@ -95,17 +95,20 @@ def _same_place(stmt: Store, old: Load) -> bool:
 def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
     """Emit `x op= value` in a vector loop as a tree over the active lanes; False where the store has another form."""
     match stmt.value:
-        case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype) if op in REDUCIBLE and _same_place(
-            stmt, old
-        ):
-            value = memory.splat_value(e.b, e.value(term), e.lanes.count)
-            if e.lanes.mask is not None:
-                value = memory.select_value(e.b, e.lanes.mask, value, identity(op, dtype))
-            total = _combine(e.b, op, e.value(old), _folded(e.b, op, value))
-            _store_uniform(e, place, base, total)
-            return True
+        case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype):
+            start: KExpr = old
+        case Convert(arg=Op(op=op, args=(Convert(arg=Load(predicate=None) as old) as start, term), dtype=dtype)):
+            pass  # combined in a wider type than is stored
         case _:
             return False
+    if op not in REDUCIBLE or not _same_place(stmt, old):
+        return False
+    value = memory.splat_value(e.b, e.value(term), e.lanes.count)
+    if e.lanes.mask is not None:
+        value = memory.select_value(e.b, e.lanes.mask, value, identity(op, dtype))
+    total = _combine(e.b, op, e.value(start), _folded(e.b, op, value))
+    _store_uniform(e, place, base, convert(e.b, total, old.dtype))
+    return True
 
 
 def _folded(b: Builder, op: str, value: Value) -> Value:

@@ -280,10 +280,15 @@ class _Lowering:
         else:
             buffer, cell = target.name, lowering.cell(statement.target, statement.subscripts)
         value = lowering.lower(statement.expr)
-        if statement.expr.dtype != target.dtype:
-            value = Convert(value, target.dtype)
         if statement.op != "set":
-            value = Op(COMBINE[statement.op], (Load(buffer, cell, target.dtype), value), target.dtype)
+            # Combined in the accumulator's type: what is stored is rounded once.
+            old: KExpr = Load(buffer, cell, target.dtype)
+            old = old if statement.acc == target.dtype else Convert(old, statement.acc)
+            value = Op(COMBINE[statement.op], (old, value), statement.acc)
+            if statement.acc != target.dtype:
+                value = Convert(value, target.dtype)
+        elif statement.expr.dtype != target.dtype:
+            value = Convert(value, target.dtype)
         ahead = (self._prefetch(r, lowering, write=r.tensor == statement.target) for r in statement.prefetch)
         return (*ahead, *lowering.setup, Store(buffer, cell, value))
 

@@ -128,16 +128,18 @@ class _Lift:
         if self.interleaved:
             return around
         names = {e.name for e in walk(expr.body) if isinstance(e, Index)} | set(keep)
-        used = list(around)
+        used, left = list(around), whole
         for iterator in around:
             if iterator in names:
                 continue
             position = around.index(iterator)
-            # It does not matter if the terms, with this iterator forgotten, are still the same for each value of it.
-            forgotten = whole.project_out(isl.dim_type.set, position, 1).insert_dims(isl.dim_type.set, position, 1)
+            # It does not matter if the terms, with it and those before it forgotten, are still the same for each value: each
+            # of two that are bound to each other could be forgotten alone.
+            forgotten = left.project_out(isl.dim_type.set, position, 1).insert_dims(isl.dim_type.set, position, 1)
             lifted = domain.reset_tuple_id().add_dims(isl.dim_type.set, len(own))
             if forgotten.reset_tuple_id().intersect(lifted).is_equal(whole.reset_tuple_id()):
                 used.remove(iterator)
+                left = forgotten
         return tuple(used)
 
     def _statements(

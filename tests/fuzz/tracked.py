@@ -290,7 +290,8 @@ class Evaluator:
             raise Uncertain
         # numpy's floor_divide in the type itself: a quotient that rounds up to a whole number counts.
         kind = np.float32 if bits_of(gives) == 24 else np.float64
-        return V(gives, f(x.astype(kind), y.astype(kind)).astype(x.dtype), np.zeros(np.shape(x)))
+        exact = f(np.asarray(x).astype(kind), np.asarray(y).astype(kind))
+        return V(gives, np.asarray(exact).astype(x.dtype), np.zeros(np.shape(x)))
 
     def compare(self, op, a, b, takes):
         f = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import polyker as pk
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
 
 
 def test_a_scatter_in_half_precision_rounds_once() -> None:
@@ -22,3 +25,15 @@ def test_diagonal_sums_in_half_precision_round_once() -> None:
     for i in range(20):
         wanted[i : i + 30] += x[i]
     assert (pk.op("S[i+j] += A[i,j]")(x) == wanted.astype("f2")).all()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_one_step_of_a_time_loop_rounds_what_it_stores_once(dtype: str) -> None:
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16)
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(s).astype(kind) for s in ((3, 40), 40))
+    want = np.zeros(40, kind)
+    for row in a:
+        want = (want.astype("f4") + (row.astype("f4") + b.astype("f4"))).astype(kind)
+    got = pk.op("for t in 0:3:\n    C[i] += A[t,i] + B[i]")(a, b)
+    np.testing.assert_array_equal(got.view("u2"), want.view("u2"))
