@@ -39,8 +39,8 @@ class CallTable:
     """The table of one callable, and what it points to. It keeps no plan alive: a row whose plan is gone fits nothing.
 
     `names`: what may be given: the program's parameters, of which the first `positional` may go by position, then its
-    other sizes; those that are `inputs` are tensors. `fixed`: sizes with one value, that need not be given. `slow` is called where no row fits; without it the callable returns
-    MISSING. `result`: the class of several results.
+    other sizes; those that are `inputs` are tensors. `fixed`: sizes with one value, that need not be given. `slow` is
+    called where no row fits; without it the callable returns MISSING. `result`: the class of several results.
     """
 
     __slots__ = ("__weakref__", "_fixed", "_inputs", "_kept", "_lock", "_names", "_next", "_rows", "_words")

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
-import time
-import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -17,83 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker import compiling
-from polyker.codegen.call_table import ROWS, Row
-from polyker.kernel import _Calls
-from polyker.runtime.dispatch import Dispatch
-from polyker.runtime.native import Native, native
-from tests.runtime.support import Guarded, coded
+from tests.runtime.calls import (
+    BUILTIN,
+    MATMUL,
+    NEEDS_ENTRY,
+    Sub,
+    both,
+    f32,
+    forbid_python,
+    misaligned,
+    outcome,
+    read_only,
+    shown,
+)
+from tests.runtime.support import coded
 
-MATMUL = "C[i,j] += A[i,k] * B[k,j]"
-BUILTIN = type(len)
-
-pytestmark = pytest.mark.skipif(not isinstance(native(), Native), reason="this interpreter has no emitted entry")
-
-
-def f32(*shape: int, salt: int = 1) -> np.ndarray:
-    return coded(shape, np.float32, salt)
-
-
-def both(text: str, *args: Any, outs: tuple[Any, ...] = (), sizes: dict[str, int] | None = None) -> tuple[Any, Any]:
-    """Return a kernel whose calls like these go through the entry, and the way through Python of another such kernel."""
-    operator, sizes = pk.op(text), sizes or {}
-    fast, slow = operator.compile(*args), operator.compile(*args).__call__
-    for out in (None, *outs):
-        for _ in range(4):
-            fast(*args, out=out, **sizes)
-    assert type(fast.__call__) is BUILTIN
-    assert type(slow) is not BUILTIN
-    return fast, slow
-
-
-def forbid_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a call that takes the way through Python fails the test."""
-
-    def refuse(*args: Any, **named: Any) -> Any:
-        raise AssertionError("this call went through Python")
-
-    monkeypatch.setattr(_Calls, "_matched", refuse)
-    monkeypatch.setattr(Dispatch, "attempt", refuse)
-
-
-def outcome(call: Callable[..., Any], make: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]) -> Any:
-    """Return what a call comes to, in a form to compare: result and written arguments, or the error."""
-    args, named = make()
-    try:
-        result = call(*args, **named)
-    except Exception as error:
-        return type(error), str(error), shown(args), shown(named)
-    mine = next((i for i, v in enumerate((*args, *named.values())) if v is result), None)
-    return shown(result), mine, shown(args), shown(named)
-
-
-def shown(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return type(value), value.dtype.str, value.shape, value.strides, value.flags.writeable, value.tobytes()
-    if isinstance(value, dict):
-        return {name: shown(v) for name, v in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value).__name__, [shown(v) for v in value]
-    if isinstance(value, np.generic):
-        return type(value), value.tobytes()
-    return type(value), repr(value) if isinstance(value, (int, float, complex, str, type(None))) else ""
-
-
-class Sub(np.ndarray):
-    pass
-
-
-def misaligned(array: np.ndarray) -> np.ndarray:
-    memory = np.zeros(array.nbytes + 1, np.uint8)[1:]
-    view = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
-    view[...] = array
-    return view
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    array = array.copy()
-    array.flags.writeable = False
-    return array
+pytestmark = NEEDS_ENTRY
 
 
 def overlapping(shift: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -366,209 +300,6 @@ def test_a_size_has_to_be_the_one_met_before() -> None:
         kernel(x, k, H=7)
     with pytest.raises(pk.PolykerError, match="`H`"):
         kernel(x, k, H=8)
-
-
-def test_a_guard_s_error_is_raised_and_nothing_leaks() -> None:
-    x = f32(9)
-    kernel, slow = both("y[i] = x[idx[i]]", x, np.array([0, 1, 2]))
-    for bad in ([0, 9, 2], [-1, 0, 0], [2**40, 0, 0]):
-        assert outcome(kernel, lambda b=bad: ((x, np.array(b)), {})) == outcome(
-            slow, lambda b=bad: ((x, np.array(b)), {})
-        )
-    bad = np.array([0, 9, 2])
-    counts = sys.getrefcount(x), sys.getrefcount(bad), sys.getrefcount(x.dtype)
-    blocks = []
-    for _ in range(3):
-        for _ in range(300):
-            with pytest.raises(pk.PolykerError):
-                kernel(x, bad)
-        gc.collect()
-        blocks.append(sys.getallocatedblocks())
-    assert (sys.getrefcount(x), sys.getrefcount(bad)) == counts[:2]
-    assert abs(sys.getrefcount(x.dtype) - counts[2]) < 100
-    assert blocks[2] - blocks[1] < 100
-
-
-def test_references_are_given_back_on_every_way(matmul: tuple[Any, Any]) -> None:
-    kernel, _ = matmul
-    a, b, out = f32(4, 4), f32(4, 4), f32(4, 4)
-    watched: list[Any] = [a, b, out, a.dtype, kernel, kernel.__call__, None, "out", kernel._compiled]
-    watched += kernel._compiled._plans.values()
-
-    def calls() -> None:
-        for _ in range(1000):
-            kernel(a, b)
-            kernel(a, b, out=out)
-            kernel(A=a, B=b, out=None)
-
-    calls()
-    gc.collect()
-    before, blocks = [sys.getrefcount(v) for v in watched], sys.getallocatedblocks()
-    calls()
-    gc.collect()
-    after = [sys.getrefcount(v) for v in watched]
-    assert all(abs(x - y) <= 3 for x, y in zip(before, after))
-    assert sys.getallocatedblocks() - blocks < 100
-    result = kernel(a, b)
-    assert sys.getrefcount(result) == 2
-    del watched
-    assert sys.getrefcount(kernel(a, b, out=out)) == 3
-
-
-def test_a_dropped_kernel_is_freed_at_once_and_its_callable_lives_on_its_own() -> None:
-    a, b = f32(4, 4), f32(4, 4, salt=3)
-    kernel, _ = both(MATMUL + " * 17", a, b)
-    plan = weakref.ref(next(iter(kernel._compiled._plans.values())))
-    call, whole, made = kernel.__call__, weakref.ref(kernel), weakref.ref(kernel._compiled)
-    compiling.kernels.clear()
-    gc.disable()
-    try:
-        del kernel
-        assert whole() is None
-        del _
-        np.testing.assert_array_equal(call(a, b), 17 * (a @ b))
-        np.testing.assert_array_equal(call(a.T, b), 17 * (a.T @ b))
-        assert made() is not None
-        del call
-        assert made() is None and plan() is None
-    finally:
-        gc.enable()
-
-
-def test_an_operator_keeps_no_kernel_that_the_cache_let_go() -> None:
-    operator, a = pk.op(MATMUL + " * 19"), f32(4, 4)
-    for _ in range(5):
-        operator(a, a)
-    table = operator._quick[1]
-    assert [reference() is not None for reference, _, _ in table._rows] == [True]
-    compiling.kernels.clear()
-    gc.collect()
-    assert [reference() is not None for reference, _, _ in table._rows] == [False]
-    np.testing.assert_array_equal(operator(a, a), 19 * (a @ a))
-    for _ in range(70):
-        operator(a, a)
-    assert [reference() is not None for reference, _, _ in table._rows] == [True]
-
-
-def test_the_entry_marks_kernels_as_used_for_the_cache() -> None:
-    kernel, _ = both(MATMUL, f32(4, 4), f32(4, 4))
-    kernel._compiled.used = False
-    kernel(f32(4, 4), f32(4, 4))
-    assert kernel._compiled.used
-
-
-def test_options_and_environment_are_looked_at_in_each_call_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    total, x = pk.op("s += x[i]"), np.array([2.0**24, 1, 1, 1, 1], np.float32)
-    for _ in range(5):
-        single = total(x)
-    assert total._quick is not None
-    with pk.options(acc="f64"):
-        for _ in range(5):
-            assert total(x) == np.float32(2**24 + 4)
-    assert total(x) == single
-    monkeypatch.setenv("POLYKER_TARGET", "cpu:no-such-thing")
-    with pytest.raises(pk.PolykerError, match="no-such-thing"):
-        total(x)
-    monkeypatch.delenv("POLYKER_TARGET")
-    assert total(x) == single
-    called = []
-    monkeypatch.setattr("polyker.api.interpret", lambda *args: called.append(1) or [np.float32(5)])
-    monkeypatch.setenv("POLYKER_INTERPRET", "1")
-    assert total(x) == 5 and called
-
-
-def test_more_ways_of_calling_than_the_table_has_rows_still_work() -> None:
-    operator = pk.op("y[i] = 3 * x[i]")
-    shapes = range(1, 2 * ROWS)
-    for _ in range(70):
-        for n in shapes:
-            x = f32(n)
-            assert (operator(x) == 3 * x).all()
-    assert len(operator._quick[1]._rows) == ROWS
-
-
-def test_more_parameters_or_outputs_than_the_entry_knows_go_through_python() -> None:
-    many = pk.op("y[i] = " + " + ".join(f"x{n}[i]" for n in range(20)))
-    args = [f32(5, salt=n) for n in range(20)]
-    for _ in range(5):
-        np.testing.assert_array_equal(many(*args), sum(args))
-    assert many._quick is None
-    outputs = pk.op("; ".join(f"y{n}[i] = {n} * x[i]" for n in range(12)))
-    for _ in range(5):
-        assert all((y == n * args[0]).all() for n, y in enumerate(outputs(args[0])))
-    assert outputs._quick is None
-
-
-@pytest.mark.parametrize("at_end", [True, False])
-def test_nothing_outside_the_arrays_is_touched(at_end: bool) -> None:
-    kernel, _ = both(MATMUL, f32(5, 7), f32(7, 3), outs=(f32(5, 3),))
-    guarded = [Guarded(v, at_end) for v in (f32(5, 7), f32(7, 3), np.zeros((5, 3), np.float32))]
-    a, b, out = (g.array for g in guarded)
-    try:
-        kernel(a, b, out=out)
-        np.testing.assert_array_equal(out, kernel(a, b))
-    finally:
-        del a, b, out
-        for g in guarded:
-            g.release()
-
-
-def test_long_kernels_let_other_threads_run_and_short_ones_do_not() -> None:
-    def unlocks(kernel: Any) -> list[int]:
-        return [int(words[Row.UNLOCK]) for _, words, _ in kernel.__call__.__self__[1]._rows]
-
-    short, _ = both(MATMUL, f32(4, 4), f32(4, 4))
-    x = np.ones(600)
-    long, _ = both("s += x[i] * y[j] * z[k]", x, x, x[:300])
-    assert unlocks(short) == [0] and unlocks(long) == [1]
-    ticks: list[float] = []
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.is_set():
-            ticks.append(time.perf_counter())
-            time.sleep(0.0002)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    most = 0
-    for _ in range(50):  # a busy machine may not run the other thread in each call
-        start = time.perf_counter()
-        long(x, x, x[:300])
-        end = time.perf_counter()
-        most = max(most, sum(start < t < end for t in ticks))
-    done.set()
-    thread.join()
-    assert most >= 3
-
-
-def test_threads_share_a_kernel_while_rows_come_and_go() -> None:
-    kernel = pk.op("y[i] = sum[k](x[i,k] * x[i,k])").compile(pk.f32[300, 300])
-    x = f32(300, 300)
-    expected = kernel(x)
-    wrong: list[Any] = []
-    done = threading.Event()
-
-    def caller() -> None:
-        while not done.is_set():
-            if not (kernel(x) == expected).all():
-                wrong.append(1)
-
-    threads = [threading.Thread(target=caller) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    memory = np.zeros((300, 400), np.float32)
-    end = time.monotonic() + 1
-    while time.monotonic() < end:
-        for n in range(300, 300 + 2 * ROWS):
-            view = np.lib.stride_tricks.as_strided(memory, (300, 300), (4 * n, 4))
-            for _ in range(3):
-                kernel(view)
-        kernel._compiled._plans.clear()
-    done.set()
-    for thread in threads:
-        thread.join(30)
-    assert not wrong
 
 
 GARBAGE = st.one_of(
