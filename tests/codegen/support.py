@@ -11,7 +11,6 @@ import numpy as np
 from polyker.codegen.interp import run as interpret
 from polyker.codegen.kernel import Buffer, Const, Kernel, Op, Space, Var
 from polyker.codegen.llvm_build import LoadedCode, build
-from polyker.codegen.llvm_call import entry
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.verify import verify
 from polyker.errors import InternalError
@@ -21,6 +20,8 @@ from polyker.target.detect import target
 C, V = Const, Var
 PAGE = mmap.PAGESIZE
 CANARY = 0xA5
+# A kernel: `status = f(pointers, integers)`, arrays of void* and of i64 that stay alive for the call.
+entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _mprotect = ctypes.CDLL(None, use_errno=True).mprotect
 
 
@@ -90,11 +91,15 @@ def compiled(kernel: Kernel, name: str = "cpu") -> LoadedCode:
     return build(emit(kernel, target(name)), target(name))
 
 
+# It releases the GIL while it runs.
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+
 def call(code: LoadedCode, arrays: list[np.ndarray], integers: list[int]) -> int:
     """Call machine code on arrays in the order of the kernel's buffers."""
     pointers = (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
     numbers = (ctypes.c_int64 * max(1, len(integers)))(*integers)
-    return entry(code.address)(pointers, numbers)
+    return int(_ENTRY(code.address)(pointers, numbers))
 
 
 def run_native(kernel: Kernel, buffers: dict[str, np.ndarray], integers: dict[str, int], name: str = "cpu") -> int:

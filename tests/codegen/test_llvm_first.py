@@ -6,10 +6,10 @@ import numpy as np
 
 from polyker.codegen.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
 from polyker.codegen.llvm_build import build
-from polyker.codegen.llvm_call import entry
 from polyker.codegen.llvm_emit import emit
 from polyker.ir.dtypes import f32
 from polyker.target.detect import target
+from tests.codegen.support import entry
 
 
 def test_a_masked_vector_loop_computes_each_element_once_and_nothing_beyond():
