@@ -36,6 +36,8 @@ UNFIT = register(
 
 # Bytes of all small buffers of a kernel: they lie on the stack of the thread that calls it.
 STACK_LIMIT = 1 << 20
+# Elements of one buffer: it is to hold a part of what memory holds.
+MOST_CELLS = 1 << 28
 
 
 def promoted_tensors(tree: Tree) -> frozenset[str]:
@@ -64,6 +66,8 @@ def check_buffers(scop: Scop, tree: Tree) -> None:
                 fitting.add(promotion)
             if promotion.tensor in inside or [p.tensor for p in scope.promotions].count(promotion.tensor) > 1:
                 raise _unfit(scop, promotion.tensor, "it has another buffer inside this one")
+            if promotion.cells() > MOST_CELLS:
+                raise _unfit(scop, promotion.tensor, f"{promotion.cells()} elements are more than {MOST_CELLS}")
             size = promotion.cells() * scop.program.tensor(promotion.tensor).dtype.itemsize
             total += size if size <= STACK_BYTES else 0
             held = True

@@ -214,11 +214,13 @@ def test_parts_of_a_statement_have_to_cover_it_and_not_overlap() -> None:
     assert re.search(r"S0\(i=2, j=\d\) exactly once: two", refusal(scop, parts("i0 <= 2", "i0 >= 2")).message)
 
 
-def _buffered(name: str, tensor: str, modulo: tuple[int, ...]) -> tuple[Scop, Schedule]:
+def _buffered(
+    name: str, tensor: str, modulo: tuple[int, ...], layout: tuple[tuple[int, int, int], ...] = ()
+) -> tuple[Scop, Schedule]:
     """Return a program, fused at its outer loop, with a tensor in a buffer below that loop."""
     scop, schedule = stepped(name, Step("fuse", ("S0", "S1")))
     assert isinstance(schedule.tree, Band)
-    held = Scope((Promotion(tensor, modulo),), schedule.tree.child)
+    held = Scope((Promotion(tensor, modulo, layout),), schedule.tree.child)
     return scop, Schedule(replace(schedule.tree, child=held))
 
 
@@ -267,7 +269,7 @@ UNFIT = {
     "a tensor that is not there": ("chain", "t77", (1, 9), "no such tensor"),
     "too few dimensions": ("chain", "t1", (9,), "no shape of 2 dimensions"),
     "an extent of zero": ("chain", "t1", (0, 9), "no shape of 2 dimensions"),
-    "a buffer that no stack holds": ("chain", "t1", (1 << 10, 1 << 10), "bytes"),
+    "a buffer that is larger than caches": ("chain", "t1", (1 << 15, 1 << 14), "elements"),
 }
 
 
@@ -277,6 +279,15 @@ def test_a_buffer_has_to_fit_its_tensor(name: str) -> None:
     error = refusal(*_buffered(program, tensor, modulo))
     assert error.code == "PK507"
     assert words in error.message
+
+
+UNSOUND = [((0, 1, 1), (1, 1, 8)), ((0, 1, 1), (1, 2, 5)), ((0, 1, 1), (1, 3, 3), (1, 1, 2)), ((0, 2, 1), (1, 1, 9))]
+
+
+@pytest.mark.parametrize("layout", UNSOUND)
+def test_a_layout_keeps_cells_apart(layout: tuple[tuple[int, int, int], ...]) -> None:
+    prove(*_buffered("chain", "t1", (1, 9), ((1, 3, 3), (0, 1, 1), (1, 1, 3))))
+    assert "layout" in refusal(*_buffered("chain", "t1", (1, 9), layout)).message
 
 
 def test_what_uses_a_buffer_stands_inside_it() -> None:
