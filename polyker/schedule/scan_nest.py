@@ -1,0 +1,62 @@
+"""The nest of a statement that depends on itself: a recurrence along some of its iterators, the others being free.
+
+    S[b,t] = S[b,t-1] + X[b,t]      for b.tile: for t: unroll b.point: …
+
+Instances that differ in a free iterator alone do not depend on each other, so a free loop may stand anywhere; the loops that
+carry the recurrence keep the order of the text. Memory decides: the largest strides outermost. Where a carrying loop is
+then the innermost one, each iteration waits for the one before, so several iterations of the free loop around it run side by
+side: a chain of dependent operations each, in registers of its own (see polyker.codegen.carry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from polyker.ir.typed import TypedProgram
+from polyker.schedule.measure import Measured
+from polyker.schedule.nest import Nest, band, offset, point_members, shared, tile_member, variants
+from polyker.schedule.order import memory_order
+from polyker.schedule.plan import MOST_OPERATIONS, Plan, values
+from polyker.schedule.tree import Leaf, Tree
+
+# Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
+CHAINS = 8
+
+
+def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> tuple[str, ...]:
+    """Return the loops, outermost first: by strides, those that carry a dependence in the order of the text."""
+    inner = measured.statement.iterators[measured.statement.outer :]
+    carrying = iter(i for i in inner if i not in free)
+    return tuple(i if i in free else next(carrying) for i in memory_order(measured, inner, vector))
+
+
+def interleaved(measured: Measured, plan: Plan, order: tuple[str, ...], free: Sequence[str]) -> Plan:
+    """Return the plan with iterations of the innermost free loop side by side, if a carrying loop stands inside it."""
+    if plan.vector is not None or order[-1] in free or not free:
+        return plan
+    iterator = next(i for i in reversed(order) if i in free)
+    size = sum(1 for _ in values(measured.statement.expr))
+    chains = min(CHAINS, measured.extent(iterator), max(1, MOST_OPERATIONS // size))
+    return replace(plan, others=((iterator, chains),)) if chains > 1 else plan
+
+
+def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...]) -> Nest:
+    """Return the nest: the loops in order, the last tiled one's tiles told apart by shape outside the loops within it."""
+    statement = measured.statement
+    here = (statement,)
+    inner = statement.iterators[statement.outer :]
+    origin = {i: measured.lo(i) for i in inner}
+    tiled = [i for i in order if plan.size(i) > 1]
+    cut = order.index(tiled[-1]) + 1 if tiled else 0
+    outside = [tile_member(here, i, plan.size(i), origin[i]) for i in order[:cut]]
+    within = [shared(here, offset(i, origin[i]), i) for i in order[cut:]]
+
+    def inside(is_own_shape: bool) -> Tree:
+        if is_own_shape or plan.vector is not None:
+            return band([*within, *point_members(here, plan, inner, origin)], Leaf())
+        rows = point_members(here, plan, inner, origin)
+        return band([*(replace(m, kind=m.kind.SERIAL) for m in rows), *within], Leaf())
+
+    tiles = tuple((i, plan.size(i), origin[i]) for i in tiled)
+    return Nest(here, band(outside, variants(program, here, statement.iterators, tiles, inside)))
