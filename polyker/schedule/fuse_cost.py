@@ -1,0 +1,223 @@
+"""Whether statements are to run together, and how many iterations of their common loops at a time.
+
+The model compares cycles. Apart, a statement finds what an earlier one read or wrote as far out in the caches as all that was
+touched in between; together, as far as what one iteration touches. Against that stand worse tiles (the common loops are no
+longer unrolled or vectors) and more starts of loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, lcm, prod
+
+from polyker.ir.expr import Literal
+from polyker.ir.typed import Role, TypedProgram
+from polyker.schedule.fuse_groups import Group
+from polyker.schedule.fuse_items import Item, touches
+from polyker.schedule.fuse_move import moved
+from polyker.schedule.measure import FAR, MemoryAccess
+from polyker.schedule.plan import Plan, choose
+from polyker.target.model import Target
+
+# Cycles a byte that memory costs beyond the first cache: in the second, the third, in memory. Of one core of a current processor.
+BEYOND = (0.0, 1 / 128, 1 / 48, 1 / 20)
+# Cycles to begin the loops of one statement; the share of all cycles that has to be won.
+START, WORTH = 6.0, 0.01
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """`rows` common loops run one iteration at a time; `block` iterations of one more run together (0: of no other).
+
+    `gain`: cycles won; `total`: those of the statements apart.
+    """
+
+    group: Group
+    rows: int
+    block: int
+    gain: float
+    total: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether the model finds it worth while."""
+        return self.gain > WORTH * self.total
+
+    def reason(self) -> str:
+        """Return what was chosen and why, in words."""
+        names = ", ".join(i.statement.name for i in self.group.items)
+        steps = [f"{loop[0]} by {step}" for loop, step in zip(self.loops(), self.steps(), strict=True)]
+        won = 100 * self.gain / max(1.0, self.total)
+        return f"{names} run together: loops {', '.join(steps)}; the model wins {won:.0f}% of the cycles"
+
+    def loops(self) -> tuple[tuple[str, ...], ...]:
+        """Return the common loops, outermost first, as one iterator an item."""
+        return self.group.dims[: self.rows + bool(self.block)]
+
+    def steps(self) -> tuple[int, ...]:
+        """Return how many iterations of each common loop run together."""
+        return (1,) * self.rows + ((self.block,) if self.block else ())
+
+
+def fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | None:
+    """Return the best way to run a group together, None where there is none."""
+    if len(group.items) < 2:
+        return None
+    costs = _Costs(program, _ordered(group), target)
+    return max(costs.choices(), key=lambda f: f.gain, default=None)
+
+
+def _ordered(group: Group) -> Group:
+    """Return the group with its loops in the order of memory, the largest strides outermost."""
+
+    def weight(dim: tuple[str, ...]) -> int:
+        return max(
+            min(FAR, abs(a.stride(i))) for item, i in zip(group.items, dim, strict=True) for a in item.measured.accesses
+        )
+
+    return replace(group, dims=tuple(sorted(group.dims, key=weight, reverse=True)))
+
+
+@dataclass
+class _Costs:
+    program: TypedProgram
+    group: Group
+    target: Target
+
+    def __post_init__(self) -> None:
+        self.plans: dict[tuple[int, int], Plan] = {}
+
+    def choices(self) -> Iterator[Fusion]:
+        """Yield the ways to fuse."""
+        for rows in range(len(self.group.dims) + 1):
+            if rows:
+                yield self._fusion(rows, 0)
+            if rows < len(self.group.dims):
+                block = self._block(rows)
+                if block:
+                    yield self._fusion(rows, block)
+
+    def plan(self, n: int, rows: int) -> Plan:
+        """Return the tile of an item inside so many common loops."""
+        if (n, rows) not in self.plans:
+            item = self.group.items[n]
+            fixed = tuple(dim[n] for dim in self.group.dims[:rows])
+            statement = moved(self.program, item.statement, fixed, len(fixed))
+            free = tuple(i for i in item.free if i not in fixed)
+            reduced = item.statement.reduced if item.reduces else ()
+            self.plans[n, rows] = choose(replace(item.measured, statement=statement), free, reduced, self.target)
+        return self.plans[n, rows]
+
+    def _block(self, rows: int) -> int:
+        """Return how many iterations of the next loop run together: whole tiles of all items, within the caches."""
+        dim = self.group.dims[rows]
+        step, origins = 1, set()
+        for n, item in enumerate(self.group.items):
+            plan = self.plan(n, rows)
+            if plan.packed or plan.packs_result:
+                return 0
+            step = lcm(step, plan.size(dim[n]))
+            origins.add(item.measured.lo(dim[n]) % step if step > 1 else 0)
+        one = self.part(0, len(self.group.items), rows, 1)
+        two = self.part(0, len(self.group.items), rows, 2)
+        each, fixed = max(1, two - one), max(0, 2 * one - two)
+        extent = max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items))
+        first = self.target.caches[0].size
+        second = self.target.caches[min(1, len(self.target.caches) - 1)].size
+        if len(origins) > 1 or fixed + step * each > second // 2:
+            return 0
+        count = max(1, (first // 2 - fixed) // (each * step))
+        return min(step * (1 << count.bit_length() - 1), -(-extent // step) * step)
+
+    def _fusion(self, rows: int, block: int) -> Fusion:
+        items = self.group.items
+        last = len(items)
+        points = [float(prod(i.measured.extent(x) for x in i.measured.bounds)) for i in items]
+        steps = (1,) * rows + ((block,) if block else ())
+        turns = self._turns(steps)
+        apart = sum(p * self.plan(n, 0).cost for n, p in enumerate(points))
+        together = sum(p * self.plan(n, rows).cost for n, p in enumerate(points)) + turns * START * last
+        # What a later item finds of what an earlier one touched.
+        total = sum(self._whole)
+        seen: dict[str, int] = {}
+        for n, item in enumerate(items):
+            for tensor in self._tensors(item):
+                size = self._bytes(n, tensor, 0, 0)
+                if tensor in seen:
+                    apart += size * self._beyond(sum(self._whole[seen[tensor] : n]))
+                    together += size * self._beyond(self.part(seen[tensor], n, rows, block))
+                else:
+                    apart += size * self._beyond(total)
+                    if tensor not in self.local:
+                        together += size * self._beyond(total)
+                seen[tensor] = n
+        # What each iteration reads anew.
+        inside = self._beyond(self.part(0, last, rows, block))
+        if inside:
+            for n, item in enumerate(items):
+                mine = {dim[n] for dim in self.group.dims[: len(steps)]}
+                own = 0.0 if item.reduces else self._beyond(self.part(n, n + 1, rows, block))
+                for a in item.measured.accesses:
+                    if not any(a.stride(i) for i in mine):
+                        together += turns * self._size(item, a, {}) * max(0.0, inside - own)
+        return Fusion(self.group, rows, block, apart - together, apart)
+
+    def _turns(self, steps: tuple[int, ...]) -> float:
+        turns = 1.0
+        for dim, step in zip(self.group.dims, steps, strict=False):
+            turns *= ceil(max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items)) / step)
+        return turns
+
+    @cached_property
+    def local(self) -> frozenset[str]:
+        """The temporaries that no statement outside the group uses."""
+        return local_tensors(self.program, self.group)
+
+    @cached_property
+    def _whole(self) -> list[int]:
+        return [self.part(n, n + 1, 0, 0) for n in range(len(self.group.items))]
+
+    def part(self, first: int, last: int, rows: int, block: int) -> int:
+        """Return the bytes that items touch in one iteration of the common loops, each tensor once."""
+        found: dict[str, int] = {}
+        for n in range(first, last):
+            for tensor in self._tensors(self.group.items[n]):
+                found[tensor] = max(found.get(tensor, 0), self._bytes(n, tensor, rows, block))
+        return sum(found.values())
+
+    def _tensors(self, item: Item) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(a.tensor for a in item.measured.accesses))
+
+    def _bytes(self, n: int, tensor: str, rows: int, block: int) -> int:
+        item = self.group.items[n]
+        fixed = {dim[n]: 1 for dim in self.group.dims[:rows]}
+        if block:
+            fixed[self.group.dims[rows][n]] = block
+        return max(self._size(item, a, fixed) for a in item.measured.accesses if a.tensor == tensor)
+
+    def _size(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
+        """Return the bytes of an access while some iterators have only so many values."""
+        cells = prod(fixed.get(i, item.measured.extent(i)) for i in access.strides if access.stride(i))
+        shape = self.program.tensor(access.tensor).shape
+        whole = prod(int(e.value.real) if isinstance(e, Literal) else 512 for e in shape)
+        return min(cells, whole) * access.itemsize
+
+    def _beyond(self, size: float) -> float:
+        """Return the cycles a byte that memory costs at a distance of so many bytes."""
+        for cycles, cache in zip(BEYOND, self.target.caches, strict=False):
+            if size <= cache.size * 0.75:
+                return cycles
+        return BEYOND[min(len(self.target.caches), len(BEYOND) - 1)]
+
+
+def local_tensors(program: TypedProgram, group: Group) -> frozenset[str]:
+    """Return the temporaries of which every value is written and read in one iteration of the group's loops."""
+    inside = {s.name for i in group.items for s in (i.statement, *([i.start] if i.start else []))}
+    used = {t for i in group.items for t in i.tensors}
+    outside = {t for t in used if program.tensor(t).role is not Role.TEMPORARY} | group.crossing
+    for s in program.statements():
+        if s.name not in inside:
+            outside |= {t.tensor for t in touches(s)}
+    return frozenset(used - outside)

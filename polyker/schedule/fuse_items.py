@@ -1,0 +1,159 @@
+"""What may run together: statements as the scheduler sees them, and the iterators of two of them that move in step.
+
+An item is a statement, with the one that starts it where it is a reduction. Two items can share a loop if one iterator of
+each can be its time: of two instances that touch one cell, the one that the text runs first comes in the same iteration, or in
+an earlier one. Mostly the subscripts show it; else isl computes the distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from polyker.ir.expr import Expr, Read, walk
+from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import access_relation, parameters
+from polyker.schedule.measure import Measured
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of an item; `exact`: the cell is the one that the subscripts say, or none."""
+
+    statement: TypedStatement
+    tensor: str
+    subscripts: tuple[Expr, ...]
+    is_write: bool
+    exact: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A statement; `start` sets the result of a reduction to its identity before it.
+
+    `make_free` and `make_measured` give what costs time to find, when it is asked for.
+    """
+
+    statement: TypedStatement
+    start: TypedStatement | None
+    reduces: bool
+    make_free: Callable[[], tuple[str, ...]] = field(repr=False)
+    make_measured: Callable[[], Measured] = field(repr=False)
+
+    @cached_property
+    def free(self) -> tuple[str, ...]:
+        """The iterators that may be moved outside all others of the statement."""
+        return self.make_free()
+
+    @cached_property
+    def measured(self) -> Measured:
+        """The strides and extents."""
+        return self.make_measured()
+
+    @cached_property
+    def touches(self) -> tuple[Touch, ...]:
+        """The accesses."""
+        return tuple(touches(self.statement))
+
+    @cached_property
+    def writes(self) -> frozenset[str]:
+        """The tensors written."""
+        return frozenset(t.tensor for t in self.touches if t.is_write)
+
+    @cached_property
+    def tensors(self) -> frozenset[str]:
+        """The tensors read or written."""
+        return frozenset(t.tensor for t in self.touches)
+
+    def conflicts(self, other: Item) -> bool:
+        """Whether the text's order of the two matters."""
+        return bool(self.writes & other.tensors or other.writes & self.tensors)
+
+
+def touches(statement: TypedStatement) -> Iterator[Touch]:
+    """Yield the accesses of a statement."""
+    yield Touch(
+        statement, statement.target, statement.subscripts, True, all(is_quasi_affine(s) for s in statement.subscripts)
+    )
+    trees = (statement.expr, *statement.subscripts)
+    for read in dict.fromkeys(e for tree in trees for e in walk(tree) if isinstance(e, Read)):
+        exact = read.pad is None or read.pad.mode == "constant"
+        yield Touch(statement, read.tensor, read.subscripts, False, exact)
+
+
+def follows(program: TypedProgram, first: Item, a: str, second: Item, b: str) -> bool | None:
+    """Whether loops over the first item's iterator `a` and the second's `b` can be one loop, the first item's part before.
+
+    None if not; True if no instance of either depends on one of the other in another iteration.
+    """
+    together = True
+    for one in first.touches:
+        for other in second.touches:
+            if one.tensor != other.tensor or not (one.is_write or other.is_write):
+                continue
+            found = _step(program, one, a, other, b)
+            if found is None:
+                return None
+            together = together and found
+    return together
+
+
+def walks_with(first: Item, a: str, second: Item, b: str) -> bool:
+    """Whether some tensor that both access is walked alike by the two iterators, and none differently."""
+    found = False
+    for one in first.touches:
+        for other in second.touches:
+            if one.tensor == other.tensor:
+                if _same_subscript(one, a, other, b):
+                    found = True
+                elif _uses(one, a) or _uses(other, b):
+                    return False
+    return found
+
+
+def _uses(touch: Touch, iterator: str) -> bool:
+    return any(iterator in indices_of(s) for s in touch.subscripts)
+
+
+def _same_subscript(one: Touch, a: str, other: Touch, b: str) -> bool:
+    """Whether one dimension's subscripts are `a + c` and `b + c`: then one cell means one value of the iterators."""
+    if not (one.exact and other.exact):
+        return False
+    for s, t in zip(one.subscripts, other.subscripts, strict=True):
+        here, there = alone(s), alone(t)
+        if here is not None and there is not None and (here[0], there[0]) == (a, b) and here[1] == there[1]:
+            return True
+    return False
+
+
+def alone(subscript: Expr) -> tuple[str, int] | None:
+    """Return (index, offset) of a subscript that is an index plus a constant."""
+    parts = coefficients(subscript) if is_quasi_affine(subscript) else None
+    if parts is None:
+        return None
+    names = [n for n, factor in parts.items() if n and factor]
+    return (names[0], parts.get("", 0)) if len(names) == 1 and parts[names[0]] == 1 else None
+
+
+def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> bool | None:
+    """Whether of two accesses of one cell the iterators are equal (True), or never decrease (False); None if neither."""
+    if _same_subscript(one, a, other, b):
+        return True
+    if not (_uses(one, a) and _uses(other, b)) or not (one.exact and other.exact):
+        return None
+    head = parameters(program)
+    relations = []
+    for touch in (one, other):
+        relation = read_map(access_relation(program, touch.statement, touch.tensor, touch.subscripts))
+        relations.append(relation.intersect_domain(read_set(touch.statement.domain)))
+    pairs = relations[0].apply_range(relations[1].reverse())
+    left = ", ".join(one.statement.iterators)
+    right = ", ".join(f"{i}_" for i in other.statement.iterators)
+    names = f"{one.statement.name}[{left}] -> {other.statement.name}[{right}]"
+    backwards = read_map(f"{head}{{ {names} : {a} > {b}_ }}")
+    if not pairs.intersect(backwards).is_empty():
+        return None
+    return bool(pairs.is_subset(read_map(f"{head}{{ {names} : {a} = {b}_ }}")))
