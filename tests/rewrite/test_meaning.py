@@ -16,7 +16,6 @@ from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.pack import can_pack, pack_read, pack_result
-from polyker.rewrite.stage import stage_read
 from polyker.schedule.auto import default_schedule
 from polyker.schedule.legality import prove
 from tests.schedule.programs import PROGRAMS
@@ -208,19 +207,3 @@ def test_a_packed_result_keeps_the_meaning(vector: int) -> None:
         start, target=packed.statement.target, subscripts=tuple(replace(start.subscripts[0], name=c) for c in cells)
     )  # type: ignore[type-var]
     assert_means_the_same(found, fresh.finish((begin, packed.statement, packed.copy)))
-
-
-@pytest.mark.parametrize("name", ["transpose", "chain", "convolution", "heat"])
-def test_staged_reads_keep_the_meaning(name: str) -> None:
-    found = PROGRAMS[name]
-    for s in found.flat.body:
-        if not isinstance(s, TypedStatement):
-            continue
-        for read in dict.fromkeys(e for e in walk(s.expr) if isinstance(e, Read)):
-            for inner in s.iterators:
-                fresh = Fresh(found.flat)
-                copy, changed, name_ = stage_read(fresh, s, read, inner, dict.fromkeys(s.iterators, 0))
-                at = found.flat.body.index(s)
-                body = (*found.flat.body[:at], copy, changed, *found.flat.body[at + 1 :])
-                assert copy.target == name_
-                assert_means_the_same(found, in_memory(fresh.finish(body)))
