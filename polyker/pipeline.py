@@ -10,6 +10,7 @@
             -> schedule.legality                         every dependence is kept, proven on every compile
             -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards
             -> codegen.simplify      -> Kernel           unrolled, index expressions folded
+            -> codegen.carry         -> Kernel           cells that the next iterations read kept in registers
             -> codegen.llvm_emit     -> LLVM IR
             -> codegen.llvm_build    -> Artifact         machine code in memory
 
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from polyker.codegen.artifact import Artifact
+from polyker.codegen.carry import carry
 from polyker.codegen.kernel_text import print_kernel
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
@@ -77,7 +79,7 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
         flat = widen_reductions(start_reductions(extract_reductions(typed)))
     program, schedule, lowered = lowered_kernel(flat, layouts, target)
     verify(lowered.kernel)
-    kernel = replace(unroll(lowered.kernel), fastmath=options.fastmath)
+    kernel = replace(carry(unroll(lowered.kernel)), fastmath=options.fastmath)
     verify(kernel)
     text = emit(kernel, target)
     code = build(text, target)

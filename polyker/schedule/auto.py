@@ -25,6 +25,7 @@ from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.plan import Plan, choose
+from polyker.schedule.scan_nest import interleaved, scan_nest, scan_order
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
 from polyker.target.model import Target
@@ -114,9 +115,10 @@ class _Scheduler:
             return serial_nest(statement)
         plan = choose(measured, free, (), self.target)
         if len(free) < len(inner):
-            rest = tuple(i for i in inner if i != plan.vector)
-            self.notes.append(f"{statement.name}: depends on itself; {_describe(plan)}")
-            return map_nest(self.program, measured, plan, rest + ((plan.vector,) if plan.vector else ()))
+            order = scan_order(measured, free, plan.vector)
+            plan = interleaved(measured, plan, order, free)
+            self.notes.append(f"{statement.name}: depends on itself; {_describe(plan)}; loops {', '.join(order)}")
+            return scan_nest(self.program, measured, plan, order)
         across = () if plan.vector is None else across_of(measured, plan.vector)
         if across and plan.vector is not None:
             order = write_order(measured, inner)
@@ -246,9 +248,9 @@ def _ahead(blocks: Blocking, plan: Plan) -> tuple[Read, ...]:
 
 
 def _describe(plan: Plan) -> str:
-    if plan.vector is None:
-        return "scalar"
     tile = "".join(f" x {s} {i}" for i, s in plan.others if s > 1)
+    if plan.vector is None:
+        return f"scalar{tile}"
     return f"vectors of {plan.lanes} along {plan.vector}, {plan.chunks} at a time{tile}"
 
 

@@ -21,7 +21,7 @@ from polyker.schedule.plan import MOST_OPERATIONS, Plan, values
 from polyker.schedule.tree import Leaf, Tree
 
 # Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
-CHAINS = 8
+CHAINS = 6
 
 
 def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> tuple[str, ...]:

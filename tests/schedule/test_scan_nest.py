@@ -1,0 +1,73 @@
+"""Recurrences: free loops where memory wants them, chains side by side, and every sum in the order of the text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+
+ROWS = "f(S: f32[B,T], X: f32[B,T]) -> S:\n    S[b,t] = S[b,t-{d}] * X[b,t] + X[b,t-1]  for t in {d}:T, b in 0:B"
+MIDDLE = "f(S: f32[B,T,C], X: f32[B,T,C]) -> S:\n    S[b,t,c] = S[b,t-1,c] + X[b,t,c]  for t in 1:T, b in 0:B, c in 0:C"
+DOUBLE = "f(S: f32[T,U,C], X: f32[T,U,C]) -> S:\n S[t,u,c] = S[t-1,u,c] + S[t,u-1,c] + X[t,u,c]  for t in 1:T, u in 1:U, c in 0:C"
+
+
+@given(rows=st.integers(1, 20), steps=st.integers(1, 40), distance=st.integers(1, 6), symbolic=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_a_recurrence_along_rows_keeps_its_order(rows: int, steps: int, distance: int, symbolic: bool) -> None:
+    steps = max(steps, distance)
+    rng = np.random.default_rng(rows * 100 + steps)
+    start, X = (rng.standard_normal((rows, steps)).astype("f4") for _ in range(2))
+    wanted = start.copy()
+    for t in range(distance, steps):
+        wanted[:, t] = wanted[:, t - distance] * X[:, t] + X[:, t - 1]
+    operator = pk.op(ROWS.format(d=distance))
+    kind = pk.f32["B", "T"] if symbolic else pk.f32[rows, steps]
+    assert np.array_equal(operator.compile(S=kind, X=kind)(start, X), wanted)
+
+
+@pytest.mark.parametrize("shape", [(3, 7, 5), (2, 9, 33), (17, 4, 1)])
+def test_a_recurrence_in_the_middle_keeps_its_order(shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(1)
+    start, X = (rng.standard_normal(shape).astype("f4") for _ in range(2))
+    wanted = start.copy()
+    for t in range(1, shape[1]):
+        wanted[:, t] = wanted[:, t - 1] + X[:, t]
+    assert np.array_equal(pk.op(MIDDLE)(start, X), wanted)
+
+
+def test_two_recurrences_keep_their_order() -> None:
+    rng = np.random.default_rng(2)
+    start, X = (rng.standard_normal((4, 5, 19)).astype("f4") for _ in range(2))
+    wanted = start.copy()
+    for t in range(1, 4):
+        for u in range(1, 5):
+            wanted[t, u] = wanted[t - 1, u] + wanted[t, u - 1] + X[t, u]
+    assert np.array_equal(pk.op(DOUBLE)(start, X), wanted)
+
+
+def loops(text: str, *shape: int) -> list[tuple[str, str]]:
+    """Return the kinds and labels of the schedule's loops, outermost first."""
+    kind = pk.f32[shape]
+    lines = (line.split() for line in pk.op(text).compile(S=kind, X=kind).source("schedule").splitlines())
+    return [(w[0].split("(")[0], w[1].partition(".")[2]) for w in lines if w[0].startswith(("for", "unroll", "vector"))]
+
+
+def test_the_recurrence_is_innermost_with_rows_side_by_side() -> None:
+    assert loops(ROWS.format(d=1), 60, 1000) == [("for", "tile"), ("for", ""), ("unroll", "point")]
+
+
+def test_a_free_contiguous_loop_is_the_vector() -> None:
+    assert loops(MIDDLE, 20, 30, 32)[-1] == ("vector", "lanes")
+
+
+@pytest.mark.parametrize("text", [ROWS.format(d=1), ROWS.format(d=4)])
+def test_the_loop_loads_nothing_that_it_stored(text: str) -> None:
+    kind = pk.f32[60, 1000]
+    asm = pk.op(text).compile(S=kind, X=kind).source("llvm")
+    body = asm[asm.rindex("phi i64") :]
+    stored = next(line for line in body.splitlines() if "store float" in line and "!alias.scope" in line)
+    scope = stored[stored.index("!alias.scope") :].split(",")[0]
+    assert not any("load float" in line and scope in line for line in body.splitlines())
