@@ -100,13 +100,18 @@ def lowered_kernel(
 ) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of the automatic schedule; of plainer ones where isl finds that illegal or too hard.
 
-    The second has accumulators alone; the last is the order of the text, each instance by itself.
+    The second gives each statement a nest of its own, the third has accumulators alone; the last is the order of the text,
+    each instance by itself.
     """
     notes: tuple[str, ...] = ()
-    for plain in (False, True):
+    tried: list[Schedule] = []
+    for plain, fuse in ((False, True), (False, False), (True, False)):
         try:
             with isl_job("schedule", QUOTA):
-                program, schedule = automatic(flat, layouts, target, plain=plain)
+                program, schedule = automatic(flat, layouts, target, plain=plain, fuse=fuse)
+                if schedule in tried:
+                    continue
+                tried.append(schedule)
                 return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
         except (LegalityError, CompileError) as error:
             logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message)
@@ -116,11 +121,11 @@ def lowered_kernel(
 
 
 def automatic(
-    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target, *, plain: bool = False
+    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target, *, plain: bool = False, fuse: bool = True
 ) -> tuple[TypedProgram, Schedule]:
     """Return the automatic schedule, and the program with the accumulators and copies that it uses."""
     names = dict(zip(argument_names(flat), layouts, strict=True))
-    return auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE), plain=plain)
+    return auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE), plain=plain, fuse=fuse)
 
 
 def proven_kernel(

@@ -181,7 +181,9 @@ def _kept_domain(
     head = parameters(program)
     columns = ", ".join(kept)
     if start is not None and not blocks:
-        target = ", ".join(print_affine(s) for s in statement.subscripts)
+        # The start's iterators are the cell's subscripts, maybe in another order.
+        reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
+        target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
         return read_set(start.domain).apply(read_map(f"{head}{{ {start.name}[{target}] -> [{columns}] }}"))
     columns = ", ".join((*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     source = f"{statement.name}[{', '.join(statement.iterators)}]"

@@ -21,6 +21,11 @@ from polyker.rewrite.pack import pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking
+from polyker.schedule.fuse_cost import Fusion, best_fusion
+from polyker.schedule.fuse_inline import inline_single_reads
+from polyker.schedule.fuse_items import Item
+from polyker.schedule.fuse_nest import fused, held
+from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
@@ -41,13 +46,29 @@ def default_schedule(program: TypedProgram) -> Schedule:
 
 
 def auto_schedule(
-    program: TypedProgram, target: Target, layout: Layouts, *, plain: bool = False
+    program: TypedProgram, target: Target, layout: Layouts, *, plain: bool = False, fuse: bool = True
 ) -> tuple[TypedProgram, Schedule]:
     """Return the program with its accumulators and copies made explicit, and the schedule of it.
 
-    `plain`: no tiles, no vectors, no copies, the loops as the text orders them; accumulators alone.
+    `plain`: no tiles, no vectors, no copies, the loops as the text orders them; accumulators alone. `fuse`: statements may
+    share loops; else each has a nest of its own.
     """
-    scheduler = _Scheduler(Fresh(program), target, layout, plain)
+    fuse = fuse and not plain
+    if fuse:
+        program = inline_single_reads(program)
+        shared, made = share_values(program)
+        if made:
+            # It pays where the values stay in the cache.
+            found, schedule = _scheduled(shared, target, layout, plain=plain, fuse=fuse)
+            if set(made) <= held(schedule.tree):
+                return found, schedule
+    return _scheduled(program, target, layout, plain=plain, fuse=fuse)
+
+
+def _scheduled(
+    program: TypedProgram, target: Target, layout: Layouts, *, plain: bool, fuse: bool
+) -> tuple[TypedProgram, Schedule]:
+    scheduler = _Scheduler(Fresh(program), target, layout, plain, fuse)
     nodes, nest = scheduler.body(program.body)
     return scheduler.fresh.finish(nodes), Schedule(nest.tree, tuple(scheduler.notes))
 
@@ -72,6 +93,7 @@ class _Scheduler:
     target: Target
     layout: Layouts
     plain: bool = False
+    fuse: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -83,22 +105,67 @@ class _Scheduler:
         """Return the statements that stand for a body, and their nests one after another."""
         nodes: list[TypedNode] = []
         nests: list[Nest] = []
+        run: list[Item] = []  # statements that stand one after another
+
+        def flush() -> None:
+            made, found = self.statements(run)
+            nodes.extend(made)
+            nests.extend(found)
+            run.clear()
+
         for node in body:
             if isinstance(node, TypedLoop):
+                flush()
                 inner, nest = self.body(node.body)
                 nodes.append(replace(node, body=inner))
                 nests.append(_loop(node, nest))
                 continue
-            before = nodes[-1] if nodes and isinstance(nodes[-1], TypedStatement) else None
+            before = run[-1].statement if run else None
             reduces = node.op != "set" and bool(node.reduced) and not _reads(node, node.target)
             start = before if reduces and starts_fresh(self.program, before, node) else None
             if start is not None:
-                nodes.pop()
-                nests.pop()
-            nest = self.reduction(node, start) if reduces else self.map(node)
-            nodes += nest.statements
-            nests.append(nest)
+                run.pop()
+            run.append(self.item(node, start, reduces=reduces))
+        flush()
         return tuple(nodes), _in_order(nests)
+
+    def item(self, statement: TypedStatement, start: TypedStatement | None, *, reduces: bool) -> Item:
+        """Return a statement as what may run together with others."""
+        program = self.program
+
+        def free() -> tuple[str, ...]:
+            if not reduces:
+                return _free_iterators(program, statement)
+            inner = statement.iterators[statement.outer :]
+            return self.apart(statement, tuple(i for i in inner if i not in statement.reduced))
+
+        return Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
+
+    def statements(self, items: list[Item]) -> tuple[list[TypedStatement], list[Nest]]:
+        """Return what stands for statements that follow each other, in the order of the text, and their nests as they run."""
+        nests: list[Nest] = []
+        made: dict[Item, tuple[TypedStatement, ...]] = {}
+        for unit in self.units(items):
+            if isinstance(unit, Fusion):
+                parts, tree = fused(self, unit)
+                made.update(zip(unit.group.items, parts, strict=True))
+                nests.append(Nest(tuple(s for p in parts for s in p), tree))
+                self.notes.append(unit.reason())
+            else:
+                nest = self.reduction(unit.statement, unit.start) if unit.reduces else self.map(unit.statement)
+                made[unit] = nest.statements
+                nests.append(nest)
+        return [s for item in items for s in made[item]], nests
+
+    def units(self, items: list[Item]) -> list[Item | Fusion]:
+        """Return the statements in the order in which they run, those together that share loops."""
+        if not self.fuse or len(items) < 2:
+            return list(items)
+        found = best_fusion(self.program, items, self.target)
+        if found is None:
+            return [items[0], *self.units(items[1:])]
+        fusion, before, after = found
+        return [*self.units(before), fusion, *self.units(after)]
 
     def map(self, statement: TypedStatement) -> Nest:
         """Return the nest of a statement whose instances each define a cell of their own."""

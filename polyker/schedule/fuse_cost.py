@@ -14,7 +14,7 @@ from math import ceil, lcm, prod
 
 from polyker.ir.expr import Literal
 from polyker.ir.typed import Role, TypedProgram
-from polyker.schedule.fuse_groups import Group
+from polyker.schedule.fuse_groups import Group, grow
 from polyker.schedule.fuse_items import Item, touches
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.measure import FAR, MemoryAccess
@@ -31,7 +31,7 @@ START, WORTH = 6.0, 0.01
 class Fusion:
     """`rows` common loops run one iteration at a time; `block` iterations of one more run together (0: of no other).
 
-    `gain`: cycles won; `total`: those of the statements apart.
+    `gain`: cycles won; `total`: those of the statements apart. `strain`: what each item loses by standing in the common loops.
     """
 
     group: Group
@@ -39,6 +39,7 @@ class Fusion:
     block: int
     gain: float
     total: float
+    strain: tuple[float, ...] = ()
 
     @property
     def pays(self) -> bool:
@@ -61,7 +62,31 @@ class Fusion:
         return (1,) * self.rows + ((self.block,) if self.block else ())
 
 
-def fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | None:
+# Items of a group that are left out of it, one after another, in search of a better one.
+TRIES = 3
+
+
+def best_fusion(
+    program: TypedProgram, items: list[Item], target: Target
+) -> tuple[Fusion, list[Item], list[Item]] | None:
+    """Return the best way to run the first item together with others, what runs before and what after; None if none pays."""
+    best: tuple[Fusion, list[Item], list[Item]] | None = None
+    left: list[Item] = []
+    for _ in range(TRIES + 1):
+        group, before, after = grow(program, items, left)
+        found = _fusion_of(program, group, target)
+        if found is None:
+            break
+        if best is None or found.gain > best[0].gain:
+            best = found, before, after
+        worst = max(range(1, len(group.items)), key=lambda n: found.strain[n])
+        if found.strain[worst] <= WORTH * found.total:
+            break
+        left.append(group.items[worst])
+    return best if best is not None and best[0].pays else None
+
+
+def _fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | None:
     """Return the best way to run a group together, None where there is none."""
     if len(group.items) < 2:
         return None
@@ -138,7 +163,8 @@ class _Costs:
         steps = (1,) * rows + ((block,) if block else ())
         turns = self._turns(steps)
         apart = sum(p * self.plan(n, 0).cost for n, p in enumerate(points))
-        together = sum(p * self.plan(n, rows).cost for n, p in enumerate(points)) + turns * START * last
+        strain = [p * (self.plan(n, rows).cost - self.plan(n, 0).cost) for n, p in enumerate(points)]
+        together = apart + turns * START * last
         # What a later item finds of what an earlier one touched.
         total = sum(self._whole)
         seen: dict[str, int] = {}
@@ -161,8 +187,9 @@ class _Costs:
                 own = 0.0 if item.reduces else self._beyond(self.part(n, n + 1, rows, block))
                 for a in item.measured.accesses:
                     if not any(a.stride(i) for i in mine):
-                        together += turns * self._size(item, a, {}) * max(0.0, inside - own)
-        return Fusion(self.group, rows, block, apart - together, apart)
+                        strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
+        together += sum(strain)
+        return Fusion(self.group, rows, block, apart - together, apart, tuple(strain))
 
     def _turns(self, steps: tuple[int, ...]) -> float:
         turns = 1.0

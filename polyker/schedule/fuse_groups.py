@@ -63,8 +63,8 @@ class Group:
         return None
 
 
-def grow(program: TypedProgram, items: list[Item]) -> tuple[Group, list[Item], list[Item]]:
-    """Return the group of the first item, what has to run before it, and what after it.
+def grow(program: TypedProgram, items: list[Item], left: list[Item]) -> tuple[Group, list[Item], list[Item]]:
+    """Return the group of the first item, what has to run before it, and what after it; the items `left` do not join.
 
     The order of two items that conflict stays that of the text.
     """
@@ -75,7 +75,7 @@ def grow(program: TypedProgram, items: list[Item]) -> tuple[Group, list[Item], l
         if any(a.conflicts(item) for a in after):
             after.append(item)
             continue
-        wider = group.joined(program, item)
+        wider = None if item in left else group.joined(program, item)
         if wider is not None:
             group = wider
         elif any(m.conflicts(item) for m in group.items):

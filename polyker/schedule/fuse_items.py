@@ -8,7 +8,7 @@ an earlier one. Mostly the subscripts show it; else isl computes the distances.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from polyker.ir.expr import Expr, Read, walk
@@ -21,13 +21,17 @@ from polyker.schedule.measure import Measured
 
 @dataclass(frozen=True)
 class Touch:
-    """One access of an item; `exact`: the cell is the one that the subscripts say, or none."""
+    """One access of an item; `exact`: the cell is the one that the subscripts say, or none.
+
+    `everywhere`: also at other values of the iterators than the statement's own.
+    """
 
     statement: TypedStatement
     tensor: str
     subscripts: tuple[Expr, ...]
     is_write: bool
     exact: bool
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +59,9 @@ class Item:
 
     @cached_property
     def touches(self) -> tuple[Touch, ...]:
-        """The accesses."""
-        return tuple(touches(self.statement))
+        """The accesses; the start of a reduction may write more cells than its terms reach."""
+        first, *rest = touches(self.statement)
+        return (replace(first, everywhere=self.start is not None), *rest)
 
     @cached_property
     def writes(self) -> frozenset[str]:
@@ -148,7 +153,8 @@ def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> bo
     relations = []
     for touch in (one, other):
         relation = read_map(access_relation(program, touch.statement, touch.tensor, touch.subscripts))
-        relations.append(relation.intersect_domain(read_set(touch.statement.domain)))
+        domain = read_set(touch.statement.domain)
+        relations.append(relation if touch.everywhere else relation.intersect_domain(domain))
     pairs = relations[0].apply_range(relations[1].reverse())
     left = ", ".join(one.statement.iterators)
     right = ", ".join(f"{i}_" for i in other.statement.iterators)

@@ -70,6 +70,19 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> tuple[list[tuple[TypedStateme
     return bodies, Band(tuple(members), inside)
 
 
+def held(tree: Tree) -> frozenset[str]:
+    """Return the temporaries that common loops hold in buffers."""
+    match tree:
+        case Band(child=child):
+            return held(child)
+        case Scope(promotions=promotions):
+            return frozenset(p.tensor for p in promotions)
+        case Sequence(children=children):
+            return frozenset().union(*(held(f.child) for f in children))
+        case _:
+            return frozenset()
+
+
 def _inside(scheduler: Scheduler, program: TypedProgram, item: Item, rows: tuple[str, ...]) -> Nest:
     """Return an item's nest inside the common loops over single iterations."""
     statement = moved(program, item.statement, rows, len(rows))

@@ -26,7 +26,7 @@ PACK, TRANSPOSE = 4.0, 0.35
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
 MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
-_HEAVY = {
+HEAVY = {
     "exp",
     "expm1",
     "log",
@@ -106,7 +106,7 @@ def _operations(measured: Measured) -> float:
     count = 0.0
     for e in values(measured.statement.expr):
         if isinstance(e, Call):
-            count += 12.0 if e.op in _HEAVY else max(1, len(e.args) - 1)
+            count += 12.0 if e.op in HEAVY else max(1, len(e.args) - 1)
     if (
         measured.statement.op == "add"
         and isinstance(measured.statement.expr, Call)
