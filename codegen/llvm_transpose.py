@@ -29,7 +29,7 @@ _STEP = Var("\0step")  # the number of the iteration, in index polynomials
 
 def suits(loop: For) -> bool:
     """Return whether a TRANSPOSE loop may be taken apart by columns: stores alone, under one vector loop of known extent."""
-    if loop.trip is None or loop.trip < 1 or len(loop.body) != 1:
+    if loop.trip is None or loop.trip < 1 or loop.step != 1 or len(loop.body) != 1:
         return False
     match loop.body[0]:
         case For(kind=LoopKind.TRANSPOSE) as inner:

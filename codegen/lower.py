@@ -289,14 +289,13 @@ class _Lowering:
                 value = Convert(value, target.dtype)
         elif statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
-        ahead = (self._prefetch(r, lowering, write=r.tensor == statement.target) for r in statement.prefetch)
+        ahead = (self._prefetch(r, lowering) for r in statement.prefetch)
         return (*ahead, *lowering.setup, Store(buffer, cell, value))
 
-    def _prefetch(self, read: Read, lowering: ExpressionLowering, *, write: bool) -> Prefetch:
+    def _prefetch(self, read: Read, lowering: ExpressionLowering) -> Prefetch:
         cell = lowering.cell(read.tensor, read.subscripts)
-        return Prefetch(
-            self.scop.program.tensor(read.tensor).name, tuple(simplify_expression(c, self.ranges) for c in cell), write
-        )
+        write = self.scop.program.tensor(read.tensor).role is not Role.INPUT
+        return Prefetch(read.tensor, tuple(simplify_expression(c, self.ranges) for c in cell), write)
 
     def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:
         """Whether a subscript of a padded read is proven at least 0, and below the extent, over the statement's domain."""

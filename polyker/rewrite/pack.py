@@ -68,6 +68,30 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     return Packed(copy, replace(statement, expr=changed))
 
 
+def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read) -> Packed:
+    """Copy the part of a padded operand that `read` reaches, padding and all, so that nothing has to be tested later.
+
+    Before: `O[i] += X[i+r-1; pad=0] * K[r]`. After: `P[c] = X[c-1; pad=0];  O[i] += P[i+r] * K[r]`.
+    """
+    places = list(read.subscripts)
+    cells = _image(program, statement, places)
+    iterators = tuple(fresh.iterator() for _ in places)
+    lows, extents = _box(program, cells, len(places))
+    assert read.dtype is not None
+    name = fresh.temporary("padded", read.dtype, extents)
+    here = tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True))
+    there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
+    own = tuple(Index(i, i64) for i in iterators)
+    copy_name = fresh.statement()
+    copy = TypedStatement(
+        copy_name, iterators, 0, domain_text(cells, copy_name), name, here, "set", replace(read, subscripts=own),
+        read.dtype, (), statement.span,
+    )  # fmt: skip
+    inside = Read(name, there, dtype=read.dtype)
+    changed = transform(statement.expr, lambda e: inside if e == read else e)
+    return Packed(copy, replace(statement, expr=changed))
+
+
 def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, vector: str) -> Packed:
     """Let a reduction with bare subscripts write a temporary whose last dimension is `vector`, and copy it to its target.
 

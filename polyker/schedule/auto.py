@@ -6,18 +6,19 @@ Whatever it proposes is proven by polyker.schedule.legality, which shares nothin
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read, walk
-from polyker.ir.quasi_affine import add, lit, substitute
+from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
 from polyker.rewrite.accumulate import Block, accumulate, first_block_reaches, starts_fresh
 from polyker.rewrite.fresh import Fresh
-from polyker.rewrite.pack import pack_read, pack_result
+from polyker.rewrite.pack import pack_padded, pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking
@@ -34,6 +35,9 @@ from polyker.schedule.scan_nest import interleaved, scan_nest, scan_order
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
 from polyker.target.model import Target
+
+# How often a padded cell is read, at least, for a copy of it to pay.
+REUSE = 4
 
 
 def default_schedule(program: TypedProgram) -> Schedule:
@@ -206,6 +210,9 @@ class _Scheduler:
             parts = accumulate(self.program, self.fresh, statement, start=start)
             scalar = Plan(None, 1, 1, (), 0.0)
             return reduction_nest(self.program, measured, scalar, parts, kept, statement.reduced, None)
+        padded = _padded(measured)
+        if padded:
+            return self.without_padding(statement, start, padded)
         plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target)
         blocks = blocking(measured, plan, kept, self.target) if self.may_block(statement, kept) else None
         if blocks is not None and not plan.packs_result:
@@ -229,6 +236,16 @@ class _Scheduler:
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         return _in_order([*before, reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)])
 
+    def without_padding(self, statement: TypedStatement, start: TypedStatement | None, reads: tuple[Read, ...]) -> Nest:
+        """Return the nest of a reduction whose padded operands are copied first, and the nests of the copies."""
+        before = []
+        for read in reads:
+            found = pack_padded(self.program, self.fresh, statement, read)
+            before.append(self.map(found.copy))
+            statement = found.statement
+            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied with its padding")
+        return _in_order([*before, self.reduction(statement, start)])
+
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
         """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
         same = self.program.tensor(statement.target).dtype == statement.acc
@@ -238,7 +255,7 @@ class _Scheduler:
         """Return the nest of a reduction by cache blocks, with the copies of its operands."""
         statement = measured.statement
         origin = {i: measured.lo(i) for i in statement.iterators}
-        nest = BlockedNest(measured, plan, blocks)
+        nest = BlockedNest(measured, plan, blocks, self.target, lambda copy: measure(self.program, copy, self.layout))
         around = tuple(t for t, _ in nest.loops().blocks)
         cuts = tuple(Block(i, n) for i, n in blocks.terms)
         before = []
@@ -246,7 +263,7 @@ class _Scheduler:
             before, start = [self.map(start)], None
         copies: list[PackedBlock] = []
         for read in (*blocks.packs_columns, *blocks.packs_rows):
-            inside = tuple(t for t, _ in nest.loops().rows) if read in blocks.packs_rows else ()
+            inside = tuple(t for t, _ in nest.loops().row_blocks) if read in blocks.packs_rows else ()
             made = pack_block(self.program, self.fresh, statement, read, around + inside, origin)
             copies.append(made)
             statement = made.statement
@@ -255,7 +272,11 @@ class _Scheduler:
         parts = accumulate(
             self.program, self.fresh, statement, start=start, blocks=cuts, inner=plan.vector, origin=origin
         )
-        cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms)
+        if cuts:
+            # The tile of the result is asked for while its terms are summed.
+            result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
+            parts = replace(parts, start=replace(parts.start, prefetch=(result,)))
+        cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
         order = ", ".join((*blocks.rows, *blocks.columns))
         self.notes.append(
             f"{statement.name}: {_describe(plan)}; blocks {cut}; tiles {order}; terms {', '.join(blocks.reduced)}"
@@ -305,9 +326,24 @@ class _Scheduler:
         return self.program.tensor(tensor).label
 
 
+def _padded(measured: Measured) -> tuple[Read, ...]:
+    """Return the padded reads that reach each cell several times: a copy with the padding in it costs less than the tests."""
+    if measured.statement.outer:
+        return ()
+    total = prod(measured.extent(i) for i in measured.bounds)
+    found = []
+    for a in measured.accesses:
+        if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
+            continue
+        cells = prod(sum(measured.extent(i) for i in indices_of(s)) or 1 for s in a.read.subscripts)
+        if total >= REUSE * cells:
+            found.append(a.read)
+    return tuple(found)
+
+
 def _ahead(blocks: Blocking, plan: Plan) -> tuple[Read, ...]:
     """Return the cells of the rows' operands that the next tile of rows reads."""
-    row = blocks.rows[-1]
+    row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
     later = add(Index(row, i64), lit(plan.size(row)))
     return tuple(
         replace(r, subscripts=tuple(substitute(s, {row: later}) for s in r.subscripts), pad=None) for r in blocks.ahead

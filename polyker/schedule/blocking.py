@@ -9,7 +9,7 @@ and terms half of the second.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd, isqrt, prod
 
 from polyker.ir.expr import Read
 from polyker.rewrite.pack_block import can_pack_block
@@ -17,8 +17,8 @@ from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.target.model import Target
 
-# Cycles to copy one element, by whether it is read along the vector.
-COPY, COPY_ACROSS = 0.15, 0.6
+# Cycles to copy one element: along the vector, across it (transposed in registers), along a tile's rows, and one by one.
+COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 # The share of the arithmetic's time that copies may take.
 WORTH = 0.12
 # Blocks are this much larger than planned rather than that one more, smaller one is begun.
@@ -27,14 +27,17 @@ SLACK = 1.25
 
 @dataclass(frozen=True)
 class Blocking:
-    """Loops over blocks, outermost first: of kept iterators (whole tiles) and of terms; then the rows' and the columns' tiles.
+    """Loops over blocks, outermost first: of kept iterators (whole tiles), of terms, of rows; then the tiles.
 
-    `reduced`: the order of the terms. `packs_columns`, `packs_rows`: the reads that are copied, once for a block and once for
-    the rows of a tile. `ahead`: the rows' reads that are prefetched for the tile after.
+    `rows`, `columns`: their tile loops inside the blocks. `reduced`: the order of the terms. `packs_columns`, `packs_rows`:
+    the reads that are copied, for a block of columns and for a block of rows. Where rows are copied the tiles of a block of
+    rows are the inner loops: they lie in the second cache, and a block of columns in the last. `ahead`: the rows' reads that
+    are prefetched for the tile after.
     """
 
     blocks: tuple[tuple[str, int], ...]
     terms: tuple[tuple[str, int], ...]
+    row_blocks: tuple[tuple[str, int], ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     reduced: tuple[str, ...]
@@ -61,28 +64,44 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     if groups is None:
         return None
     item = max(a.itemsize for a in groups.column_reads + groups.row_reads)
-    room = target.caches[min(1, len(target.caches) - 1)].size // 2 // item
-    deepest = target.caches[0].size // 2 // item // prod(s for _, s in plan.others)
-    terms, depth = _cut(measured, groups.reduced, {}, max(64, deepest))
-    sizes = {i: plan.size(i) for i in groups.columns}
-    blocks, width = _cut(measured, groups.columns, sizes, max(1, room // depth))
+    second, last = (target.caches[min(n, len(target.caches) - 1)].size // item for n in (1, 2))
     cycles = prod(measured.extent(i) for i in measured.bounds) / (plan.lanes * target.fma_per_cycle)
+    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, WORTH * cycles)]
+    deepest = target.caches[0].size // 2 // item // prod(s for _, s in plan.others)
+    if rows:
+        deepest = min(deepest, isqrt(second // 4))
+    terms, depth = _cut(measured, groups.reduced, {}, max(64, deepest))
+    sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
+    blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
+    row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
     packed = []
     for a in groups.column_reads:
         near = a.stride(plan.vector or "") == 1
         cost = _cells(measured, a) * (COPY if near else COPY_ACROSS)
-        worth = cost < WORTH * cycles and (not near or _is_scattered(a, measured, depth, room, target))
+        worth = cost < WORTH * cycles and (not near or _is_scattered(a, measured, groups, depth, second // 2, target))
         if a.read is not None and can_pack_block(a.read) and worth:
             packed.append(a.read)
-    again = max(1.0, prod(measured.extent(i) for i in groups.columns) / width)
-    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, WORTH * cycles / again)]
     if not packed and not rows and not terms:
         return None
-    outer = tuple((i, plan.size(i)) for i in groups.both) + blocks
-    inner = tuple(i for i in groups.columns if dict(blocks).get(i, plan.size(i) + 1) > plan.size(i))
-    far = [a.read for a in groups.row_reads if a not in rows and _cells(measured, a) > room and a.read is not None]
-    packed_rows = tuple(a.read for a in rows if a.read is not None)
-    return Blocking(outer, terms, groups.rows, inner, groups.reduced, tuple(packed), packed_rows, tuple(far))
+    far = [
+        a.read for a in groups.row_reads if a not in rows and _cells(measured, a) > second // 2 and a.read is not None
+    ]
+    return Blocking(
+        tuple((i, plan.size(i)) for i in groups.both) + blocks,
+        terms,
+        row_blocks,
+        _inside(groups.rows, row_blocks, plan),
+        _inside(groups.columns, blocks, plan),
+        groups.reduced,
+        tuple(packed),
+        tuple(a.read for a in rows if a.read is not None),
+        tuple(far),
+    )
+
+
+def _inside(iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], plan: Plan) -> tuple[str, ...]:
+    """Return the iterators of which a block holds more than one tile."""
+    return tuple(i for i in iterators if dict(blocks).get(i, plan.size(i) + 1) > plan.size(i))
 
 
 def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | None:
@@ -135,9 +154,11 @@ def _cut(
     return (), held
 
 
-def _is_scattered(access: MemoryAccess, measured: Measured, depth: int, room: int, target: Target) -> bool:
-    """Whether a panel of an operand, read where it is, would not stay in the second cache."""
-    if _cells(measured, access) > room:
+def _is_scattered(
+    access: MemoryAccess, measured: Measured, groups: _Groups, depth: int, room: int, target: Target
+) -> bool:
+    """Whether a panel of an operand, read where it is, would not stay in the second cache while all the rows pass."""
+    if _cells(measured, access) > room and sum(_cells(measured, a) for a in groups.row_reads) > room:
         return True
     second = target.caches[min(1, len(target.caches) - 1)]
     step = min(
@@ -150,8 +171,8 @@ def _is_scattered(access: MemoryAccess, measured: Measured, depth: int, room: in
 
 
 def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, most: float) -> bool:
-    """Whether the rows of a tile are copied: each term is in a line of its own, and the tile's row is contiguous."""
+    """Whether blocks of rows are copied: where they lie, each term of a tile's rows is in lines of its own."""
     if access.read is None or not can_pack_block(access.read) or access.stride(groups.reduced[-1]) in (0, 1):
         return False
     contiguous = any(access.stride(i) == 1 for i, s in plan.others if s > 1)
-    return contiguous and _cells(measured, access) * COPY < most
+    return _cells(measured, access) * (COPY_ROW if contiguous else COPY_APART) < most

@@ -73,6 +73,10 @@ def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[s
         stride = abs(largest.stride(iterator)) if largest is not None else FAR
         return round(log2(panel + 1)), stride
 
+    write = next(a for a in measured.accesses if a.is_write)
+    if bytes_of(write) > 2 * sum(map(bytes_of, reads)):
+        # What is written is most of what is moved: it is written in the order of its memory, as far as that goes.
+        return tuple(sorted(kept, key=lambda i: abs(write.stride(i)), reverse=True))
     return tuple(sorted(kept, key=moved, reverse=True))
 
 

@@ -21,8 +21,8 @@ from polyker.target.model import Target
 LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
-# Copying one element into another layout; transposing one in registers.
-PACK, TRANSPOSE = 4.0, 0.35
+# Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
+PACK, PACK_ACROSS, TRANSPOSE = 4.0, 0.8, 0.35
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
 MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
@@ -174,9 +174,10 @@ def _plan(
         if may_pack and access.stride(vector) not in (0, 1) and can_pack(access.read, vector):
             size = prod(measured.extent(i) for i in access.strides)
             better = copies * LOAD * max(1.0, width * access.itemsize / 64)
-            if 4 * size <= total and better + PACK * size / steps < cost:
+            copying = (PACK_ACROSS if unit_iterator(measured, access, vector) is not None else PACK) * size / steps
+            if 4 * size <= total and better + copying < cost:
                 packed.append(access.read)
-                cost, copies_made = better, copies_made + PACK * size / steps
+                cost, copies_made = better, copies_made + copying
         loads += cost
         if access.stride(vector) and reduces:
             registers += chunks if copies > chunks else copies

@@ -47,4 +47,5 @@ def test_a_rewritten_kernel_means_the_same(change, seed):
     if status == 0:
         for name in case.arrays:
             assert np.array_equal(before[name], after[name])
-            assert np.array_equal(counts[0][name], counts[1][name])
+            # A place that is seen to be one for all lanes is stored to once.
+            assert np.array_equal(counts[0][name] > 0, counts[1][name] > 0)

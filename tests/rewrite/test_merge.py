@@ -1,0 +1,67 @@
+"""Indices that walk two dimensions together become one, and only those."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.einsum_frontend import parse
+from polyker.ir.dtypes import f32
+from polyker.poly.bind import bind
+from polyker.rewrite.extract import extract_reductions
+from polyker.rewrite.initial import start_reductions
+from polyker.rewrite.merge import merge_dimensions
+
+SHAPE = (3, 4, 5, 6)
+
+
+def ranks(text: str, dense: bool = True, **shapes: tuple[int, ...]) -> list[int]:
+    """Return the number of iterators of each statement after merging."""
+    typed = bind(parse(text), {n: f32[s] for n, s in shapes.items()}, {})
+    flat = start_reductions(extract_reductions(typed))
+    return [len(s.iterators) for s in merge_dimensions(flat, lambda _: dense).statements()]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("O[i,j,k,l] = A[i,j,k,l]", [1]),
+        ("O[k,l,i,j] = A[i,j,k,l]", [2]),
+        ("O[l,k,j,i] = A[i,j,k,l]", [4]),
+        ("O[i,j,k,l] = A[i,j,k,l] + i", [2]),
+        ("O[i,j,l,k] = A[i,j,k,l]", [3]),
+        ("s[i] += A[i,j,k,l]", [1, 2]),
+        ("s[i,k] += A[i,j,k,l]", [2, 4]),
+        ("O[i,j] = A[i,j,0,0]", [1]),
+        ("O[i,j,k,l] = A[i,j,k,l] where i <= j", None),
+        ("O[i,j,k,l] = A[i,j,k,l+1]  for l in 0:5", [2]),
+        ("P[i,j,k,l] = A[i,j,k,l]\nO[i,j,l,k] = P[i,j,k,l]", [3, 3]),
+    ],
+)
+def test_pairs_are_merged_where_all_accesses_agree(text: str, found: list[int] | None) -> None:
+    if found is None:
+        text = text.replace(" = ", " += ")
+        assert ranks(text, A=(4, 4, 5, 6))[-1] == 3
+    else:
+        assert ranks(text, A=SHAPE) == found
+
+
+def test_strided_tensors_keep_their_dimensions() -> None:
+    assert ranks("O[i,j] = A[i,j]", dense=False, A=(3, 4)) == [2]
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_merged_programs_give_numpys_values(data: st.DataObject) -> None:
+    shape = data.draw(st.tuples(*[st.integers(1, 5)] * 4))
+    order = data.draw(st.permutations("ijkl"))
+    kept = data.draw(st.integers(0, 4))
+    a = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+    if data.draw(st.booleans()):
+        a = np.asfortranarray(a)
+    out = "".join(order[:kept])
+    got = pk.op(f"O[{','.join(out)}] += A[i,j,k,l] * A[i,j,k,l]")(a)
+    np.testing.assert_array_equal(got, np.einsum(f"ijkl,ijkl->{out}", a, a))
