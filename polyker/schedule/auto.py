@@ -151,13 +151,17 @@ class _Scheduler:
         made: dict[Item, tuple[TypedStatement, ...]] = {}
         for unit in self.units(items):
             if isinstance(unit, Fusion):
-                parts, tree = fused(self, unit)
-                made.update(zip(unit.group.items, parts, strict=True))
-                nests.append(Nest(tuple(s for p in parts for s in p), tree))
-                self.notes.append(unit.reason())
-            else:
-                nest = self.reduction(unit.statement, unit.start) if unit.reduces else self.map(unit.statement)
-                made[unit] = nest.statements
+                known = len(self.notes)
+                together = fused(self, unit)
+                if together is not None:
+                    made.update(zip(unit.group.items, together.bodies, strict=True))
+                    nests += [*together.before, together.nest]
+                    self.notes.append(unit.reason())
+                    continue
+                del self.notes[known:]
+            for item in unit.group.items if isinstance(unit, Fusion) else (unit,):
+                nest = self.reduction(item.statement, item.start) if item.reduces else self.map(item.statement)
+                made[item] = nest.statements
                 nests.append(nest)
         return [s for item in items for s in made[item]], nests
 

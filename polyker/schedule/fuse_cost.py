@@ -31,7 +31,8 @@ START, WORTH = 6.0, 0.01
 class Fusion:
     """`rows` common loops run one iteration at a time; `block` iterations of one more run together (0: of no other).
 
-    `gain`: cycles won; `total`: those of the statements apart. `strain`: what each item loses by standing in the common loops.
+    `gain`: cycles won; `total`: those of the statements apart. `strain`: what each item loses by standing in the common loops;
+    `plans`: its tile there.
     """
 
     group: Group
@@ -40,6 +41,7 @@ class Fusion:
     gain: float
     total: float
     strain: tuple[float, ...] = ()
+    plans: tuple[Plan, ...] = ()
 
     @property
     def pays(self) -> bool:
@@ -189,7 +191,8 @@ class _Costs:
                     if not any(a.stride(i) for i in mine):
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
         together += sum(strain)
-        return Fusion(self.group, rows, block, apart - together, apart, tuple(strain))
+        plans = tuple(self.plan(n, rows) for n in range(last))
+        return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)
 
     def _turns(self, steps: tuple[int, ...]) -> float:
         turns = 1.0

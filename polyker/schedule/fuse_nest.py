@@ -8,18 +8,19 @@ for n: with e in [1, 1024], s in [1]:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Literal
-from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit
+from polyker.ir.expr import Expr, Index, Literal
+from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.schedule.fuse_cost import Fusion, local_tensors
-from polyker.schedule.fuse_items import Item, alone
+from polyker.schedule.fuse_items import Item, Touch, alone
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.nest import Nest
+from polyker.schedule.places import spliced
 from polyker.schedule.tree import Band, Filter, Member, Promotion, Scope, Sequence, Tree
 from polyker.target.model import Target
 
@@ -40,34 +41,72 @@ class Scheduler(Protocol):
         """Return the nest of a reduction."""
 
 
-def fused(scheduler: Scheduler, fusion: Fusion) -> tuple[list[tuple[TypedStatement, ...]], Tree]:
-    """Return the statements that stand for each item of a group, and the tree that runs them together."""
+@dataclass(frozen=True)
+class Together:
+    """`bodies`: the statements that stand for each item; `before`: copies of operands that run ahead of the common loops."""
+
+    bodies: tuple[tuple[TypedStatement, ...], ...]
+    before: tuple[Nest, ...]
+    nest: Nest
+
+
+def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
+    """Return the statements that stand for each item of a group, and the tree that runs them together.
+
+    None where an item's nest makes copies inside the common loops that do not depend on these.
+    """
     program = scheduler.program
     loops, steps, rows = fusion.loops(), fusion.steps(), fusion.rows
     bodies: list[tuple[TypedStatement, ...]] = []
     children: list[Filter] = []
-    times: list[list[tuple[str, int, str]]] = [
-        [] for _ in loops
-    ]  # of each loop: statement, its iterator's origin, iterator
+    before: list[Nest] = []
+    # Of each loop: the statement, the loop's origin, the statement's iterator.
+    times: list[list[tuple[str, int, str]]] = [[] for _ in loops]
+    origins = tuple(min(i.measured.lo(loop[n]) for n, i in enumerate(fusion.group.items)) for loop in loops)
     for n, item in enumerate(fusion.group.items):
         mine = tuple(loop[n] for loop in loops)
         nest = _inside(scheduler, program, item, mine[:rows])
         outer = item.statement.outer
         bodies.append(tuple(replace(s, outer=outer) for s in nest.statements))
-        children.append(Filter(tuple(s.name for s in nest.statements), nest.tree))
+        nest, copies = _parted(nest, mine, item)
+        before += copies
+        places: dict[str, dict[str, Expr]] = {}
         for s in nest.statements:
             own = _of_start(item, mine) if item.start is not None and s.name == item.start.name else mine
+            if not set(own) <= set(s.iterators):
+                return None
             for d, iterator in enumerate(own):
-                times[d].append((s.name, item.measured.lo(mine[d]), iterator))
-    members = [
-        _member(program, fusion, step, [(s, lo, i) for s, lo, i in found])
-        for step, found in zip(steps, times, strict=True)
-    ]
+                times[d].append((s.name, origins[d], iterator))
+            if fusion.block:
+                places[s.name] = {own[-1]: _within(own[-1], origins[-1], fusion.block)}
+        tree = _counted(nest.tree, places) if fusion.block else nest.tree
+        children.append(Filter(tuple(s.name for s in nest.statements), tree))
+    members = [_member(step, found) for step, found in zip(steps, times, strict=True)]
     inside: Tree = Sequence(tuple(children))
     promotions = _promotions(program, fusion, scheduler.target)
     if promotions:
         inside = Scope(promotions, inside)
-    return bodies, Band(tuple(members), inside)
+    statements = tuple(s for f in children for s in f.statements)
+    together = Nest(tuple(s for b in bodies for s in b if s.name in statements), Band(tuple(members), inside))
+    return Together(tuple(bodies), tuple(before), together)
+
+
+def _parted(nest: Nest, loops: tuple[str, ...], item: Item) -> tuple[Nest, list[Nest]]:
+    """Return a nest without the copies that it begins with and that none of the loops moves, and these."""
+    if not isinstance(nest.tree, Sequence):
+        return nest, []
+    names = {s.name: s for s in nest.statements}
+    copies: list[Nest] = []
+    rest = list(nest.tree.children)
+    moved_by = {s: set(names[s].iterators) & set(loops) for s in names}
+    if item.start is not None:
+        moved_by[item.start.name] = set(loops)
+    while len(rest) > 1 and not any(moved_by[s] for s in rest[0].statements):
+        first = rest.pop(0)
+        copies.append(Nest(tuple(names[s] for s in first.statements), first.child))
+    kept = {s for f in rest for s in f.statements}
+    tree = spliced(Sequence(tuple(rest)))
+    return Nest(tuple(s for s in nest.statements if s.name in kept), tree), copies
 
 
 def held(tree: Tree) -> frozenset[str]:
@@ -102,11 +141,35 @@ def _of_start(item: Item, iterators: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(names[places[i]] for i in iterators)
 
 
-def _member(program: TypedProgram, fusion: Fusion, step: int, found: list[tuple[str, int, str]]) -> Member:
+def _member(step: int, found: list[tuple[str, int, str]]) -> Member:
     """Return one common loop; all blocks are counted from one origin."""
-    origin = min(lo for _, lo, _ in found) if step > 1 else 0
-    times = tuple((s, floordiv(add(Index(i, i64), lit(-origin)), step)) for s, _, i in found)
+    times = tuple(
+        (s, floordiv(add(Index(i, i64), lit(-origin)), step) if step > 1 else Index(i, i64)) for s, origin, i in found
+    )
     return Member(times, f"{found[0][2]}.rows" if step > 1 else found[0][2])
+
+
+def _within(iterator: str, origin: int, block: int) -> Expr:
+    """Return an iterator's value counted as if its block were the first one."""
+    return add(mod(add(Index(iterator, i64), lit(-origin)), block), lit(origin))
+
+
+def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
+    """Return the tree with the times of statements counted within a block.
+
+    Blocks are whole tiles, so the order inside one is the same; but the loops' bounds, and the cells of buffers, do not
+    depend on the block.
+    """
+    match tree:
+        case Band(members=members, child=child):
+            fresh = tuple(replace(m, times=tuple((s, substitute(e, places[s])) for s, e in m.times)) for m in members)
+            return Band(fresh, _counted(child, places))
+        case Sequence(children=children):
+            return Sequence(tuple(replace(f, child=_counted(f.child, places)) for f in children))
+        case Scope(promotions=promotions, child=child):
+            return Scope(promotions, _counted(child, places))
+        case _:
+            return tree
 
 
 def _promotions(program: TypedProgram, fusion: Fusion, target: Target) -> tuple[Promotion, ...]:
@@ -132,7 +195,22 @@ def _modulo(program: TypedProgram, fusion: Fusion, tensor: str) -> tuple[int, ..
             found = [alone(t.subscripts[d]) for _, t in touching]
             if all(f is not None and f[0] == loop[n] for f, (n, _) in zip(found, touching, strict=True)):
                 size = step if size is None else min(step, size)
+                break
+        else:
+            if size is not None:
+                size = max([size, *(_reach(fusion, n, t, d) for n, t in touching)])
         if size is None:
             return None
         modulo.append(size)
     return tuple(modulo)
+
+
+def _reach(fusion: Fusion, n: int, touch: Touch, dimension: int) -> int:
+    """Return how far the tiles of an item reach in a dimension, partial ones taken as whole: the generated code need not know
+    that a cell's place is below the extent."""
+    found = alone(touch.subscripts[dimension])
+    if found is None or found[0] not in fusion.group.items[n].measured.bounds:
+        return 0
+    size, extent = fusion.plans[n].size(found[0]), fusion.group.items[n].measured.bounds[found[0]][1]
+    lo = fusion.group.items[n].measured.lo(found[0])
+    return 0 if extent is None else -(-extent // size) * size + lo + found[1]
