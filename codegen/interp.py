@@ -163,7 +163,8 @@ class _Interpreter:
             self.mask = outer
             var = var + np.int64(loop.step)
             count += 1
-        known = loop.trip if loop.trip is not None else loop.lanes if loop.kind is not LoopKind.SERIAL else None
+        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM)
+        known = loop.trip if loop.trip is not None else loop.lanes if bounded else None
         if known is not None and outer is None and (count > known or (loop.trip is not None and count != known)):
             raise InternalError(f"loop {loop.var!r} runs {count} times, declared trip {loop.trip}, lanes {loop.lanes}")
 

@@ -25,12 +25,14 @@ class Space(Enum):
 
 class LoopKind(Enum):
     """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
-    means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed."""
+    means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed. STREAM:
+    means what SERIAL means; neighbouring cells that it stores are computed by vectors and written past the caches."""
 
     SERIAL = "serial"
     UNROLL = "unroll"
     TRANSPOSE = "transpose"
     VECTOR = "vector"
+    STREAM = "stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class For:
 
     VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
     VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL and TRANSPOSE: `lanes` bounds
-    the trip count.
+    the trip count. STREAM: about `lanes` iterations may be taken together.
     `trip` is the exact trip count where it is a known constant, else None.
     """
 

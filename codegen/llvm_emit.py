@@ -30,6 +30,7 @@ from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store
+from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of
 from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
@@ -75,6 +76,7 @@ class Emitter:
         self.facts = Facts(self.e.poly)
         self.failures: dict[int, str] = {}
         self._spares = ""
+        self._streams = False
         self._scopes: list[str] = []
 
     # The module
@@ -84,10 +86,13 @@ class Emitter:
         self.b.top.written = stored(self.kernel.body)
         self._arguments()
         self._block(self.kernel.body)
-        self.b.line("  ret i64 0")
-        body = [*self.b.allocas, *self.b.top.lines]
+        # Streamed stores are ordered with no others: the caller may tell another thread that the result is there.
+        fence = ["  call void @llvm.x86.sse.sfence()"] if self._streams and self.target.triple.startswith("x86_64") else []
+        if fence:
+            self.b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
+        body = [*self.b.allocas, *self.b.top.lines, *fence, "  ret i64 0"]
         for code, label in self.failures.items():
-            body += [f"{label}:", f"  ret i64 {code}"]
+            body += [f"{label}:", *fence, f"  ret i64 {code}"]
         defined = self.b.definitions
         declared = [t for s, t in self.b.declarations.items() if s not in defined]
         width = 8 * self.target.vector_bytes
@@ -107,7 +112,8 @@ class Emitter:
         )
 
     def _metadata(self) -> list[str]:
-        """!0: empty (invariant loads); !1: loop options; !4: the alias domain; then one scope and two lists a buffer."""
+        """!0: empty (invariant loads); !1: loop options; !4: the alias domain; then one scope and two lists a buffer;
+        the last marks streamed stores."""
         lines = [
             "!0 = !{}",
             "!1 = distinct !{!1, !2, !3}",
@@ -123,6 +129,8 @@ class Emitter:
                 f"!{6 + 3 * k} = !{{!{5 + 3 * k}}}",
                 f"!{7 + 3 * k} = !{{{others}}}",
             ]
+        if self._streams:
+            lines.append(f"!{5 + 3 * count} = !{{i32 1}}")
         return lines
 
     def _arguments(self) -> None:
@@ -178,6 +186,8 @@ class Emitter:
                 self._vector_loop(stmt)
             case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
                 self._transpose_loop(stmt)
+            case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
+                self._stream_loop(stream)
             case For():
                 self._loop(stmt)
             case Allocate(buffer=buffer, body=body):
@@ -369,6 +379,29 @@ class Emitter:
         for columns.step in range(loop.trip):
             self._bound_block(loop.var, plus(lo, constant(columns.step)), loop.body)
         e.columns = columns.outer
+
+    def _stream_loop(self, stream: Stream) -> None:
+        """Store up to the first aligned cell, then whole vectors past the caches, then the rest."""
+        e, b, loop = self.e, self.b, stream.loop
+        lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
+        head = head_of(e, b, stream)
+        length = b.binary("sub", hi, lo)
+        if not is_long(stream):
+            length = integer_extremum(b, "smax", length, const(0, "i64"))
+            head = integer_extremum(b, "smin", head, length)
+        count = b.binary("udiv", b.binary("sub", length, head), const(stream.lanes * stream.chunks, "i64"))
+        names = (f"{loop.var}\0head", f"{loop.var}\0count")
+        e.values |= {names[0]: Value(i64, b.binary("add", lo, head)), names[1]: Value(i64, count)}
+        before, whole, after = parts(stream, *names)
+        prefetch(e, last_line(stream))
+        self._block(before)
+        e.streamed = f", !nontemporal !{5 + 3 * len(self._scopes)}"
+        self._loop(whole)
+        e.streamed = ""
+        self._block(after)
+        for name in names:
+            del e.values[name]
+        self._streams = True
 
     def _vector_loop(self, loop: For) -> None:
         e, b, count = self.e, self.b, loop.lanes

@@ -37,6 +37,7 @@ class Expressions:
         self.affine: dict[str, Poly] = {}
         self.lanes: Lanes = ONE_LANE
         self.columns: Columns | None = None
+        self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
 
     # Index expressions

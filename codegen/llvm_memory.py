@@ -151,8 +151,8 @@ def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int
     return Value(place.buffer.dtype, result)
 
 
-def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg | None) -> None:
-    """Store neighbouring elements where the mask is on."""
+def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg | None, streamed: str = "") -> None:
+    """Store neighbouring elements where the mask is on; `streamed`: metadata of a store of a whole, aligned vector."""
     align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
     raw = _raw(b, value)
     data = raw[0]
@@ -161,7 +161,8 @@ def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg
         data = b.shuffle(raw[0], raw[1], [k // 2 + (k % 2) * count for k in range(2 * count)])
         mask = _doubled(b, mask) if mask is not None else None
     if mask is None:
-        b.line(f"  store {data.typed}, {pointer.typed}, align {align}{place.metadata}")
+        align = data.lanes * align if streamed else align
+        b.line(f"  store {data.typed}, {pointer.typed}, align {align}{place.metadata}{streamed}")
         return
     lane = _only_lane(mask)
     if lane is not None:

@@ -37,7 +37,7 @@ def store(e: Expressions, stmt: Store) -> None:
         if place.on_stack and mask is not None:
             before = memory.load_vector(b, place, pointer, count, None)
             value, mask = memory.select_value(b, mask, value, before), None
-        memory.store_vector(b, place, pointer, value, mask)
+        memory.store_vector(b, place, pointer, value, mask, e.streamed)
     elif stride == -1:
         first = e.pointer(place, plus(base, constant(1 - count)))
         memory.store_vector(b, place, first, memory.reverse(b, value), memory.reverse_mask(b, mask))

@@ -211,7 +211,8 @@ class _Simplifier:
         low, first = bounds(lo, ranges)
         high = bounds(hi, ranges)[1]
         high = None if high is None else high - 1
-        most = trip if trip is not None else loop.lanes if loop.kind is not LoopKind.SERIAL else None
+        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM)
+        most = trip if trip is not None else loop.lanes if bounded else None
         if most is not None and first is not None:
             reach = first + (most - 1) * loop.step
             high = reach if high is None else min(high, reach)

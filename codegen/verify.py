@@ -121,7 +121,8 @@ def _loop(loop: For, scope: _Scope) -> None:
     _check(loop.trip is None or loop.trip >= 0, "the trip count is not negative", header)
     if loop.kind is not LoopKind.SERIAL:
         _check(loop.lanes > 0 or (loop.kind is LoopKind.UNROLL and loop.trip is not None), "lanes are needed", header)
-        _check(loop.trip is None or loop.lanes == 0 or loop.trip <= loop.lanes, "more iterations than lanes", header)
+        free = loop.trip is None or loop.lanes == 0 or loop.kind is LoopKind.STREAM
+        _check(free or (loop.trip or 0) <= loop.lanes, "more iterations than lanes", header)
     vector = loop.kind is LoopKind.VECTOR
     if vector:
         _check(loop.step == 1, "a VECTOR loop has step 1", header)

@@ -32,6 +32,7 @@ from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, s
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.plan import Plan, choose
 from polyker.schedule.scan_nest import interleaved, scan_nest, scan_order
+from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
 from polyker.target.model import Target
@@ -203,6 +204,9 @@ class _Scheduler:
             )
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
+        if streams(measured, plan, self.target):
+            self.notes.append(f"{statement.name}: {_describe(plan)}, past the caches; loops {', '.join(order)}")
+            return stream_nest(measured, plan, order)
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 

@@ -278,7 +278,7 @@ class _Proof:
             raise failure(NESTED, loop=member.label, outer=path.vector)
 
     def _check_extent(self, member: Member, here: Mapping[str, isl.Set], path: _Path) -> None:
-        if member.kind is Kind.SERIAL:
+        if member.kind in (Kind.SERIAL, Kind.STREAM):
             return
         count = extent_of(self.scop, member, here, path.members)
         if count is None or count > member.extent:

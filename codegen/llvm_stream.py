@@ -1,0 +1,133 @@
+"""STREAM loops: neighbouring cells are computed by vectors and written past the caches, whole lines at a time.
+
+An ordinary store of a cell that is not in the cache fetches its line first, only to overwrite it: a third of the traffic of a
+sum of two arrays. A non-temporal store sends whole lines to memory instead. It has to be aligned to the vector, which arrays
+are not, so the loop is cut where the address says: up to the first aligned cell, then whole vectors, then the rest.
+
+    for i in 0:n: O[i] = f(i)      head = -address(O[0]) mod vector
+                                   O[0:head]; for each whole vector: non-temporal O[…]; O[rest]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polyker.codegen.kernel import Block, Const, For, Guard, KExpr, Let, Load, LoopKind, Op, Prefetch, Store, Var
+from polyker.codegen.llvm_text import Builder, Reg, const
+from polyker.codegen.polynomial import as_constant, plus, polynomial, scaled
+from polyker.codegen.simplify import substitute
+from polyker.codegen.walk import expressions, subexpressions
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm_expr import Expressions
+    from polyker.target.model import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A STREAM loop that can be taken by vectors: its one store, the lanes of a vector, the vectors of one iteration."""
+
+    loop: For
+    store: Store
+    lanes: int
+    chunks: int
+
+
+def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
+    """Return how a STREAM loop is carried out; None where it runs as a serial one.
+
+    It runs by vectors where its only store goes to neighbouring cells of a buffer in memory that the loop does not read: then
+    no iteration depends on another.
+    """
+    stores = [s for s in loop.body if isinstance(s, Store)]
+    if loop.step != 1 or len(stores) != 1 or not all(isinstance(s, Store | Let | Guard) for s in loop.body):
+        return None
+    store, inside = stores[0], {s.name for s in loop.body if isinstance(s, Let)}
+    nodes = [n for s in loop.body for x in expressions(s) for n in subexpressions(x)]
+    loads = [n for n in nodes if isinstance(n, Load)]
+    used = {store.buffer, *(n.buffer for n in loads)}
+    if any(n.buffer == store.buffer for n in loads) or any(e.places[name].on_stack for name in used):
+        return None
+    here = [n for i in store.indices for n in subexpressions(i)]
+    if any(isinstance(n, Load) or (isinstance(n, Var) and n.name in inside) for n in here):
+        return None
+    step = plus(e.offset(store.buffer, _at(store, loop, 1)), scaled(e.offset(store.buffer, store.indices), -1))
+    if as_constant(step) != 1:
+        return None
+    place = e.places[store.buffer]
+    widest = max(place.buffer.dtype.real.itemsize, *(n.dtype.real.itemsize for n in _values(store.value)))
+    lanes = target.lanes(widest)
+    return Stream(loop, store, lanes, max(1, loop.lanes // lanes)) if lanes > 1 else None
+
+
+def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
+    return tuple(substitute(i, {loop.var: Op("add", (Var(loop.var), Const(step)))}) for i in store.indices)
+
+
+def _values(expr: KExpr) -> list[KExpr]:
+    """Return the parts of a value, those of its indices left out."""
+    match expr:
+        case Load():
+            return [expr]
+        case Op(args=args):
+            return [expr, *(v for a in args for v in _values(a))]
+        case Const() | Var():
+            return [expr]
+        case _:
+            return [expr, *_values(expr.arg)]
+
+
+def head_of(e: Expressions, b: Builder, stream: Stream) -> Reg:
+    """Return how many cells lie before the first one that is aligned to a vector."""
+    loop, store = stream.loop, stream.store
+    place = e.places[store.buffer]
+    first = tuple(substitute(i, {loop.var: loop.lo}) for i in store.indices)
+    pointer = e.pointer(place, e.offset(store.buffer, first))
+    address = b.convert("ptrtoint", pointer, "i64")
+    size = place.itemsize.bit_length() - 1
+    cells = b.binary("lshr", address, const(size, "i64")) if size else address
+    before = b.binary("sub", const(0, "i64"), cells)
+    return b.binary("and", before, const(stream.lanes - 1, "i64"))
+
+
+def last_line(stream: Stream) -> Prefetch:
+    """Return a prefetch of the last cell's line, which the rest of this row, and perhaps the start of the next, is stored to.
+
+    Stores reach the cache in their order: one that waits for its line holds up those behind it.
+    """
+    last = Op("sub", (stream.loop.hi, Const(1)))
+    indices = tuple(substitute(i, {stream.loop.var: last}) for i in stream.store.indices)
+    return Prefetch(stream.store.buffer, indices, write=True)
+
+
+def parts(stream: Stream, head: str, count: str) -> tuple[Block, For, Block]:
+    """Return what comes before the whole vectors, the loop over them, and what comes after.
+
+    `head`: the variable that holds the first aligned cell's index; `count`: that of the number of iterations of the loop.
+    """
+    loop, lanes = stream.loop, stream.lanes
+    width = lanes * stream.chunks
+
+    def vector(lo: KExpr, hi: KExpr, trip: int | None = None) -> For:
+        return For(loop.var, lo, hi, loop.body, kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
+
+    turn, last = Var(f"{loop.var}\0turn"), Var(f"{loop.var}\0rest")
+    aligned = Op("add", (Var(head), Op("mul", (Const(width), turn))))
+    whole = tuple(
+        vector(start, Op("add", (start, Const(lanes))), lanes)
+        for start in (Op("add", (aligned, Const(lanes * c))) for c in range(stream.chunks))
+    )
+    rest = Op("add", (Var(head), Op("mul", (Const(width), Var(count)))))
+    end = Op("minimum", (Op("add", (last, Const(lanes))), loop.hi))
+    return (
+        (vector(loop.lo, Var(head)),),
+        For(turn.name, Const(0), Var(count), whole),
+        (For(last.name, rest, loop.hi, (vector(last, end),), lanes),),
+    )
+
+
+def is_long(stream: Stream) -> bool:
+    """Return whether the loop surely reaches its first aligned cell."""
+    length = as_constant(plus(polynomial(stream.loop.hi), scaled(polynomial(stream.loop.lo), -1)))
+    return length is not None and length >= stream.lanes

@@ -1,0 +1,183 @@
+"""STREAM loops: whole aligned vectors past the caches, every cell stored once, and nothing beyond the row touched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polyker.codegen.kernel import (
+    Block,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Store,
+    Var,
+)
+from polyker.codegen.llvm_build import assembly
+from polyker.codegen.llvm_emit import emit
+from polyker.codegen.verify import verify
+from polyker.ir.dtypes import DTYPES, DType, bool_, f32, f64, i64
+from polyker.target.detect import target
+from tests.codegen.support import check_same, guarded_copy, index, run_native
+
+NAMES = ("f32", "f64", "i8", "u16", "i32", "i64", "c64", "c128", "bool", "f16")
+
+
+def buffer(name: str, dtype: DType, *shape: int, pitch: int = 0, writable: bool = False) -> Buffer:
+    strides = (Const(pitch or shape[-1]), Const(1))[-len(shape) :]
+    return Buffer(name, dtype, tuple(map(Const, shape)), strides, Space.ARGUMENT, writable)
+
+
+def stream(body: Block, lo: KExpr, hi: KExpr, lanes: int = 64, trip: int | None = None) -> For:
+    return For("j", lo, hi, body, kind=LoopKind.STREAM, lanes=lanes, trip=trip)
+
+
+def rows(dtype: DType, count: int, width: int, pitch: int, lo: int, value: KExpr, lanes: int, *, fixed: bool) -> Kernel:
+    """Return O[i,j] = value for lo <= j < width."""
+    hi = Const(width) if fixed else Var("N")
+    loop = stream((Store("o", (Var("i"), Var("j")), value),), Const(lo), hi, lanes, width - lo if fixed else None)
+    outer = For("i", Const(0), Const(count), (loop,), trip=count)
+    buffers = (buffer("x", dtype, width), buffer("o", dtype, count, width, pitch=pitch, writable=True))
+    return Kernel("kernel", buffers, ("N",), (outer,))
+
+
+def values(dtype: DType, *shape: int) -> np.ndarray:
+    codes = np.arange(int(np.prod(shape))).reshape(shape) * 7 % 101
+    if dtype == bool_:
+        return codes % 3 == 0
+    return (codes + 1j * (codes % 13) if dtype.is_complex else codes).astype(dtype.numpy)
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    count=st.integers(1, 4),
+    width=st.integers(1, 300),
+    gap=st.integers(0, 20),
+    lo=st.integers(0, 20),
+    lanes=st.sampled_from((8, 16, 48, 64, 128)),
+    fixed=st.booleans(),
+    processor=st.sampled_from(("cpu", "cpu", "cpu:x86-64-v2", "cpu:x86-64-v3")),
+)
+@settings(max_examples=120, deadline=None)
+def test_rows_of_any_place_and_length_are_stored(
+    name: str, count: int, width: int, gap: int, lo: int, lanes: int, fixed: bool, processor: str
+) -> None:
+    dtype = DTYPES[name]
+    lo = min(lo, width)
+    kernel = rows(dtype, count, width, width + gap, lo, Load("x", (Var("j"),), dtype), lanes, fixed=fixed)
+    arrays = {"x": values(dtype, width), "o": values(dtype, count, width)}
+    check_same(kernel, arrays, {"N": width}, processor, {"o": (width + gap, 1)})
+
+
+@pytest.mark.parametrize("processor", ["cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4"])
+def test_whole_vectors_pass_by_the_caches_and_are_fenced(processor: str) -> None:
+    kernel = rows(f32, 3, 500, 500, 0, Load("x", (Var("j"),), f32), 64, fixed=True)
+    asm = assembly(emit(kernel, target(processor)), target(processor))
+    assert asm.count("movntps") == 64 // target(processor).lanes(4)
+    assert "sfence" in asm
+    assert "sfence" not in assembly(emit(_plain(kernel), target(processor)), target(processor))
+
+
+def test_other_processors_store_past_the_caches_in_their_way() -> None:
+    kernel = rows(f32, 3, 500, 500, 0, Load("x", (Var("j"),), f32), 16, fixed=True)
+    arm = target("aarch64-linux-gnu")
+    assert "stnp" in assembly(emit(kernel, arm), arm)
+
+
+def _plain(kernel: Kernel) -> Kernel:
+    outer = kernel.body[0]
+    assert isinstance(outer, For)
+    inner = outer.body[0]
+    assert isinstance(inner, For)
+    serial = For(inner.var, inner.lo, inner.hi, inner.body)
+    return Kernel(kernel.name, kernel.buffers, kernel.integers, (For("i", outer.lo, outer.hi, (serial,)),))
+
+
+@pytest.mark.parametrize("offset", range(0, 72, 4))
+def test_any_alignment_of_the_result_is_found(offset: int) -> None:
+    kernel = rows(f32, 2, 150, 155, 0, Load("x", (Var("j"),), f32), 64, fixed=True)
+    raw = np.zeros(4096 + 64, np.uint8)
+    at = -raw.ctypes.data % 64 + offset
+    out = np.lib.stride_tricks.as_strided(np.frombuffer(raw, "f4", 400, at), (2, 150), (620, 4))
+    x = values(f32, 150)
+    assert run_native(kernel, {"x": x, "o": out}, {"N": 150}) == 0
+    assert np.array_equal(out, np.stack([x, x]))
+    assert np.count_nonzero(raw) == np.count_nonzero(out.copy().view(np.uint8))
+
+
+J = Var("j")
+X = Load("x", (J,), f32)
+FORMS = {
+    "two loads": Op("add", (X, Load("x", (index("mod", "j", 7),), f32)), f32),
+    "backward": Load("x", (index("sub", 149, "j"),), f32),
+    "a row": Op("mul", (X, Load("x", (Var("i"),), f32)), f32),
+    "predicated": Load("x", (J,), f32, Op("lt", (index("mod", "j", 3), Const(2)), bool_), Const(0.5, f32)),
+    "in a wider type": Convert(Op("div", (Convert(X, f64), Const(3.0, f64)), f64), f32),
+    "a constant": Const(2.5, f32),
+    "the index": Convert(J, f32),
+    "a function": Op("exp", (Op("mul", (X, Const(0.01, f32)), f32),), f32),
+    "the result itself": Op("add", (X, Load("o", (Var("i"), J), f32)), f32),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_any_value_is_stored(name: str) -> None:
+    kernel = rows(f32, 3, 150, 150, 0, FORMS[name], 32, fixed=True)
+    verify(kernel)
+    arrays = {"x": values(f32, 150), "o": values(f32, 3, 150)}
+    if name == "a function":
+        expected = np.exp(arrays["x"] * np.float32(0.01))
+        assert run_native(kernel, arrays, {"N": 150}) == 0
+        assert np.allclose(arrays["o"], expected, rtol=1e-6)
+    else:
+        check_same(kernel, arrays, {"N": 150})
+
+
+def gathers(body: Block) -> Kernel:
+    buffers = (buffer("x", f32, 150), buffer("k", i64, 150), buffer("o", f32, 150, writable=True))
+    return Kernel("kernel", buffers, (), (stream(body, Const(0), Const(150), 32, 150),))
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 3, 77, 149])
+def test_gathered_indices_are_guarded(wrong: int | None) -> None:
+    at = Var("at")
+    inside = Op("and", (Op("ge", (at, Const(0)), bool_), Op("lt", (at, Const(150)), bool_)), bool_)
+    kernel = gathers((Let("at", Load("k", (J,), i64)), Guard(inside, 5), Store("o", (J,), Load("x", (at,), f32))))
+    k = values(i64, 150) % 150
+    if wrong is not None:
+        k[wrong] = 150 + wrong
+    if wrong is None:
+        assert check_same(kernel, {"x": values(f32, 150), "k": k, "o": values(f32, 150)}, {}) == 0
+    else:
+        owners = {n: guarded_copy(a) for n, a in (("x", values(f32, 150)), ("k", k), ("o", values(f32, 150)))}
+        assert run_native(kernel, {n: copy for n, (_, copy) in owners.items()}, {}) == 5
+
+
+SERIAL = {
+    "two stores": (Store("o", (J,), X), Store("o", (J,), X)),
+    "a gathered target": (Store("o", (Load("k", (J,), i64),), X),),
+    "a target that strides": (Store("o", (index("mul", 2, index("floordiv", "j", 2)),), X),),
+    "a condition": (If(Op("lt", (J, Const(9)), bool_), (Store("o", (J,), X),)),),
+    "what the iteration before stored": (
+        Store("o", (J,), Op("add", (X, Load("o", (index("maximum", index("sub", "j", 1), 0),), f32)), f32)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERIAL)
+def test_other_loops_run_one_by_one(name: str) -> None:
+    kernel = gathers(SERIAL[name])
+    check_same(kernel, {"x": values(f32, 150), "k": values(i64, 150) % 150, "o": values(f32, 150)}, {})
+    assert "nontemporal" not in emit(kernel, target("cpu"))

@@ -1,0 +1,63 @@
+"""Results that exceed the caches are written past them; others, and what cannot be, by ordinary stores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from polyker.schedule.tree import Kind, loops
+from polyker.target.detect import target
+from polyker.target.model import Cache, Target
+from tests.schedule.support import SMALL, assert_same, case
+
+ROW = 700  # floats: more than the shortest row that is worth it
+
+
+def machine(last: int) -> Target:
+    """Return a machine of small caches."""
+    return replace(target(SMALL), caches=(Cache(1 << 9), Cache(1 << 10), Cache(last)))
+
+
+def kinds(text: str, last: int = 1 << 13, **given: str | int) -> set[Kind]:
+    found = case(text, **given)
+    scop, schedule = found.automatic(machine(last))
+    assert_same(found, scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    return {m.kind for m in loops(schedule.tree)}
+
+
+STREAMED = {
+    "a map": ("O[i,j] = X[i,j] + 1", {"X": f"f32[5,{ROW}]"}),
+    "a broadcast": ("O[i,j] = X[i] + Y[j]", {"X": "f32[5]", "Y": f"f32[{ROW}]"}),
+    "one dimension": ("O[i] = 2 * X[i]", {"X": f"f32[{5 * ROW}]"}),
+    "an odd range": ("O[i,j] = X[i,j+2] for j in 0:M", {"X": f"f32[5,{ROW}]", "M": ROW - 3}),
+    "padding": ("O[i,j] = X[i,j-3; pad=2] for j in 0:M", {"X": f"f32[5,{ROW}]", "M": ROW + 5}),
+    "gathered rows": ("O[n,c] = T[idx[n],c]", {"T": f"f32[4,{ROW}]", "idx": "i64[6]"}),
+    "two types": ("O[i,j] = f32(X[i,j]) * 2", {"X": f"f64[5,{ROW}]"}),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_large_result_is_written_past_the_caches(name: str) -> None:
+    text, given = STREAMED[name]
+    assert Kind.STREAM in kinds(text, **given)
+
+
+ORDINARY = {
+    "it fits": ("O[i,j] = X[i,j] + 1", {"X": f"f32[5,{ROW}]"}, 1 << 20),
+    "the result is small": ("O[j] = X[j] + Y[j,0]", {"X": f"f32[{ROW}]", "Y": f"f32[{ROW},9]"}, 1 << 14),
+    "short rows": ("O[i,j] = X[i,j] + 1", {"X": "f32[60,70]"}, 1 << 13),
+    "a sum": ("O[j] += X[i,j]", {"X": f"f32[5,{ROW}]"}, 1 << 10),
+    "a triangle": ("O[i,j] += X[i,j] where j <= i", {"X": "f32[60,60]"}, 1 << 10),
+    "it reads itself": (
+        "f(A: f32[5,M]) -> A:\n    A[i,j] = A[i,j] * 2 for i in 0:5, j in 0:M", {"A": f"f32[5,{ROW}]"}, 1 << 13
+    ),
+    "a transpose": ("O[j,i] = X[i,j]", {"X": f"f32[{ROW},6]"}, 1 << 13),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_what_stays_in_the_caches_is_stored_there(name: str) -> None:
+    text, given, last = ORDINARY[name]
+    assert Kind.STREAM not in kinds(text, last, **given)
