@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from benchmarks.case import empty
 from polyker.codegen.llvm_build import LoadedCode, build
 from polyker.target.detect import target as find_target
@@ -136,6 +138,9 @@ def bandwidth(size: int, seconds: float = 0.1) -> float:
     block = 4 * found.vector_bytes
     blocks = max(1, size // 2 // block)
     source, destination = empty((blocks * block // 4,), "f32"), empty((blocks * block // 4,), "f32")
+    source[...] = np.random.default_rng(0).random(
+        source.shape, "f4"
+    )  # zeros are written faster, on some machines twice as fast
     repeats = max(1, (1 << 20) // (blocks * block))
     best = float("inf")
     for streaming in (False, True):

@@ -87,7 +87,9 @@ class Emitter:
         self._arguments()
         self._block(self.kernel.body)
         # Streamed stores are ordered with no others: the caller may tell another thread that the result is there.
-        fence = ["  call void @llvm.x86.sse.sfence()"] if self._streams and self.target.triple.startswith("x86_64") else []
+        fence = (
+            ["  call void @llvm.x86.sse.sfence()"] if self._streams and self.target.triple.startswith("x86_64") else []
+        )
         if fence:
             self.b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
         body = [*self.b.allocas, *self.b.top.lines, *fence, "  ret i64 0"]
