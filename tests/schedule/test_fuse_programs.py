@@ -1,0 +1,163 @@
+"""Random programs of rows, on a machine with tiny caches: what runs together gives what the plain interpreter gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker import pipeline
+from polyker.errors import failure
+from polyker.poly.scop import Scop
+from polyker.schedule import fuse_cost
+from polyker.schedule.legality import BROKEN, prove
+from polyker.schedule.tree import Schedule, Scope, loops
+from polyker.target.detect import target
+from polyker.target.model import Cache, Target
+from tests.schedule.support import SMALL, assert_same, case
+
+TINY = replace(target(SMALL), caches=(Cache(1024), Cache(2048), Cache(4096)))
+
+# Statements over a matrix P (the one before) and X, that give the next matrix, `{o}`; `{s}` is a vector of the rows.
+STEPS = (
+    "{o}[i,j] = {p}[i,j] * 2 + X[i,j]",
+    "{s}[i] += {p}[i,j];  {o}[i,j] = {p}[i,j] - {s}[i]",
+    "{s}[i] max= {p}[i,j] * X[i,j];  {o}[i,j] = minimum({s}[i], X[i,j])",
+    "{o}[i,j] = {p}[i,j] - max[k]({p}[i,k]) + min[k](X[i,k])",
+    "{s}[i] = {p}[i,0];  {o}[i,j] = {s}[i] + X[i,j]",
+    "{o}[i,j] = {p}[i,j] + {p}[i-1,j; pad=1] - {p}[i,j-1; pad=edge]",
+    "{o}[i,j] = {p}[{n}-1-i,j] + X[i,j]",
+    "{s}[i] += X[i,j] where j <= i;  {o}[i,j] = {s}[i] * {p}[i,j]",
+    "{o}[i,j] = X[i,j]; {o}[i,j] += {p}[i,k] for k in 0:2, j in 0:{m}",
+    "{s}[j] += {p}[i,j];  {o}[i,j] = {p}[i,j] + {s}[j]",
+    "{o}[i,0] = {p}[i,0];  {o}[i,j] = minimum({o}[i,j-1], {p}[i,j])  for j in 1:{m}",
+)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[str, str]:
+    n, m = draw(st.sampled_from([1, 2, 5, 16, 37])), draw(st.sampled_from([2, 3, 4, 8, 21, 64]))
+    lines, before = [], "X"
+    for number, step in enumerate(draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=4))):
+        lines.append(step.format(o=f"T{number}", s=f"S{number}", p=before, n=n, m=m))
+        before = f"T{number}"
+    if draw(st.booleans()):
+        lines.append(f"R[i] = {before}[i,0] + 1")
+        lines.append(f"Q[i,j] = {before}[i,j]")
+    return ";  ".join(lines), f"{draw(st.sampled_from(['f32', 'f64', 'i32']))}[{n},{m}]"
+
+
+@given(programs(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_statements_that_run_together_keep_their_values(program: tuple[str, str], every: bool) -> None:
+    found = case(program[0], X=program[1])
+    with pytest.MonkeyPatch.context() as patch:
+        if every:
+            patch.setattr(fuse_cost, "WORTH", -1e9)  # whatever can run together does
+        scop, schedule = found.automatic(TINY)
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+
+
+def together(text: str, machine: Target = TINY, **types: str | int) -> list[str]:
+    """Return the notes of what runs together, as the statements' targets."""
+    found = case(text, **types)
+    scop, schedule = found.automatic(machine)
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    names = {s.name: scop.program.tensor(s.target).label for s in found.flat.statements()}
+    lists = [n.split(" run together")[0].split(", ") for n in schedule.notes if "run together" in n]
+    return [" ".join(names.get(s, "value") for s in found_list) for found_list in lists]
+
+
+SOFTMAX = "e[n,c] = exp(X[n,c] - max[j](X[n,j]));  O[n,c] = e[n,c] / sum[j](e[n,j])"
+
+
+def softmax_like(text: str) -> str:
+    """Integers in place of functions that round."""
+    return text.replace("exp(", "abs(").replace("/ sum", "- sum")
+
+
+def test_a_softmax_is_one_loop_over_rows() -> None:
+    assert together(softmax_like(SOFTMAX), X="f32[40,48]") == ["max e sum O"]
+
+
+def test_rows_that_are_short_run_together_by_blocks_of_whole_vectors() -> None:
+    found = case(softmax_like(SOFTMAX), X="f32[2000,2]")
+    scop, schedule = found.automatic(TINY)
+    assert_same(found, scop, schedule, native=True)
+    outer = next(iter(loops(schedule.tree)))
+    assert outer.label.endswith(".rows")
+
+
+def test_statements_of_small_arrays_run_one_after_another() -> None:
+    assert together(softmax_like(SOFTMAX), replace(TINY, caches=(Cache(1 << 20),)), X="f32[40,48]") == []
+
+
+def test_values_of_one_row_live_in_a_buffer() -> None:
+    found = case(softmax_like(SOFTMAX), X="f32[40,48]")
+    scop, schedule = found.automatic(TINY)
+    scope = schedule.tree.child  # type: ignore[union-attr]
+    assert isinstance(scope, Scope)
+    held = {scop.program.tensor(p.tensor).label: p.modulo for p in scope.promotions}
+    assert held == {"e": (1, 48), "max": (1,), "sum": (1,)}
+
+
+def test_what_a_later_iteration_reads_is_no_buffer_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] + T[i-1,j; pad=0]"
+    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    found = case(text, X="f32[60,48]")
+    scop, schedule = found.automatic(TINY)
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    assert not isinstance(schedule.tree.child, Scope)  # type: ignore[union-attr]
+    assert any("run together" in n for n in schedule.notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] + T[i+1,j; pad=0] + T[i,j+1; pad=0]",  # rows and columns read ahead
+        "T[i,j] = X[i,j] + 1;  O[i,j] = T[59-i,47-j] + T[i,j]",
+        "T[i,j] = X[i,j] + 1;  S += T[i,j];  O[i,j] = T[i,j] - S",
+    ],
+)
+def test_what_needs_a_later_iteration_does_not_share_its_loop(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    assert not any("T O" in t for t in together(text, X="f32[60,48]"))
+
+
+def test_a_product_of_matrices_keeps_its_tiles() -> None:
+    text = "S[q,k] += Q[q,d] * K[d,k];  P[q,k] = S[q,k] - max[j](S[q,j]);  O[q,k] = P[q,k] * P[q,k] + min[j](P[q,j])"
+    assert together(text, Q="f32[48,32]", K="f32[32,64]") == ["max P min O"]
+
+
+def test_what_no_row_needs_is_computed_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    text = "c += g[j];  m[i] += X[i,j];  d max= g[j];  O[i,j] = X[i,j] * m[i] + c * d"
+    assert together(text, X="f32[10,400]", g="f32[400]") == ["m O"]
+
+
+def test_a_start_over_more_cells_than_the_terms_reach_is_kept_apart_from_other_rows() -> None:
+    text = "S[i,j] += X[i,k,j] for k in 0:0;  G[j,i] = S[i,j] + X[i,0,j]"
+    together(text, X="f32[30,4,20]")
+
+
+def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prove_once(scop: Scop, schedule: Schedule) -> None:
+        if any("run together" in n for n in schedule.notes):
+            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1")
+        prove(scop, schedule)
+
+    monkeypatch.setattr(pipeline, "prove", prove_once)
+    X = np.arange(600 * 700, dtype="f4").reshape(600, 700) % 7
+    kernel = pk.op(softmax_like(SOFTMAX)).compile(X)
+    shown = kernel.source("schedule")
+    assert "a plainer schedule is taken" in shown
+    assert "vectors of" in shown and "run together" not in shown
+    e = abs(X - X.max(1, keepdims=True))
+    assert np.array_equal(kernel(X), e - e.sum(1, keepdims=True))

@@ -1,0 +1,95 @@
+"""Temporaries that are not stored, and values that are computed once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.kernel_text import print_kernel
+from polyker.schedule.fuse_inline import inline_single_reads
+from polyker.schedule.fuse_values import share_values
+from polyker.target.detect import target
+from tests.schedule.support import SMALL, assert_same, case, lowered
+from tests.schedule.test_fuse_programs import TINY, together
+
+
+def statements(text: str, **types: str | int) -> int:
+    """Return how many statements are left when temporaries are inlined; the result stays the same."""
+    found = case(text, **types)
+    scop, schedule = found.automatic(target(SMALL))
+    assert_same(found, scop, schedule, native=True)
+    return len(list(inline_single_reads(found.flat).statements()))
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("T[i,j] = 2 * X[i,j];  O[i,j] = T[i,j] + 1", 1),
+        ("T[i,j] = 2 * X[i,j];  U[i,j] = T[i,j] + 1;  O[j,i] = U[i,j]", 1),
+        ("T[i,j] = 2 * X[i,j];  O[i] += T[i,j]", 2),  # and the start of O
+        ("T[i+1,j] = X[i,j] * i;  O[i,j] = T[i+1,j] for i in 0:5", 1),
+        ("T[i,j] = 2 * X[i,j];  O[i,j] = T[i,j] + T[i,0]", 2),  # two reads
+        ("T[i,j] = 2 * X[i,j];  O[i] += T[i,j];  P[i,j] = T[i,j]", 4),
+        ("T[i] = 2 * X[i,0];  O[i,j] = T[i] + X[i,j]", 2),  # read more often than it is written
+        ("T[i] = X[i,i];  O[i] = T[i]", 1),
+        ("T[i,j] = X[i,j];  O[i,j] = T[i,j-1; pad=0] for j in 0:9", 2),
+    ],
+)
+def test_a_temporary_that_is_read_once_is_not_stored(text: str, left: int) -> None:
+    assert statements(text, X="f32[5,9]" if "i,i" not in text else "f32[5,5]") == left
+
+
+def test_a_temporary_of_what_changes_meanwhile_is_stored() -> None:
+    text = "f(A: f64[N]) -> A, O:\n    T[i] = A[i] * 2\n    A[i] = 7\n    O[i] = T[i]"
+    assert statements(text, A="f64[9]") == 3
+
+
+def test_a_narrow_temporary_rounds_as_if_it_were_stored() -> None:
+    X = np.linspace(0, 3, 50, dtype="f4")
+    got = pk.op("f(X: f32[N]) -> O:\n    T: f16[N]\n    T[i] = X[i] * 1.001\n    O[i] = f32(T[i]) + 1")(X)
+    assert np.array_equal(got, (X * np.float32(1.001)).astype("f2").astype("f4") + np.float32(1))
+
+
+def test_a_gathered_value_is_still_checked() -> None:
+    operator = pk.op("T[i] = X[idx[i]];  O[i] = T[i] for i in 0:2")
+    with pytest.raises(IndexError):
+        operator(np.ones(3, "f4"), np.array([0, 1, 5]))
+
+
+ONE = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
+
+
+def test_softmax_in_one_statement_computes_each_exponential_once() -> None:
+    found = case(ONE, X="f32[40,48]")
+    scop, schedule = found.automatic(TINY)
+    assert print_kernel(lowered(scop, schedule).kernel).count("exp(") == 1
+
+
+def test_a_value_that_no_cache_would_hold_is_computed_twice() -> None:
+    found = case(ONE, X="f32[3,4]")  # nothing runs together: the values would go through memory
+    scop, schedule = found.automatic(target(SMALL))
+    assert print_kernel(lowered(scop, schedule).kernel).count("exp(") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "O[i,j] = exp(X[i,j]);  Q[i,j] = exp(X[j+1,i]) for j in 0:4",  # not the same cells
+        "O[i,j] = exp(X[i,j]);  Q[i,j] = exp(X[i,j]) for i in 0:3, j in 0:3",
+        "f(X: f32[N,N]) -> X, O:\n    O[i,j] = exp(X[i,j])\n    X[i,j] = exp(O[i,j]) + 1\n    O[i,j] = exp(X[i,j])",
+    ],
+)
+def test_values_that_may_differ_are_not_shared(text: str) -> None:
+    assert share_values(case(text, X="f32[5,5]").flat)[1] == ()
+
+
+def test_a_shared_value_keeps_its_rows() -> None:
+    X = np.random.default_rng(0).standard_normal((300, 700)).astype("f4")
+    e = np.exp(X - X.max(1, keepdims=True))
+    np.testing.assert_allclose(pk.op(ONE)(X), e / e.sum(1, keepdims=True), rtol=2e-6)
+
+
+def test_a_division_by_what_two_statements_share_runs_in_their_loop() -> None:
+    text = "s[i] += X[i,j];  A[i,j] = X[i,j] * 8 / s[i];  B[i,j] = X[i,j] * 8 / s[i] + 1"
+    assert together(text.replace("s[i] += X[i,j]", "s[i] = 2 + 0 * X[i,0]"), X="f32[40,48]") != []
