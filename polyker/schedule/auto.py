@@ -59,23 +59,20 @@ def auto_schedule(
     share loops; else each has a nest of its own.
     """
     fuse = fuse and not plain
+    notes: list[str] = []
     if fuse:
-        program = inline_single_reads(program)
+        stored = program
+        program = inline_single_reads(stored)
+        kept = {t.name for t in program.tensors}
+        notes += [f"{t.label} is not stored: it is read once" for t in stored.tensors if t.name not in kept]
         shared, made = share_values(program)
         if made:
             # It pays where the values stay in the cache.
-            found, schedule = _scheduled(shared, target, layout, plain=plain, fuse=fuse)
+            more = [f"{len(made)} values of more than one statement are computed once"]
+            found, schedule = _Scheduler(Fresh(shared), target, layout, plain, fuse, notes + more).result()
             if set(made) <= held(schedule.tree):
                 return found, schedule
-    return _scheduled(program, target, layout, plain=plain, fuse=fuse)
-
-
-def _scheduled(
-    program: TypedProgram, target: Target, layout: Layouts, *, plain: bool, fuse: bool
-) -> tuple[TypedProgram, Schedule]:
-    scheduler = _Scheduler(Fresh(program), target, layout, plain, fuse)
-    nodes, nest = scheduler.body(program.body)
-    return scheduler.fresh.finish(nodes), Schedule(nest.tree, tuple(scheduler.notes))
+    return _Scheduler(Fresh(program), target, layout, plain, fuse, notes).result()
 
 
 def _in_order(nests: list[Nest]) -> Nest:
@@ -100,6 +97,11 @@ class _Scheduler:
     plain: bool = False
     fuse: bool = False
     notes: list[str] = field(default_factory=list)
+
+    def result(self) -> tuple[TypedProgram, Schedule]:
+        """Return the program with what the schedule added to it, and the schedule."""
+        nodes, nest = self.body(self.fresh.program.body)
+        return self.fresh.finish(nodes), Schedule(nest.tree, tuple(self.notes))
 
     @property
     def program(self) -> TypedProgram:
