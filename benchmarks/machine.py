@@ -138,9 +138,8 @@ def bandwidth(size: int, seconds: float = 0.1) -> float:
     block = 4 * found.vector_bytes
     blocks = max(1, size // 2 // block)
     source, destination = empty((blocks * block // 4,), "f32"), empty((blocks * block // 4,), "f32")
-    source[...] = np.random.default_rng(0).random(
-        source.shape, "f4"
-    )  # zeros are written faster, on some machines twice as fast
+    # Zeros are written faster, on some machines twice as fast.
+    source[...] = np.random.default_rng(0).random(source.shape, "f4")
     repeats = max(1, (1 << 20) // (blocks * block))
     best = float("inf")
     for streaming in (False, True):

@@ -31,7 +31,7 @@ from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.plan import Plan, choose
-from polyker.schedule.scan_nest import interleaved, scan_nest, scan_order
+from polyker.schedule.scan_nest import scan_nest, scan_plan
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
@@ -193,8 +193,7 @@ class _Scheduler:
             return serial_nest(statement)
         plan = choose(measured, free, (), self.target)
         if len(free) < len(inner):
-            order = scan_order(measured, free, plan.vector)
-            plan = interleaved(measured, plan, order, free)
+            plan, order = scan_plan(measured, plan, free, self.target)
             self.notes.append(f"{statement.name}: depends on itself; {_describe(plan)}; loops {', '.join(order)}")
             return scan_nest(self.program, measured, plan, order)
         across = () if plan.vector is None else across_of(measured, plan.vector)

@@ -19,6 +19,7 @@ from polyker.schedule.fuse_items import Item, touches
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.measure import FAR, MemoryAccess
 from polyker.schedule.plan import Plan, choose
+from polyker.schedule.scan_nest import scan_plan
 from polyker.target.model import Target
 
 # Cycles a byte that memory costs beyond the first cache: in the second, the third, in memory. Of one core of a current processor.
@@ -134,7 +135,11 @@ class _Costs:
             statement = moved(self.program, item.statement, fixed, len(fixed))
             free = tuple(i for i in item.free if i not in fixed)
             reduced = item.statement.reduced if item.reduces else ()
-            self.plans[n, rows] = choose(replace(item.measured, statement=statement), free, reduced, self.target)
+            measured = replace(item.measured, statement=statement)
+            plan = choose(measured, free, reduced, self.target)
+            if not item.reduces and len(free) < len(statement.iterators) - statement.outer:
+                plan = scan_plan(measured, plan, free, self.target)[0]
+            self.plans[n, rows] = plan
         return self.plans[n, rows]
 
     def _block(self, rows: int) -> int:

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram
 from polyker.schedule.measure import Measured
 from polyker.schedule.nest import Nest, band, offset, point_members, shared, tile_member, variants
 from polyker.schedule.order import memory_order
 from polyker.schedule.plan import MOST_OPERATIONS, Plan, values
 from polyker.schedule.tree import Leaf, Tree
+from polyker.target.model import Target
 
 # Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
 CHAINS = 6
@@ -31,14 +33,19 @@ def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> t
     return tuple(i if i in free else next(carrying) for i in memory_order(measured, inner, vector))
 
 
-def interleaved(measured: Measured, plan: Plan, order: tuple[str, ...], free: Sequence[str]) -> Plan:
-    """Return the plan with iterations of the innermost free loop side by side, if a carrying loop stands inside it."""
-    if plan.vector is not None or order[-1] in free or not free:
-        return plan
+def scan_plan(measured: Measured, plan: Plan, free: Sequence[str], target: Target) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan and the order of the loops; iterations of the innermost free loop run side by side if a carrying loop
+    stands inside it, and where there is no free loop each point costs what it waits for the one before."""
+    order = scan_order(measured, free, plan.vector)
+    if plan.vector is not None or not order or order[-1] in free:
+        return plan, order
+    if not free:
+        steps = sum(isinstance(e, Call) for e in values(measured.statement.expr))
+        return replace(plan, cost=plan.cost + target.fma_latency * max(1, steps)), order
     iterator = next(i for i in reversed(order) if i in free)
     size = sum(1 for _ in values(measured.statement.expr))
     chains = min(CHAINS, measured.extent(iterator), max(1, MOST_OPERATIONS // size))
-    return replace(plan, others=((iterator, chains),)) if chains > 1 else plan
+    return (replace(plan, others=((iterator, chains),)) if chains > 1 else plan), order
 
 
 def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...]) -> Nest:
