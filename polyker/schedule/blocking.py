@@ -66,11 +66,16 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     item = max(a.itemsize for a in groups.column_reads + groups.row_reads)
     second, last = (target.caches[min(n, len(target.caches) - 1)].size // item for n in (1, 2))
     cycles = prod(measured.extent(i) for i in measured.bounds) / (plan.lanes * target.fma_per_cycle)
-    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, WORTH * cycles)]
-    deepest = target.caches[0].size // 2 // item // prod(s for _, s in plan.others)
+    small = target.caches[0].size // 2 // item
+    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, WORTH * cycles)]
+    deepest = small // prod(s for _, s in plan.others)
     if rows:
         deepest = min(deepest, isqrt(second // 4))
-    terms, depth = _cut(measured, groups.reduced, {}, max(64, deepest))
+    # A copy along a term is to find whole cache lines in a block.
+    line = {
+        i: target.caches[0].line // item for i in groups.reduced if any(a.stride(i) == 1 for a in groups.column_reads)
+    }
+    terms, depth = _cut(measured, groups.reduced, {}, max(64, deepest), line)
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
@@ -78,12 +83,13 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     for a in groups.column_reads:
         near = a.stride(plan.vector or "") == 1
         cost = _cells(measured, a) * (COPY if near else COPY_ACROSS)
-        worth = cost < WORTH * cycles and (not near or _is_scattered(a, measured, groups, depth, second // 2, target))
+        far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
+        worth = a.read in plan.packed or (cost < WORTH * cycles and far)
         if a.read is not None and can_pack_block(a.read) and worth:
             packed.append(a.read)
     if not packed and not rows and not terms:
         return None
-    far = [
+    ahead = [
         a.read for a in groups.row_reads if a not in rows and _cells(measured, a) > second // 2 and a.read is not None
     ]
     return Blocking(
@@ -95,7 +101,7 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
         groups.reduced,
         tuple(packed),
         tuple(a.read for a in rows if a.read is not None),
-        tuple(far),
+        tuple(ahead),
     )
 
 
@@ -122,7 +128,7 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | 
     def far(accesses: list[MemoryAccess], iterator: str) -> int:
         return max((abs(a.stride(iterator)) for a in accesses), default=0)
 
-    own = sorted(columns, key=lambda i: (i != vector, far(column_reads, i), kept.index(i)), reverse=True)
+    own = sorted(columns, key=lambda i: (far(column_reads, i), i != vector, kept.index(i)), reverse=True)
     other = sorted(rows, key=lambda i: (far(row_reads, i), kept.index(i)), reverse=True)
     # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
     terms = sorted(statement.reduced, key=lambda i: (far(row_reads, i), far(column_reads, i)), reverse=True)
@@ -134,23 +140,35 @@ def _cells(measured: Measured, access: MemoryAccess) -> int:
 
 
 def _cut(
-    measured: Measured, iterators: tuple[str, ...], tiles: dict[str, int], most: int
+    measured: Measured,
+    iterators: tuple[str, ...],
+    tiles: dict[str, int],
+    most: int,
+    least: dict[str, int] | None = None,
 ) -> tuple[tuple[tuple[str, int], ...], int]:
     """Return the blocks that hold at most `most` values of the iterators, outermost first, and how many they hold.
 
-    The inner iterators are in a block whole, one is cut, the outer ones are in it by single tiles. The cut one is cut evenly.
+    The inner iterators are in a block whole, one is cut evenly, the outer ones are in it by single tiles. Where that one would
+    keep fewer than its `least` values, it keeps these and the inner ones are cut.
     """
     held = 1
     for n, i in reversed(list(enumerate(iterators))):
         extent, tile = measured.bounds[i][1], tiles.get(i, 1)
-        if extent is not None and held * extent <= most * SLACK:
+        outer = tuple((o, tiles.get(o, 1)) for o in iterators[:n])
+        around = prod(size for _, size in outer)
+        if extent is not None and held * extent * around <= most * SLACK:
             held *= -(-extent // tile) * tile
             continue
+        most = max(1, most // around)
+        wanted = (least or {}).get(i, 1)
+        if most // held < wanted <= most:
+            inner, held = _cut(measured, iterators[n + 1 :], tiles, most // wanted)
+            return (*outer, (i, wanted), *inner), held * wanted
         count = max(1, most // held // tile)
         if extent is not None:
             all_tiles = -(-extent // tile)
             count = -(-all_tiles // -(-all_tiles // count))
-        return (*((o, tiles.get(o, 1)) for o in iterators[:n]), (i, count * tile)), held * count * tile
+        return (*outer, (i, count * tile)), held * count * tile
     return (), held
 
 
@@ -170,9 +188,11 @@ def _is_scattered(
     return depth > second.ways * sets // gcd(step // second.line, sets)
 
 
-def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, most: float) -> bool:
+def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:
     """Whether blocks of rows are copied: where they lie, each term of a tile's rows is in lines of its own."""
     if access.read is None or not can_pack_block(access.read) or access.stride(groups.reduced[-1]) in (0, 1):
+        return False
+    if _cells(measured, access) <= small:
         return False
     contiguous = any(access.stride(i) == 1 for i, s in plan.others if s > 1)
     return _cells(measured, access) * (COPY_ROW if contiguous else COPY_APART) < most

@@ -1,13 +1,15 @@
 """Choosing the register tile of one statement: which iterator is the vector, which are unrolled, by how much.
 
 The model counts, for one step of the innermost reduction loop, what each access costs the load ports and what the arithmetic
-costs the floating-point ports, and takes the larger. It knows strides, extents and the Target; no operator has a case.
+costs the floating-point ports, and takes the larger; tiles that the end of an extent cuts are counted as what they are. It
+knows strides, extents and the Target; no operator has a case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import ceil, prod
 
 from polyker.ir.expr import Call, Expr, Index, Read, children
@@ -22,7 +24,14 @@ LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
-PACK, PACK_ACROSS, TRANSPOSE = 4.0, 0.8, 0.35
+PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
+# What a store costs besides where the tile's next rows lie in other pages; a register too many, each step.
+FAR_STORE, SPILL = 1.5, 2.0
+FAR_BYTES = 4096
+# Sizes of an unrolled loop, and of vectors along the vector iterator.
+ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
+# Iterators that are tried as unrolled ones.
+MOST_OTHERS = 4
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
 MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
@@ -64,15 +73,18 @@ class Plan:
 
 def choose(measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target) -> Plan:
     """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones."""
-    lanes = vector_lanes(measured, target)
     best = Plan(None, 1, 1, (), _scalar_cost(measured))
     size = sum(1 for _ in values(measured.statement.expr))
-    for vector in (*free, *reduced):
-        for plan in _tiles(
-            measured, vector, [f for f in free if f != vector], vector in reduced, lanes, target, bool(reduced)
-        ):
-            if plan.cost < best.cost * 0.999 and unrolled(plan) * size <= max(MOST_OPERATIONS, size):
-                best = plan
+    most = max(MOST_OPERATIONS, size) // size
+    moving = [a for a in measured.accesses if a.strides]
+    unit = [i for i in (*free, *reduced) if any(abs(a.stride(i)) == 1 for a in moving)]
+    for vector in unit or (*free, *reduced):
+        tiles = _Tiles(measured, vector, tuple(reduced), target)
+        for chunks, others in tiles.candidates(free):
+            if chunks * prod(s for _, s in others) <= most:
+                cost = tiles.cost(chunks, others)
+                if cost < best.cost * 0.999:
+                    best = tiles.plan(chunks, others, cost)
     return best
 
 
@@ -116,93 +128,153 @@ def _operations(measured: Measured) -> float:
     return count + (measured.statement.op != "set")
 
 
-def _tiles(
-    measured: Measured, vector: str, others: list[str], folds: bool, lanes: int, target: Target, reduces: bool
-) -> Iterator[Plan]:
-    extent = measured.extent(vector)
-    width = min(lanes, max(2, 1 << max(0, extent - 1).bit_length()))
-    most = max(1, ceil(extent / width))
-    chunk_choices = [c for c in (1, 2, 3, 4, 8) if c <= most and (reduces or c <= 4)]
-    if not reduces:
-        for chunks in chunk_choices:
-            yield _plan(measured, vector, width, chunks, (), folds, target, reduces)
-        return
-    for chunks in chunk_choices:
-        yield _plan(measured, vector, width, chunks, (), folds, target, reduces)
-        for n, first in enumerate(others):
-            for a in _sizes(measured.extent(first)):
-                if chunks * a > target.vector_registers - 3:
-                    continue
-                yield _plan(measured, vector, width, chunks, ((first, a),), folds, target, reduces)
-                for second in others[n + 1 :]:
-                    for b in _sizes(measured.extent(second)):
-                        if chunks * a * b <= target.vector_registers - 3:
-                            yield _plan(
-                                measured, vector, width, chunks, ((first, a), (second, b)), folds, target, reduces
-                            )
+@dataclass(slots=True)
+class _Read:
+    """What a read costs one tile: `one` vector of it in cycles; packed first for `copying` cycles in all, `near`."""
+
+    access: MemoryAccess
+    one: float
+    moves: bool  # with the vector
+    near: float
+    copying: float | None
 
 
-def _sizes(extent: int) -> list[int]:
-    return [s for s in (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14) if s <= extent]
+class _Tiles:
+    """The tiles of one statement with one vector iterator."""
 
+    def __init__(self, measured: Measured, vector: str, reduced: tuple[str, ...], target: Target) -> None:
+        self.measured, self.vector, self.target = measured, vector, target
+        self.reduces, self.folds = bool(reduced), vector in reduced
+        extent = measured.extent(vector)
+        self.width = min(vector_lanes(measured, target), max(2, 1 << max(0, extent - 1).bit_length()))
+        self.total = prod(measured.extent(i) for i in measured.bounds)
+        self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
+        self.operations = _operations(measured)
+        self.latency = float(target.fma_latency) if self.reduces else 0.0
+        self.write = next(a for a in measured.accesses if a.is_write)
+        self.reads = [
+            self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)
+        ]
+        self.store, self.packs_result = self._store()
+        self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
 
-def _plan(
-    measured: Measured,
-    vector: str,
-    width: int,
-    chunks: int,
-    others: tuple[tuple[str, int], ...],
-    folds: bool,
-    target: Target,
-    reduces: bool,
-) -> Plan:
-    """Cost one tile; a tile that does not divide an extent is charged for the iterations of the last, partial tile."""
-    vectors = chunks * prod(s for _, s in others)
-    registers = vectors + 2
-    loads, copies_made = 0.0, 0.0
-    packed: list[Read] = []
-    may_pack = reduces and not measured.statement.outer
-    total = prod(measured.extent(i) for i in measured.bounds)
-    steps = max(1.0, total / (vectors * width))
-    for access in measured.accesses:
-        if access.read is None or (not access.strides and reduces):
-            continue
-        copies = prod((s for i, s in others if access.stride(i)), start=1) * (chunks if access.stride(vector) else 1)
-        cost = copies * _access_cost(access, vector, width)
-        if not reduces and unit_iterator(measured, access, vector) is not None:
-            cost = min(cost, copies * TRANSPOSE * width)
-        if may_pack and access.stride(vector) not in (0, 1) and can_pack(access.read, vector):
-            size = prod(measured.extent(i) for i in access.strides)
-            better = copies * LOAD * max(1.0, width * access.itemsize / 64)
-            copying = (PACK_ACROSS if unit_iterator(measured, access, vector) is not None else PACK) * size / steps
-            if 4 * size <= total and better + copying < cost:
-                packed.append(access.read)
-                cost, copies_made = better, copies_made + copying
-        loads += cost
-        if access.stride(vector) and reduces:
-            registers += chunks if copies > chunks else copies
-    arithmetic = vectors * _operations(measured) / target.fma_per_cycle
-    latency = float(target.fma_latency) if reduces else 0.0
-    write = next(a for a in measured.accesses if a.is_write)
-    terms = prod(measured.extent(r) for r in measured.statement.reduced) if reduces else 1
-    store = width if folds else _access_cost(write, vector, width)
-    packs_result = False
-    if may_pack and not folds and write.stride(vector) not in (0, 1) and store > PACK * width and bare_target(measured):
-        store, packs_result = PACK * width, True
-    cycles = max(arithmetic, loads, latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
-    cycles += vectors * store / max(1, terms) + copies_made
-    if registers > target.vector_registers:
-        cycles += 2.0 * (registers - target.vector_registers)
-    points = vectors * width
-    waste = 1.0
-    for iterator, size in ((vector, chunks * width), *others):
-        extent = measured.extent(iterator)
-        if extent:
-            tail = extent % size
-            # A partial tile of a vector does the work of whole vectors; an unrolled one that of its own rows, less well fed.
-            done = extent - tail + (ceil(tail / width) * width if iterator == vector else tail * 1.3)
-            waste *= done / extent
-    return Plan(vector, width, chunks, others, cycles / points * waste, tuple(packed), packs_result)
+    def _read(self, access: MemoryAccess) -> _Read:
+        read, vector, width = access.read, self.vector, self.width
+        assert read is not None
+        one = _access_cost(access, vector, width)
+        across = unit_iterator(self.measured, access, vector) is not None
+        if not self.reduces and across:
+            one = min(one, TRANSPOSE * width)
+        near = LOAD * max(1.0, width * access.itemsize / 64)
+        copying = None
+        cells = prod(self.measured.extent(i) for i in access.strides)
+        free = self.reduces and not self.measured.statement.outer and access.stride(vector) not in (0, 1)
+        if free and 4 * cells <= self.total and can_pack(read, vector):
+            # Along a term it is copied whole, through memory; else by blocks.
+            copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
+        return _Read(access, one, bool(access.stride(vector)), near, copying)
+
+    def _store(self) -> tuple[float, bool]:
+        """Return what one vector of the result costs, and whether it is written to another layout first."""
+        if self.folds:
+            return float(self.width), False
+        store = _access_cost(self.write, self.vector, self.width)
+        may_pack = self.reduces and not self.measured.statement.outer and bare_target(self.measured)
+        if may_pack and self.write.stride(self.vector) not in (0, 1) and store > PACK * self.width:
+            return PACK * self.width, True
+        return store, False
+
+    def candidates(self, free: Sequence[str]) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
+        """Yield (vectors, unrolled iterators with their sizes) of the tiles that the registers hold."""
+        most = max(1, ceil(self.measured.extent(self.vector) / self.width))
+        room = self.target.vector_registers - 3
+        for chunks in CHUNKS:
+            if chunks > most or (not self.reduces and chunks > 4):
+                continue
+            yield chunks, ()
+            if not self.reduces:
+                continue
+            others = self._others(free)
+            for i in others:
+                for a in self._sizes(i):
+                    if chunks * a <= room:
+                        yield chunks, ((i, a),)
+            for i, j in combinations(others, 2):
+                for a in self._sizes(i):
+                    for b in self._sizes(j):
+                        if chunks * a * b > room:
+                            break
+                        yield chunks, ((i, a), (j, b))
+
+    def _others(self, free: Sequence[str]) -> list[str]:
+        """Return the iterators to unroll: of many, those that leave some read in place, and write close together."""
+        others = [i for i in free if i != self.vector and self.measured.extent(i) > 1]
+        if len(others) > MOST_OTHERS:
+            ranked = sorted(
+                others, key=lambda i: (all(r.access.stride(i) for r in self.reads), abs(self.write.stride(i)))
+            )
+            others = [i for i in others if i in ranked[:MOST_OTHERS]]
+        return others
+
+    def _sizes(self, iterator: str) -> list[int]:
+        extent = self.measured.extent(iterator)
+        return [s for s in ROWS if s <= extent]
+
+    def cost(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
+        """Return the cycles for one point of the iteration domain, cut tiles and copies included."""
+        whole = [(self.vector, chunks), *others]
+        total = 0.0
+        shapes: list[tuple[int, list[int]]] = [(1, [])]
+        for iterator, size in whole:
+            extent = self.measured.extent(iterator)
+            count = -(-extent // self.width) if iterator == self.vector else extent
+            pieces = [(count // size, size), (1, count % size)]
+            shapes = [(n * k, [*sizes, s]) for n, sizes in shapes for k, s in pieces if k and s]
+        for count, sizes in shapes:
+            rest = tuple((i, s) for (i, _), s in zip(others, sizes[1:], strict=True))
+            total += count * self._cycles(sizes[0], rest)
+        tiled = self.width * prod(self.measured.extent(i) for i, _ in others)
+        points = max(1, self.measured.extent(self.vector) * tiled // self.width)
+        return total / points
+
+    def _cycles(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
+        """Return the cycles of one step of a tile."""
+        key = chunks, others
+        if key in self.known:
+            return self.known[key]
+        vectors = chunks
+        for _, s in others:
+            vectors *= s
+        registers, loads, copies_made = vectors + 2, 0.0, 0.0
+        steps = max(1.0, self.total / (vectors * self.width))
+        for r in self.reads:
+            copies = chunks if r.moves else 1
+            for i, s in others:
+                if r.access.stride(i):
+                    copies *= s
+            cost = float(copies) * r.one
+            if r.copying is not None and copies * r.near + r.copying / steps < cost:
+                cost, copies_made = copies * r.near, copies_made + r.copying / steps
+            loads += cost
+            if r.moves and self.reduces:
+                registers += chunks if copies > chunks else copies
+        arithmetic = vectors * self.operations / self.target.fma_per_cycle
+        cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
+        far = any(s > 1 and abs(self.write.stride(i)) * self.write.itemsize >= FAR_BYTES for i, s in others)
+        cycles += vectors * (self.store + FAR_STORE * far) / max(1, self.terms) + copies_made
+        cycles += SPILL * max(0, registers - self.target.vector_registers)
+        self.known[key] = cycles
+        return cycles
+
+    def plan(self, chunks: int, others: tuple[tuple[str, int], ...], cost: float) -> Plan:
+        """Return the plan of a tile, with the reads that are packed for it."""
+        steps = max(1.0, self.total / (chunks * prod(s for _, s in others) * self.width))
+        packed = []
+        for r in self.reads:
+            copies = prod((s for i, s in others if r.access.stride(i)), start=chunks if r.moves else 1)
+            if r.copying is not None and r.access.read is not None and copies * (r.one - r.near) > r.copying / steps:
+                packed.append(r.access.read)
+        return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), self.packs_result)
 
 
 def unit_iterator(measured: Measured, access: MemoryAccess, vector: str) -> str | None:
