@@ -97,6 +97,7 @@ class _Scheduler:
     plain: bool = False
     fuse: bool = False
     notes: list[str] = field(default_factory=list)
+    near: frozenset[str] = frozenset()  # tensors that are not to be written past the caches
 
     def result(self) -> tuple[TypedProgram, Schedule]:
         """Return the program with what the schedule added to it, and the schedule."""
@@ -155,7 +156,9 @@ class _Scheduler:
         for unit in self.units(items):
             if isinstance(unit, Fusion):
                 known = len(self.notes)
+                self.near = unit.written()
                 together = fused(self, unit)
+                self.near = frozenset()
                 if together is not None:
                     made.update(zip(unit.group.items, together.bodies, strict=True))
                     nests += [*together.before, together.nest]
@@ -205,7 +208,7 @@ class _Scheduler:
             )
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
-        if streams(measured, plan, self.target):
+        if statement.target not in self.near and streams(measured, plan, self.target):
             self.notes.append(f"{statement.name}: {_describe(plan)}, past the caches; loops {', '.join(order)}")
             return stream_nest(measured, plan, order)
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
