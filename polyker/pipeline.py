@@ -12,6 +12,7 @@
             -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards
             -> codegen.simplify      -> Kernel           unrolled, index expressions folded
             -> codegen.carry         -> Kernel           cells that the next iterations read kept in registers
+            -> codegen.ahead         -> Kernel           gathered cells of large tensors prefetched
             -> codegen.llvm_emit     -> LLVM IR
             -> codegen.llvm_build    -> Artifact         machine code in memory
 
@@ -25,6 +26,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from polyker.codegen.ahead import prefetch_gathers
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.carry import carry
 from polyker.codegen.kernel_text import print_kernel
@@ -83,7 +85,7 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
         flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
     program, schedule, lowered = lowered_kernel(flat, layouts, target)
     verify(lowered.kernel)
-    kernel = replace(carry(unroll(lowered.kernel)), fastmath=options.fastmath)
+    kernel = replace(prefetch_gathers(carry(unroll(lowered.kernel)), target), fastmath=options.fastmath)
     verify(kernel)
     text = emit(kernel, target)
     code = build(text, target)

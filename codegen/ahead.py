@@ -1,0 +1,145 @@
+"""Gathered cells of large buffers are asked for some iterations ahead.
+
+    for i: g = index[i]; O[i] = T[g]        for i: g = index[i]; prefetch T[index[min(i + D, hi - 1)]]; O[i] = T[g]
+
+No hardware foresees where a gathered cell lies, and a core waits for memory with as many loads as fit into its window. The
+indices themselves are read in order, so those of later iterations are at hand: a prefetch of what they point at keeps more
+lines on their way, and costs little beside a line from memory. It reads no memory itself, so an index that is out of range
+does no harm; the guard of its own iteration finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.simplify import substitute, trip_count
+from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.ir.dtypes import i64
+from polyker.target.model import Target
+
+# Lines on their way: more than a core's loads keep, fewer than its first cache holds.
+LINES = 96
+
+
+def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
+    """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
+    large = {b.name for b in kernel.buffers if _bytes(b) > target.caches[-1].size // 2}
+    if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
+        return kernel
+    counting = _Ahead(large, {})
+    counting.block(kernel.body)
+    return replace(kernel, body=_Ahead(large, counting.counts).block(kernel.body)) if counting.counts else kernel
+
+
+def _bytes(buffer: Buffer) -> int:
+    """Return the bytes of a buffer of constant shape, 0 for another."""
+    sizes = [int(s.value.real) if isinstance(s, Const) else 0 for s in buffer.shape]
+    return prod(sizes) * buffer.dtype.itemsize
+
+
+def _loads(expr: KExpr) -> bool:
+    return any(isinstance(e, Load) for e in subexpressions(expr))
+
+
+def _names(expr: KExpr) -> set[str]:
+    return {e.name for e in subexpressions(expr) if isinstance(e, Var)}
+
+
+@dataclass
+class _Ahead:
+    """Adds the prefetches; `lines`: the cells that an iteration of each loop gathers, by its variable; `counts` counts them.
+
+    `owners`: of an index variable, how many loops stand around the one whose iterations it looks ahead in, and that one's name.
+    """
+
+    large: set[str]
+    lines: Mapping[str, int]
+    counts: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def block(
+        self,
+        block: Block,
+        loops: tuple[For, ...] = (),
+        later: Mapping[str, Var] | None = None,
+        bound: frozenset[str] = frozenset(),
+    ) -> Block:
+        """Return a block that runs in every iteration of the serial and vector loops around it.
+
+        `later`: index variables, and those that hold the index of a later iteration; `bound`: what else the loops bind.
+        """
+        result: list[Stmt] = []
+        later = dict(later or {})
+        for stmt in block:
+            match stmt:
+                case Let(name=name, value=value):
+                    result += [*self._prefetches(stmt, loops, later), stmt]
+                    ahead = self._later(name, value, loops) if not _names(value) & bound else None
+                    if ahead is not None:
+                        later[name] = Var(ahead.name)
+                        result.append(ahead)
+                    bound |= {name}
+                case Store():
+                    result += [*self._prefetches(stmt, loops, later), stmt]
+                case If(body=body, orelse=orelse):
+                    result.append(replace(stmt, body=self.block(body), orelse=self.block(orelse)))
+                case Allocate(body=body):
+                    result.append(replace(stmt, body=self.block(body, loops, later, bound)))
+                case For(kind=LoopKind.SERIAL, step=1, body=body):
+                    result.append(replace(stmt, body=self.block(body, (*loops, stmt), later, bound)))
+                case For(kind=LoopKind.VECTOR, var=var, body=body):
+                    result.append(replace(stmt, body=self.block(body, (*loops, stmt), later, bound | {var})))
+                case For(body=body):
+                    result.append(replace(stmt, body=self.block(body)))
+                case _:
+                    result.append(stmt)
+        return tuple(result)
+
+    def _later(self, name: str, value: KExpr, loops: tuple[For, ...]) -> Let | None:
+        """Return the binding of a later iteration's index: of one that runs, and reads the index as this one does."""
+        place = next((n for n in reversed(range(len(loops))) if loops[n].var in _names(value)), None)
+        if place is None or not _loads(value) or value.dtype != i64:
+            return None
+        owner = loops[place]
+        if any(owner.var in _names(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
+            return None
+        distance = max(2, LINES // max(1, self.lines.get(owner.var, 1)))
+        last = Op("sub", (owner.hi, Const(1)))
+        then = Op("minimum", (Op("add", (Var(owner.var), Const(distance))), last))
+        self.owners[name] = place, owner.var
+        return Let(f"{name}.ahead", substitute(value, {owner.var: then}))
+
+    def _prefetches(self, stmt: Stmt, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
+        """Return the prefetches of what later iterations gather with a statement."""
+        found: list[Stmt] = []
+        for e in (e for x in expressions(stmt) for e in subexpressions(x)):
+            if not isinstance(e, Load) or e.buffer not in self.large:
+                continue
+            used = {n for i in e.indices for n in _names(i)} & set(later)
+            ahead = Prefetch(e.buffer, tuple(substitute(i, later) for i in e.indices))
+            if used and ahead not in found:
+                found.append(ahead)
+                for place, var in {self.owners[name] for name in used}:
+                    trips = prod(trip_count(p) or 1 for p in loops[place + 1 :] if p.kind is LoopKind.SERIAL)
+                    self.counts[var] = self.counts.get(var, 0) + trips
+        return found

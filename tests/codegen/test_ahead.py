@@ -1,0 +1,146 @@
+"""Prefetches of gathered cells: only of large buffers, never changing a value, never reading an index that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from polyker.codegen.ahead import prefetch_gathers
+from polyker.codegen.kernel import (
+    Block,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Space,
+    Store,
+    Var,
+)
+from polyker.codegen.verify import verify
+from polyker.codegen.walk import statements, subexpressions
+from polyker.ir.dtypes import bool_, f32, i32, i64
+from polyker.target.detect import target
+from polyker.target.model import Cache
+from tests.codegen.support import check_same, index
+
+CELLS, WIDTH, COUNT = 60, 8, 50
+SMALL = replace(target("cpu"), caches=(Cache(256), Cache(1024)))
+
+
+def buffer(name: str, dtype: object, *shape: int, writable: bool = False) -> Buffer:
+    strides = tuple(Const(int(np.prod(shape[d + 1 :]))) for d in range(len(shape)))
+    return Buffer(name, dtype, tuple(map(Const, shape)), strides, Space.ARGUMENT, writable)  # type: ignore[arg-type]
+
+
+T, K = buffer("T", f32, CELLS, WIDTH), buffer("K", i32, COUNT)
+O = buffer("O", f32, COUNT, WIDTH, writable=True)  # noqa: E741
+AT, J, G = Var("i"), Var("j"), Var("g")
+
+
+def inside(extent: int = CELLS) -> Guard:
+    return Guard(Op("and", (Op("ge", (G, Const(0)), bool_), Op("lt", (G, Const(extent)), bool_)), bool_), 3)
+
+
+def let(at: KExpr = AT) -> Let:
+    return Let("g", Convert(Load("K", (at,), i32), i64))
+
+
+def row(column: KExpr = J) -> Store:
+    return Store("O", (AT, column), Load("T", (G, column), f32))
+
+
+def vector(*body: object, hi: KExpr = Const(WIDTH), trip: int | None = WIDTH) -> For:
+    return For("j", Const(0), hi, tuple(body), kind=LoopKind.VECTOR, lanes=WIDTH, trip=trip)  # type: ignore[arg-type]
+
+
+def serial(*body: object, hi: KExpr = Const(COUNT), var: str = "i") -> For:
+    return For(var, Const(0), hi, tuple(body))  # type: ignore[arg-type]
+
+
+def kernel(*body: object) -> Kernel:
+    found: Block = tuple(body)  # type: ignore[assignment]
+    return Kernel("kernel", (T, K, O), ("N",), found)
+
+
+FORMS = {
+    "cells": kernel(serial(let(), inside(), row(Const(3)))),
+    "rows": kernel(serial(let(), inside(), vector(row()))),
+    "rows, the index bound inside": kernel(serial(vector(let(), inside(), row()))),
+    "rows by parts": kernel(serial(let(), inside(), serial(row(), hi=Const(WIDTH), var="j"))),
+    "an unknown number": kernel(serial(let(), inside(), vector(row()), hi=Var("N"))),
+    "two at a time": kernel(serial(
+        Let("g", Convert(Load("K", (index("mul", 2, "i"),), i32), i64)), inside(), row(Const(0)), hi=Const(COUNT // 2)
+    )),
+}  # fmt: skip
+
+
+def run(found: Kernel, n: int = COUNT) -> int:
+    verify(found)
+    rng = np.random.default_rng(0)
+    arrays = {
+        "T": rng.integers(0, 9, (CELLS, WIDTH)).astype("f4"),
+        "K": rng.integers(0, CELLS, COUNT).astype("i4"),
+        "O": np.zeros((COUNT, WIDTH), "f4"),
+    }
+    return check_same(found, arrays, {"N": n})
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("n", [0, 1, COUNT])
+def test_what_is_gathered_later_is_asked_for(name: str, n: int) -> None:
+    changed = prefetch_gathers(FORMS[name], SMALL)
+    ahead = [s for s in statements(changed.body) if isinstance(s, Prefetch)]
+    assert ahead
+    assert all(s.buffer == "T" for s in ahead)
+    assert run(changed, n) == 0
+
+
+def test_one_cell_is_far_ahead_and_a_row_nearer() -> None:
+    def distance(found: Kernel) -> int:
+        names = [s.value for s in statements(found.body) if isinstance(s, Let) and s.name == "g.ahead"]
+        steps = [e for e in subexpressions(names[0]) if isinstance(e, Op) and e.op == "add"]
+        return int(steps[0].args[1].value.real)  # type: ignore[union-attr]
+
+    cells, parts = (prefetch_gathers(FORMS[name], SMALL) for name in ("cells", "rows by parts"))
+    assert distance(cells) == WIDTH * distance(parts)
+
+
+def test_a_wrong_index_is_found_in_its_own_iteration() -> None:
+    changed = prefetch_gathers(FORMS["cells"], SMALL)
+    arrays = {"T": np.zeros((CELLS, WIDTH), "f4"), "K": np.zeros(COUNT, "i4"), "O": np.ones((COUNT, WIDTH), "f4")}
+    arrays["K"][40] = -5
+    assert check_same(changed, arrays, {"N": COUNT}) == 3
+
+
+LEFT = {
+    "a condition": kernel(serial(If(Op("lt", (AT, Const(9)), bool_), (let(), inside(), row(Const(0)))))),
+    "an index in each lane": kernel(serial(vector(let(J), inside(), row()))),
+    "an inner loop that may be empty": kernel(serial(
+        serial(let(), inside(), row(), hi=Op("minimum", (AT, Const(WIDTH))), var="j")
+    )),
+    "no gather": kernel(serial(vector(Store("O", (AT, J), Load("T", (AT, J), f32))))),
+    "an index of an index": kernel(serial(
+        Let("h", Op("mod", (Convert(Load("K", (AT,), i32), i64), Const(COUNT)))), let(Var("h")), inside(), row(Const(0))
+    )),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_cannot_be_told_is_left_alone(name: str) -> None:
+    assert prefetch_gathers(LEFT[name], SMALL) == LEFT[name]
+    assert run(LEFT[name]) == 0
+
+
+def test_what_the_caches_hold_is_left_alone() -> None:
+    assert prefetch_gathers(FORMS["rows"], target("cpu")) is FORMS["rows"]
