@@ -68,7 +68,7 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     cycles = prod(measured.extent(i) for i in measured.bounds) / (plan.lanes * target.fma_per_cycle)
     small = target.caches[0].size // 2 // item
     rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, WORTH * cycles)]
-    deepest = small // prod(s for _, s in plan.others)
+    deepest = small // prod(plan.size(i) for i in groups.rows)
     if rows:
         deepest = min(deepest, isqrt(second // 4))
     # A copy along a term is to find whole cache lines in a block.
@@ -82,15 +82,18 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     packed = []
     for a in groups.column_reads:
         near = a.stride(plan.vector or "") == 1
-        cost = _cells(measured, a) * (COPY if near else COPY_ACROSS)
+        cost = measured.footprint(a) * (COPY if near else COPY_ACROSS)
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
         worth = a.read in plan.packed or (cost < WORTH * cycles and far)
         if a.read is not None and can_pack_block(a.read) and worth:
             packed.append(a.read)
-    if not packed and not rows and not terms:
-        return None
+    if not packed and not rows:
+        if not terms:
+            return None
+        if sum(measured.footprint(a) for a in groups.column_reads) <= second // 2:
+            blocks = ()  # the columns' operands stay in the second cache as they are
     ahead = [
-        a.read for a in groups.row_reads if a not in rows and _cells(measured, a) > second // 2 and a.read is not None
+        a.read for a in groups.row_reads if a not in rows and measured.footprint(a) > second // 2 and a.read is not None
     ]
     return Blocking(
         tuple((i, plan.size(i)) for i in groups.both) + blocks,
@@ -135,10 +138,6 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | 
     return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms))
 
 
-def _cells(measured: Measured, access: MemoryAccess) -> int:
-    return prod(measured.extent(i) for i in access.strides)
-
-
 def _cut(
     measured: Measured,
     iterators: tuple[str, ...],
@@ -176,7 +175,7 @@ def _is_scattered(
     access: MemoryAccess, measured: Measured, groups: _Groups, depth: int, room: int, target: Target
 ) -> bool:
     """Whether a panel of an operand, read where it is, would not stay in the second cache while all the rows pass."""
-    if _cells(measured, access) > room and sum(_cells(measured, a) for a in groups.row_reads) > room:
+    if measured.footprint(access) > room and sum(measured.footprint(a) for a in groups.row_reads) > room:
         return True
     second = target.caches[min(1, len(target.caches) - 1)]
     step = min(
@@ -192,7 +191,7 @@ def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Gr
     """Whether blocks of rows are copied: where they lie, each term of a tile's rows is in lines of its own."""
     if access.read is None or not can_pack_block(access.read) or access.stride(groups.reduced[-1]) in (0, 1):
         return False
-    if _cells(measured, access) <= small:
+    if measured.footprint(access) <= small:
         return False
     contiguous = any(access.stride(i) == 1 for i, s in plan.others if s > 1)
-    return _cells(measured, access) * (COPY_ROW if contiguous else COPY_APART) < most
+    return measured.footprint(access) * (COPY_ROW if contiguous else COPY_APART) < most

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import islpy as isl
 
@@ -55,6 +56,24 @@ class Measured:
     def lo(self, iterator: str) -> int:
         """Return the least value of an iterator, 0 where it is not a constant."""
         return self.bounds[iterator][0] or 0
+
+    def footprint(self, access: MemoryAccess, held: Mapping[str, int] | None = None) -> int:
+        """Return how many cells an access reaches, as if each dimension were walked alone; overlapping windows count once.
+
+        `held`: iterators of which there are so many values only.
+        """
+
+        def extent(iterator: str) -> int:
+            return (held or {}).get(iterator, self.extent(iterator))
+
+        subscripts = self.statement.subscripts if access.read is None else access.read.subscripts
+        cells = 1
+        for s in subscripts:
+            parts = coefficients(s) if is_quasi_affine(s) else None
+            if parts is None:
+                return prod(extent(i) for i in access.strides)
+            cells *= 1 + sum(abs(c) * (extent(i) - 1) for i, c in parts.items() if i in self.bounds)
+        return min(cells, prod(extent(i) for i in access.strides))
 
 
 Layouts = Callable[[str], Layout]

@@ -21,6 +21,8 @@ from polyker.target.model import Target
 # Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one lane of a gather or of
 # a scatter; one broadcast; and what a loop iteration costs besides.
 LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
+# How much more a vector costs that comes from the second cache.
+SECOND_CACHE = 1.3
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
@@ -137,6 +139,7 @@ class _Read:
     moves: bool  # with the vector
     near: float
     copying: float | None
+    panel: int  # bytes that one vector's place reads over all the terms
 
 
 class _Tiles:
@@ -172,7 +175,11 @@ class _Tiles:
         if free and 4 * cells <= self.total and can_pack(read, vector):
             # Along a term it is copied whole, through memory; else by blocks.
             copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
-        return _Read(access, one, bool(access.stride(vector)), near, copying)
+        panel = 0
+        if self.reduces and access.stride(vector):
+            held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced} | {vector: width}
+            panel = self.measured.footprint(access, held) * access.itemsize
+        return _Read(access, one, bool(access.stride(vector)), near, copying, panel)
 
     def _store(self) -> tuple[float, bool]:
         """Return what one vector of the result costs, and whether it is written to another layout first."""
@@ -245,7 +252,7 @@ class _Tiles:
         vectors = chunks
         for _, s in others:
             vectors *= s
-        registers, loads, copies_made = vectors + 2, 0.0, 0.0
+        held, loads, copies_made = [0], 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
         for r in self.reads:
             copies = chunks if r.moves else 1
@@ -255,14 +262,18 @@ class _Tiles:
             cost = float(copies) * r.one
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made = copies * r.near, copies_made + r.copying / steps
+            if 2 * chunks * r.panel > self.target.caches[0].size:
+                cost *= SECOND_CACHE
             loads += cost
-            if r.moves and self.reduces:
-                registers += chunks if copies > chunks else copies
+            held.append(copies)
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
         far = any(s > 1 and abs(self.write.stride(i)) * self.write.itemsize >= FAR_BYTES for i, s in others)
         cycles += vectors * (self.store + FAR_STORE * far) / max(1, self.terms) + copies_made
-        cycles += SPILL * max(0, registers - self.target.vector_registers)
+        if self.reduces:
+            # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
+            registers = vectors + sum(held) - max(held) + 1 + (self.operations > 1)
+            cycles += SPILL * max(0, registers - self.target.vector_registers)
         self.known[key] = cycles
         return cycles
 
