@@ -284,7 +284,7 @@ class _Scheduler:
         parts = accumulate(
             self.program, self.fresh, statement, start=start, blocks=cuts, inner=plan.vector, origin=origin
         )
-        if cuts:
+        if cuts and all(map(is_quasi_affine, statement.subscripts)):
             # The tile of the result is asked for while its terms are summed.
             result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
             parts = replace(parts, start=replace(parts.start, prefetch=(result,)))
@@ -358,7 +358,9 @@ def _ahead(blocks: Blocking, plan: Plan) -> tuple[Read, ...]:
     row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
     later = add(Index(row, i64), lit(plan.size(row)))
     return tuple(
-        replace(r, subscripts=tuple(substitute(s, {row: later}) for s in r.subscripts), pad=None) for r in blocks.ahead
+        replace(r, subscripts=tuple(substitute(s, {row: later}) for s in r.subscripts), pad=None)
+        for r in blocks.ahead
+        if all(map(is_quasi_affine, r.subscripts))  # a gathered cell would have to be looked up first
     )
 
 

@@ -1,0 +1,82 @@
+"""Reductions by cache blocks: on a target of tiny caches small programs take every way that large ones take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.schedule import auto
+from polyker.target.model import Cache, Target
+
+TINY = (Cache(1 << 10), Cache(4 << 10), Cache(16 << 10))
+SPECS = (
+    "ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ki,jk->ij", "ik,kj->ji", "bik,bkj->bij", "bik,kj->bij", "ikl,klj->ij",
+    "acd,db->cba", "fcea,edfb->dcba", "aebd,ce->dcba", "dac,bcd->ba", "bged,cafg->fedcba", "ijk,jr,kr->ir",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def tiny_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Compile for caches of a few kilobytes; the list says of each reduction whether it was cut into blocks."""
+    found: list[bool] = []
+    chosen = auto.blocking
+
+    def blocking(measured, plan, kept, target):  # type: ignore[no-untyped-def]
+        choice = chosen(measured, plan, kept, target)
+        found.append(choice is not None)
+        return choice
+
+    class Scheduler(auto._Scheduler):
+        def __init__(self, fresh, target: Target, *rest, **options) -> None:  # type: ignore[no-untyped-def]
+            super().__init__(fresh, replace(target, caches=TINY), *rest, **options)
+
+    monkeypatch.setattr(auto, "blocking", blocking)
+    monkeypatch.setattr(auto, "_Scheduler", Scheduler)
+    yield found
+
+
+def contraction(spec: str) -> str:
+    inputs, out = spec.split("->")
+    reads = " * ".join(f"{name}[{','.join(i)}]" for name, i in zip("ABD", inputs.split(","), strict=False))
+    return f"C[{','.join(out)}] += {reads}"
+
+
+def operands(spec: str, sizes: dict[str, int], dtype: type) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(-4, 5, [sizes[i] for i in term]).astype(dtype) for term in spec.split("->")[0].split(",")]
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_blocked_contractions_give_numpys_values(tiny_caches: list[bool], data: st.DataObject) -> None:
+    spec = data.draw(st.sampled_from(SPECS))
+    labels = sorted(set(spec) - set(",->"))
+    most = 60 if len(labels) <= 3 else 20 if len(labels) <= 4 else 7
+    sizes = {i: data.draw(st.integers(1, most)) for i in labels}
+    arrays = operands(spec, sizes, data.draw(st.sampled_from((np.float32, np.float64, np.int32, np.complex64))))
+    if data.draw(st.booleans()):
+        arrays = [np.asfortranarray(a) for a in arrays]
+    options = data.draw(st.sampled_from(({}, {}, {"specialize": "never"})))
+    kernel = pk.op(contraction(spec)).compile(*arrays, **options)
+    np.testing.assert_array_equal(kernel(*arrays), np.einsum(spec, *arrays))
+
+
+@pytest.mark.parametrize("spec", SPECS[:5])
+def test_large_products_are_cut_into_blocks(tiny_caches: list[bool], spec: str) -> None:
+    arrays = operands(spec, {"i": 70, "j": 65, "k": 67}, np.float32)
+    np.testing.assert_array_equal(pk.op(contraction(spec))(*arrays), np.einsum(spec, *arrays))
+    assert any(tiny_caches)
+
+
+def test_the_next_rows_are_not_asked_for_through_a_gather(tiny_caches: list[bool]) -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(-3, 4, (40, 50)).astype("f4"), rng.integers(-3, 4, (50, 60)).astype("f4")
+    index = rng.integers(0, 40, 45)
+    got = pk.op("f(A, V, B) -> C:\n    C[i,j] += A[V[i],k] * B[k,j]")(a, index, b)
+    np.testing.assert_array_equal(got, a[index] @ b)
