@@ -11,6 +11,7 @@
             -> schedule.legality                         every dependence is kept, proven on every compile
             -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards
             -> codegen.simplify      -> Kernel           unrolled, index expressions folded
+            -> codegen.fold          -> Kernel           vectors that are folded into one cell combined first
             -> codegen.carry         -> Kernel           cells that the next iterations read kept in registers
             -> codegen.ahead         -> Kernel           gathered cells of large tensors prefetched
             -> codegen.llvm_emit     -> LLVM IR
@@ -29,6 +30,7 @@ from dataclasses import replace
 from polyker.codegen.ahead import prefetch_gathers
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.carry import carry
+from polyker.codegen.fold import merge_folds
 from polyker.codegen.kernel_text import print_kernel
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
@@ -85,7 +87,7 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
         flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
     program, schedule, lowered = lowered_kernel(flat, layouts, target)
     verify(lowered.kernel)
-    kernel = replace(prefetch_gathers(carry(unroll(lowered.kernel)), target), fastmath=options.fastmath)
+    kernel = replace(prefetch_gathers(carry(merge_folds(unroll(lowered.kernel))), target), fastmath=options.fastmath)
     verify(kernel)
     text = emit(kernel, target)
     code = build(text, target)
