@@ -232,7 +232,7 @@ class _Scheduler:
         if plan.packed or (plan.packs_result and start is not None):
             return self.packed(measured, plan, start)
         terms = reduced_order(measured, plan)
-        block = block_of(measured, plan, terms)
+        block = block_of(measured, plan, terms, self.target)
         before = []
         if start is not None and block is not None:
             # The blocks are added up in the result itself: its start stays.

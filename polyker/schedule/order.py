@@ -11,6 +11,9 @@ from polyker.target.model import Target
 # Terms that one accumulator sums before it is added to the others: longer sums are summed by blocks, so that rounding
 # grows with the number of blocks and not with the number of terms.
 BLOCK_TERMS = 4096
+# Rows that are reduced together where the terms lie a row apart, of so many bytes at least: few enough to be read as streams,
+# enough that the results, which are read and written once for each block, cost little.
+BLOCK_ROWS, LEAST_ROW = 8, 2048
 
 
 def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None) -> tuple[str, ...]:
@@ -34,13 +37,19 @@ def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
     return tuple(rest) + ((plan.vector,) if plan.vector in reduced and plan.vector else ())
 
 
-def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...]) -> tuple[str, int] | None:
-    """Return the iterator and size at which a long sum of floating-point terms is cut, None for a short or exact one."""
+def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> tuple[str, int] | None:
+    """Return the iterator and size at which a reduction is cut, None where it is not.
+
+    A long sum of floating-point terms is, so that rounding grows less; and one whose terms lie a row of memory apart, so that
+    a few rows are read from end to end.
+    """
     statement = measured.statement
-    if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
-        return None
     if statement.acc.itemsize > next(a.itemsize for a in measured.accesses if a.is_write):
         return None  # blocks are added up in the result, which is too narrow for that
+    if _walks_across(measured, plan, terms, target):
+        return terms[0], BLOCK_ROWS
+    if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
+        return None
     partial = plan.lanes * plan.chunks if plan.vector in terms else 1
     count = 1
     for i in reversed(terms):
@@ -52,6 +61,31 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...]) -> tuple[st
             return (i, size) if size < extent else None
         count *= extent
     return None
+
+
+def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
+    """Whether a tile would read a short piece of each of many rows of a large operand, and its neighbour the next pieces.
+
+    Each element is read once; the results fit in the second cache, where they wait for the next rows.
+    """
+    kept = [i for i in measured.bounds if i not in measured.statement.reduced]
+    write = next(a for a in measured.accesses if a.is_write)
+    second = target.caches[min(1, len(target.caches) - 1)].size
+    if plan.vector not in kept or plan.vector is None or measured.extent(plan.vector) < 2 * plan.size(plan.vector):
+        return False
+    rows = measured.extent(terms[0])
+    if measured.bounds[terms[0]][0] != 0 or rows < 4 * BLOCK_ROWS:
+        return False
+    if prod(measured.extent(i) for i in kept) * write.itemsize > second // 2:
+        return False
+    return any(
+        a.stride(plan.vector) == 1
+        and LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR
+        and all(a.stride(i) for i in measured.bounds)
+        and prod(measured.extent(i) for i in measured.bounds) * a.itemsize > second
+        for a in measured.accesses
+        if not a.is_write
+    )
 
 
 def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[str, ...]:

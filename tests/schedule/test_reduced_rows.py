@@ -1,0 +1,53 @@
+"""Reductions across rows of memory read a few rows from end to end, and add them up in the result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from polyker.schedule.tree import loops
+from polyker.target.detect import target
+from polyker.target.model import Cache, Target
+from tests.schedule.support import SMALL, assert_same, case
+
+# Rows of 2048 bytes and more, and a second cache that holds a result of half its size but not the operand.
+MACHINE: Target = replace(target(SMALL), caches=(Cache(1 << 10), Cache(1 << 14), Cache(1 << 16)))
+
+
+def is_cut(text: str, **given: str) -> bool:
+    found = case(text, **given)
+    scop, schedule = found.automatic(MACHINE)
+    assert_same(found, scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    return any(m.label.endswith(".block") for m in loops(schedule.tree))
+
+
+@pytest.mark.parametrize("op", ["+=", "max=", "min="])
+@pytest.mark.parametrize("name", ["f32", "i32", "f64"])
+@pytest.mark.parametrize("rows", [32, 37])
+def test_terms_a_row_apart_are_taken_by_a_few_rows(op: str, name: str, rows: int) -> None:
+    assert is_cut(f"S[k] {op} X[i,k]", X=f"{name}[{rows},600]")
+
+
+def test_several_reduced_loops_are_cut_at_the_outermost() -> None:
+    assert is_cut("S[k] += X[i,j,k]", X="f32[33,2,520]")
+
+
+def test_a_result_that_is_defined_before_is_added_to() -> None:
+    assert is_cut("S[k] = Y[k]\nS[k] += X[i,k]", Y="f32[600]", X="f32[40,600]")
+
+
+WHOLE = {
+    "few rows": ("S[k] += X[i,k]", {"X": "f32[20,600]"}),
+    "short rows": ("S[k] += X[i,k]", {"X": "f32[90,100]"}),
+    "a large result": ("S[k] += X[i,k]", {"X": "f32[32,2100]"}),
+    "along the rows": ("S[i] += X[i,k]", {"X": "f32[40,600]"}),
+    "in a narrow type": ("S[k] += X[i,k]", {"X": "f16[40,1200]"}),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_other_reductions_are_not_cut(name: str) -> None:
+    text, given = WHOLE[name]
+    assert not is_cut(text, **given)
