@@ -116,6 +116,16 @@ def _division(op: str, poly: Poly, divisor: int, ranges: Ranges) -> KExpr:
         if op == "floordiv":
             return expression(plus(quotient, shift))
         return expression(plus(rest, scaled(shift, -divisor)))
+    for unit in sorted({c for c in rest.values() if 1 < c < divisor and divisor % c == 0}, reverse=True):
+        # (u*q + r) // (u*d) = q // d and (u*q + r) % (u*d) = u*(q % d) + r where r lies in 0..u-1: a vector in a row.
+        whole = {m: c for m, c in rest.items() if c % unit == 0}
+        within = {m: c for m, c in rest.items() if c % unit}
+        least, most = bounds(within, ranges)
+        if least is not None and most is not None and 0 <= least and most < unit:
+            part = _division(op, {m: c // unit for m, c in whole.items()}, divisor // unit, ranges)
+            if op == "mod":
+                return expression(plus(scaled(polynomial(part), unit), within))
+            return expression(plus(quotient, polynomial(part)))
     if op == "mod":
         return Op("mod", (expression(rest), Const(divisor)))
     divided: KExpr = Op("floordiv", (expression(rest), Const(divisor)))

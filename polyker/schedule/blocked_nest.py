@@ -143,8 +143,13 @@ class BlockedNest:
     def _extent(self, iterator: str) -> int:
         """Return how many cells along an iterator one run copies, in whole tiles."""
         tile, choice = self.plan.size(iterator), self.blocking
-        whole = -(-self.measured.extent(iterator) // tile) * tile
-        return min(dict(choice.blocks + choice.terms + choice.row_blocks).get(iterator, whole), whole)
+        cut = dict(choice.blocks + choice.terms + choice.row_blocks).get(iterator)
+        extent = self.measured.bounds[iterator][1]
+        if extent is None:  # a size: what is packed along it is cut
+            assert cut is not None
+            return cut
+        whole = -(-extent // tile) * tile
+        return whole if cut is None else min(cut, whole)
 
     def _buffer(self, copy: PackedBlock) -> Promotion:
         """Return a copy's buffer: tile by tile; in each, term by term as they are summed; for each, one row of a tile."""
