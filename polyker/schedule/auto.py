@@ -280,7 +280,8 @@ class _Scheduler:
             copies.append(made)
             statement = made.statement
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is packed by blocks")
-        statement = replace(statement, prefetch=_ahead(blocks, plan))
+        if not self.program.sizes:  # of unknown strides each row to come would take a register of its own
+            statement = replace(statement, prefetch=_ahead(blocks, plan))
         parts = accumulate(
             self.program, self.fresh, statement, start=start, blocks=cuts, inner=plan.vector, origin=origin
         )
