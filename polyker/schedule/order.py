@@ -81,7 +81,7 @@ def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target
     return any(
         a.stride(plan.vector) == 1
         and LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR
-        and all(a.stride(i) for i in measured.bounds)
+        and all(a.stride(i) or measured.extent(i) == 1 for i in measured.bounds)
         and prod(measured.extent(i) for i in measured.bounds) * a.itemsize > second
         for a in measured.accesses
         if not a.is_write

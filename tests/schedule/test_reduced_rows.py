@@ -34,6 +34,10 @@ def test_several_reduced_loops_are_cut_at_the_outermost() -> None:
     assert is_cut("S[k] += X[i,j,k]", X="f32[33,2,520]")
 
 
+def test_one_row_times_a_matrix_is_cut() -> None:
+    assert is_cut("C[i,j] += A[i,k] * B[k,j]", A="f32[1,40]", B="f32[40,600]")
+
+
 def test_a_result_that_is_defined_before_is_added_to() -> None:
     assert is_cut("S[k] = Y[k]\nS[k] += X[i,k]", Y="f32[600]", X="f32[40,600]")
 
