@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from polyker.ir.expr import Call, Expr, Index, Read, children
 from polyker.ir.quasi_affine import is_quasi_affine
@@ -29,6 +29,8 @@ GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
 PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
 # What a store costs besides where the tile's next rows lie in other pages; a register too many, each step.
 FAR_STORE, SPILL = 1.5, 2.0
+# What a row costs each step whose line the other rows have thrown out of the first cache.
+THRASH = 1.0
 FAR_BYTES = 4096
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
@@ -264,7 +266,7 @@ class _Tiles:
                 cost, copies_made = copies * r.near, copies_made + r.copying / steps
             if 2 * chunks * r.panel > self.target.caches[0].size:
                 cost *= SECOND_CACHE
-            loads += cost
+            loads += cost + self._thrashing(r.access, others)
             held.append(copies)
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
@@ -276,6 +278,16 @@ class _Tiles:
             cycles += SPILL * max(0, registers - self.target.vector_registers)
         self.known[key] = cycles
         return cycles
+
+    def _thrashing(self, access: MemoryAccess, others: tuple[tuple[str, int], ...]) -> float:
+        """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""
+        first = self.target.caches[0]
+        way = first.size // first.ways
+        for i, s in others:
+            step = abs(access.stride(i)) * access.itemsize
+            if step >= first.line and s > (first.ways - 2) * (way // gcd(step, way)):
+                return THRASH * s
+        return 0.0
 
     def plan(self, chunks: int, others: tuple[tuple[str, int], ...], cost: float) -> Plan:
         """Return the plan of a tile, with the reads that are packed for it."""
