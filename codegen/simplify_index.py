@@ -121,7 +121,7 @@ def _division(op: str, poly: Poly, divisor: int, ranges: Ranges) -> KExpr:
         whole = {m: c for m, c in rest.items() if c % unit == 0}
         within = {m: c for m, c in rest.items() if c % unit}
         least, most = bounds(within, ranges)
-        if least is not None and most is not None and 0 <= least and most < unit:
+        if least is not None and most is not None and least >= 0 and most < unit:
             part = _division(op, {m: c // unit for m, c in whole.items()}, divisor // unit, ranges)
             if op == "mod":
                 return expression(plus(scaled(polynomial(part), unit), within))

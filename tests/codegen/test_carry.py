@@ -180,7 +180,10 @@ def test_any_loop_means_the_same(bodies, factor, step, vector, n, fixed) -> None
     ))  # fmt: skip
     changed = carry(kernel)
     verify(changed)
-    arrays = {"S": (np.arange(ROWS * 140).reshape(ROWS, 140) % 7).astype("f4"), "X": np.arange(COLUMNS).astype("f4") % 5}
+    arrays = {
+        "S": (np.arange(ROWS * 140).reshape(ROWS, 140) % 7).astype("f4"),
+        "X": np.arange(COLUMNS).astype("f4") % 5,
+    }
     before, after = ({k: v.copy() for k, v in arrays.items()} for _ in range(2))
     run(kernel, before, {"N": n})
     run(changed, after, {"N": n})
