@@ -12,7 +12,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read, walk
-from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, substitute
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
@@ -38,7 +38,7 @@ from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
 from polyker.target.model import Target
 
 # How often a padded cell is read, at least, for a copy of it to pay.
-REUSE = 4
+REUSE = 2
 
 
 def default_schedule(program: TypedProgram) -> Schedule:
@@ -348,8 +348,7 @@ def _padded(measured: Measured) -> tuple[Read, ...]:
     for a in measured.accesses:
         if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
             continue
-        cells = prod(sum(measured.extent(i) for i in indices_of(s)) or 1 for s in a.read.subscripts)
-        if total >= REUSE * cells:
+        if total >= REUSE * measured.footprint(a):
             found.append(a.read)
     return tuple(found)
 
