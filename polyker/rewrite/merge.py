@@ -14,8 +14,8 @@ from itertools import pairwise
 import islpy as isl
 
 from polyker.ir.expr import Expr, Index, Literal, Read, transform, walk
-from polyker.ir.quasi_affine import is_quasi_affine, lit
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text
 
@@ -83,6 +83,8 @@ def _agrees(
 ) -> bool:
     """Whether a statement walks a pair of dimensions, where it has the tensor, by iterators that it uses in no other way."""
     tensor, d = pair
+    if _fills_temporary(program, statement, tensor):
+        return True
     for name, subscripts, _ in _accesses(statement):
         if name == tensor:
             first, second = subscripts[d], subscripts[d + 1]
@@ -93,6 +95,13 @@ def _agrees(
             if not _fills(program, statement, first.name, second.name, pair):
                 return False
     return True
+
+
+def _fills_temporary(program: TypedProgram, statement: TypedStatement, tensor: str) -> bool:
+    """Whether a statement only writes a temporary: where its own iterators stay apart it writes cell `width*x + y`."""
+    reads = {t for t, _, _ in list(_accesses(statement))[1:]}
+    temporary = program.tensor(tensor).role is Role.TEMPORARY
+    return temporary and statement.op == "set" and statement.target == tensor and tensor not in reads
 
 
 def _is_pair(statement: TypedStatement, x: str, y: str, pairs: set[Pair], walks: set[tuple[str, str]]) -> bool:
@@ -161,26 +170,40 @@ def _merged(program: TypedProgram, pairs: set[Pair]) -> TypedProgram:
 
     def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
         return tuple(
-            replace(n, body=visit(n.body)) if isinstance(n, TypedLoop) else _statement(n, pairs, widths) for n in body
+            replace(n, body=visit(n.body)) if isinstance(n, TypedLoop) else _statement(program, n, pairs, widths)
+            for n in body
         )
 
     return replace(program, tensors=tuple(tensors), body=visit(program.body))
 
 
-def _statement(statement: TypedStatement, pairs: set[Pair], widths: dict[Pair, int]) -> TypedStatement:
+def _statement(
+    program: TypedProgram, statement: TypedStatement, pairs: set[Pair], widths: dict[Pair, int]
+) -> TypedStatement:
+    walks = _walks(statement, pairs)
+
+    def joins(x: str, y: str, pair: Pair) -> bool:
+        return _is_pair(statement, x, y, pairs, walks) and _fills(program, statement, x, y, pair)
+
     merged: dict[str, tuple[str, int]] = {}  # first iterator -> second, and its extent
     for tensor, subscripts, _ in _accesses(statement):
         for d in range(len(subscripts) - 1):
             a, b = subscripts[d], subscripts[d + 1]
-            if (tensor, d) in pairs and isinstance(a, Index) and isinstance(b, Index):
+            if (tensor, d) not in pairs or not isinstance(a, Index) or not isinstance(b, Index):
+                continue
+            if joins(a.name, b.name, (tensor, d)):
                 merged[a.name] = (b.name, widths[tensor, d])
-    if not merged:
-        return statement
     second = {y for y, _ in merged.values()}
     iterators = tuple(i for i in statement.iterators if i not in second)
 
     def joined(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(s for d, s in enumerate(subscripts) if (tensor, d - 1) not in pairs)
+        found: list[Expr] = []
+        for d, s in enumerate(subscripts):
+            if (tensor, d - 1) not in pairs:
+                found.append(s)
+            elif not (isinstance(s, Index) and s.name in second):
+                found[-1] = add(scale(widths[tensor, d - 1], found[-1]), s)
+        return tuple(found)
 
     def change(e: Expr) -> Expr:
         return replace(e, subscripts=joined(e.tensor, e.subscripts)) if isinstance(e, Read) else e

@@ -1,0 +1,146 @@
+"""Unfolding windows: an operand that is read through overlapping windows is copied window by window.
+
+Before: `O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]`. After: `P[c,r,s,h,w] = X[c,h+r,w+s];  O[f,h,w] += P[c,r,s,h,w] * K[f,c,r,s]`,
+in which h and w, and c, r and s walk dimensions together and are merged (polyker.rewrite.merge). It pays where rows are so short
+that vectors along them would be half empty, and each copied cell is used often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, prod
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Literal, Read, transform, walk
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text
+from polyker.rewrite.fresh import Fresh
+from polyker.target.model import Target
+
+# Cycles to copy one cell, padding and all.
+COPY = 1.0
+# How much longer a step takes in place: rows begin at any address, and the loops over a window are short.
+IN_PLACE = 1.35
+
+
+def unfold_windows(program: TypedProgram, target: Target) -> TypedProgram:
+    """Return the program with the windows of its reductions copied where that fills the vectors."""
+    if program.sizes:
+        return program
+    fresh = Fresh(program)
+
+    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
+        found: list[TypedNode] = []
+        for node in body:
+            if isinstance(node, TypedLoop):
+                found.append(replace(node, body=visit(node.body)))
+                continue
+            read = _window(node, target)
+            if read is None:
+                found.append(node)
+                continue
+            copy, changed = _unfolded(fresh, node, read)
+            # Not between a reduction and the statement that starts it.
+            at = len(found) - (bool(found) and _starts(found[-1], node))
+            found[at:at] = [copy]
+            found.append(changed)
+        return tuple(found)
+
+    return fresh.finish(visit(program.body))
+
+
+def _starts(before: TypedNode, statement: TypedStatement) -> bool:
+    return isinstance(before, TypedStatement) and before.target == statement.target and isinstance(before.expr, Literal)
+
+
+def _extents(statement: TypedStatement) -> dict[str, int] | None:
+    """Return the number of values of each iterator, None unless the domain is a box with fixed corners."""
+    domain = read_set(statement.domain)
+    if domain.is_empty():
+        return None
+    found, box = {}, domain
+    for d, i in enumerate(statement.iterators):
+        low, high = domain.dim_min_val(d), domain.dim_max_val(d)
+        if not low.is_int() or not high.is_int():
+            return None
+        found[i] = high.get_num_si() - low.get_num_si() + 1
+        box = box.project_out(isl.dim_type.set, d, 1).insert_dims(isl.dim_type.set, d, 1)
+        box = box.lower_bound_val(isl.dim_type.set, d, low).upper_bound_val(isl.dim_type.set, d, high)
+    return found if box.reset_tuple_id().is_equal(domain.reset_tuple_id()) else None
+
+
+def _window(statement: TypedStatement, target: Target) -> Read | None:
+    """Return the read whose windows are worth a copy: through it rows are shorter than vectors, and together they are not."""
+    if statement.op == "set" or not statement.reduced or statement.outer:
+        return None
+    reads = list(dict.fromkeys(e for e in walk(statement.expr) if isinstance(e, Read)))
+    windows = [r for r in reads if _is_window(statement, r)]
+    names = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
+    if len(reads) < 2 or len(windows) != 1 or None in names or len(set(names)) != len(names):
+        return None
+    extents = _extents(statement)
+    inside = {i for s in windows[0].subscripts for i in indices_of(s)}
+    rows = []  # the last dimensions of the result that the windows move along
+    for name in reversed(names):
+        if name not in inside or any(name in indices_of(s) for r in reads if r not in windows for s in r.subscripts):
+            break
+        rows.append(name)
+    if extents is None or len(rows) < 2:
+        return None
+    short, long = extents[rows[0] or ""], prod(extents[i or ""] for i in rows)
+    lanes = target.lanes(statement.acc.real.itemsize)
+    before, after = (ceil(n / lanes) * lanes / n for n in (short, long))
+    cells = prod(extents[i] for i in inside)
+    saved = prod(extents.values()) / (lanes * target.fma_per_cycle) * (IN_PLACE * before - after)
+    fits = cells * statement.acc.itemsize <= target.caches[-1].size // 4
+    return windows[0] if fits and saved > COPY * cells else None
+
+
+def _is_window(statement: TypedStatement, read: Read) -> bool:
+    """Whether a subscript moves with an index of the result and with a term."""
+    if any(coefficients(s) is None for s in read.subscripts) or read.tensor == statement.target:
+        return False
+    both = (indices_of(s) for s in read.subscripts)
+    return any(b & set(statement.reduced) and b - set(statement.reduced) for b in both)
+
+
+def _unfolded(fresh: Fresh, statement: TypedStatement, read: Read) -> tuple[TypedStatement, TypedStatement]:
+    """Return the copy, and the reduction that reads it: terms first, then the result's indices, each in their order elsewhere."""
+    inside = {i for s in read.subscripts for i in indices_of(s)}
+    elsewhere = [r for r in walk(statement.expr) if isinstance(r, Read) and r != read]
+    order = [s.name for r in elsewhere for s in r.subscripts if isinstance(s, Index)]
+    terms = [i for i in dict.fromkeys((*order, *statement.reduced)) if i in inside and i in statement.reduced]
+    kept = [s.name for s in statement.subscripts if isinstance(s, Index) and s.name in inside]
+    cell = (*terms, *kept)
+    domain = read_set(statement.domain)
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    cells = domain.apply(read_map(f"{{ {source} -> [{', '.join(cell)}] }}"))
+    names = {i: fresh.iterator() for i in cell}
+    lows = {i: cells.dim_min_val(d).get_num_si() for d, i in enumerate(cell)}
+    extents = [cells.dim_max_val(d).get_num_si() - lows[i] + 1 for d, i in enumerate(cell)]
+    assert read.dtype is not None
+    tensor = fresh.temporary("windows", read.dtype, tuple(map(lit, extents)))
+    name = fresh.statement()
+
+    def renamed(e: Expr) -> Expr:
+        return Index(names[e.name], i64) if isinstance(e, Index) else e
+
+    copy = TypedStatement(
+        name,
+        tuple(names.values()),
+        0,
+        domain_text(cells, name),
+        tensor,
+        tuple(add(Index(names[i], i64), lit(-lows[i])) for i in cell),
+        "set",
+        replace(read, subscripts=tuple(transform(s, renamed) for s in read.subscripts)),
+        read.dtype,
+        (),
+        statement.span,
+    )
+    there = Read(tensor, tuple(add(Index(i, i64), lit(-lows[i])) for i in cell), dtype=read.dtype)
+    return copy, replace(statement, expr=transform(statement.expr, lambda e: there if e == read else e))

@@ -1,0 +1,46 @@
+"""Windows along short rows are copied one by one; the values stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.einsum_frontend import parse
+from polyker.ir.dtypes import f32
+from polyker.poly.bind import bind
+from polyker.rewrite.extract import extract_reductions
+from polyker.rewrite.initial import start_reductions
+from polyker.rewrite.unfold import unfold_windows
+from polyker.target.known import KNOWN
+
+TEXT = "O[f,h,w] += X[c,h+r-1,w+s-1; pad=0] * K[f,c,r,s]  for h in 0:{h}, w in 0:{w}"
+
+
+def statements(text: str, **shapes: tuple[int, ...]) -> int:
+    typed = bind(parse(text), {n: f32[s] for n, s in shapes.items()}, {})
+    flat = start_reductions(extract_reductions(typed))
+    return len(list(unfold_windows(flat, KNOWN["cpu:x86-64-v4"]).statements())) - len(list(flat.statements()))
+
+
+@pytest.mark.parametrize(("extent", "filters", "copies"), [(7, 256, 1), (7, 2, 0), (64, 256, 0)])
+def test_windows_are_copied_where_rows_are_short_and_filters_many(extent: int, filters: int, copies: int) -> None:
+    text = TEXT.format(h=extent, w=extent)
+    assert statements(text, X=(64, extent, extent), K=(filters, 64, 3, 3)) == copies
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_short_convolutions_give_numpys_values(data: st.DataObject) -> None:
+    c, f = data.draw(st.integers(1, 12)), data.draw(st.sampled_from((3, 64, 130)))
+    h, w = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    stride = data.draw(st.integers(1, 2))
+    x = np.arange(c * h * w, dtype="f4").reshape(c, h, w) % 7 - 3
+    k = np.arange(f * c * 9, dtype="f4").reshape(f, c, 3, 3) % 5 - 2
+    oh, ow = (h - 1) // stride + 1, (w - 1) // stride + 1
+    text = TEXT.format(h=oh, w=ow).replace("h+r", f"{stride}*h+r").replace("w+s", f"{stride}*w+s")
+    padded = np.pad(x, [(0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))[:, ::stride, ::stride]
+    np.testing.assert_array_equal(pk.op(text)(x, k), np.einsum("chwrs,fcrs->fhw", windows, k))
