@@ -8,6 +8,8 @@ knows strides, extents and the Target; no operator has a case.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import combinations
 from math import ceil, gcd, prod
@@ -75,9 +77,29 @@ class Plan:
         return self.lanes * self.chunks if iterator == self.vector else dict(self.others).get(iterator, 1)
 
 
+_rank: ContextVar[int] = ContextVar("rank", default=0)
+
+
+@contextmanager
+def alternative(rank: int) -> Iterator[None]:
+    """Let `choose` return the tile of that rank by the model: 0 the best. For holding the model to measurements."""
+    token = _rank.set(rank)
+    try:
+        yield
+    finally:
+        _rank.reset(token)
+
+
 def choose(measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target) -> Plan:
     """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones."""
-    best = Plan(None, 1, 1, (), _scalar_cost(measured))
+    rank = _rank.get()
+    found = ranked(measured, free, reduced, target)
+    return found[min(rank, len(found) - 1)]
+
+
+def ranked(measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target) -> list[Plan]:
+    """Return the best tile for each vector iterator and number of vectors, the cheapest first."""
+    best: dict[tuple[str | None, int], Plan] = {(None, 1): Plan(None, 1, 1, (), _scalar_cost(measured))}
     size = sum(1 for _ in values(measured.statement.expr))
     most = max(MOST_OPERATIONS, size) // size
     moving = [a for a in measured.accesses if a.strides]
@@ -87,9 +109,10 @@ def choose(measured: Measured, free: Sequence[str], reduced: Sequence[str], targ
         for chunks, others in tiles.candidates(free):
             if chunks * prod(s for _, s in others) <= most:
                 cost = tiles.cost(chunks, others)
-                if cost < best.cost * 0.999:
-                    best = tiles.plan(chunks, others, cost)
-    return best
+                known = best.get((vector, chunks))
+                if known is None or cost < known.cost * 0.999:
+                    best[vector, chunks] = tiles.plan(chunks, others, cost)
+    return sorted(best.values(), key=lambda p: p.cost)
 
 
 def unrolled(plan: Plan) -> int:
