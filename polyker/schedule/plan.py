@@ -25,6 +25,7 @@ from polyker.target.model import Target
 LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
 # How much more a vector costs that comes from the second cache.
 SECOND_CACHE = 1.3
+FOLDED = 3.0
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
@@ -202,7 +203,8 @@ class _Tiles:
             copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
         panel = 0
         if self.reduces and access.stride(vector):
-            held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced} | {vector: width}
+            held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
+            held |= {} if self.folds else {vector: width}
             panel = self.measured.footprint(access, held) * access.itemsize
         return _Read(access, one, bool(access.stride(vector)), near, copying, panel)
 
@@ -277,7 +279,7 @@ class _Tiles:
         vectors = chunks
         for _, s in others:
             vectors *= s
-        held, loads, copies_made = [0], 0.0, 0.0
+        held, loads, copies_made, streamed = [0], 0.0, 0.0, 0
         steps = max(1.0, self.total / (vectors * self.width))
         for r in self.reads:
             copies = chunks if r.moves else 1
@@ -287,10 +289,14 @@ class _Tiles:
             cost = float(copies) * r.one
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made = copies * r.near, copies_made + r.copying / steps
-            if 2 * chunks * r.panel > self.target.caches[0].size:
+            streamed += copies * r.panel
+            if not self.folds and 2 * chunks * r.panel > self.target.caches[0].size:
                 cost *= SECOND_CACHE
             loads += cost + self._thrashing(r.access, others)
             held.append(copies)
+        if self.folds and streamed > self.target.caches[0].size:
+            # Whole rows of all operands pass: from beyond the first cache they come more slowly than the sums need them.
+            loads *= FOLDED
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
         far = any(s > 1 and abs(self.write.stride(i)) * self.write.itemsize >= FAR_BYTES for i, s in others)
