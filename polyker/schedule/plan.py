@@ -35,6 +35,8 @@ FAR_STORE, SPILL = 1.5, 2.0
 # What a row costs each step whose line the other rows have thrown out of the first cache.
 THRASH = 1.0
 FAR_BYTES = 4096
+# What it costs to fetch a line for a single result, and to write it back.
+LINE = 40.0
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
 # Iterators that are tried as unrolled ones.
@@ -185,6 +187,8 @@ class _Tiles:
             self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)
         ]
         self.store, self.packs_result = self._store()
+        result = measured.footprint(self.write) * self.write.itemsize
+        self.scattered = result > target.caches[min(1, len(target.caches) - 1)].size
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
 
     def _read(self, access: MemoryAccess) -> _Read:
@@ -300,7 +304,10 @@ class _Tiles:
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
         far = any(s > 1 and abs(self.write.stride(i)) * self.write.itemsize >= FAR_BYTES for i, s in others)
-        cycles += vectors * (self.store + FAR_STORE * far) / max(1, self.terms) + copies_made
+        store = self.store + FAR_STORE * far
+        if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
+            store += LINE  # each result is alone in its line, which is gone before the next one's turn
+        cycles += vectors * store / max(1, self.terms) + copies_made
         if self.reduces:
             # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
             registers = vectors + sum(held) - max(held) + 1 + (self.operations > 1)
