@@ -120,13 +120,30 @@ def compile_alone(
         turn.release()
 
 
+# How long a fork waits for the kernel that another thread compiles.
+_FORK_WAIT = 10.0
+_paused: list[threading.RLock] = []
+
+
+def _before_fork() -> None:
+    """Wait until no thread is inside LLVM or isl: a child could not release the locks that they hold there."""
+    if _turn.acquire(timeout=_FORK_WAIT):
+        _paused.append(_turn)
+
+
+def _after_fork_in_parent() -> None:
+    if _paused:
+        _paused.pop().release()
+
+
 def _after_fork() -> None:
     """In a child: the threads that held locks are not there to give them back; what they compiled is given up."""
     global _turn
     _turn = threading.RLock()
+    _paused.clear()
     for cache in list(_caches):
         cache.forget_others()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
