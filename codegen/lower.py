@@ -284,6 +284,7 @@ class _Lowering:
             # Combined in the accumulator's type: what is stored is rounded once.
             old: KExpr = Load(buffer, cell, target.dtype)
             old = old if statement.acc == target.dtype else Convert(old, statement.acc)
+            value = value if statement.expr.dtype == statement.acc else Convert(value, statement.acc)
             value = Op(COMBINE[statement.op], (old, value), statement.acc)
             if statement.acc != target.dtype:
                 value = Convert(value, target.dtype)

@@ -39,6 +39,9 @@ def from_ast(expr: isl.AstExpr) -> KExpr:
         for a in args[1:]:
             folded = Op(name, (folded, a))
         return folded
+    if name in ("and", "or"):
+        # isl writes the constants true and false, and conditional values, as integers.
+        args = tuple(a if a.dtype == bool_ else Op("ne", (a, Const(0)), bool_) for a in args)
     return Op(name, args, bool_ if name in _BOOLEAN else i64)
 
 
