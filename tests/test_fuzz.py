@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from polyker.errors import GatherError, ShapeError
 from tests.fuzz import oracles
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.case import Case, Input
 from tests.fuzz.data import guarded, place
 from tests.fuzz.generate import generate
-from tests.fuzz.run import generator_of, run
+from tests.fuzz.run import Outcome, _must_fail, generator_of, run
 from tests.fuzz.shrink import shrink
 
 CASES = int(os.environ.get("POLYKER_FUZZ_CASES", "200"))
@@ -112,3 +113,22 @@ def test_calls_that_must_fail_are_seen_to_fail():
     case = replace(CASE, inputs=(Input("A", "f32", (3, 4)), Input("B", "f32", (5,))), invalid=True)
     assert run(case, "interpret").problem == ""
     assert run(replace(CASE, invalid=True), "interpret").kind == "accepted"
+
+
+def test_a_call_that_is_wrong_twice_may_fail_for_either_reason(monkeypatch):
+    # The interpreter comes to idx[0] before it comes to T[.., 1]; the compiler checks the shapes first.
+    inputs = (Input("X", "f32", (3,)), Input("T", "f32", (3, 1)), Input("idx", "i64", (3,), limit=3, data="outside"))
+    text = "O[i] = X[i] * T[idx[i],i//2]"
+    case = Case(0, 1, text, inputs, layouts=("plain",) * 3, mode="fixed", invalid=True)
+    assert isinstance(oracles.reference(case), GatherError)
+    assert run(case, "compile").problem == ""
+    # With a T that is wide enough, only the gather is wrong.
+    once = replace(case, inputs=(inputs[0], replace(inputs[1], shape=(3, 2)), inputs[2]))
+    assert run(once, "compile").problem == ""
+
+    def refuse(case, outcome):
+        raise ShapeError("T is too narrow", code="PK303")
+
+    monkeypatch.setattr("tests.fuzz.run._compiled", refuse)
+    assert _must_fail(case, "compile", Outcome()).kind == "ok"
+    assert _must_fail(once, "compile", Outcome()).kind == "error"

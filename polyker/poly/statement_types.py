@@ -103,6 +103,10 @@ def _statement(
     if op in ("max", "min") and found.dtype.is_complex:
         advice = "take `abs(...)` or `real(...)`"
         raise failure(NO_LOOP, span=statement.span, op=f"{op}=", types=found, advice=advice)
+    if op in ("max", "min") and target.dtype.is_complex:
+        # Real values in a tensor that is complex by its declaration or by other statements: its cells have no order.
+        advice = f"reduce into a real tensor, and copy it into `{statement.target}`"
+        raise failure(NO_LOOP, span=statement.span, op=f"{op}=", types=target, advice=advice)
     if op in ("any", "all"):
         return StatementType(truth(node, found), subscripts, bool_)
     made = _contribution(op, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,17 +49,25 @@ def inside(cell: Cell, shape: Cell) -> bool:
     return all(0 <= c < n for c, n in zip(cell, shape, strict=True))
 
 
-def load(tensor: Tensor, read: Read, gathered: bool) -> Callable[[Cell], Any]:
-    """Return the function that reads a cell; outside, it pads, or raises ShapeError or (gathered) GatherError."""
+def outside(cell: Cell, shape: Cell, gathered: Sequence[bool]) -> str:
+    """Return the error's code for a cell outside: of the shapes where a subscript that reads no tensor leaves them."""
+    affine = [c for c, n, g in zip(cell, shape, gathered, strict=True) if not g and not 0 <= c < n]
+    return OUTSIDE if affine else GATHERED
+
+
+def load(tensor: Tensor, read: Read, gathered: Sequence[bool]) -> Callable[[Cell], Any]:
+    """Return the function that reads a cell; outside, it pads, or raises ShapeError or GatherError.
+
+    `gathered` says for each subscript whether it reads a tensor.
+    """
     data, written, shape = tensor.data, tensor.written, tensor.shape
     if not isinstance(data, np.ndarray):
         return lambda cell: data
 
     def plain(cell: Cell) -> Any:
         if not inside(cell, shape):
-            if gathered:
-                raise failure(GATHERED, span=read.span, tensor=tensor.name, shape=shape, cell=cell)
-            raise failure(OUTSIDE, span=read.span, tensor=tensor.name, shape=shape, cell=cell, instance="a read")
+            code = outside(cell, shape, gathered)
+            raise failure(code, span=read.span, tensor=tensor.name, shape=shape, cell=cell, instance="a read")
         if written is not None and not written[cell]:
             raise failure(UNWRITTEN_READ, span=read.span, tensor=tensor.name, cell=cell)
         return data[cell]

@@ -7,10 +7,10 @@ from itertools import product
 from typing import Any
 
 from polyker.errors import failure
-from polyker.errors.reference import GATHERED, NARROWER, OUTSIDE, WRITTEN_TWICE
+from polyker.errors.reference import NARROWER, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
 from polyker.reference.integers import Env, gathers, indices_of, points
-from polyker.reference.memory import Cell, Tensor, inside
+from polyker.reference.memory import Cell, Tensor, inside, outside
 from polyker.reference.ranges import Ranged
 from polyker.reference.reductions import accumulator, result_tag, step
 from polyker.reference.tags import converter, identity, rounding, settle
@@ -44,11 +44,12 @@ def _cells(ranged: Ranged, scope: Scope) -> Callable[[Env], Cell]:
     s = ranged.flat.statement
     shape = scope.tensors[s.target].shape
     subscripts = [scope.integer(e) for e in s.subscripts]
-    code = GATHERED if any(gathers(e) for e in s.subscripts) else OUTSIDE
+    gathered = [gathers(e) for e in s.subscripts]
 
     def cell(env: Env) -> Cell:
         out = tuple([e(env) for e in subscripts])
         if not inside(out, shape):
+            code = outside(out, shape, gathered)
             raise failure(code, span=s.target_span, tensor=s.target, shape=shape, cell=out, instance=dict(env))
         return out
 

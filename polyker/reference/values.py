@@ -102,8 +102,7 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
 
 def _read(read: Read, scope: Scope) -> Value:
     tensor = scope.tensors[read.tensor]
-    gathered = any(gathers(s) for s in read.subscripts)
-    fetch = load(tensor, read, gathered)
+    fetch = load(tensor, read, [gathers(s) for s in read.subscripts])
     subscripts = [scope.integer(s) for s in read.subscripts]
     return Value(tensor.tag, lambda env: fetch(tuple([s(env) for s in subscripts])))
 

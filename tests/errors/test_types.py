@@ -17,6 +17,8 @@ ROWS = [
     ("PK401", "O[i] = -A[i]", {"A": bool_[4]}, None, "`-` does not take bool", "-A[i]", "`not`"),
     ("PK401", "O[i] = A[i] < 1", {"A": c64[4]}, None, "does not take c64 and int", "A[i] < 1", "abs"),
     ("PK401", "O max= A[i]", {"A": c64[4]}, None, "`max=` does not take c64", "O max= A[i]", "real"),
+    ("PK401", "O max= A[i]; O *= B", {"A": f32[4], "B": c64[()]}, None, "`max=` does not take c64", "O max= A[i]",
+     "into a real tensor"),
     ("PK401", "O = argmax[i](A[i])", {"A": c64[4]}, None, "`argmax` does not take c64", "argmax[i](A[i])", "real"),
     ("PK401", "O[i] = floor(A[i])", {"A": c64[4]}, None, "`floor` does not take c64", "floor(A[i])", "real"),
     ("PK401", "O[i] = A[i] % 2", {"A": c64[4]}, None, "`mod` does not take c64 and int", "A[i] % 2", "real"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polyker.errors import InternalError, PolykerError
+from polyker.errors import GatherError, InternalError, PolykerError
 from polyker.ir.dtypes import DTYPES
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
@@ -85,7 +85,7 @@ def _must_fail(case: Case, backend: str, outcome: Outcome) -> Outcome:
     except InternalError as error:
         outcome.kind, outcome.problem = "error", f"InternalError: {error}"
     except PolykerError as error:
-        if type(error) is not type(wanted):
+        if type(error) is not type(wanted) and not _true_as_well(case, error):
             outcome.kind = "error"
             outcome.problem = f"{type(error).__name__} instead of {type(wanted).__name__}:\n{error}\nwanted:\n{wanted}"
     except Exception as error:
@@ -93,6 +93,18 @@ def _must_fail(case: Case, backend: str, outcome: Outcome) -> Outcome:
     else:
         outcome.kind, outcome.problem = "accepted", f"gave {got}, where the interpreter raises {wanted}"
     return outcome
+
+
+def _true_as_well(case: Case, error: PolykerError) -> bool:
+    """Whether another error than the interpreter's is true of the call, too.
+
+    The interpreter meets errors in the order of the instances, the compiler checks shapes before it gathers. A wrong shape
+    is still wrong when every index array holds zeros, with which there is nothing wrong to gather.
+    """
+    if not isinstance(reference(case), GatherError):
+        return False
+    zeros = replace(case, inputs=tuple(replace(i, limit=1, data="coded") if i.limit else i for i in case.inputs))
+    return type(reference(zeros)) is type(error)
 
 
 def _interpreted(case: Case) -> tuple[Any, ...]:

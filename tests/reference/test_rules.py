@@ -180,6 +180,14 @@ def test_a_gathered_index_outside_is_an_index_error():
         run("O[i] = T[idx[i]]", T=coded(4), idx=np.array([9]))
 
 
+def test_a_subscript_outside_beside_a_gathered_one_is_a_matter_of_shapes():
+    for bad in (0, 3):
+        with pytest.raises(ShapeError, match="PK803"):
+            run("O[i] = X[i] * T[idx[i],i//2]", X=coded(3), T=coded(3, 1), idx=np.array([0, 0, bad]))
+    with pytest.raises(GatherError):
+        run("O[i] = X[i] * T[idx[i],i//2]", X=coded(3), T=coded(3, 2), idx=np.array([0, 0, 3]))
+
+
 def test_gathers_nest_and_scatter():
     T, a, b = coded(5), np.array([3, 0, 4]), np.array([1, 1, 2, 0])
     same(run("O[i] = T[a[b[i]]]", T=T, a=a, b=b), T[a[b]])
