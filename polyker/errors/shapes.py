@@ -108,4 +108,9 @@ EMPTY_RANGE = register(
     "compile for fixed sizes, or declare the tensor's shape",
 )
 ISL_FAILED = register("PK390", CompileError, "the stage `{stage}` failed in isl: {why}")
-ISL_QUOTA = register("PK391", CompileError, "the stage `{stage}` needs more isl operations than its quota of {quota}")
+ISL_QUOTA = register(
+    "PK391",
+    CompileError,
+    "the stage `{stage}` needs more isl operations than its quota of {quota}",
+    "give sizes as numbers: what has to hold of symbols can be too much to work out",
+)

@@ -24,6 +24,10 @@ from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declare
 from polyker.poly.statement_types import StatementType, type_statements
 from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error
 
+# isl operations that a binding may take, a second or two. Numbers take a small part of that; of symbols, the conditions under
+# which several statements fill what they share can grow beyond all use, and a kernel for the shapes at hand is compiled.
+QUOTA = 8_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class _Place:
@@ -51,11 +55,11 @@ def bind(
     Raises:
         ShapeError: for ranks, extents, ranges or coverage that disagree, explained at the place in the text.
         DTypeError: for operations and stores that the types do not take.
-        CompileError: where isl fails.
+        CompileError: where isl fails, or needs more than `QUOTA` operations.
     """
     if acc is not None and acc in (f16, bf16, bool_):
         raise failure(BAD_ACC, dtype=acc)
-    with isl_job("bind"):
+    with isl_job("bind", QUOTA):
         return _Binder(program, types, sizes or {}, acc).run()
 
 

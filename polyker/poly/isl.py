@@ -57,7 +57,7 @@ def isl_job(stage: str, quota: int | None = None) -> Iterator[None]:
         raise
     except islpy.Error as error:
         # isl's own text ends with a path of its build; what stands before says what happened.
-        if _local.quota is not None:
+        if _local.quota is not None and _exhausted():
             raise failure(ISL_QUOTA, stage=stage, quota=_local.quota) from error
         why = re.sub(r" in \S+:\d+.*", "", (str(error).splitlines() or ["unknown error"])[0])
         raise failure(ISL_FAILED, stage=stage, why=why) from error
@@ -66,6 +66,15 @@ def isl_job(stage: str, quota: int | None = None) -> Iterator[None]:
             _local.quota = None
             _local.context.set_max_operations(0)
             _local.context.reset_operations()
+
+
+def _exhausted() -> bool:
+    """Whether the armed quota is used up: then the smallest of tasks fails, too. isl does not say it of every failure."""
+    try:
+        islpy.Set.read_from_str(_local.context, "{ [] }")
+    except islpy.Error:
+        return True
+    return False
 
 
 def _parse(kind: str, text: str) -> Any:

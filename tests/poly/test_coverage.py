@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from polyker.einsum_frontend import parse
-from polyker.errors import ShapeError
+from polyker.errors import CompileError, ShapeError
 from polyker.ir.dtypes import f32, f64, i32, i64
+from polyker.poly import bind as bind_module
 from polyker.poly.bind import bind
 from polyker.poly.checks import evaluate_checks
 from tests.poly.simulate import simulate
@@ -156,6 +157,19 @@ def test_each_cell_starts_at_the_identity_of_the_first_reduction_that_defines_it
     assert list(simulate(typed, {"A": np.array([5, 7]), "B": np.array([1, 2, 3, 4])}, {})[0]) == [6, 9, 3, 4]
     typed = accepted("T[i] max= A[i] for i in 1:4; T[j] += B[j]", A=i64[4], B=i64[4])
     assert [s.defines for s in typed.statements()] == [None, None]  # `for` left T[0] at the least value
+
+
+def test_conditions_on_sizes_that_grow_beyond_use_are_given_up(monkeypatch):
+    # Each dimension of G is the largest of four extents, and any of the statements may fill a part of it.
+    text = "G[i,j,k] = R[i,j,k]; G[i,j,k] *= V[i,j,k]; G[i,j,k] max= D[i,j,k]; G[i,j,k] *= P[i,j,k]"
+    shapes = {n: f32[f"{n}1", f"{n}2", f"{n}3"] for n in "RVDP"}
+    monkeypatch.setattr(bind_module, "QUOTA", 1_000_000)
+    with pytest.raises(CompileError) as caught:
+        accepted(text, **shapes)
+    assert caught.value.code == "PK391"
+    assert "sizes as numbers" in (caught.value.hint or "")
+    accepted(text, **dict.fromkeys("RVDP", f32[3, 3, 17]))
+    accepted(text, **dict.fromkeys("RVDP", f32["A", "B", "C"]))
 
 
 def test_a_reduction_reads_its_own_target_once_it_is_defined():

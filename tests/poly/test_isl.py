@@ -61,6 +61,13 @@ def test_an_inner_job_keeps_the_outer_quota():
     assert isl.context().get_max_operations() == 0
 
 
+def test_a_failure_within_the_quota_is_not_called_one_of_the_quota():
+    with pytest.raises(CompileError, match="stage `here` failed"), isl.isl_job("here", quota=10**6):
+        isl.read_set("{ [i] : i * j < 3 }")
+    with pytest.raises(CompileError, match="quota of 3"), isl.isl_job("here", quota=3):
+        isl.read_set("{ [i, j] : 0 <= i < j < 19 }")
+
+
 @given(st.sets(st.integers(-5, 9), max_size=6), st.booleans())
 def test_constraints_of_a_set_read_back(values, parametric):
     some = " or ".join(f"i0 = {v}" for v in sorted(values)) or "1 = 0"
