@@ -104,9 +104,10 @@ def test_a_crash_is_a_failure_that_is_counted(monkeypatch, tmp_path):
         "    import atexit, threading\n    threading.Timer(1.0, lambda: os.kill(os.getpid(), 11)).start()\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    campaign = Campaign(seed=1, backend="interpret")
+    campaign = Campaign(seed=1, backend="interpret", findings=tmp_path / "found")
     campaign.run(4000, limit=5)
     assert [f.kind for f in campaign.failures][:1] == ["crash"]
+    assert "crash" in (tmp_path / "found" / f"1-{campaign.failures[0].number}.txt").read_text()
 
 
 def test_calls_that_must_fail_are_seen_to_fail():

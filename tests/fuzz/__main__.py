@@ -21,20 +21,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--hang", type=float, default=60, help="seconds without an answer that count as a failure")
     parser.add_argument("--backend", choices=["interpret", "compile"], default="compile")
     parser.add_argument("--failures", type=int, default=50, help="stop after so many")
-    parser.add_argument("--findings", type=Path, default=None, help="a folder to write failures to")
+    parser.add_argument("--findings", type=Path, default=None, help="a folder to write failures to, as they come")
     parser.add_argument("--verbose", action="store_true", help="the programs that took longest, too")
     options = parser.parse_args(argv)
     began = time.monotonic()
-    campaign = Campaign(options.seed, options.backend, options.hang)
+    campaign = Campaign(options.seed, options.backend, options.hang, options.findings)
     campaign.run(options.cases, options.jobs, options.time_limit, options.start, options.failures)
     for n, f in enumerate(campaign.failures):
-        text = f"case {options.seed}/{f.number}: {f.kind}\n{f.text}\n--- {f.problem}\n--- again:\n{f.snippet}\n"
-        if f.small:
-            text += f"--- smaller:\n{f.small}\n"
-        print(text)
-        if options.findings:
-            options.findings.mkdir(parents=True, exist_ok=True)
-            (options.findings / f"{options.seed}-{f.number}.txt").write_text(text)
+        print(f.report(options.seed))
         if n == 20 and not options.findings:
             print(f"... and {len(campaign.failures) - n - 1} more")
             break

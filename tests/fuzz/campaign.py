@@ -27,14 +27,20 @@ class Failure:
     snippet: str
     small: str = ""
 
+    def report(self, seed: int) -> str:
+        """Return all that is known of the failure, as text."""
+        text = f"case {seed}/{self.number}: {self.kind}\n{self.text}\n--- {self.problem}\n--- again:\n{self.snippet}\n"
+        return text + (f"--- smaller:\n{self.small}\n" if self.small else "")
+
 
 @dataclass
 class Campaign:
-    """What a campaign found so far."""
+    """What a campaign found so far; each failure is written to `findings` (a folder) when it is found."""
 
     seed: int
     backend: str = "compile"
     hang: float = 60.0
+    findings: Path | None = None
     done: int = 0
     exact: int = 0
     share: float = 0.0
@@ -112,6 +118,7 @@ class Campaign:
             for f in self.failures:
                 if f.number == said["shrunk"]:
                     f.small = f"{said['text']}\n{said['problem']}\n{said['snippet']}"
+                    self._write(f)
             return None
         self.done += 1
         self.exact += said["exact"]
@@ -122,21 +129,28 @@ class Campaign:
         ]
         if said.get("problem"):
             assert current is not None
-            self.failures.append(
-                Failure(said["end"], said["kind"], said["problem"], current["text"], current["snippet"])
-            )
+            self._fail(Failure(said["end"], said["kind"], said["problem"], current["text"], current["snippet"]))
             return {**current, "shrinking": True}
         return None
 
     def _died(self, current: dict[str, Any] | None, first: int, step: int, kind: str, problem: str) -> int:
         if current is None:
-            self.failures.append(Failure(first, kind, f"outside a case: {problem}", "", ""))
+            self._fail(Failure(first, kind, f"outside a case: {problem}", "", ""))
             return first + step
         if not current.get("shrinking"):
             self.done += 1
             self.features.update(current["features"])
-            self.failures.append(Failure(current["begin"], kind, problem, current["text"], current["snippet"]))
+            self._fail(Failure(current["begin"], kind, problem, current["text"], current["snippet"]))
         return int(current["begin"]) + step
+
+    def _fail(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        self._write(failure)
+
+    def _write(self, failure: Failure) -> None:
+        if self.findings is not None:
+            self.findings.mkdir(parents=True, exist_ok=True)
+            (self.findings / f"{self.seed}-{failure.number}.txt").write_text(failure.report(self.seed))
 
     def table(self) -> str:
         """Return the share of cases in which each feature fired, the rarest first."""
