@@ -32,7 +32,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, from_ast, rename
+from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast, rename
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.errors import InternalError
@@ -203,7 +203,7 @@ class _Lowering:
         if kind == isl.ast_node_type.for_:
             return (self._for(node, env, member),)
         if kind == isl.ast_node_type.if_:
-            condition = rename(from_ast(node.if_get_cond()), env)
+            condition = rename(condition_from_ast(node.if_get_cond()), env)
             body = self.block(node.if_get_then_node(), env, member)
             orelse = self.block(node.if_get_else_node(), env, member) if node.if_has_else_node() else ()
             return (If(condition, body, orelse),)

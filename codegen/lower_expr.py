@@ -33,16 +33,22 @@ def from_ast(expr: isl.AstExpr) -> KExpr:
     name = _AST_OPS.get(op.name)
     if name is None:
         raise InternalError(f"isl gave the operation {op.name}, which is not expected here")
-    args = tuple(from_ast(expr.get_op_arg(n)) for n in range(expr.get_op_n_arg()))
+    conditions = {"and": expr.get_op_n_arg(), "or": expr.get_op_n_arg(), "where": 1}.get(name, 0)
+    args = tuple(
+        (condition_from_ast if n < conditions else from_ast)(expr.get_op_arg(n)) for n in range(expr.get_op_n_arg())
+    )
     if name in ("minimum", "maximum") and len(args) > 2:
         folded = args[0]
         for a in args[1:]:
             folded = Op(name, (folded, a))
         return folded
-    if name in ("and", "or"):
-        # isl writes the constants true and false, and conditional values, as integers.
-        args = tuple(a if a.dtype == bool_ else Op("ne", (a, Const(0)), bool_) for a in args)
     return Op(name, args, bool_ if name in _BOOLEAN else i64)
+
+
+def condition_from_ast(expr: isl.AstExpr) -> KExpr:
+    """Return isl's AST expression as a boolean: isl writes true, false and what depends on a condition as integers."""
+    found = from_ast(expr)
+    return found if found.dtype == bool_ else Op("ne", (found, Const(0)), bool_)
 
 
 def ast_arguments(expr: isl.AstExpr) -> tuple[str, tuple[KExpr, ...]]:

@@ -64,6 +64,17 @@ def test_rounding_is_bounded_not_ignored():
     assert oracles.judge(case, (right * np.float32(1 + 1e-5),)).problem
 
 
+@pytest.mark.parametrize("dtype", ["f32", "c64"])
+def test_nothing_is_known_of_zero_times_what_may_overflow(dtype):
+    inputs = (Input("A", dtype, (9,), data="coded"), Input("B", "bool", (9,)))
+    case = Case(0, 1, "O[i] = (B[i] != B[i]) * exp(exp(A[i])) * (B[i] == B[i])", inputs, layouts=("plain", "plain"))
+    (bound,) = oracles.tracked(case)
+    (right,) = oracles.reference(case)
+    assert np.isnan(right).any() and not np.isnan(right).all()
+    assert not np.isnan(bound.err).any()
+    assert np.isinf(bound.err[np.isnan(right)]).all()
+
+
 @pytest.mark.parametrize("layout", ["plain", "permuted", "negative", "sliced", "offset", "zero", "misaligned", "mixed"])
 @pytest.mark.parametrize("guard", [False, True])
 def test_layouts_hold_their_values_and_canaries_see_writes(layout, guard):

@@ -267,6 +267,7 @@ class Evaluator:
             case "mul":
                 err = np.where(ex > 0, ex * ay, 0) + np.where(ey > 0, ey * ax, 0)
                 err = err + np.where((ex > 0) & (ey > 0), ex * ey, 0)
+                err = np.where(np.isnan(err), np.inf, err)  # 0 times what may be infinite may be NaN
                 if not cplx:
                     return rounded(gives, x * y, err.astype(float))
                 exact = small(x, y) & (err == 0)
