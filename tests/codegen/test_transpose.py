@@ -105,6 +105,15 @@ def test_loops_of_unknown_length_run_as_plain_loops() -> None:
         check_same(kernel, {"x": values(f32, (8, 8)), "o": values(f32, (8, 8), 1)}, {"n": n, "m": m})
 
 
+def test_a_loop_of_other_steps_than_one_runs_as_a_plain_loop() -> None:
+    kernel = transposition(f32, 8, 8, 8)
+    (loop,) = kernel.body
+    assert isinstance(loop, For)
+    strided = For(loop.var, loop.lo, loop.hi, loop.body, 2, kind=LoopKind.TRANSPOSE, lanes=4, trip=4)
+    kernel = Kernel("kernel", kernel.buffers, (), (strided,))
+    check_same(kernel, {"x": values(f32, (8, 8)), "o": values(f32, (8, 8), 1)}, {})
+
+
 @pytest.mark.parametrize("processor", ["cpu:x86-64-v4", "cpu:x86-64-v3"])
 @pytest.mark.parametrize(
     ("name", "instruction"), [("f32", "vunpcklps"), ("f64", "vunpcklpd"), ("i16", "vpunpcklwd"), ("i8", "vpunpcklbw")]
