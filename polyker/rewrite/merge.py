@@ -16,6 +16,7 @@ import islpy as isl
 from polyker.ir.expr import Expr, Index, Literal, Read, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.boxes import free_range
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text
 
@@ -135,19 +136,8 @@ def _fills(program: TypedProgram, statement: TypedStatement, x: str, y: str, pai
     width = program.tensor(tensor).shape[d + 1]
     assert isinstance(width, Literal)
     at = {i: n for n, i in enumerate(statement.iterators)}
-    low, high = domain.dim_min_val(at[y]), domain.dim_max_val(at[y])
-    if not low.is_int() or not high.is_int() or low.get_num_si() != 0 or high.get_num_si() != int(width.value.real) - 1:
-        return False
-    # Each of the two may be anything in its range whatever the others are.
-    for i in (x, y):
-        line = domain.project_out(isl.dim_type.set, at[i], 1).insert_dims(isl.dim_type.set, at[i], 1)
-        least, most = domain.dim_min_val(at[i]), domain.dim_max_val(at[i])
-        if not least.is_int() or not most.is_int():
-            return False
-        line = line.lower_bound_val(isl.dim_type.set, at[i], least).upper_bound_val(isl.dim_type.set, at[i], most)
-        if not line.reset_tuple_id().is_subset(domain.reset_tuple_id()):
-            return False
-    return True
+    whole = (0, int(width.value.real) - 1)
+    return free_range(domain, at[y]) == whole and free_range(domain, at[x]) is not None
 
 
 def _apart(pairs: set[Pair]) -> set[Pair]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, prod
 
-import islpy as isl
-
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Literal, Read, transform, walk
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.boxes import corners
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.fresh import Fresh
@@ -57,22 +56,6 @@ def _starts(before: TypedNode, statement: TypedStatement) -> bool:
     return isinstance(before, TypedStatement) and before.target == statement.target and isinstance(before.expr, Literal)
 
 
-def _extents(statement: TypedStatement) -> dict[str, int] | None:
-    """Return the number of values of each iterator, None unless the domain is a box with fixed corners."""
-    domain = read_set(statement.domain)
-    if domain.is_empty():
-        return None
-    found, box = {}, domain
-    for d, i in enumerate(statement.iterators):
-        low, high = domain.dim_min_val(d), domain.dim_max_val(d)
-        if not low.is_int() or not high.is_int():
-            return None
-        found[i] = high.get_num_si() - low.get_num_si() + 1
-        box = box.project_out(isl.dim_type.set, d, 1).insert_dims(isl.dim_type.set, d, 1)
-        box = box.lower_bound_val(isl.dim_type.set, d, low).upper_bound_val(isl.dim_type.set, d, high)
-    return found if box.reset_tuple_id().is_equal(domain.reset_tuple_id()) else None
-
-
 def _window(statement: TypedStatement, target: Target) -> Read | None:
     """Return the read whose windows are worth a copy: through it rows are shorter than vectors, and together they are not."""
     if statement.op == "set" or not statement.reduced or statement.outer:
@@ -82,15 +65,16 @@ def _window(statement: TypedStatement, target: Target) -> Read | None:
     names = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
     if len(reads) < 2 or len(windows) != 1 or None in names or len(set(names)) != len(names):
         return None
-    extents = _extents(statement)
+    box = corners(read_set(statement.domain))
     inside = {i for s in windows[0].subscripts for i in indices_of(s)}
     rows = []  # the last dimensions of the result that the windows move along
     for name in reversed(names):
         if name not in inside or any(name in indices_of(s) for r in reads if r not in windows for s in r.subscripts):
             break
         rows.append(name)
-    if extents is None or len(rows) < 2:
+    if box is None or len(rows) < 2:
         return None
+    extents = {i: high - low + 1 for i, (low, high) in zip(statement.iterators, box, strict=True)}
     short, long = extents[rows[0] or ""], prod(extents[i or ""] for i in rows)
     lanes = target.lanes(statement.acc.real.itemsize)
     before, after = (ceil(n / lanes) * lanes / n for n in (short, long))

@@ -6,6 +6,7 @@ from math import prod
 
 from polyker.ir.expr import Index
 from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 from polyker.schedule.measure import FAR, Measured, MemoryAccess
 from polyker.schedule.nest import Nest, band, offset, shared, tile_member
@@ -40,8 +41,7 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
     last = target.caches[-1].size
     if sum(sizes.values()) <= last or sizes[write.tensor] < last // 4:
         return False
-    domain = read_set(statement.domain)
-    return bool(domain.n_basic_set() == 1 and domain.is_box())
+    return corners(read_set(statement.domain)) is not None
 
 
 def _bytes(measured: Measured, access: MemoryAccess) -> int:

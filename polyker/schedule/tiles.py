@@ -8,6 +8,7 @@ from itertools import product
 import islpy as isl
 
 from polyker.ir.typed import TypedProgram
+from polyker.poly.boxes import corners
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 
@@ -34,7 +35,7 @@ def tile_parts(
         domain = domain.intersect_params(read_set(program.context))
     if not tiles:
         return [Part(domain, True)]
-    if not program.sizes and _is_box(domain):
+    if not program.sizes and corners(domain) is not None:
         cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
         parts = []
         for choice in product((False, True), repeat=len(tiles)):
@@ -46,20 +47,6 @@ def tile_parts(
         partial = _cut(program, domain, iterators, tiles)
         parts = [Part(domain.subtract(partial).coalesce(), True), Part(partial.coalesce(), False)]
     return [p for p in parts if not p.domain.is_empty()]
-
-
-def _is_box(domain: isl.Set) -> bool:
-    """Whether the domain is the product of its projections."""
-    count = domain.dim(isl.dim_type.set)
-    box = isl.Set.universe(domain.get_space())
-    for d in range(count):
-        line = domain
-        line = line.project_out(isl.dim_type.set, d + 1, count - d - 1).project_out(isl.dim_type.set, 0, d)
-        lifted = (
-            line.reset_tuple_id().insert_dims(isl.dim_type.set, 1, count - d - 1).insert_dims(isl.dim_type.set, 0, d)
-        )
-        box = box.intersect(lifted.set_tuple_name(domain.get_tuple_name()) if domain.has_tuple_name() else lifted)
-    return bool(box.is_equal(domain))
 
 
 def _cut(
