@@ -98,11 +98,12 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Ask for the cache line of `buffer[indices]`, to write it with `write`; the element need not exist."""
+    """Ask for the line of `buffer[indices]` in a cache, 1 the nearest, to write it with `write`; the element need not exist."""
 
     buffer: str
     indices: tuple[KExpr, ...]
     write: bool = False
+    cache: int = 1
 
 
 @dataclass(frozen=True, slots=True)

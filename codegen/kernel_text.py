@@ -50,8 +50,9 @@ def _block(block: Block, depth: int) -> Iterator[str]:
         match node:
             case Store(buffer=buffer, indices=indices, value=value):
                 yield f"{pad}{buffer}[{', '.join(map(print_value, indices))}] = {print_value(value)}"
-            case Prefetch(buffer=buffer, indices=indices, write=write):
-                yield f"{pad}prefetch {buffer}[{', '.join(map(print_value, indices))}]{' to write' if write else ''}"
+            case Prefetch(buffer=buffer, indices=indices, write=write, cache=cache):
+                how = f"{' to write' if write else ''}{f' into cache {cache}' if cache > 1 else ''}"
+                yield f"{pad}prefetch {buffer}[{', '.join(map(print_value, indices))}]{how}"
             case Let(name=name, value=value):
                 yield f"{pad}{name} = {print_value(value)}"
             case Guard(condition=condition, code=code):

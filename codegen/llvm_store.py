@@ -50,7 +50,10 @@ def prefetch(e: Expressions, stmt: Prefetch) -> None:
     place = e.places[stmt.buffer]
     base, _, _ = e.split(e.offset(stmt.buffer, stmt.indices))
     e.b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
-    e.b.line(f"  call void @llvm.prefetch.p0({e.pointer(place, base).typed}, i32 {int(stmt.write)}, i32 3, i32 1)")
+    locality = max(0, 4 - stmt.cache)
+    e.b.line(
+        f"  call void @llvm.prefetch.p0({e.pointer(place, base).typed}, i32 {int(stmt.write)}, i32 {locality}, i32 1)"
+    )
 
 
 def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> None:

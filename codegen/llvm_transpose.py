@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Block, For, KExpr, Load, LoopKind, Store, Var
+from polyker.codegen.kernel import Block, For, KExpr, Load, LoopKind, Stmt, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_text import Builder, Reg, const
@@ -28,10 +28,14 @@ _STEP = Var("\0step")  # the number of the iteration, in index polynomials
 
 
 def suits(loop: For) -> bool:
-    """Return whether a TRANSPOSE loop may be taken apart by columns: stores alone, under one vector loop of known extent."""
-    if loop.trip is None or loop.trip < 1 or loop.step != 1 or len(loop.body) != 1:
+    """Return whether a TRANSPOSE loop may be taken apart by columns: stores alone, under vector loops of known extent."""
+    if loop.trip is None or loop.trip < 1 or loop.step != 1:
         return False
-    match loop.body[0]:
+    return all(_suits(loop, s) for s in loop.body)
+
+
+def _suits(loop: For, stmt: Stmt) -> bool:
+    match stmt:
         case For(kind=LoopKind.TRANSPOSE) as inner:
             return not _uses(loop.var, inner.lo, inner.hi) and suits(inner)
         case For(kind=LoopKind.VECTOR, lo=lo, hi=hi, trip=int(), body=body):

@@ -40,7 +40,7 @@ from polyker.ir.dtypes import DType, bool_
 from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, lit, print_affine
-from polyker.ir.typed import Role, TypedProgram, TypedStatement, TypedTensor
+from polyker.ir.typed import Ahead, Role, TypedProgram, TypedStatement, TypedTensor
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
@@ -290,13 +290,14 @@ class _Lowering:
                 value = Convert(value, target.dtype)
         elif statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
-        ahead = (self._prefetch(r, lowering) for r in statement.prefetch)
+        ahead = (self._prefetch(a, lowering) for a in statement.prefetch)
         return (*ahead, *lowering.setup, Store(buffer, cell, value))
 
-    def _prefetch(self, read: Read, lowering: ExpressionLowering) -> Prefetch:
+    def _prefetch(self, ahead: Ahead, lowering: ExpressionLowering) -> Prefetch:
+        read = ahead.read
         cell = lowering.cell(read.tensor, read.subscripts)
         write = self.scop.program.tensor(read.tensor).role is not Role.INPUT
-        return Prefetch(read.tensor, tuple(simplify_expression(c, self.ranges) for c in cell), write)
+        return Prefetch(read.tensor, tuple(simplify_expression(c, self.ranges) for c in cell), write, ahead.cache)
 
     def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:
         """Whether a subscript of a padded read is proven at least 0, and below the extent, over the statement's domain."""

@@ -38,6 +38,14 @@ class TypedTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """A cell that will be used, and the cache that its line is brought into, 1 the nearest; it need not exist."""
+
+    read: Read
+    cache: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class TypedStatement:
     """One statement over its exact domain.
 
@@ -51,7 +59,7 @@ class TypedStatement:
     defined them before, also those that its `for` or `where` leaves out; None for all cells. It tells reductions into
     one tensor apart: in `T[i] max= A[i]; T[j] += B[j]` a cell that only the second reaches starts at 0.
 
-    `prefetch`: cells that each instance asks the caches for, for a later one; they need not exist, and mean nothing.
+    `prefetch`: what each instance asks the caches for, for a later one.
     """
 
     name: str
@@ -66,7 +74,7 @@ class TypedStatement:
     reduced: tuple[str, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
     defines: str | None = None
-    prefetch: tuple[Read, ...] = ()
+    prefetch: tuple[Ahead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

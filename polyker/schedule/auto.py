@@ -12,8 +12,8 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read, walk
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.quasi_affine import is_quasi_affine, lit
+from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
 from polyker.rewrite.accumulate import Block, accumulate, first_block_reaches, starts_fresh
@@ -21,7 +21,8 @@ from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.schedule.blocked_nest import BlockedNest
-from polyker.schedule.blocking import Blocking, blocking
+from polyker.schedule.blocking import Blocking, blocking, rows_ahead
+from polyker.schedule.choose import choose
 from polyker.schedule.fuse_cost import Fusion, best_fusion
 from polyker.schedule.fuse_inline import inline_single_reads
 from polyker.schedule.fuse_items import Item
@@ -30,7 +31,7 @@ from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
-from polyker.schedule.plan import Plan, choose
+from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_nest, scan_plan
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
@@ -214,8 +215,11 @@ class _Scheduler:
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
-    def reduction(self, statement: TypedStatement, start: TypedStatement | None) -> Nest:
-        """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before."""
+    def reduction(self, statement: TypedStatement, start: TypedStatement | None, *, may_pack: bool = True) -> Nest:
+        """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before.
+
+        `may_pack`: its operands may be copied first.
+        """
         measured = measure(self.program, statement, self.layout)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         if self.plain:
@@ -225,7 +229,7 @@ class _Scheduler:
         padded = _padded(measured)
         if padded:
             return self.without_padding(statement, start, padded)
-        plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target)
+        plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target, may_pack=may_pack)
         blocks = blocking(measured, plan, kept, self.target) if self.may_block(statement, kept) else None
         if blocks is not None and not plan.packs_result:
             return self.blocked(measured, plan, blocks, start)
@@ -267,6 +271,8 @@ class _Scheduler:
         """Return the nest of a reduction by cache blocks, with the copies of its operands."""
         statement = measured.statement
         origin = {i: measured.lo(i) for i in statement.iterators}
+        if all(a.read in blocks.packs_columns for a in measured.accesses if a.read and a.stride(plan.vector or "")):
+            plan = replace(plan, across=None)
         nest = BlockedNest(measured, plan, blocks, self.target, lambda copy: measure(self.program, copy, self.layout))
         around = tuple(t for t, _ in nest.loops().blocks)
         cuts = tuple(Block(i, n) for i, n in blocks.terms)
@@ -281,14 +287,14 @@ class _Scheduler:
             statement = made.statement
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is packed by blocks")
         if not self.program.sizes:  # of unknown strides each row to come would take a register of its own
-            statement = replace(statement, prefetch=_ahead(blocks, plan))
+            statement = replace(statement, prefetch=rows_ahead(blocks, plan, measured, self.target))
         parts = accumulate(
             self.program, self.fresh, statement, start=start, blocks=cuts, inner=plan.vector, origin=origin
         )
         if cuts and all(map(is_quasi_affine, statement.subscripts)):
             # The tile of the result is asked for while its terms are summed.
             result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
-            parts = replace(parts, start=replace(parts.start, prefetch=(result,)))
+            parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
         order = ", ".join((*blocks.rows, *blocks.columns))
         self.notes.append(
@@ -330,7 +336,7 @@ class _Scheduler:
         if start is not None and not starts_fresh(self.program, start, statement):
             nests.append(self.map(start))
             start = None
-        nests.append(self.reduction(statement, start))
+        nests.append(self.reduction(statement, start, may_pack=False))
         nests += [self.map(s) for s in after]
         return _in_order(nests)
 
@@ -351,17 +357,6 @@ def _padded(measured: Measured) -> tuple[Read, ...]:
         if total >= REUSE * measured.footprint(a):
             found.append(a.read)
     return tuple(found)
-
-
-def _ahead(blocks: Blocking, plan: Plan) -> tuple[Read, ...]:
-    """Return the cells of the rows' operands that the next tile of rows reads."""
-    row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
-    later = add(Index(row, i64), lit(plan.size(row)))
-    return tuple(
-        replace(r, subscripts=tuple(substitute(s, {row: later}) for s in r.subscripts), pad=None)
-        for r in blocks.ahead
-        if all(map(is_quasi_affine, r.subscripts))  # a gathered cell would have to be looked up first
-    )
 
 
 def _describe(plan: Plan) -> str:

@@ -8,10 +8,13 @@ and terms half of the second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, isqrt, prod
 
-from polyker.ir.expr import Read
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Index, Read
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
+from polyker.ir.typed import Ahead
 from polyker.rewrite.pack_block import can_pack_block
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
@@ -75,7 +78,8 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     line = {
         i: target.caches[0].line // item for i in groups.reduced if any(a.stride(i) == 1 for a in groups.column_reads)
     }
-    terms, depth = _cut(measured, groups.reduced, {}, max(64, deepest), line)
+    pieces = dict([plan.across]) if plan.across is not None else {}
+    terms, depth = _cut(measured, groups.reduced, pieces, max(64, deepest), line)
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
@@ -108,6 +112,24 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     )
 
 
+def rows_ahead(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> tuple[Ahead, ...]:
+    """Return the cells of the rows' operands that the next tile of rows reads.
+
+    They come into the second cache where this tile's rows and the next one's would throw each other out of the first.
+    """
+    row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
+    later = add(Index(row, i64), lit(plan.size(row)))
+    found = []
+    for a in measured.accesses:
+        if a.read not in blocks.ahead or a.read is None or not all(map(is_quasi_affine, a.read.subscripts)):
+            continue  # a gathered cell would have to be looked up first
+        there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
+        steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
+        near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
+        found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
+    return tuple(found)
+
+
 def _inside(iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], plan: Plan) -> tuple[str, ...]:
     """Return the iterators of which a block holds more than one tile."""
     return tuple(i for i in iterators if dict(blocks).get(i, plan.size(i) + 1) > plan.size(i))
@@ -134,7 +156,8 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | 
     own = sorted(columns, key=lambda i: (far(column_reads, i), i != vector, kept.index(i)), reverse=True)
     other = sorted(rows, key=lambda i: (far(row_reads, i), kept.index(i)), reverse=True)
     # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
-    terms = sorted(statement.reduced, key=lambda i: (far(row_reads, i), far(column_reads, i)), reverse=True)
+    last = plan.across[0] if plan.across is not None else None
+    terms = sorted(statement.reduced, key=lambda i: (i != last, far(row_reads, i), far(column_reads, i)), reverse=True)
     return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms))
 
 

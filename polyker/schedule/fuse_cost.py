@@ -14,11 +14,12 @@ from math import ceil, lcm, prod
 
 from polyker.ir.expr import Literal
 from polyker.ir.typed import Role, TypedProgram
+from polyker.schedule.choose import choose
 from polyker.schedule.fuse_groups import Group, grow
 from polyker.schedule.fuse_items import Item, touches
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.measure import FAR, MemoryAccess
-from polyker.schedule.plan import Plan, choose
+from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_plan
 from polyker.target.model import Target
 

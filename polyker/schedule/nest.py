@@ -65,6 +65,24 @@ def point_members(
     return members
 
 
+def _store_members(
+    statement: TypedStatement, plan: Plan, kept: tuple[str, ...], origin: dict[str, int]
+) -> list[Member]:
+    """Return the loops that store a tile: by vectors along what the result is contiguous along, transposed if it has to be."""
+    if plan.written is None or plan.vector is None or plan.written not in dict(plan.others):
+        return point_members((statement,), plan, kept, origin)
+    here, size, width = (statement,), plan.size(plan.written), plan.size(plan.vector)
+    rest = replace(plan, vector=None, others=tuple(o for o in plan.others if o[0] != plan.written))
+    rows = shared(
+        here, mod(offset(plan.vector, origin[plan.vector]), width), f"{plan.vector}.rows", Kind.TRANSPOSE, width
+    )
+    lanes = 1 << (size - 1).bit_length()
+    along = shared(
+        here, mod(offset(plan.written, origin[plan.written]), size), f"{plan.written}.lanes", Kind.VECTOR, lanes
+    )
+    return [*point_members(here, rest, kept, origin), rows, along]
+
+
 def vector_members(statements: tuple[TypedStatement, ...], place: Expr, plan: Plan, label: str) -> list[Member]:
     """Return the loops over the vectors of a tile, and over the lanes of a vector."""
     width = plan.lanes * plan.chunks
@@ -171,7 +189,7 @@ def tile_body(
             else []
         )
         children.append(Filter((s.name,), band([*point_members((s,), plan, kept, origin), *lanes], Leaf())))
-    children += [Filter((s.name,), band(point_members((s,), plan, kept, origin), Leaf())) for s in parts.store]
+    children += [Filter((s.name,), band(_store_members(s, plan, kept, origin), Leaf())) for s in parts.store]
     sizes = tuple(plan.size(i) if i in kept else 1 for i in parts.cell)
     promotions = [Promotion(parts.accumulator, sizes + ((width,) if folds else ()))]
     if parts.folded:
@@ -192,8 +210,19 @@ def _terms(
     here = (parts.update,)
     points = point_members(here, plan, kept, origin)
     if plan.vector not in reduced_order or plan.vector is None:
-        loops = [shared(here, mod(Index(i, i64), cut[i]) if i in cut else Index(i, i64), i) for i in reduced_order]
-        return band(loops, band(points, Leaf()))
+        places = {i: mod(Index(i, i64), cut[i]) if i in cut else Index(i, i64) for i in reduced_order}
+        if plan.across is None:
+            return band([shared(here, places[i], i) for i in reduced_order], band(points, Leaf()))
+        across, size = plan.across
+        loops = [shared(here, places[i], i) for i in reduced_order if i != across]
+        loops.append(shared(here, floordiv(places[across], size), f"{across}.tile"))
+
+        def columns(is_own_shape: bool) -> Tree:
+            kind = Kind.TRANSPOSE if is_own_shape else Kind.SERIAL
+            rows = shared(here, mod(places[across], size), f"{across}.columns", kind, size if is_own_shape else 0)
+            return band([rows], band(points, Leaf()))
+
+        return band(loops, variants(program, here, parts.update.iterators, ((across, size, 0),), columns))
     width = plan.lanes * plan.chunks
     loops = [shared(here, Index(i, i64), i) for i in reduced_order if i != plan.vector]
     loops.append(tile_member(here, plan.vector, width, 0))

@@ -27,14 +27,15 @@ def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None)
 
 
 def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
-    """Return the reduced iterators in the order of the largest operand's memory, a vectorised one innermost."""
+    """Return the reduced iterators in the order of the largest operand's memory, one that the tile cuts innermost."""
     reduced = measured.statement.reduced
 
     def weight(iterator: str) -> int:
         return max((abs(a.stride(iterator)) for a in measured.accesses), default=0)
 
-    rest = sorted((i for i in reduced if i != plan.vector), key=weight, reverse=True)
-    return tuple(rest) + ((plan.vector,) if plan.vector in reduced and plan.vector else ())
+    last = plan.across[0] if plan.across is not None else plan.vector
+    rest = sorted((i for i in reduced if i != last), key=weight, reverse=True)
+    return tuple(rest) + ((last,) if last in reduced and last else ())
 
 
 def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> tuple[str, int] | None:

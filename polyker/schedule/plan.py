@@ -1,46 +1,16 @@
-"""Choosing the register tile of one statement: which iterator is the vector, which are unrolled, by how much.
-
-The model counts, for one step of the innermost reduction loop, what each access costs the load ports and what the arithmetic
-costs the floating-point ports, and takes the larger; tiles that the end of an extent cuts are counted as what they are. It
-knows strides, extents and the Target; no operator has a case.
-"""
+"""The register tile of one statement: which iterator is the vector, which are unrolled, by how much; and what it is made from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
-from math import ceil, gcd, prod
+from math import prod
 
-from polyker.ir.expr import Call, Expr, Index, Read, children
+from polyker.ir.expr import Expr, Index, Read, children
 from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.rewrite.pack import can_pack
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.target.model import Target
 
-# Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one lane of a gather or of
-# a scatter; one broadcast; and what a loop iteration costs besides.
-LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
-# How much more a vector costs that comes from the second cache.
-SECOND_CACHE = 1.3
-FOLDED = 3.0
-# One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
-GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
-# Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
-PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
-# What a store costs besides where the tile's next rows lie in other pages; a register too many, each step.
-FAR_STORE, SPILL = 1.5, 2.0
-# What a row costs each step whose line the other rows have thrown out of the first cache.
-THRASH = 1.0
-FAR_BYTES = 4096
-# What it costs to fetch a line for a single result, and to write it back.
-LINE = 40.0
-# Sizes of an unrolled loop, and of vectors along the vector iterator.
-ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
-# Iterators that are tried as unrolled ones.
-MOST_OTHERS = 4
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
 MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
@@ -74,48 +44,14 @@ class Plan:
     cost: float  # cycles for one point of the iteration domain
     packed: tuple[Read, ...] = ()  # reads that are copied into another layout first
     packs_result: bool = False  # the result is written in another layout first
+    written: str | None = None  # the unrolled iterator that the result is written along, transposed in registers
+    across: tuple[str, int] | None = (
+        None  # terms so many of which are read at once by rows, and transposed in registers
+    )
 
     def size(self, iterator: str) -> int:
         """Return the tile's extent along an iterator."""
         return self.lanes * self.chunks if iterator == self.vector else dict(self.others).get(iterator, 1)
-
-
-_rank: ContextVar[int] = ContextVar("rank", default=0)
-
-
-@contextmanager
-def alternative(rank: int) -> Iterator[None]:
-    """Let `choose` return the tile of that rank by the model: 0 the best. For holding the model to measurements."""
-    token = _rank.set(rank)
-    try:
-        yield
-    finally:
-        _rank.reset(token)
-
-
-def choose(measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target) -> Plan:
-    """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones."""
-    rank = _rank.get()
-    found = ranked(measured, free, reduced, target)
-    return found[min(rank, len(found) - 1)]
-
-
-def ranked(measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target) -> list[Plan]:
-    """Return the best tile for each vector iterator and number of vectors, the cheapest first."""
-    best: dict[tuple[str | None, int], Plan] = {(None, 1): Plan(None, 1, 1, (), _scalar_cost(measured))}
-    size = sum(1 for _ in values(measured.statement.expr))
-    most = max(MOST_OPERATIONS, size) // size
-    moving = [a for a in measured.accesses if a.strides]
-    unit = [i for i in (*free, *reduced) if any(abs(a.stride(i)) == 1 for a in moving)]
-    for vector in unit or (*free, *reduced):
-        tiles = _Tiles(measured, vector, tuple(reduced), target)
-        for chunks, others in tiles.candidates(free):
-            if chunks * prod(s for _, s in others) <= most:
-                cost = tiles.cost(chunks, others)
-                known = best.get((vector, chunks))
-                if known is None or cost < known.cost * 0.999:
-                    best[vector, chunks] = tiles.plan(chunks, others, cost)
-    return sorted(best.values(), key=lambda p: p.cost)
 
 
 def unrolled(plan: Plan) -> int:
@@ -139,203 +75,6 @@ def values(expr: Expr) -> Iterator[Expr]:
             stack.extend(children(node))
 
 
-def _scalar_cost(measured: Measured) -> float:
-    return 1.0 + 0.7 * len(measured.accesses) + _operations(measured)
-
-
-def _operations(measured: Measured) -> float:
-    """Return the arithmetic of one instance in multiply-adds; a product that is summed is one."""
-    count = 0.0
-    for e in values(measured.statement.expr):
-        if isinstance(e, Call):
-            count += 12.0 if e.op in HEAVY else max(1, len(e.args) - 1)
-    if (
-        measured.statement.op == "add"
-        and isinstance(measured.statement.expr, Call)
-        and measured.statement.expr.op == "mul"
-    ):
-        return max(count, 1.0)
-    return count + (measured.statement.op != "set")
-
-
-@dataclass(slots=True)
-class _Read:
-    """What a read costs one tile: `one` vector of it in cycles; packed first for `copying` cycles in all, `near`."""
-
-    access: MemoryAccess
-    one: float
-    moves: bool  # with the vector
-    near: float
-    copying: float | None
-    panel: int  # bytes that one vector's place reads over all the terms
-
-
-class _Tiles:
-    """The tiles of one statement with one vector iterator."""
-
-    def __init__(self, measured: Measured, vector: str, reduced: tuple[str, ...], target: Target) -> None:
-        self.measured, self.vector, self.target = measured, vector, target
-        self.reduces, self.folds = bool(reduced), vector in reduced
-        extent = measured.extent(vector)
-        self.width = min(vector_lanes(measured, target), max(2, 1 << max(0, extent - 1).bit_length()))
-        self.total = prod(measured.extent(i) for i in measured.bounds)
-        self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
-        self.operations = _operations(measured)
-        self.latency = float(target.fma_latency) if self.reduces else 0.0
-        self.write = next(a for a in measured.accesses if a.is_write)
-        self.reads = [
-            self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)
-        ]
-        self.store, self.packs_result = self._store()
-        result = measured.footprint(self.write) * self.write.itemsize
-        self.scattered = result > target.caches[min(1, len(target.caches) - 1)].size
-        self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
-
-    def _read(self, access: MemoryAccess) -> _Read:
-        read, vector, width = access.read, self.vector, self.width
-        assert read is not None
-        one = _access_cost(access, vector, width)
-        across = unit_iterator(self.measured, access, vector) is not None
-        if not self.reduces and across:
-            one = min(one, TRANSPOSE * width)
-        near = LOAD * max(1.0, width * access.itemsize / 64)
-        copying = None
-        cells = prod(self.measured.extent(i) for i in access.strides)
-        free = self.reduces and not self.measured.statement.outer and access.stride(vector) not in (0, 1)
-        if free and 4 * cells <= self.total and can_pack(read, vector):
-            # Along a term it is copied whole, through memory; else by blocks.
-            copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
-        panel = 0
-        if self.reduces and access.stride(vector):
-            held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
-            held |= {} if self.folds else {vector: width}
-            panel = self.measured.footprint(access, held) * access.itemsize
-        return _Read(access, one, bool(access.stride(vector)), near, copying, panel)
-
-    def _store(self) -> tuple[float, bool]:
-        """Return what one vector of the result costs, and whether it is written to another layout first."""
-        if self.folds:
-            return float(self.width), False
-        store = _access_cost(self.write, self.vector, self.width)
-        may_pack = self.reduces and not self.measured.statement.outer and bare_target(self.measured)
-        if may_pack and self.write.stride(self.vector) not in (0, 1) and store > PACK * self.width:
-            return PACK * self.width, True
-        return store, False
-
-    def candidates(self, free: Sequence[str]) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
-        """Yield (vectors, unrolled iterators with their sizes) of the tiles that the registers hold."""
-        most = max(1, ceil(self.measured.extent(self.vector) / self.width))
-        room = self.target.vector_registers - 3
-        for chunks in CHUNKS:
-            if chunks > most or (not self.reduces and chunks > 4):
-                continue
-            yield chunks, ()
-            if not self.reduces:
-                continue
-            others = self._others(free)
-            for i in others:
-                for a in self._sizes(i):
-                    if chunks * a <= room:
-                        yield chunks, ((i, a),)
-            for i, j in combinations(others, 2):
-                for a in self._sizes(i):
-                    for b in self._sizes(j):
-                        if chunks * a * b > room:
-                            break
-                        yield chunks, ((i, a), (j, b))
-
-    def _others(self, free: Sequence[str]) -> list[str]:
-        """Return the iterators to unroll: of many, those that leave some read in place, and write close together."""
-        others = [i for i in free if i != self.vector and self.measured.extent(i) > 1]
-        if len(others) > MOST_OTHERS:
-            ranked = sorted(
-                others, key=lambda i: (all(r.access.stride(i) for r in self.reads), abs(self.write.stride(i)))
-            )
-            others = [i for i in others if i in ranked[:MOST_OTHERS]]
-        return others
-
-    def _sizes(self, iterator: str) -> list[int]:
-        extent = self.measured.extent(iterator)
-        return [s for s in ROWS if s <= extent]
-
-    def cost(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
-        """Return the cycles for one point of the iteration domain, cut tiles and copies included."""
-        whole = [(self.vector, chunks), *others]
-        total = 0.0
-        shapes: list[tuple[int, list[int]]] = [(1, [])]
-        for iterator, size in whole:
-            extent = self.measured.extent(iterator)
-            count = -(-extent // self.width) if iterator == self.vector else extent
-            pieces = [(count // size, size), (1, count % size)]
-            shapes = [(n * k, [*sizes, s]) for n, sizes in shapes for k, s in pieces if k and s]
-        for count, sizes in shapes:
-            rest = tuple((i, s) for (i, _), s in zip(others, sizes[1:], strict=True))
-            total += count * self._cycles(sizes[0], rest)
-        tiled = self.width * prod(self.measured.extent(i) for i, _ in others)
-        points = max(1, self.measured.extent(self.vector) * tiled // self.width)
-        return total / points
-
-    def _cycles(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
-        """Return the cycles of one step of a tile."""
-        key = chunks, others
-        if key in self.known:
-            return self.known[key]
-        vectors = chunks
-        for _, s in others:
-            vectors *= s
-        held, loads, copies_made, streamed = [0], 0.0, 0.0, 0
-        steps = max(1.0, self.total / (vectors * self.width))
-        for r in self.reads:
-            copies = chunks if r.moves else 1
-            for i, s in others:
-                if r.access.stride(i):
-                    copies *= s
-            cost = float(copies) * r.one
-            if r.copying is not None and copies * r.near + r.copying / steps < cost:
-                cost, copies_made = copies * r.near, copies_made + r.copying / steps
-            streamed += copies * r.panel
-            if not self.folds and 2 * chunks * r.panel > self.target.caches[0].size:
-                cost *= SECOND_CACHE
-            loads += cost + self._thrashing(r.access, others)
-            held.append(copies)
-        if self.folds and streamed > self.target.caches[0].size:
-            # Whole rows of all operands pass: from beyond the first cache they come more slowly than the sums need them.
-            loads *= FOLDED
-        arithmetic = vectors * self.operations / self.target.fma_per_cycle
-        cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
-        far = any(s > 1 and abs(self.write.stride(i)) * self.write.itemsize >= FAR_BYTES for i, s in others)
-        store = self.store + FAR_STORE * far
-        if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
-            store += LINE  # each result is alone in its line, which is gone before the next one's turn
-        cycles += vectors * store / max(1, self.terms) + copies_made
-        if self.reduces:
-            # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
-            registers = vectors + sum(held) - max(held) + 1 + (self.operations > 1)
-            cycles += SPILL * max(0, registers - self.target.vector_registers)
-        self.known[key] = cycles
-        return cycles
-
-    def _thrashing(self, access: MemoryAccess, others: tuple[tuple[str, int], ...]) -> float:
-        """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""
-        first = self.target.caches[0]
-        way = first.size // first.ways
-        for i, s in others:
-            step = abs(access.stride(i)) * access.itemsize
-            if step >= first.line and s > (first.ways - 2) * (way // gcd(step, way)):
-                return THRASH * s
-        return 0.0
-
-    def plan(self, chunks: int, others: tuple[tuple[str, int], ...], cost: float) -> Plan:
-        """Return the plan of a tile, with the reads that are packed for it."""
-        steps = max(1.0, self.total / (chunks * prod(s for _, s in others) * self.width))
-        packed = []
-        for r in self.reads:
-            copies = prod((s for i, s in others if r.access.stride(i)), start=chunks if r.moves else 1)
-            if r.copying is not None and r.access.read is not None and copies * (r.one - r.near) > r.copying / steps:
-                packed.append(r.access.read)
-        return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), self.packs_result)
-
-
 def unit_iterator(measured: Measured, access: MemoryAccess, vector: str) -> str | None:
     """Return the iterator along which a read that strides over the vector is contiguous, 16 bytes or more: see Kind.TRANSPOSE."""
     read = access.read
@@ -357,16 +96,3 @@ def bare_target(measured: Measured) -> bool:
     return len(set(names)) == len(measured.statement.subscripts) == len(names) and all(
         measured.bounds[n][0] == 0 for n in names
     )
-
-
-def _access_cost(access: MemoryAccess, vector: str, width: int) -> float:
-    stride = access.stride(vector)
-    if stride == 0:
-        return BROADCAST
-    if stride == 1:
-        return LOAD * max(1.0, width * access.itemsize / 64)
-    if stride == -1:
-        return 2 * LOAD
-    step = abs(stride) * access.itemsize
-    lane = GATHER_LINE if step < 64 else GATHER_PAGE if step < 2048 else GATHER_FAR
-    return lane * width * (SCATTER if access.is_write else 1.0)

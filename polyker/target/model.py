@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +13,14 @@ class Cache:
     size: int
     line: int = 64
     ways: int = 8
+
+    def holds_rows(self, count: int, step: int) -> bool:
+        """Return whether lines that lie `step` bytes apart stay together: too many at a large power of two fall into one set.
+
+        Two ways are left to what else passes.
+        """
+        way = self.size // self.ways
+        return step < self.line or count <= (self.ways - 2) * (way // gcd(step, way))
 
 
 @dataclass(frozen=True, slots=True)

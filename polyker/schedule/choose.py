@@ -1,0 +1,55 @@
+"""Choosing the register tile of one statement: the cheapest of those that the registers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
+
+from polyker.schedule.measure import Measured
+from polyker.schedule.plan import MOST_OPERATIONS, Plan, unit_iterator, values
+from polyker.schedule.tile_cost import Tiles, scalar_cost
+from polyker.target.model import Target
+
+_rank: ContextVar[int] = ContextVar("rank", default=0)
+
+
+@contextmanager
+def alternative(rank: int) -> Iterator[None]:
+    """Let `choose` return the tile of that rank by the model: 0 the best. For holding the model to measurements."""
+    token = _rank.set(rank)
+    try:
+        yield
+    finally:
+        _rank.reset(token)
+
+
+def choose(
+    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, *, may_pack: bool = True
+) -> Plan:
+    """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones."""
+    rank = _rank.get()
+    found = ranked(measured, free, reduced, target, may_pack=may_pack)
+    return found[min(rank, len(found) - 1)]
+
+
+def ranked(
+    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, *, may_pack: bool = True
+) -> list[Plan]:
+    """Return the best tile for each vector iterator and number of vectors, the cheapest first."""
+    best: dict[tuple[str | None, int], Plan] = {(None, 1): Plan(None, 1, 1, (), scalar_cost(measured))}
+    size = sum(1 for _ in values(measured.statement.expr))
+    most = max(MOST_OPERATIONS, size) // size
+    moving = [a for a in measured.accesses if a.strides]
+    unit = [i for i in (*free, *reduced) if any(abs(a.stride(i)) == 1 for a in moving)]
+    unit += [i for i in free if i not in unit and any(unit_iterator(measured, a, i) in reduced for a in moving)]
+    for vector in unit or (*free, *reduced):
+        tiles = Tiles(measured, vector, tuple(reduced), target, may_pack=may_pack)
+        for chunks, others in tiles.candidates(free):
+            if chunks * prod(s for _, s in others) <= most:
+                cost = tiles.cost(chunks, others)
+                known = best.get((vector, chunks))
+                if known is None or cost < known.cost * 0.999:
+                    best[vector, chunks] = tiles.plan(chunks, others, cost)
+    return sorted(best.values(), key=lambda p: p.cost)

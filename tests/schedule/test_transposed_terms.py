@@ -1,0 +1,66 @@
+"""Reductions whose operand is read by rows and transposed in registers: tall products of few columns."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.target.model import Cache
+
+DTYPES = (np.float32, np.float64, np.int32, np.uint8, np.complex64, np.float16)
+
+
+@given(
+    rows=st.integers(1, 70),
+    columns=st.integers(1, 14),
+    terms=st.integers(1, 37),
+    dtype=st.sampled_from(DTYPES),
+    flips=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    adds=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_tall_products_are_numpys(
+    rows: int, columns: int, terms: int, dtype: type, flips: tuple[bool, bool, bool], adds: bool
+) -> None:
+    rng = np.random.default_rng(rows * columns * terms)
+    a, b = (rng.integers(0, 4, shape).astype(dtype) for shape in ((rows, terms), (terms, columns)))
+    a, b = (x[:, ::-1] if flip else x for x, flip in zip((a, b), flips, strict=False))
+    if flips[2]:
+        a = np.ascontiguousarray(a.T).T
+    start = rng.integers(0, 4, (rows, columns)).astype(dtype)
+    if adds:
+        found = pk.op("C[i,j] = S[i,j]; C[i,j] += A[i,k] * B[k,j]")(start, a, b)
+        np.testing.assert_array_equal(found, start + a @ b)
+    else:
+        np.testing.assert_array_equal(pk.op("C[i,j] += A[i,k] * B[k,j]")(a, b), a @ b)
+
+
+@given(rows=st.integers(1, 40), columns=st.integers(1, 9), terms=st.integers(1, 20), window=st.integers(1, 4))
+@settings(max_examples=20, deadline=None)
+def test_windows_along_the_terms(rows: int, columns: int, terms: int, window: int) -> None:
+    rng = np.random.default_rng(rows + terms)
+    a = rng.integers(0, 4, (rows, terms + window - 1)).astype(np.float32)
+    b = rng.integers(0, 4, (terms, window, columns)).astype(np.float32)
+    found = pk.op("C[i,j] += A[i,k+w] * B[k,w,j]")(a, b)
+    wide = np.lib.stride_tricks.sliding_window_view(a, window, axis=1)
+    np.testing.assert_array_equal(found, np.einsum("ikw,kwj->ij", wide, b))
+
+
+def test_a_tall_product_of_few_columns_reads_and_writes_by_rows() -> None:
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[1920, 64], pk.f32[64, 8], target="cpu:x86-64-v4")
+    text = str(kernel.source("loops"))
+    assert text.count("# transpose(4)") == 1  # of the terms
+    assert text.count(" # transpose(") == 2  # the other: of the result
+    assert "gather" not in str(kernel.source("llvm"))
+    assert "scatter" not in str(kernel.source("llvm"))
+
+
+def test_rows_a_large_power_of_two_apart_are_not_read_side_by_side() -> None:
+    held = Cache(48 * 1024, 64, 12)
+    assert held.holds_rows(10, 4096)
+    assert not held.holds_rows(11, 4096)
+    assert held.holds_rows(20, 2048)
+    assert held.holds_rows(600, 4096 + 64)
+    assert held.holds_rows(1000, 8)  # neighbours in one line
