@@ -15,8 +15,6 @@ from polyker.ir.dtypes import i64
 Monomial: TypeAlias = tuple[KExpr, ...]  # sorted by `_order`; () is the constant
 Poly: TypeAlias = Mapping[Monomial, int]
 
-ZERO: Poly = {}
-
 
 def wrap(value: int) -> int:
     """Return the i64 that `value` wraps to."""

@@ -10,13 +10,13 @@ from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Range, Size
 
-# Statement.op: "set" is `=`; the others are the reductions `+=` `*=` `max=` `min=` `any=` `all=`.
-UPDATES = ("set", "add", "mul", "max", "min", "any", "all")
-
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`target[subscripts] OP expr for ranges where conditions`."""
+    """`target[subscripts] OP expr for ranges where conditions`.
+
+    `op`: "set" for `=`, or the reduction: "add", "mul", "max", "min", "any", "all".
+    """
 
     target: str
     subscripts: tuple[Expr, ...]

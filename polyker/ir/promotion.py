@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from polyker.ir.dtypes import DType, bf16, c128, f16, f32, f64, from_numpy, i64
+from polyker.ir.dtypes import DType, bf16, f16, f32, f64, from_numpy
 
-_WEAK_ORDER = {"i": i64, "f": f64, "c": c128}
 _SAMPLES: dict[str, Any] = {"i": 0, "f": 0.0, "c": 0j}
 
 

@@ -7,8 +7,8 @@ Labels keep the user's names, for messages and printing alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -88,6 +88,28 @@ class TypedLoop:
 TypedNode: TypeAlias = TypedStatement | TypedLoop
 
 
+def statements_of(body: Iterable[TypedNode]) -> Iterator[TypedStatement]:
+    """Yield the statements of a body in order, those inside loops too."""
+    for node in body:
+        if isinstance(node, TypedLoop):
+            yield from statements_of(node.body)
+        else:
+            yield node
+
+
+def replaced(
+    body: Iterable[TypedNode], change: Callable[[TypedStatement], Iterable[TypedNode]]
+) -> tuple[TypedNode, ...]:
+    """Return a body with each statement, inside loops too, replaced by what `change` makes of it."""
+    found: list[TypedNode] = []
+    for node in body:
+        if isinstance(node, TypedLoop):
+            found.append(replace(node, body=replaced(node.body, change)))
+        else:
+            found.extend(change(node))
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A condition on the sizes that has to hold at the call: an isl parameter set, and the error otherwise.
@@ -123,10 +145,4 @@ class TypedProgram:
 
     def statements(self) -> Iterator[TypedStatement]:
         """Yield the statements in order, those inside loops too."""
-        stack: list[TypedNode] = list(reversed(self.body))
-        while stack:
-            node = stack.pop()
-            if isinstance(node, TypedLoop):
-                stack.extend(reversed(node.body))
-            else:
-                yield node
+        return statements_of(self.body)

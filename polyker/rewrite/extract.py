@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, rebuild, transform, walk
-from polyker.ir.quasi_affine import lit, subtract
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, rebuild, walk
+from polyker.ir.quasi_affine import lit, substitute, subtract
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.poly.symbolic import bounds_of
@@ -26,19 +26,12 @@ _UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any
 def extract_reductions(program: TypedProgram) -> TypedProgram:
     """Return the program with every inline reduction lifted to statements before the one it stands in."""
     fresh = Fresh(program)
-    return fresh.finish(_body(program, fresh, program.body))
 
+    def change(statement: TypedStatement) -> list[TypedNode]:
+        reduces = any(isinstance(e, Reduce) for e in walk(statement.expr))
+        return _extract(program, fresh, statement) if reduces else [statement]
 
-def _body(program: TypedProgram, fresh: Fresh, body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
-    result: list[TypedNode] = []
-    for node in body:
-        if isinstance(node, TypedLoop):
-            result.append(replace(node, body=_body(program, fresh, node.body)))
-        elif any(isinstance(e, Reduce) for e in walk(node.expr)):
-            result += _extract(program, fresh, node)
-        else:
-            result.append(node)
-    return tuple(result)
+    return fresh.finish(replaced(program.body, change))
 
 
 def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedNode]:
@@ -94,7 +87,7 @@ class _Lift:
         terms = whole.set_tuple_name("R").apply(onto)
         cells = domain.set_tuple_name("R").apply(read_map(f"{head}{{ R[{', '.join(around)}] -> [{', '.join(used)}] }}"))
         canonical = {i: Index(f"k{n}", i64) for n, i in enumerate(used + own)}
-        shape_of_body = repr(transform(expr.body, lambda e: canonical.get(e.name, e) if isinstance(e, Index) else e))
+        shape_of_body = repr(substitute(expr.body, canonical))
         for found in self.found:
             if found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms):
                 return _converted(self._read(found.read, used, cells), expr)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Literal
-from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedTensor
+from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedTensor
 
 
 @dataclass
@@ -44,8 +44,6 @@ class Fresh:
 
     def finish(self, body: tuple[TypedNode, ...]) -> TypedProgram:
         """Return the program with a new body and the temporaries made so far."""
-        from dataclasses import replace
-
         return replace(self.program, tensors=(*self.program.tensors, *self.tensors), body=body)
 
 
@@ -66,10 +64,3 @@ def identity(op: str, dtype: DType) -> Literal:
     if dtype.kind == "u":
         return Literal(0 if lowest else 2**bits - 1, dtype)
     return Literal(-(2 ** (bits - 1)) if lowest else 2 ** (bits - 1) - 1, dtype)
-
-
-def statements_in(node: TypedNode) -> list[str]:
-    """Return the names of the statements of a node, in order."""
-    if isinstance(node, TypedLoop):
-        return [s for n in node.body for s in statements_in(n)]
-    return [node.name]

@@ -11,7 +11,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
-from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
@@ -27,7 +27,7 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
     defined: dict[str, isl.Set] = {}
     given = {t.name for t in program.tensors if t.role is Role.INOUT}
     for node in program.body:
-        for statement in _statements(node):
+        for statement in statements_of((node,)):
             if statement.op == "set" or statement.target in given:
                 continue
             cells = _cells_to_start(program, statement, defined.get(statement.target))
@@ -35,19 +35,13 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
                 body.append(_start(program, fresh, statement, cells))
                 before = defined.get(statement.target)
                 defined[statement.target] = cells if before is None else before.union(cells)
-        for statement in _statements(node):
+        for statement in statements_of((node,)):
             if statement.op == "set" and statement.target not in given:
                 before = defined.get(statement.target)
                 cells = _written(program, statement)
                 defined[statement.target] = cells if before is None else before.union(cells)
         body.append(node)
     return fresh.finish(tuple(body))
-
-
-def _statements(node: TypedNode) -> list[TypedStatement]:
-    if isinstance(node, TypedLoop):
-        return [s for n in node.body for s in _statements(n)]
-    return [node]
 
 
 def _written(program: TypedProgram, statement: TypedStatement) -> isl.Set:

@@ -15,7 +15,7 @@ import islpy as isl
 
 from polyker.ir.expr import Expr, Index, Literal, Read, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale
-from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import free_range
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text
@@ -157,14 +157,8 @@ def _merged(program: TypedProgram, pairs: set[Pair]) -> TypedProgram:
             widths[t.name, d] = int(b.value.real)
             shape[d : d + 2] = [lit(int(a.value.real) * int(b.value.real))]
         tensors.append(replace(t, shape=tuple(shape)))
-
-    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
-        return tuple(
-            replace(n, body=visit(n.body)) if isinstance(n, TypedLoop) else _statement(program, n, pairs, widths)
-            for n in body
-        )
-
-    return replace(program, tensors=tuple(tensors), body=visit(program.body))
+    body = replaced(program.body, lambda s: [_statement(program, s, pairs, widths)])
+    return replace(program, tensors=tuple(tensors), body=body)
 
 
 def _statement(

@@ -5,13 +5,14 @@ Before: `C[i,j] += A[i,k] * B[j,k]` with vectors along j. After: `P[k,j] = B[j,k
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read, transform
-from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, subtract
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters, tensor_box
@@ -33,6 +34,37 @@ def can_pack(read: Read, vector: str) -> bool:
     return all(p is not None for p in parts) and any(p is not None and p.get(vector) for p in parts)
 
 
+def pack_cells(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    read: Read,
+    label: str,
+    places: Sequence[Expr],
+    source: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
+) -> Packed:
+    """Copy what `read` reaches into a temporary whose dimensions run over `places`, each counted from its least value.
+
+    The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values.
+    """
+    cells = _image(program, statement, places)
+    iterators = tuple(fresh.iterator() for _ in places)
+    lows, extents = _box(program, cells, len(places))
+    assert read.dtype is not None
+    name = fresh.temporary(label, read.dtype, extents)
+    values = tuple(Index(i, i64) for i in iterators)
+    here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
+    there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
+    copy_name = fresh.statement()
+    copy = TypedStatement(
+        copy_name, iterators, 0, domain_text(cells, copy_name), name, here, "set", replace(read, subscripts=source(values)),
+        read.dtype, (), statement.span,
+    )  # fmt: skip
+    packed = Read(name, there, dtype=read.dtype)
+    changed = transform(statement.expr, lambda e: packed if e == read else e)
+    return Packed(copy, replace(statement, expr=changed))
+
+
 def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read, vector: str) -> Packed:
     """Copy what `read` reaches into a temporary in which `vector` has stride one.
 
@@ -42,30 +74,13 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     moving = [s for s in read.subscripts if vector in indices_of(s)]
     fixed = [s for s in read.subscripts if vector not in indices_of(s)]
     spread = [i for i in statement.iterators if i != vector and any(i in indices_of(s) for s in moving)] + [vector]
-    places = [*fixed, *(Index(i, i64) for i in spread)]
-    cells = _image(program, statement, places)
-    iterators = tuple(fresh.iterator() for _ in places)
-    lows, extents = _box(program, cells, len(places))
-    assert read.dtype is not None
-    name = fresh.temporary("pack", read.dtype, extents)
-    own = dict(zip(spread, iterators[len(fixed) :], strict=True))
-    values = iter(iterators[: len(fixed)])
-    source = tuple(
-        transform(s, lambda e: replace(e, name=own[e.name]) if isinstance(e, Index) else e)
-        if vector in indices_of(s)
-        else Index(next(values), i64)
-        for s in read.subscripts
-    )
-    here = tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True))
-    there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
-    copy_name = fresh.statement()
-    copy = TypedStatement(
-        copy_name, iterators, 0, domain_text(cells, copy_name), name, here, "set", replace(read, subscripts=source),
-        read.dtype, (), statement.span,
-    )  # fmt: skip
-    fresh_read = Read(name, there, dtype=read.dtype)
-    changed = transform(statement.expr, lambda e: fresh_read if e == read else e)
-    return Packed(copy, replace(statement, expr=changed))
+
+    def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        own = dict(zip(spread, values[len(fixed) :], strict=True))
+        kept = iter(values)
+        return tuple(substitute(s, own) if vector in indices_of(s) else next(kept) for s in read.subscripts)
+
+    return pack_cells(program, fresh, statement, read, "pack", [*fixed, *(Index(i, i64) for i in spread)], source)
 
 
 def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read) -> Packed:
@@ -73,23 +88,7 @@ def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
 
     Before: `O[i] += X[i+r-1; pad=0] * K[r]`. After: `P[c] = X[c-1; pad=0];  O[i] += P[i+r] * K[r]`.
     """
-    places = list(read.subscripts)
-    cells = _image(program, statement, places)
-    iterators = tuple(fresh.iterator() for _ in places)
-    lows, extents = _box(program, cells, len(places))
-    assert read.dtype is not None
-    name = fresh.temporary("padded", read.dtype, extents)
-    here = tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True))
-    there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
-    own = tuple(Index(i, i64) for i in iterators)
-    copy_name = fresh.statement()
-    copy = TypedStatement(
-        copy_name, iterators, 0, domain_text(cells, copy_name), name, here, "set", replace(read, subscripts=own),
-        read.dtype, (), statement.span,
-    )  # fmt: skip
-    inside = Read(name, there, dtype=read.dtype)
-    changed = transform(statement.expr, lambda e: inside if e == read else e)
-    return Packed(copy, replace(statement, expr=changed))
+    return pack_cells(program, fresh, statement, read, "padded", read.subscripts, lambda values: values)
 
 
 def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, vector: str) -> Packed:
@@ -118,7 +117,7 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     return Packed(copy, replace(statement, target=name, subscripts=places))
 
 
-def _image(program: TypedProgram, statement: TypedStatement, places: list[Expr]) -> isl.Set:
+def _image(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> isl.Set:
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     text = f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, places))}] }}"
     return read_map(text).intersect_domain(read_set(statement.domain)).range().coalesce()

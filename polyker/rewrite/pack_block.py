@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read, transform
-from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
@@ -70,11 +70,8 @@ def pack_block(
     here: tuple[Expr, ...] = tuple(Index(n, i64) for n in numbers.values())
     here += tuple(add(Index(names[i], i64), lit(-origin[i])) for i in cell)
     there = (*apart, *(add(Index(i, i64), lit(-origin[i])) for i in cell))
-
-    def renamed(e: Expr) -> Expr:
-        return Index(names[e.name], i64) if isinstance(e, Index) else e
-
-    value = replace(read, subscripts=tuple(transform(s, renamed) for s in read.subscripts))
+    own = {i: Index(n, i64) for i, n in names.items()}
+    value = replace(read, subscripts=tuple(substitute(s, own) for s in read.subscripts))
     name = fresh.statement()
     copy = TypedStatement(
         name, iterators, 0, domain_text(cells, name), tensor, here, "set", value, read.dtype, (), statement.span

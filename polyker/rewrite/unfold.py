@@ -7,17 +7,16 @@ that vectors along them would be half empty, and each copied cell is used often.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, transform, walk
-from polyker.ir.quasi_affine import add, coefficients, indices_of, lit
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.expr import Expr, Index, Literal, Read, walk
+from polyker.ir.quasi_affine import coefficients, indices_of, substitute
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.isl import read_set
 from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.pack import Packed, pack_cells
 from polyker.target.model import Target
 
 # Cycles to copy one cell, padding and all.
@@ -31,25 +30,18 @@ def unfold_windows(program: TypedProgram, target: Target) -> TypedProgram:
     if program.sizes:
         return program
     fresh = Fresh(program)
-
-    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
-        found: list[TypedNode] = []
-        for node in body:
-            if isinstance(node, TypedLoop):
-                found.append(replace(node, body=visit(node.body)))
-                continue
-            read = _window(node, target)
-            if read is None:
-                found.append(node)
-                continue
-            copy, changed = _unfolded(fresh, node, read)
-            # Not between a reduction and the statement that starts it.
-            at = len(found) - (bool(found) and _starts(found[-1], node))
-            found[at:at] = [copy]
-            found.append(changed)
-        return tuple(found)
-
-    return fresh.finish(visit(program.body))
+    body: list[TypedNode] = []
+    for node in program.body:
+        read = _window(node, target) if isinstance(node, TypedStatement) else None
+        if read is None or not isinstance(node, TypedStatement):
+            body.append(node)
+            continue
+        packed = _unfolded(program, fresh, node, read)
+        # Not between a reduction and the statement that starts it.
+        at = len(body) - (bool(body) and _starts(body[-1], node))
+        body[at:at] = [packed.copy]
+        body.append(packed.statement)
+    return fresh.finish(tuple(body))
 
 
 def _starts(before: TypedNode, statement: TypedStatement) -> bool:
@@ -58,7 +50,7 @@ def _starts(before: TypedNode, statement: TypedStatement) -> bool:
 
 def _window(statement: TypedStatement, target: Target) -> Read | None:
     """Return the read whose windows are worth a copy: through it rows are shorter than vectors, and together they are not."""
-    if statement.op == "set" or not statement.reduced or statement.outer:
+    if statement.op == "set" or not statement.reduced:
         return None
     reads = list(dict.fromkeys(e for e in walk(statement.expr) if isinstance(e, Read)))
     windows = [r for r in reads if _is_window(statement, r)]
@@ -92,7 +84,7 @@ def _is_window(statement: TypedStatement, read: Read) -> bool:
     return any(b & set(statement.reduced) and b - set(statement.reduced) for b in both)
 
 
-def _unfolded(fresh: Fresh, statement: TypedStatement, read: Read) -> tuple[TypedStatement, TypedStatement]:
+def _unfolded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read) -> Packed:
     """Return the copy, and the reduction that reads it: terms first, then the result's indices, each in their order elsewhere."""
     inside = {i for s in read.subscripts for i in indices_of(s)}
     elsewhere = [r for r in walk(statement.expr) if isinstance(r, Read) and r != read]
@@ -100,31 +92,8 @@ def _unfolded(fresh: Fresh, statement: TypedStatement, read: Read) -> tuple[Type
     terms = [i for i in dict.fromkeys((*order, *statement.reduced)) if i in inside and i in statement.reduced]
     kept = [s.name for s in statement.subscripts if isinstance(s, Index) and s.name in inside]
     cell = (*terms, *kept)
-    domain = read_set(statement.domain)
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    cells = domain.apply(read_map(f"{{ {source} -> [{', '.join(cell)}] }}"))
-    names = {i: fresh.iterator() for i in cell}
-    lows = {i: cells.dim_min_val(d).get_num_si() for d, i in enumerate(cell)}
-    extents = [cells.dim_max_val(d).get_num_si() - lows[i] + 1 for d, i in enumerate(cell)]
-    assert read.dtype is not None
-    tensor = fresh.temporary("windows", read.dtype, tuple(map(lit, extents)))
-    name = fresh.statement()
 
-    def renamed(e: Expr) -> Expr:
-        return Index(names[e.name], i64) if isinstance(e, Index) else e
+    def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(substitute(s, dict(zip(cell, values, strict=True))) for s in read.subscripts)
 
-    copy = TypedStatement(
-        name,
-        tuple(names.values()),
-        0,
-        domain_text(cells, name),
-        tensor,
-        tuple(add(Index(names[i], i64), lit(-lows[i])) for i in cell),
-        "set",
-        replace(read, subscripts=tuple(transform(s, renamed) for s in read.subscripts)),
-        read.dtype,
-        (),
-        statement.span,
-    )
-    there = Read(tensor, tuple(add(Index(i, i64), lit(-lows[i])) for i in cell), dtype=read.dtype)
-    return copy, replace(statement, expr=transform(statement.expr, lambda e: there if e == read else e))
+    return pack_cells(program, fresh, statement, read, "windows", [Index(i, i64) for i in cell], source)

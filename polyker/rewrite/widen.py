@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Cast, Index, Read
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_set
 from polyker.poly.scop import domain_text, tensor_box
 from polyker.rewrite.fresh import Fresh
@@ -20,18 +20,10 @@ def widen_reductions(program: TypedProgram) -> TypedProgram:
     """Return the program with a wider temporary around each reduction that would round at each of its terms."""
     fresh = Fresh(program)
 
-    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
-        found: list[TypedNode] = []
-        for node in body:
-            if isinstance(node, TypedLoop):
-                found.append(replace(node, body=visit(node.body)))
-            elif _shares_cells(program, node):
-                found += _widened(program, fresh, node)
-            else:
-                found.append(node)
-        return tuple(found)
+    def change(statement: TypedStatement) -> tuple[TypedStatement, ...]:
+        return _widened(program, fresh, statement) if _shares_cells(program, statement) else (statement,)
 
-    return fresh.finish(visit(program.body))
+    return fresh.finish(replaced(program.body, change))
 
 
 def _shares_cells(program: TypedProgram, statement: TypedStatement) -> bool:

@@ -13,7 +13,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Read, transform, walk
-from polyker.ir.quasi_affine import lit, subtract
+from polyker.ir.quasi_affine import lit, substitute, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
@@ -34,7 +34,7 @@ class Value:
     def shape(self) -> Expr:
         """The expression with canonical names: equal for values that differ in the names of their indices alone."""
         names = {i: Index(f"k{n}", i64) for n, i in enumerate(self.indices)}
-        return transform(self.expr, lambda e: names[e.name] if isinstance(e, Index) else e)
+        return substitute(self.expr, names)
 
     def points(self, program: TypedProgram) -> isl.Set:
         """Return the values of the indices for which it is computed."""
