@@ -14,12 +14,14 @@ from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.ir.promotion import ValueType
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor
 from polyker.poly.affine import expr_of
+from polyker.poly.bounds import Bound, interval, scope_text
 from polyker.poly.context import Context
 from polyker.poly.coverage import Coverage, statement_times
 from polyker.poly.dead import drop_dead
 from polyker.poly.extents import fresh_shape
+from polyker.poly.inside import check_late
 from polyker.poly.isl import isl_job
-from polyker.poly.ranges import Bound, Ranges, Shape, check_late, interval, scope_text
+from polyker.poly.ranges import Ranges, Shape
 from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
 from polyker.poly.statement_types import StatementType, type_statements
 from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error

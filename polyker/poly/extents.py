@@ -8,8 +8,8 @@ from typing import Any
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, condition_text, constant, extremum, quotient, variable
+from polyker.poly.bounds import Bound, domain_conditions
 from polyker.poly.context import Context
-from polyker.poly.ranges import Bound, domain_conditions
 from polyker.poly.subjects import Subject, source_text
 
 Definition = tuple[Subject, Mapping[str, Bound]]

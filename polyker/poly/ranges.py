@@ -8,49 +8,16 @@ indices is in bounds; the bounds of one round intersect. A subscript with no ope
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
-from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE, OUT_OF_BOUNDS, RANGES_DISAGREE
+from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE, RANGES_DISAGREE
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Condition, Extremum, condition_text, constant, quotient, variable
+from polyker.poly.affine import Affine, Condition, condition_text, constant, quotient, variable
+from polyker.poly.bounds import Bound, interval, is_bounded, scope_text, simplest, tighter
 from polyker.poly.context import Context
-from polyker.poly.subjects import Access, Scope, Subject, rank_error, source_text
+from polyker.poly.inside import check_subscript
+from polyker.poly.subjects import Access, Scope, Subject, rank_error
 
 Shape = tuple[Affine, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Bound:
-    """The range of an index: constraints as isl text over `names` and itself; an interval [lo, hi) where it is one.
-
-    `explicit`: given by the text's `for` (or a time loop), not inferred.
-    """
-
-    constraints: tuple[str, ...]
-    names: frozenset[str]
-    lo: Affine | None
-    hi: Affine | None
-    explicit: bool
-
-
-def interval(index: str, lo: Affine, hi: Affine, explicit: bool) -> Bound:
-    """Return the range lo <= index < hi."""
-    least = lo.const if lo.is_constant else None
-    constraints = (f"{lo.text} <= {index}", *_below(index, hi, least))
-    return Bound(constraints, (lo.indices | hi.indices) - {index}, lo, hi, explicit)
-
-
-def _below(index: str, hi: Affine, least: int | None) -> list[str]:
-    """Return `index < hi` as a conjunction without extrema where there is one; `least` is the index's lower bound."""
-    match hi.terms:
-        case ((Extremum(op="minimum", forms=forms), 1),) if hi.const == 0:
-            return [c for form in forms for c in _below(index, form, least)]
-        case ((Extremum(forms=forms), 1),) if hi.const == 0 and least is not None:
-            kept = [f for f in forms if not (f.is_constant and f.const <= least)]
-            if len(kept) == 1:
-                return _below(index, kept[0], least)
-    return [f"{index} < {hi.text}"]
 
 
 class Ranges:
@@ -264,14 +231,14 @@ class Ranges:
         if not is_bounded(good):
             return None
         text = isl.constraints_of(good.set_dim_name(isl.dim.set, 0, index))
-        return _simplest(index, good, text)
+        return simplest(index, good, text)
 
     def _meet(self, index: str, bounds: list[Bound]) -> Bound:
         """Return the intersection of the bounds of one round."""
         lo, hi = bounds[0].lo, bounds[0].hi
         for bound in bounds[1:]:
-            lo = _tighter(lo, bound.lo, max)
-            hi = _tighter(hi, bound.hi, min)
+            lo = tighter(lo, bound.lo, max)
+            hi = tighter(hi, bound.hi, min)
         if lo is not None and hi is not None:
             return interval(index, lo, hi, False)
         constraints = tuple(dict.fromkeys(c for b in bounds for c in b.constraints))
@@ -339,121 +306,3 @@ class Ranges:
             return
         bad = domain.intersect_params(self.context.read([f"{extent.text} <= 0"]))
         self.context.require_none(bad, domain, EMPTY_PAD, access.span, **values)
-
-
-def is_bounded(points: Any) -> bool:
-    """Whether a set of one dimension has a least and a greatest value whatever the sizes."""
-    # Divisions aside: isl takes `i >= 2 * floor(i / 2)` for a bound of i.
-    plain = points.remove_divs()
-    return bool(plain.dim_has_lower_bound(isl.dim.set, 0) and plain.dim_has_upper_bound(isl.dim.set, 0))
-
-
-def _tighter(a: Affine | None, b: Affine | None, choose: object) -> Affine | None:
-    if a is None or b is None:
-        return None
-    if a == b:
-        return a
-    difference = a - b
-    if not difference.is_constant:
-        return None
-    return (a if difference.const > 0 else b) if choose is max else (a if difference.const < 0 else b)
-
-
-def _simplest(index: str, good: Any, text: str) -> Bound:
-    """Return the bound of a set of one dimension, as an interval where it is a constant one."""
-    if good.dim(isl.dim.param) == 0 and not good.is_empty():
-        lo, hi = good.dim_min_val(0).to_python(), good.dim_max_val(0).to_python()
-        if good.is_equal(isl.read_set(f"{{ [{index}] : {lo} <= {index} <= {hi} }}")):
-            return interval(index, constant(lo), constant(hi + 1), False)
-    return Bound((text,), frozenset(), None, None, False)
-
-
-def check_late(
-    context: Context, bounds: Mapping[str, Bound], access: Access, d: int, form: Affine, extent: Affine
-) -> None:
-    """As `check_subscript`, for an extent found only after the ranges: a bare subscript has to agree with it."""
-    bound = bounds.get(form.variable or "")
-    if bound is None or bound.explicit:
-        check_subscript(context, bounds, access, d, form, extent)
-        return
-    label = context.label(form.variable or "")
-    values = {"index": label, "first": "other", "access": "the rest of the statement", "other": access.text}
-    values |= {"second": context.show(extent), "shapes": ""}
-    if bound.lo is not None and bound.hi is not None:
-        values["first"] = context.show(bound.hi - bound.lo)
-        context.require(("eq", bound.lo), RANGES_DISAGREE, access.span, **values)
-        context.require(("eq", bound.hi - extent), RANGES_DISAGREE, access.span, **values)
-        return
-    index = form.variable
-    assert index is not None
-    found = isl.read_set(isl.set_text(context.names, (index,), list(bound.constraints)))
-    whole = isl.read_set(isl.set_text(context.names, (index,), [f"0 <= {index} and {index} < {extent.text}"]))
-    differ = found.subtract(whole).union(whole.subtract(found)).intersect_params(context.set)
-    if not differ.is_empty():
-        context.require_set(context.set.subtract(differ.params()), RANGES_DISAGREE, access.span, **values)
-
-
-def check_subscript(
-    context: Context, bounds: Mapping[str, Bound], access: Access, d: int, form: Affine, extent: Affine
-) -> None:
-    """Make sure that a subscript is in 0:extent everywhere: proved, or checked at the call.
-
-    Raises:
-        ShapeError: where it leaves the extent whatever the sizes.
-    """
-    plain = bounds.get(form.variable or "")
-    if plain is not None and not plain.explicit and plain.hi == extent and plain.lo == constant(0):
-        return
-    if _inside_by_corners(context, bounds, form, extent):
-        return
-    names = context.names
-    domain = isl.read_set(scope_text(context, bounds, access.scope))
-    if names:
-        domain = domain.intersect_params(context.set)
-    outside = f"({form.text} < 0 or {form.text} >= {extent.text})"
-    bad = domain.intersect(isl.read_set(isl.set_text(names, access.scope.visible(), [outside])))
-    if bad.is_empty():
-        return
-    span = access.place(d)
-    subscript = source_text(span) or context.show(form)
-    values = {"access": access.text, "tensor": access.tensor, "subscript": subscript, "extent": context.show(extent)}
-    if not names:
-        values["extent"] += f", and is {_sample(context, bad, form)}"
-    context.require_none(bad, domain, OUT_OF_BOUNDS, span, **values)
-
-
-def _inside_by_corners(context: Context, bounds: Mapping[str, Bound], form: Affine, extent: Affine) -> bool:
-    if not form.is_linear_in(form.indices):
-        return False
-    least = greatest = form
-    for index in form.indices:
-        bound = bounds[index]
-        if bound.lo is None or bound.hi is None or bound.names:
-            return False
-        ends = (bound.lo, bound.hi - 1) if form.coefficient(index) > 0 else (bound.hi - 1, bound.lo)
-        least, greatest = least.replace({index: ends[0]}), greatest.replace({index: ends[1]})
-    return context.proves(("ge", least)) and context.proves(("ge", extent - 1 - greatest))
-
-
-def _sample(context: Context, bad: Any, form: Affine) -> str:
-    point = bad.lexmin().sample_point()
-    visible = [bad.get_dim_name(isl.dim.set, k) for k in range(bad.dim(isl.dim.set))]
-    at = {
-        name: constant(point.get_coordinate_val(isl.dim.set, k).to_python())
-        for k, name in enumerate(visible)
-        if name is not None
-    }
-    used = sorted(form.indices)
-    value = context.show(form.replace(at))
-    return f"{value} at " + ", ".join(f"{context.label(i)} = {context.show(at[i])}" for i in used) if used else value
-
-
-def domain_conditions(bounds: Mapping[str, Bound], scope: Scope) -> list[str]:
-    """Return the constraints on all indices visible in a scope: ranges and `where` conditions."""
-    conditions = [c for i in scope.visible() for c in bounds[i].constraints]
-    return conditions + [condition_text(c) for s in scope.chain() for c in s.conditions]
-
-
-def scope_text(context: Context, bounds: Mapping[str, Bound], scope: Scope, tuple_name: str = "") -> str:
-    """Return the isl text of the points that a scope runs over, those around it included."""
-    return isl.set_text(context.names, scope.visible(), domain_conditions(bounds, scope), tuple_name)
