@@ -159,6 +159,11 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+def reads_in(*exprs: Expr) -> Iterator[Read]:
+    """Yield every read in expressions, those in subscripts of reads too; equal ones again and again."""
+    return (e for expr in exprs for e in walk(expr) if isinstance(e, Read))
+
+
 def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Return `expr` with `change` applied to each direct sub-expression."""
     match expr:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr, Range, Size
+from polyker.ir.expr import Expr, Range, Read, Size, reads_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Statement:
     conditions: tuple[Expr, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
     target_span: Span | None = field(default=None, compare=False, repr=False)
+
+    def reads(self) -> Iterator[Read]:
+        """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""
+        return reads_in(self.expr, *self.subscripts)
 
 
 @dataclass(frozen=True, slots=True)

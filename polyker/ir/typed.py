@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr, Read
+from polyker.ir.expr import Expr, Read, reads_in
 
 
 class Role(Enum):
@@ -75,6 +75,10 @@ class TypedStatement:
     span: Span | None = field(default=None, compare=False, repr=False)
     defines: str | None = None
     prefetch: tuple[Ahead, ...] = ()
+
+    def reads(self) -> Iterator[Read]:
+        """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""
+        return reads_in(self.expr, *self.subscripts)
 
 
 @dataclass(frozen=True, slots=True)

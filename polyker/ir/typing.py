@@ -15,7 +15,7 @@ import numpy as np
 from polyker.errors.base import Span, failure
 from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER
 from polyker.ir.dtypes import DType, bf16, bool_, c128, f16, f32, f64, i8, i64, u64
-from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Pad, Range, Read, Reduce, Size, walk
+from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Pad, Range, Read, Reduce, Size, reads_in
 from polyker.ir.promotion import ValueType, computed, fits, floating, promote
 
 Typed: TypeAlias = tuple[Expr, ValueType]
@@ -355,8 +355,7 @@ def _compare_literal(op: str, value: Typed, other: Literal, span: Span | None) -
 
 def _beside(node: Expr, answer: Literal) -> Expr:
     """Return a constant answer; a gather in `node`, which it does not depend on, still has to be in bounds."""
-    reads = [e for e in walk(node) if isinstance(e, Read)]
-    if not any(isinstance(e, Read) for r in reads for s in r.subscripts for e in walk(s)):
+    if not any(reads_in(*(s for r in reads_in(node) for s in r.subscripts))):
         return answer
     assert node.dtype is not None
     return Call("where", (truth(node, ValueType(node.dtype)), answer, answer), answer.dtype, answer.span)

@@ -155,12 +155,7 @@ class _Binder:
                 self._define(target, definers[target])
 
     def _unknown(self, number: int) -> set[str]:
-        from polyker.ir.expr import Read, walk
-
-        statement = self.places[number].statement
-        trees = (statement.expr, *statement.subscripts)
-        reads = {e.tensor for tree in trees for e in walk(tree) if isinstance(e, Read)}
-        return {t for t in reads if self.shapes.get(t, ()) is None}
+        return {r.tensor for r in self.places[number].statement.reads() if self.shapes.get(r.tensor, ()) is None}
 
     def _solve_one(self, number: int) -> None:
         place = self.places[number]

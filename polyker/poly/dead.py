@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.ir.expr import Read, walk
+from polyker.ir.expr import reads_in
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
 
 
@@ -16,7 +16,7 @@ def drop_dead(program: TypedProgram) -> TypedProgram:
     statements = list(program.statements())
     live = set(program.outputs) | {s.target for s in statements if _gathers(s)}
     while True:
-        reached = live | {t for s in statements if s.target in live for t in _reads(s)}
+        reached = live | {r.tensor for s in statements if s.target in live for r in s.reads()}
         if reached == live:
             break
         live = reached
@@ -26,15 +26,9 @@ def drop_dead(program: TypedProgram) -> TypedProgram:
     return replace(program, tensors=tensors, body=_kept(program.body, live))
 
 
-def _reads(statement: TypedStatement) -> set[str]:
-    trees = (statement.expr, *statement.subscripts)
-    return {e.tensor for tree in trees for e in walk(tree) if isinstance(e, Read)}
-
-
 def _gathers(statement: TypedStatement) -> bool:
-    reads = [e for e in walk(statement.expr) if isinstance(e, Read)]
-    subscripts = [s for r in reads for s in r.subscripts] + list(statement.subscripts)
-    return any(isinstance(e, Read) for s in subscripts for e in walk(s))
+    subscripts = [s for r in reads_in(statement.expr) for s in r.subscripts] + list(statement.subscripts)
+    return any(reads_in(*subscripts))
 
 
 def _kept(body: tuple[TypedNode, ...], live: set[str]) -> tuple[TypedNode, ...]:

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, Read, walk
+from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -116,8 +116,7 @@ def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set)
         return read_map(text).intersect_domain(domain)
 
     yield Access(statement.name, statement.target, statement.subscripts, True, target, statement.op != "set")
-    trees = (statement.expr, *statement.subscripts)
-    for read in dict.fromkeys(e for tree in trees for e in walk(tree) if isinstance(e, Read)):
+    for read in dict.fromkeys(statement.reads()):
         # Outside the tensor, edge, wrap and reflect read another cell than the subscripts say.
         exact = read.pad is None or read.pad.mode == "constant"
         make = partial(_read_relation, program, statement, read, domain)

@@ -261,8 +261,7 @@ def expand_dots(context: Context, statement: Statement, shapes: Mapping[str, tup
     Raises:
         ShapeError: where a tensor has fewer dimensions than subscripts, or no tensor tells how many there are.
     """
-    reads = [e for s in (statement.expr, *statement.subscripts) for e in walk(s) if isinstance(e, Read)]
-    dotted = [r for r in reads if any(isinstance(s, Dots) for s in r.subscripts)]
+    dotted = [r for r in statement.reads() if any(isinstance(s, Dots) for s in r.subscripts)]
     target = any(isinstance(s, Dots) for s in statement.subscripts)
     if not dotted and not target:
         return statement

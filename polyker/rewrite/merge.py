@@ -63,10 +63,8 @@ def _candidates(program: TypedProgram, is_dense: Callable[[str], bool]) -> set[P
 def _accesses(statement: TypedStatement) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
     """Yield (tensor, subscripts, whether it is neither padded nor gathered) of each access."""
     yield statement.target, statement.subscripts, all(map(is_quasi_affine, statement.subscripts))
-    for tree in (statement.expr, *statement.subscripts):
-        for e in walk(tree):
-            if isinstance(e, Read):
-                yield e.tensor, e.subscripts, e.pad is None and all(map(is_quasi_affine, e.subscripts))
+    for r in statement.reads():
+        yield r.tensor, r.subscripts, r.pad is None and all(map(is_quasi_affine, r.subscripts))
 
 
 def _walks(statement: TypedStatement, pairs: set[Pair]) -> set[tuple[str, str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import ceil, prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, walk
+from polyker.ir.expr import Expr, Index, Literal, Read, reads_in
 from polyker.ir.quasi_affine import coefficients, indices_of, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -52,7 +52,7 @@ def _window(statement: TypedStatement, target: Target) -> Read | None:
     """Return the read whose windows are worth a copy: through it rows are shorter than vectors, and together they are not."""
     if statement.op == "set" or not statement.reduced:
         return None
-    reads = list(dict.fromkeys(e for e in walk(statement.expr) if isinstance(e, Read)))
+    reads = list(dict.fromkeys(reads_in(statement.expr)))
     windows = [r for r in reads if _is_window(statement, r)]
     names = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
     if len(reads) < 2 or len(windows) != 1 or None in names or len(set(names)) != len(names):
@@ -87,7 +87,7 @@ def _is_window(statement: TypedStatement, read: Read) -> bool:
 def _unfolded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read) -> Packed:
     """Return the copy, and the reduction that reads it: terms first, then the result's indices, each in their order elsewhere."""
     inside = {i for s in read.subscripts for i in indices_of(s)}
-    elsewhere = [r for r in walk(statement.expr) if isinstance(r, Read) and r != read]
+    elsewhere = [r for r in reads_in(statement.expr) if r != read]
     order = [s.name for r in elsewhere for s in r.subscripts if isinstance(s, Index)]
     terms = [i for i in dict.fromkeys((*order, *statement.reduced)) if i in inside and i in statement.reduced]
     kept = [s.name for s in statement.subscripts if isinstance(s, Index) and s.name in inside]

@@ -367,8 +367,7 @@ def _describe(plan: Plan) -> str:
 
 
 def _reads(statement: TypedStatement, tensor: str) -> bool:
-    trees = (statement.expr, *statement.subscripts)
-    return any(isinstance(e, Read) and e.tensor == tensor for tree in trees for e in walk(tree))
+    return any(r.tensor == tensor for r in statement.reads())
 
 
 def _free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[str, ...]:

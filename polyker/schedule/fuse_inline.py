@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.ir.expr import Cast, Expr, Read, transform, walk
+from polyker.ir.expr import Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.schedule.fuse_items import alone, touches
@@ -62,12 +62,11 @@ def _defines_once(definition: TypedStatement) -> bool:
 
 def _only_read(reader: TypedStatement, tensor: str) -> Read | None:
     """Return the only read of a tensor in a statement whose instances read different cells of it."""
-    trees = (reader.expr, *reader.subscripts)
-    reads = {e for tree in trees for e in walk(tree) if isinstance(e, Read) and e.tensor == tensor}
+    reads = {r for r in reader.reads() if r.tensor == tensor}
     if len(reads) != 1 or reader.target == tensor:
         return None
     read = reads.pop()
-    inside = any(read in walk(s) for e in walk(reader.expr) if isinstance(e, Read) for s in e.subscripts)
+    inside = any(read in walk(s) for r in reads_in(reader.expr) for s in r.subscripts)
     if read.pad is not None or inside or not all(is_quasi_affine(s) for s in (*read.subscripts, *reader.subscripts)):
         return None
     found = {a[0] for s in read.subscripts if (a := alone(s)) is not None}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from polyker.ir.expr import Expr, Read, walk
+from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -83,8 +83,7 @@ def touches(statement: TypedStatement) -> Iterator[Touch]:
     yield Touch(
         statement, statement.target, statement.subscripts, True, all(is_quasi_affine(s) for s in statement.subscripts)
     )
-    trees = (statement.expr, *statement.subscripts)
-    for read in dict.fromkeys(e for tree in trees for e in walk(tree) if isinstance(e, Read)):
+    for read in dict.fromkeys(statement.reads()):
         exact = read.pad is None or read.pad.mode == "constant"
         yield Touch(statement, read.tensor, read.subscripts, False, exact)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Read, transform, walk
+from polyker.ir.expr import Call, Expr, Index, Read, reads_in, transform, walk
 from polyker.ir.quasi_affine import lit, substitute, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -89,7 +89,7 @@ def _costly(statement: TypedStatement) -> Iterator[Value]:
 
 def _keeps(program: TypedProgram, places: list[Value]) -> bool:
     """Whether nothing that the value is computed from changes between the places."""
-    reads = {e.tensor for e in walk(places[0].expr) if isinstance(e, Read)}
+    reads = {r.tensor for r in reads_in(places[0].expr)}
     names = [n.name if isinstance(n, TypedStatement) else "" for n in program.body]
     where = [names.index(p.statement.name) for p in places]
     between = replace(program, body=program.body[min(where) : max(where)])

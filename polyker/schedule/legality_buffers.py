@@ -12,7 +12,7 @@ from dataclasses import replace
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, walk
+from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -117,7 +117,7 @@ def _check_fit(scop: Scop, promotion: Promotion) -> None:
         for subscripts in _subscripts(statement, tensor.name):
             if not all(is_quasi_affine(s) for s in subscripts):
                 raise _unfit(scop, tensor.name, f"{statement.name} gathers from it or scatters to it")
-        for read in _reads(statement):
+        for read in statement.reads():
             if read.tensor == tensor.name and read.pad is not None and read.pad.mode != "constant":
                 raise _unfit(scop, tensor.name, f"{statement.name} reads it padded by {read.pad.mode}")
 
@@ -125,12 +125,7 @@ def _check_fit(scop: Scop, promotion: Promotion) -> None:
 def _subscripts(statement: TypedStatement, tensor: str) -> Iterator[tuple[Expr, ...]]:
     if statement.target == tensor:
         yield statement.subscripts
-    yield from (r.subscripts for r in _reads(statement) if r.tensor == tensor)
-
-
-def _reads(statement: TypedStatement) -> Iterator[Read]:
-    for tree in (statement.expr, *statement.subscripts):
-        yield from (e for e in walk(tree) if isinstance(e, Read))
+    yield from (r.subscripts for r in statement.reads() if r.tensor == tensor)
 
 
 def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> bool:

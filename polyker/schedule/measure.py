@@ -8,7 +8,7 @@ from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, Literal, Read, walk
+from polyker.ir.expr import Expr, Literal, Read
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
@@ -83,8 +83,7 @@ def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -
     """Return what the cost model needs to know of a statement."""
     domain = read_set(statement.domain)
     accesses = [_access(program, statement.target, statement.subscripts, statement.iterators, layout, None)]
-    trees = (statement.expr, *statement.subscripts)
-    reads = dict.fromkeys(e for tree in trees for e in walk(tree) if isinstance(e, Read))
+    reads = dict.fromkeys(statement.reads())
     accesses += [_access(program, r.tensor, r.subscripts, statement.iterators, layout, r) for r in reads]
     return Measured(statement, tuple(accesses), {i: _bounds(domain, d) for d, i in enumerate(statement.iterators)})
 
