@@ -32,8 +32,8 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.simplify import substitute, trip_count
-from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.codegen.simplify import trip_count
+from polyker.codegen.walk import expressions, statements, subexpressions, substitute
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
 

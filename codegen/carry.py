@@ -32,8 +32,8 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.polynomial import Poly, as_constant, expression, plus, polynomial, scaled
-from polyker.codegen.simplify import substitute, trip_count
-from polyker.codegen.walk import expressions, rebuild, statements, subexpressions
+from polyker.codegen.simplify import trip_count
+from polyker.codegen.walk import expressions, rebuild, statements, subexpressions, substitute, uses
 from polyker.ir.dtypes import DType, bool_
 
 # The farthest iteration back whose value is kept: each is a register, and a copy in every iteration.
@@ -153,7 +153,7 @@ def _sites(loop: For) -> Iterator[_Site]:
     for n, stmt in enumerate(loop.body):
         if isinstance(stmt, Store):
             yield _Site((n, 0), None, stmt, _cell(stmt.indices, None))
-        elif _is_vector(stmt) and stmt.lanes > 1 and not any(_uses(e, loop.var) for e in (stmt.lo, stmt.hi)):
+        elif _is_vector(stmt) and stmt.lanes > 1 and not uses(loop.var, stmt.lo, stmt.hi):
             for k, inner in enumerate(stmt.body):
                 if isinstance(inner, Store):
                     yield _Site((n, k), stmt, inner, _cell(inner.indices, stmt))
@@ -168,10 +168,6 @@ def _cell(indices: tuple[KExpr, ...], vector: For | None) -> Cell:
         return tuple(polynomial(i) for i in indices)
     lane = {vector.var: Op("add", (vector.lo, _LANE))}
     return tuple(polynomial(substitute(i, lane)) for i in indices)
-
-
-def _uses(expr: KExpr, name: str) -> bool:
-    return any(isinstance(e, Var) and e.name == name for e in subexpressions(expr))
 
 
 def _factor(poly: Poly, var: KExpr) -> int | None:

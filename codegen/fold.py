@@ -14,8 +14,7 @@ from dataclasses import replace
 from polyker.codegen.kernel import Allocate, Block, For, If, Kernel, KExpr, Load, LoopKind, Op, Stmt, Store, Var
 from polyker.codegen.llvm_store import REDUCIBLE
 from polyker.codegen.polynomial import polynomial
-from polyker.codegen.simplify import substitute
-from polyker.codegen.walk import subexpressions
+from polyker.codegen.walk import subexpressions, substitute
 
 
 def merge_folds(kernel: Kernel) -> Kernel:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from polyker.codegen.kernel import Block, Const, For, Guard, KExpr, Let, Load, LoopKind, Op, Prefetch, Store, Var
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import as_constant, plus, polynomial, scaled
-from polyker.codegen.simplify import substitute
-from polyker.codegen.walk import expressions, subexpressions
+from polyker.codegen.walk import expressions, subexpressions, substitute
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Block, For, KExpr, Load, LoopKind, Stmt, Store, Var
+from polyker.codegen.kernel import Block, For, Load, LoopKind, Stmt, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import Poly, as_constant, constant, plus, scaled
 from polyker.codegen.polynomial import atom as atom_poly
-from polyker.codegen.walk import statements, subexpressions
+from polyker.codegen.walk import statements, uses
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
@@ -37,15 +37,11 @@ def suits(loop: For) -> bool:
 def _suits(loop: For, stmt: Stmt) -> bool:
     match stmt:
         case For(kind=LoopKind.TRANSPOSE) as inner:
-            return not _uses(loop.var, inner.lo, inner.hi) and suits(inner)
+            return not uses(loop.var, inner.lo, inner.hi) and suits(inner)
         case For(kind=LoopKind.VECTOR, lo=lo, hi=hi, trip=int(), body=body):
-            return not _uses(loop.var, lo, hi) and all(isinstance(s, Store) for s in body)
+            return not uses(loop.var, lo, hi) and all(isinstance(s, Store) for s in body)
         case _:
             return False
-
-
-def _uses(name: str, *exprs: KExpr) -> bool:
-    return any(isinstance(e, Var) and e.name == name for expr in exprs for e in subexpressions(expr))
 
 
 def stored(block: Block) -> frozenset[str]:
@@ -109,7 +105,7 @@ class Columns:
         offset = e.offset(expr.buffer, expr.indices)
         e.affine[self.loop.var] = known
         for monomial in offset:
-            if any(not isinstance(a, Var) and _uses(self.loop.var, a) for a in monomial):
+            if any(not isinstance(a, Var) and uses(self.loop.var, a) for a in monomial):
                 return None
             if _STEP in monomial and len(monomial) > 1:
                 return None

@@ -32,9 +32,10 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast, rename
+from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
+from polyker.codegen.walk import substitute
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_
 from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
@@ -203,7 +204,7 @@ class _Lowering:
         if kind == isl.ast_node_type.for_:
             return (self._for(node, env, member),)
         if kind == isl.ast_node_type.if_:
-            condition = rename(condition_from_ast(node.if_get_cond()), env)
+            condition = substitute(condition_from_ast(node.if_get_cond()), env)
             body = self.block(node.if_get_then_node(), env, member)
             orelse = self.block(node.if_get_else_node(), env, member) if node.if_has_else_node() else ()
             return (If(condition, body, orelse),)
@@ -214,9 +215,9 @@ class _Lowering:
         raise InternalError(f"isl gave a node of kind {kind}")
 
     def _for(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Stmt:
-        lo = rename(from_ast(node.for_get_init()), env)
+        lo = substitute(from_ast(node.for_get_init()), env)
         condition = node.for_get_cond()
-        bound = rename(from_ast(condition.get_op_arg(1)), env)
+        bound = substitute(from_ast(condition.get_op_arg(1)), env)
         inclusive = isl.ast_expr_op_type(condition.get_op_type()) == isl.ast_expr_op_type.le
         hi = _plus_one(bound) if inclusive else bound
         step = node.for_get_inc().get_val().get_num_si()
@@ -254,7 +255,7 @@ class _Lowering:
     def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:
         name, iterators = ast_arguments(call)
         statement = self.statements[name]
-        values = tuple(rename(e, env) for e in iterators)
+        values = tuple(substitute(e, env) for e in iterators)
 
         def place(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[str, tuple[KExpr, ...]] | None:
             """Return where a cell lies in its scope's buffer: at its subscripts' pieces modulo the buffer's extents."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import islpy as isl
 
@@ -55,26 +55,6 @@ def ast_arguments(expr: isl.AstExpr) -> tuple[str, tuple[KExpr, ...]]:
     """Return the name and the arguments of isl's call or access expression."""
     head = expr.get_op_arg(0).get_id().get_name()
     return head, tuple(from_ast(expr.get_op_arg(n)) for n in range(1, expr.get_op_n_arg()))
-
-
-def rename(expr: KExpr, names: Mapping[str, KExpr]) -> KExpr:
-    """Return the expression with variables replaced."""
-    match expr:
-        case Var(name=name):
-            return names.get(name, expr)
-        case Op(args=args):
-            return replace(expr, args=tuple(rename(a, names) for a in args))
-        case Convert(arg=arg):
-            return replace(expr, arg=rename(arg, names))
-        case Load(indices=indices, predicate=predicate, other=other):
-            return replace(
-                expr,
-                indices=tuple(rename(i, names) for i in indices),
-                predicate=None if predicate is None else rename(predicate, names),
-                other=None if other is None else rename(other, names),
-            )
-        case _:
-            return expr
 
 
 @dataclass

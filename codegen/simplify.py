@@ -24,7 +24,7 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
 from polyker.codegen.simplify_index import FALSE, TRUE, Range, bounds, simplify_expression
-from polyker.codegen.walk import rebuild, statements, subexpressions
+from polyker.codegen.walk import statements, subexpressions, substitute
 from polyker.ir.dtypes import bool_
 
 
@@ -34,13 +34,6 @@ def trip_count(loop: For) -> int | None:
         return loop.trip
     length = as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
     return None if length is None else max(0, -(-length // loop.step))
-
-
-def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
-    """Return the expression with variables replaced."""
-    if isinstance(expr, Var):
-        return values.get(expr.name, expr)
-    return rebuild(expr, lambda e: substitute(e, values))
 
 
 def unroll(kernel: Kernel) -> Kernel:
@@ -239,4 +232,4 @@ class _Simplifier:
         return False
 
 
-__all__ = ["simplify", "substitute", "trip_count", "unroll"]
+__all__ = ["simplify", "trip_count", "unroll"]

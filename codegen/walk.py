@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from polyker.codegen.kernel import Allocate, Block, Convert, For, Guard, If, KExpr, Let, Load, Op, Prefetch, Stmt, Store
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Convert,
+    For,
+    Guard,
+    If,
+    KExpr,
+    Let,
+    Load,
+    Op,
+    Prefetch,
+    Stmt,
+    Store,
+    Var,
+)
 
 
 def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
@@ -80,3 +95,15 @@ def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
             )
         case _:
             return expr
+
+
+def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
+    """Return the expression with variables replaced."""
+    if isinstance(expr, Var):
+        return values.get(expr.name, expr)
+    return rebuild(expr, lambda e: substitute(e, values))
+
+
+def uses(name: str, *exprs: KExpr) -> bool:
+    """Whether a variable stands in one of the expressions."""
+    return any(isinstance(e, Var) and e.name == name for expr in exprs for e in subexpressions(expr))
