@@ -50,7 +50,7 @@ class Expression:
         raise failure(TRUTH)
 
     def astype(self, dtype: DType) -> Expression:
-        """Return the value converted to an element type: `f32(x)`."""
+        """Return the value converted to an element type: `f32(x)`; raises ParseError for anything else."""
         if not isinstance(dtype, DType):
             raise failure(NOT_AN_EXPRESSION, value=repr(dtype), why="a cast takes an element type such as pk.f32")
         return Value(expr.Cast(dtype, self.expr))
@@ -250,7 +250,7 @@ class Tensor(Element):
         raise failure(NOT_AN_EXPRESSION, value=f"{self.name}[...] = ...", why=why)
 
     def pad(self, value: object) -> Tensor:
-        """Return the tensor as padded: by a constant, or by "edge", "wrap" or "reflect"."""
+        """Return the tensor as padded: by a constant, or by "edge", "wrap" or "reflect"; raises ParseError for any other."""
         if isinstance(value, str):
             if value not in PAD_MODES:
                 raise failure(BAD_PAD, found=value)
@@ -261,6 +261,7 @@ class Tensor(Element):
         """Return the declaration `X: f32[N, 3]`; the shape holds ints, sizes and sums of them, or names.
 
         `X.typed(pk.f32, (N, 3))` and `X.typed(pk.f32["N", 3])` are the same; both parts may be left out.
+        Raises ParseError where either is none.
         """
         if isinstance(dtype, TensorType):
             shape, dtype = dtype.shape, dtype.dtype

@@ -32,7 +32,10 @@ class Assignment:
         return print_statement(self.statement)
 
     def for_(self, *ranges: Within, **named: tuple[object, object]) -> Assignment:
-        """Return the statement with ranges: `.for_(h=(0, H))` or `.for_(h.in_(0, H))`, in this order."""
+        """Return the statement with ranges: `.for_(h=(0, H))` or `.for_(h.in_(0, H))`, in this order.
+
+        Raises ParseError for what is no range.
+        """
         found = [_range(r) for r in ranges]
         for name, pair in named.items():
             if not isinstance(pair, tuple) or len(pair) != 2:
@@ -77,7 +80,7 @@ def conjoined(conditions: Iterable[object]) -> tuple[expr.Expr, ...]:
 
 
 def ranges_of(given: object) -> tuple[expr.Range, ...]:
-    """Return the ranges of an inline reduction: an index, `k.in_(lo, hi)`, or several of these."""
+    """Return the ranges of an inline reduction: an index, `k.in_(lo, hi)`, or several of these; raises ParseError for none."""
     each = given if isinstance(given, (tuple, list)) else (given,)
     if not each:
         raise failure(NOT_AN_EXPRESSION, value="()", why="a reduction needs an index")
@@ -92,7 +95,7 @@ def _range(given: object) -> expr.Range:
 
 
 def loop(index: Index, lo: object, hi: object, *body: Item) -> Repeated:
-    """Return the time loop `for index in lo:hi:` around statements and loops."""
+    """Return the time loop `for index in lo:hi:` around statements and loops; raises ParseError where there are none."""
     if not isinstance(index, Index):
         raise failure(NOT_AN_EXPRESSION, value=f"a {type(index).__name__}", why="a loop runs over an index")
     if not any(not isinstance(item, Typed) for item in body):
@@ -109,6 +112,7 @@ def declare(
     """Return the declared program `name(parameters) -> outputs:`.
 
     Parameters are tensors, with or without their type (`A.typed(pk.f64, (N, N))`), and sizes; outputs are tensors.
+    Raises ParseError for anything else.
     """
     given, made = tuple(parameters), tuple(outputs)
     for what in given:

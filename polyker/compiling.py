@@ -127,7 +127,7 @@ def target_named(name: str) -> Target:
 
 
 def argument_type(value: object, name: str) -> TensorType:
-    """Return the type of an array, or a type given as pk.f32[64, "K"] or as text."""
+    """Return the type of an array, or a type given as pk.f32[64, "K"] or as text; raises ArgumentError for anything else."""
     if isinstance(value, TensorType):
         return value
     if isinstance(value, str):

@@ -72,7 +72,10 @@ def size_value(name: str, value: object) -> int:
 
 
 def given_outs(outputs: Sequence[str], out: object) -> list[object]:
-    """Return one array or None for each output, from `out` as an array, a tuple or list, or a dict."""
+    """Return one array or None for each output, from `out` as an array, a tuple or list, or a dict.
+
+    Raises ArgumentError where it is not of so many outputs.
+    """
     if out is None:
         return [None] * len(outputs)
     if isinstance(out, Mapping):
@@ -89,7 +92,10 @@ def given_outs(outputs: Sequence[str], out: object) -> list[object]:
 
 
 def out_operand(value: object, name: str) -> Operand:
-    """Return an array to write into as an operand; `original` is the view that the result has to reach."""
+    """Return an array to write into as an operand; `original` is the view that the result has to reach.
+
+    Raises ArgumentError for what is no array, DTypeError for one of a device.
+    """
     if value is None or isinstance(value, (np.generic, bool, int, float, complex, str, bytes, list, tuple)):
         raise failure(OUT_NOT_ARRAY, name=name, type=type(value).__name__)
     if getattr(value, "__cuda_array_interface__", None) is not None:
@@ -102,7 +108,7 @@ def out_operand(value: object, name: str) -> Operand:
 
 
 def check_out(name: str, out: Operand, shape: tuple[int, ...], dtype: DType) -> None:
-    """Refuse an `out` that the result does not fit, or that cannot be written."""
+    """Raise ShapeError, DTypeError or ArgumentError for an `out` that the result does not fit, or that cannot be written."""
     array = out.original
     if array.shape != shape:
         raise failure(OUT_SHAPE, name=name, shape=array.shape, wanted=shape)
@@ -115,7 +121,7 @@ def check_out(name: str, out: Operand, shape: tuple[int, ...], dtype: DType) -> 
 
 
 def check_apart(names_: Sequence[str], arrays: Sequence[Array | None]) -> None:
-    """Refuse two outputs that share memory."""
+    """Raise ArgumentError for two outputs that share memory."""
     for k, second in enumerate(arrays):
         for j, first in enumerate(arrays[:k]):
             if first is not None and second is not None and overlap(first, second):

@@ -149,7 +149,7 @@ class Compiled:
         return tuple(found)
 
     def converted(self, operands: Sequence[Operand]) -> list[Array]:
-        """Return the operands' arrays in the program's types: numbers are converted, arrays have to have them."""
+        """Return the operands' arrays in the program's types: numbers are converted; raises DTypeError for arrays of others."""
         arrays = []
         for name, value in zip(self.typed.inputs, operands, strict=True):
             tensor = self.typed.tensor(name)
