@@ -26,6 +26,10 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
     body: list[TypedNode] = []
     defined: dict[str, isl.Set] = {}
     given = {t.name for t in program.tensors if t.role is Role.INOUT}
+
+    def define(tensor: str, cells: isl.Set) -> None:
+        defined[tensor] = defined[tensor].union(cells) if tensor in defined else cells
+
     for node in program.body:
         for statement in statements_of((node,)):
             if statement.op == "set" or statement.target in given:
@@ -33,13 +37,10 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
             cells = _cells_to_start(program, statement, defined.get(statement.target))
             if cells is not None:
                 body.append(_start(program, fresh, statement, cells))
-                before = defined.get(statement.target)
-                defined[statement.target] = cells if before is None else before.union(cells)
+                define(statement.target, cells)
         for statement in statements_of((node,)):
             if statement.op == "set" and statement.target not in given:
-                before = defined.get(statement.target)
-                cells = _written(program, statement)
-                defined[statement.target] = cells if before is None else before.union(cells)
+                define(statement.target, _written(program, statement))
         body.append(node)
     return fresh.finish(tuple(body))
 

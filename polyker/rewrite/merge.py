@@ -105,7 +105,7 @@ def _fills_temporary(program: TypedProgram, statement: TypedStatement, tensor: s
 
 def _is_pair(statement: TypedStatement, x: str, y: str, pairs: set[Pair], walks: set[tuple[str, str]]) -> bool:
     """Whether two iterators stand side by side, at a pair of dimensions, in every access that has one of them."""
-    if any((x == a) != (y == b) for a, b in walks) or (x in statement.reduced) != (y in statement.reduced):
+    if any((x == a) != (y == b) for a, b in walks):
         return False
     at = statement.iterators.index
     if statement.target in {t for t, _, _ in list(_accesses(statement))[1:]} and at(y) != at(x) + 1:

@@ -207,3 +207,9 @@ def test_a_packed_result_keeps_the_meaning(vector: int) -> None:
         start, target=packed.statement.target, subscripts=tuple(replace(start.subscripts[0], name=c) for c in cells)
     )  # type: ignore[type-var]
     assert_means_the_same(found, fresh.finish((begin, packed.statement, packed.copy)))
+
+
+@pytest.mark.parametrize(("first", "second"), [("+=", "+="), ("=", "="), ("=", "+="), ("+=", "=")])
+def test_a_cell_is_started_once_however_many_statements_define_parts_of_its_tensor(first: str, second: str) -> None:
+    found = case(f"T[i] {first} A[i];  T[j+2] {second} B[j];  T[k] += C[k]", A="f64[2]", B="f64[2]", C="f64[5]")
+    assert_means_the_same(found, found.flat)

@@ -38,6 +38,7 @@ def ranks(text: str, dense: bool = True, **shapes: tuple[int, ...]) -> list[int]
         ("O[i,j] = A[i,j,0,0]", [1]),
         ("O[i,j,k,l] = A[i,j,k,l] where i <= j", None),
         ("O[i,j,k,l] = A[i,j,k,l+1]  for l in 0:5", [2]),
+        ("O[i,j,k,l] = A[i,j,k,l]  for l in 0:5", [2]),  # not to the end of A's rows
         ("P[i,j,k,l] = A[i,j,k,l]\nO[i,j,l,k] = P[i,j,k,l]", [3, 3]),
     ],
 )
@@ -47,6 +48,15 @@ def test_pairs_are_merged_where_all_accesses_agree(text: str, found: list[int] |
         assert ranks(text, A=(4, 4, 5, 6))[-1] == 3
     else:
         assert ranks(text, A=SHAPE) == found
+
+
+def test_a_statement_that_reads_its_target_keeps_the_order_of_its_instances() -> None:
+    text = "f(S: i64[2,3]) -> S:\n    S[x,y] += S[a,b]  for x in 0:2, a in 0:2, y in 0:3, b in 0:3"
+    start = np.array([[1, 2, 3], [-4, 5, 7]])
+    wanted = start.copy()
+    for x, a, y, b in np.ndindex(2, 2, 3, 3):
+        wanted[x, y] += wanted[a, b]
+    np.testing.assert_array_equal(pk.op(text)(start), wanted)
 
 
 def test_strided_tensors_keep_their_dimensions() -> None:

@@ -31,6 +31,14 @@ def test_windows_are_copied_where_rows_are_short_and_filters_many(extent: int, f
     assert statements(text, X=(64, extent, extent), K=(filters, 64, 3, 3)) == copies
 
 
+def test_a_copy_does_not_come_between_a_reduction_and_its_start() -> None:
+    typed = bind(parse(TEXT.format(h=7, w=7)), {"X": f32[64, 7, 7], "K": f32[256, 64, 3, 3]}, {})
+    flat = unfold_windows(start_reductions(extract_reductions(typed)), KNOWN["cpu:x86-64-v4"])
+    copy, start, update = flat.statements()
+    assert flat.tensor(copy.target).label == "windows"
+    assert start.target == update.target
+
+
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_short_convolutions_give_numpys_values(data: st.DataObject) -> None:

@@ -80,3 +80,13 @@ def test_the_next_rows_are_not_asked_for_through_a_gather(tiny_caches: list[bool
     index = rng.integers(0, 40, 45)
     got = pk.op("f(A, V, B) -> C:\n    C[i,j] += A[V[i],k] * B[k,j]")(a, index, b)
     np.testing.assert_array_equal(got, a[index] @ b)
+
+
+@pytest.mark.parametrize("triangle", ["k >= i", "k <= i"])
+def test_cells_that_the_first_block_of_terms_does_not_reach_start_at_zero(
+    tiny_caches: list[bool], triangle: str
+) -> None:
+    a, b = operands("ik,kj->ij", {"i": 200, "j": 65, "k": 200}, np.float32)
+    got = pk.op(f"C[i,j] += A[i,k] * B[k,j] where {triangle}")(a, b)
+    np.testing.assert_array_equal(got, (np.triu(a) if triangle == "k >= i" else np.tril(a)) @ b)
+    assert any(tiny_caches)

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker import pipeline
+from polyker.codegen.kernel_text import print_kernel
 from polyker.errors import failure
 from polyker.poly.scop import Scop
-from polyker.schedule import fuse_cost
+from polyker.schedule import fuse_cost, order
 from polyker.schedule.legality import BROKEN, prove
 from polyker.schedule.tree import Schedule, Scope, loops
 from polyker.target.detect import target
 from polyker.target.model import Cache, Target
-from tests.schedule.support import SMALL, assert_same, case
+from tests.schedule.support import SMALL, assert_same, case, lowered
 
 TINY = replace(target(SMALL), caches=(Cache(1024), Cache(2048), Cache(4096)))
 
@@ -142,9 +143,25 @@ def test_what_no_row_needs_is_computed_before_them(monkeypatch: pytest.MonkeyPat
     assert together(text, X="f32[10,400]", g="f32[400]") == ["m O"]
 
 
-def test_a_start_over_more_cells_than_the_terms_reach_is_kept_apart_from_other_rows() -> None:
-    text = "S[i,j] += X[i,k,j] for k in 0:0;  G[j,i] = S[i,j] + X[i,0,j]"
-    together(text, X="f32[30,4,20]")
+@pytest.mark.parametrize("rows", ["S[i,j] + X[i,0,j]", "S[29-i,j] + X[i,0,j]"])
+def test_a_start_over_more_cells_than_the_terms_reach_is_kept_apart_from_other_rows(
+    rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    together(f"S[i,j] += X[i,k,j] for k in 0:0;  G[j,i] = {rows}", X="f32[30,4,20]")
+
+
+def test_the_start_of_a_sum_by_blocks_stays_in_the_common_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "BLOCK_TERMS", 4)
+    text = "m[n] max= X[n,c];  e[n,c] = abs(X[n,c] - m[n]);  s[n] += e[n,c];  O[n,c] = e[n,c] - s[n]"
+    assert together(text, X="f32[40,200]") == ["m e s O"]
+
+
+def test_buffers_of_rows_hold_whole_tiles_so_that_their_cells_need_no_remainder() -> None:
+    scop, schedule = case(softmax_like(SOFTMAX), X="f32[40,45]").automatic(TINY)
+    text = print_kernel(lowered(scop, schedule).kernel)
+    assert "t1_p0[" in text
+    assert "%" not in text
 
 
 def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ def statements(text: str, **types: str | int) -> int:
         ("T[i,j] = 2 * X[i,j];  O[i] += T[i,j];  P[i,j] = T[i,j]", 4),
         ("T[i] = 2 * X[i,0];  O[i,j] = T[i] + X[i,j]", 2),  # read more often than it is written
         ("T[i] = X[i,i];  O[i] = T[i]", 1),
+        ("T[9*i+j] = X[i,j];  O[k] = T[k] + 1", 2),  # which row and column a cell is of would have to be computed
         ("T[i,j] = X[i,j];  O[i,j] = T[i,j-1; pad=0] for j in 0:9", 2),
     ],
 )
@@ -64,6 +65,13 @@ def test_softmax_in_one_statement_computes_each_exponential_once() -> None:
     found = case(ONE, X="f32[40,48]")
     scop, schedule = found.automatic(TINY)
     assert print_kernel(lowered(scop, schedule).kernel).count("exp(") == 1
+
+
+def test_a_shared_value_does_not_come_between_a_reduction_and_its_start() -> None:
+    body = share_values(case(ONE, X="f32[40,48]").flat)[0].body
+    updates = [n for n, s in enumerate(body) if s.op != "set"]
+    assert updates
+    assert all(body[n - 1].target == body[n].target for n in updates)
 
 
 def test_a_value_that_no_cache_would_hold_is_computed_twice() -> None:

@@ -112,6 +112,17 @@ def test_a_gathered_target_may_be_one_cell_in_two_lanes() -> None:
     assert "through H" in error.message
 
 
+@pytest.mark.parametrize(("cells", "fits"), [(8, True), (4, False)])
+def test_a_buffer_has_a_place_for_each_remainder_that_subscripts_it(cells: int, fits: bool) -> None:
+    found = case("T[(i+3)%8] = X[i];  O[j] = T[j%8]  for j in 0:8", X="f64[8]")
+    schedule = Schedule(Scope((Promotion("t1", (cells,)),), found.start.tree))
+    assert found.flat.tensor("t1").label == "T"
+    if fits:
+        assert_same(found, found.scop, schedule)
+    else:
+        assert refusal(found.scop, schedule).code == "PK503"
+
+
 def test_lanes_that_combine_into_one_cell_are_folded() -> None:
     found = PROGRAMS["dot"]
     prove(*stepped("dot", Step("vectorise", ("S0", "i0", 4))))

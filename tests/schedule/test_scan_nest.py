@@ -48,6 +48,20 @@ def test_two_recurrences_keep_their_order() -> None:
     assert np.array_equal(pk.op(DOUBLE)(start, X), wanted)
 
 
+def test_the_loops_of_a_recurrence_keep_the_order_of_the_text_against_that_of_memory() -> None:
+    text = (
+        "f(S: f32[U,T,C], X: f32[U,T,C]) -> S:\n S[u,t,c] = S[u+1,t-1,c] + X[u,t,c]  for t in 1:T, u in 0:U-1, c in 0:C"
+    )
+    rng = np.random.default_rng(3)
+    start, X = (rng.standard_normal((5, 7, 9)).astype("f4") for _ in range(2))
+    wanted = start.copy()
+    for t in range(1, 7):
+        wanted[:-1, t] = wanted[1:, t - 1] + X[:-1, t]
+    kernel = pk.op(text).compile(start, X)
+    assert np.array_equal(kernel(start, X), wanted)
+    assert "plainer" not in kernel.source("schedule")
+
+
 def loops(text: str, *shape: int) -> list[tuple[str, str]]:
     """Return the kinds and labels of the schedule's loops, outermost first."""
     kind = pk.f32[shape]
