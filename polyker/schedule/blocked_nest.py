@@ -14,7 +14,7 @@ What is a column, a row and a term is decided by polyker.schedule.blocking.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
@@ -24,7 +24,7 @@ from polyker.rewrite.accumulate import Accumulated
 from polyker.rewrite.pack_block import PackedBlock
 from polyker.schedule.blocking import Blocking
 from polyker.schedule.measure import Measured
-from polyker.schedule.nest import Nest, band, offset, shared, tile_body, variants
+from polyker.schedule.nest import Nest, band, offset, result_tiles
 from polyker.schedule.plan import Plan
 from polyker.schedule.transpose import copy_nest
 from polyker.schedule.tree import Filter, Member, Promotion, Scope, Sequence, Tree
@@ -115,21 +115,9 @@ class BlockedNest:
 
     def _tiles(self, program: TypedProgram, parts: Accumulated) -> Tree:
         """Return the inside of the tile loops, one child a shape of tile."""
-        plan, reduced, cut = self.plan, self.blocking.reduced, dict(self.blocking.terms)
-        statements = parts.statements()
         origin = {i: self.measured.lo(i) for i in self.measured.statement.iterators}
-
-        def inside(is_own_shape: bool) -> Tree:
-            if is_own_shape:
-                return tile_body(program, plan, parts, parts.kept, reduced, origin, cut)
-            # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
-            rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
-            row = replace(plan, others=())
-            return band(rows, tile_body(program, row, parts, parts.kept, reduced, origin, cut))
-
-        names = tuple(i for i in parts.start.iterators if i not in parts.numbers)
-        tiles = tuple((i, plan.size(i), origin[i]) for i in parts.kept if plan.size(i) > 1)
-        return variants(program, statements, names, tiles, inside)
+        reduced, cut = self.blocking.reduced, dict(self.blocking.terms)
+        return result_tiles(program, self.plan, parts, parts.kept, parts.kept, reduced, origin, cut)
 
     def _with_copies(
         self, program: TypedProgram, copies: tuple[PackedBlock, ...], others: tuple[str, ...], tree: Tree

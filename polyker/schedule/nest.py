@@ -137,19 +137,32 @@ def reduction_nest(
     for i, count in panels:
         loops.append(shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel"))
     loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
-    tiles = tuple((i, plan.size(i), origin[i]) for i in kept_order if plan.size(i) > 1)
-    names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
+    return Nest(statements, band(loops, result_tiles(program, plan, parts, kept_order, kept, reduced_order, origin)))
+
+
+def result_tiles(
+    program: TypedProgram,
+    plan: Plan,
+    parts: Accumulated,
+    tiled: tuple[str, ...],
+    kept: tuple[str, ...],
+    reduced_order: tuple[str, ...],
+    origin: dict[str, int],
+    cut: Mapping[str, int] | None = None,
+) -> Tree:
+    """Return the inside of the loops over the tiles of a result, one child a shape of tile; `cut`: see `tile_body`."""
+    statements = parts.statements()
 
     def inside(is_own_shape: bool) -> Tree:
         if is_own_shape:
-            return tile_body(program, plan, parts, kept, reduced_order, origin)
+            return tile_body(program, plan, parts, kept, reduced_order, origin, cut)
         # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
         rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
-        row_plan = replace(plan, others=())
-        return band(rows, tile_body(program, row_plan, parts, kept, reduced_order, origin))
+        return band(rows, tile_body(program, replace(plan, others=()), parts, kept, reduced_order, origin, cut))
 
-    body = variants(program, statements, names, tiles, inside)
-    return Nest(statements, band(loops, body))
+    names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
+    tiles = tuple((i, plan.size(i), origin[i]) for i in tiled if plan.size(i) > 1)
+    return variants(program, statements, names, tiles, inside)
 
 
 def _block_member(parts: Accumulated, block: tuple[str, int], number: str) -> Member:
@@ -226,14 +239,9 @@ def _terms(
     width = plan.lanes * plan.chunks
     loops = [shared(here, Index(i, i64), i) for i in reduced_order if i != plan.vector]
     loops.append(tile_member(here, plan.vector, width, 0))
-    lanes = vector_members(here, Index(plan.vector, i64), plan, plan.vector)
-    inner = band([*points, *lanes], Leaf())
-    domain = read_set(parts.update.domain)
-    shapes = tile_parts(program, domain, parts.update.iterators, ((plan.vector, width, 0),))
-    if len(shapes) < 2:
-        return band(loops, inner)
-    body = Sequence(tuple(Filter((parts.update.name,), inner, ((parts.update.name, str(v.domain)),)) for v in shapes))
-    return band(loops, body)
+    inner = band([*points, *vector_members(here, Index(plan.vector, i64), plan, plan.vector)], Leaf())
+    tiles = ((plan.vector, width, 0),)
+    return band(loops, variants(program, here, parts.update.iterators, tiles, lambda _: inner))
 
 
 def variants(

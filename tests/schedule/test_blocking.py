@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -90,3 +91,10 @@ def test_cells_that_the_first_block_of_terms_does_not_reach_start_at_zero(
     got = pk.op(f"C[i,j] += A[i,k] * B[k,j] where {triangle}")(a, b)
     np.testing.assert_array_equal(got, (np.triu(a) if triangle == "k >= i" else np.tril(a)) @ b)
     assert any(tiny_caches)
+
+
+def test_tiles_of_a_packed_block_divide_it(tiny_caches: list[bool]) -> None:
+    shown = pk.op("C[i,j] += A[i,k] * B[j,k]").compile(pk.f32[200, 200], pk.f32[200, 200]).source("schedule")
+    found = re.findall(r"transpose\((\d+)\) \w+\.columns  {\w+: \(\(\w+ mod (\d+)\) mod (\d+)\)", shown)
+    assert found
+    assert all(columns == size and int(block) % int(size) == 0 for columns, block, size in found)
