@@ -67,7 +67,7 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     if groups is None:
         return None
     item = max(a.itemsize for a in groups.column_reads + groups.row_reads)
-    second, last = (target.caches[min(n, len(target.caches) - 1)].size // item for n in (1, 2))
+    second, last = (target.cache(n).size // item for n in (2, 3))
     cycles = prod(measured.extent(i) for i in measured.bounds) / (plan.lanes * target.fma_per_cycle)
     small = target.caches[0].size // 2 // item
     rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, WORTH * cycles)]
@@ -200,7 +200,7 @@ def _is_scattered(
     """Whether a panel of an operand, read where it is, would not stay in the second cache while all the rows pass."""
     if measured.footprint(access) > room and sum(measured.footprint(a) for a in groups.row_reads) > room:
         return True
-    second = target.caches[min(1, len(target.caches) - 1)]
+    second = target.cache(2)
     step = min(
         (abs(access.stride(i)) * access.itemsize for i in measured.statement.reduced if access.stride(i)), default=0
     )

@@ -166,7 +166,7 @@ class _Costs:
         each, fixed = max(1, two - one), max(0, 2 * one - two)
         extent = max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items))
         first = self.target.caches[0].size
-        second = self.target.caches[min(1, len(self.target.caches) - 1)].size
+        second = self.target.cache(2).size
         if len(origins) > 1 or fixed + step * each > second // 2:
             return 0
         count = max(1, (first // 2 - fixed) // (each * step))

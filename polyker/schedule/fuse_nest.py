@@ -174,7 +174,7 @@ def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
 
 def _promotions(program: TypedProgram, fusion: Fusion, target: Target) -> tuple[Promotion, ...]:
     """Return buffers for the temporaries of which an iteration's part is small enough."""
-    second = target.caches[min(1, len(target.caches) - 1)].size
+    second = target.cache(2).size
     result = []
     for tensor in sorted(local_tensors(program, fusion.group)):
         modulo = _modulo(program, fusion, tensor)

@@ -71,7 +71,7 @@ def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target
     """
     kept = [i for i in measured.bounds if i not in measured.statement.reduced]
     write = next(a for a in measured.accesses if a.is_write)
-    second = target.caches[min(1, len(target.caches) - 1)].size
+    second = target.cache(2).size
     if plan.vector not in kept or plan.vector is None or measured.extent(plan.vector) < 2 * plan.size(plan.vector):
         return False
     rows = measured.extent(terms[0])
@@ -131,6 +131,6 @@ def panels_of(measured: Measured, plan: Plan, order: tuple[str, ...], target: Ta
     moving = sum(panel_bytes(measured, plan, order, a) for a in reads if a.stride(inner))
     stays = any(not a.stride(inner) for a in reads)
     tiles = -(-measured.extent(inner) // plan.size(inner))
-    second = target.caches[min(1, len(target.caches) - 1)].size
+    second = target.cache(2).size
     fit = max(1, second // 2 // max(1, moving))
     return ((inner, fit),) if stays and 2 <= fit < tiles else ()

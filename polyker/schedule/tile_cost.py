@@ -101,7 +101,7 @@ class Tiles:
         ]
         self.store, self.packs_result = self._store()
         result = measured.footprint(self.write) * self.write.itemsize
-        self.scattered = result > target.caches[min(1, len(target.caches) - 1)].size
+        self.scattered = result > target.cache(2).size
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
 
     def _read(self, access: MemoryAccess) -> _Read:
@@ -257,7 +257,7 @@ class Tiles:
 
     def _is_far(self, access: MemoryAccess) -> bool:
         """Whether an operand comes from beyond the second cache."""
-        second = self.target.caches[min(1, len(self.target.caches) - 1)]
+        second = self.target.cache(2)
         return self.measured.footprint(access) * access.itemsize > second.size
 
     def _thrashing(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:

@@ -44,6 +44,10 @@ class Target:
     caches: tuple[Cache, ...]
     cores: int = 1
 
+    def cache(self, level: int) -> Cache:
+        """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""
+        return self.caches[min(level, len(self.caches)) - 1]
+
     def lanes(self, itemsize: int) -> int:
         """Return how many elements of `itemsize` bytes a vector register holds."""
         return max(1, self.vector_bytes // itemsize)

@@ -1,10 +1,13 @@
 """Targets by name, and this machine."""
 
+from dataclasses import replace
+
 import pytest
 
 from polyker.errors import BackendUnavailable, CompileError
 from polyker.target.detect import host, target
 from polyker.target.known import KNOWN
+from polyker.target.model import Cache
 
 
 def test_this_machine_has_caches_that_grow_outwards():
@@ -27,6 +30,12 @@ def test_lanes_follow_the_vector_register():
     assert target("cpu:x86-64-v4").lanes(4) == 16
     assert target("cpu:x86-64-v3").lanes(8) == 4
     assert target("aarch64-linux-gnu").lanes(1) == 16
+
+
+@pytest.mark.parametrize(("levels", "found"), [(3, [1, 2, 4]), (2, [1, 2, 2]), (1, [1, 1, 1])])
+def test_where_caches_are_few_the_outermost_stands_for_those_beyond(levels, found):
+    machine = replace(target("cpu:x86-64-v4"), caches=(Cache(1), Cache(2), Cache(4))[:levels])
+    assert [machine.cache(level).size for level in (1, 2, 3)] == found
 
 
 def test_an_unknown_target_names_those_that_are_known():
