@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 
 from polyker.codegen.kernel import Allocate, Block, Const, For, Guard, If, KExpr, Let, Load, LoopKind, Op, Store, Var
 from polyker.codegen.walk import operands
+from polyker.ir.expr import TRANSCENDENTAL
 
 # What an operation takes, in units of an addition, where that is not one.
-_COSTS = dict.fromkeys(
-    ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "gelu", "silu", "pow"), 20
-) | dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 8)
+_COSTS = dict.fromkeys((*TRANSCENDENTAL, "pow"), 20) | dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 8)
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

@@ -15,27 +15,26 @@ import numpy as np
 from polyker.errors.base import Span, failure
 from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER
 from polyker.ir.dtypes import DType, bf16, bool_, c128, f16, f32, f64, i8, i64, u64
-from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Pad, Range, Read, Reduce, Size, reads_in
+from polyker.ir.expr import (
+    COMPARISONS,
+    TRANSCENDENTAL,
+    Call,
+    Cast,
+    Expr,
+    Index,
+    Literal,
+    Pad,
+    Range,
+    Read,
+    Reduce,
+    Size,
+    reads_in,
+)
 from polyker.ir.promotion import ValueType, computed, fits, floating, promote
 
 Typed: TypeAlias = tuple[Expr, ValueType]
 
-_FLOATING = (
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "erf",
-    "sigmoid",
-    "gelu",
-    "silu",
-)
+_FLOATING = (*TRANSCENDENTAL, "sqrt", "rsqrt")
 _BOOL = ValueType(bool_)
 _WEAK = {"i": ValueType(i64, True), "f": ValueType(f64, True), "c": ValueType(c128, True)}
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}

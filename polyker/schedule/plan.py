@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from polyker.ir.expr import Expr, Index, Read, children
+from polyker.ir.expr import TRANSCENDENTAL, Expr, Index, Read, children
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.target.model import Target
@@ -14,23 +14,7 @@ from polyker.target.model import Target
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
 MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
-HEAVY = {
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "erf",
-    "sigmoid",
-    "gelu",
-    "silu",
-    "pow",
-    "div",
-    "sqrt",
-}
+HEAVY = {*TRANSCENDENTAL, "pow", "div", "sqrt"}
 
 
 @dataclass(frozen=True, slots=True)
