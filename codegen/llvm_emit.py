@@ -1,40 +1,20 @@
 """Kernel IR -> LLVM IR text.
 
-The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the text are generated. Loops come out rotated
-(tested before the first iteration, then at the end), vector loops as straight vector code.
+The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the text are generated. What stands in it is emitted by
+llvm_statements.
 """
 
 from __future__ import annotations
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.facts import Facts
-from polyker.codegen.kernel import (
-    Allocate,
-    Block,
-    For,
-    Guard,
-    If,
-    Kernel,
-    KExpr,
-    Let,
-    LoopKind,
-    Prefetch,
-    Stmt,
-    Store,
-    Var,
-)
+from polyker.codegen.kernel import Kernel
 from polyker.codegen.llvm_convert import Value
-from polyker.codegen.llvm_expr import LANE, Expressions
-from polyker.codegen.llvm_fold import number
-from polyker.codegen.llvm_memory import Lanes, Place
-from polyker.codegen.llvm_ops import integer_extremum, logical_not
-from polyker.codegen.llvm_stack import StackBuffers
-from polyker.codegen.llvm_store import prefetch, store
-from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of
-from polyker.codegen.llvm_text import FLAGS, Builder, Reg, Region, const, literal, vector
-from polyker.codegen.llvm_transpose import Columns, stored, suits
-from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
-from polyker.codegen.polynomial import atom as atom_poly
+from polyker.codegen.llvm_expr import Expressions
+from polyker.codegen.llvm_memory import Place
+from polyker.codegen.llvm_statements import Statements
+from polyker.codegen.llvm_text import FLAGS, Builder, Reg
+from polyker.codegen.llvm_transpose import stored
+from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import unroll
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import i64
@@ -72,28 +52,26 @@ class Emitter:
         self.b = builder_for(target, " ".join(kernel.fastmath))
         self.e = Expressions(self.b, {}, {})
         self.e.spare = self._spare
-        self.stack = StackBuffers(kernel)
-        self.facts = Facts(self.e.poly)
-        self.failures: dict[int, str] = {}
+        # What marks streamed stores comes after the metadata of the buffers.
+        self.streamed = 5 + 3 * len(kernel.buffers)
+        self.code = Statements(kernel, target, self.e, f", !nontemporal !{self.streamed}")
         self._spares = ""
-        self._streams = False
-        self._scopes: list[str] = []
-
-    # The module
 
     def module(self) -> str:
         """Return the text of the module."""
         self.b.top.written = stored(self.kernel.body)
         self._arguments()
-        self._block(self.kernel.body)
+        self.code.block(self.kernel.body)
         # Streamed stores are ordered with no others: the caller may tell another thread that the result is there.
         fence = (
-            ["  call void @llvm.x86.sse.sfence()"] if self._streams and self.target.triple.startswith("x86_64") else []
+            ["  call void @llvm.x86.sse.sfence()"]
+            if self.code.streams and self.target.triple.startswith("x86_64")
+            else []
         )
         if fence:
             self.b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
         body = [*self.b.allocas, *self.b.top.lines, *fence, "  ret i64 0"]
-        for code, label in self.failures.items():
+        for code, label in self.code.failures.items():
             body += [f"{label}:", *fence, f"  ret i64 {code}"]
         defined = self.b.definitions
         declared = [t for s, t in self.b.declarations.items() if s not in defined]
@@ -123,7 +101,7 @@ class Emitter:
             '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
             "!4 = distinct !{!4}",
         ]
-        count = len(self._scopes)
+        count = len(self.kernel.buffers)
         for k in range(count):
             others = ", ".join(f"!{5 + 3 * j}" for j in range(count) if j != k)
             lines += [
@@ -131,8 +109,8 @@ class Emitter:
                 f"!{6 + 3 * k} = !{{!{5 + 3 * k}}}",
                 f"!{7 + 3 * k} = !{{{others}}}",
             ]
-        if self._streams:
-            lines.append(f"!{5 + 3 * count} = !{{i32 1}}")
+        if self.code.streams:
+            lines.append(f"!{self.streamed} = !{{i32 1}}")
         return lines
 
     def _arguments(self) -> None:
@@ -146,9 +124,7 @@ class Emitter:
         for k, buffer in enumerate(self.kernel.buffers):
             at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
             pointer = b.load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
-            number = len(self._scopes)
-            self._scopes.append(buffer.name)
-            metadata = f", !alias.scope !{6 + 3 * number}, !noalias !{7 + 3 * number}"
+            metadata = f", !alias.scope !{6 + 3 * k}, !noalias !{7 + 3 * k}"
             element = memory.element_type(buffer.dtype)
             self.e.places[buffer.name] = Place(
                 buffer, pointer, element, buffer.dtype.itemsize, not buffer.writable,
@@ -162,285 +138,3 @@ class Emitter:
             self._spares = self.b.name()
             self.b.allocas.append(f"  {self._spares} = alloca [16 x i8], align 16")
         return Reg(self._spares, "ptr", 1, 0)
-
-    # Statements
-
-    def _block(self, block: Block) -> None:
-        values, affine = self.e.values, self.e.affine
-        self.e.values, self.e.affine = dict(values), dict(affine)
-        for stmt in block:
-            self._statement(stmt)
-        self.e.values, self.e.affine = values, affine
-
-    def _statement(self, stmt: Stmt) -> None:
-        match stmt:
-            case Store():
-                store(self.e, stmt)
-            case Prefetch():
-                prefetch(self.e, stmt)
-            case Let(name=name, value=value):
-                self._let(name, value)
-            case Guard(condition=condition, code=code):
-                self._guard(condition, code)
-            case If():
-                self._if(stmt)
-            case For(kind=LoopKind.VECTOR):
-                self._vector_loop(stmt)
-            case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
-                self._transpose_loop(stmt)
-            case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
-                self._stream_loop(stream)
-            case For():
-                self._loop(stmt)
-            case Allocate(buffer=buffer, body=body):
-                self._allocate(stmt)
-                self._block(body)
-                del self.e.places[buffer.name], self.e.strides[buffer.name]
-
-    def _let(self, name: str, value: KExpr) -> None:
-        self.e.affine.pop(name, None)
-        if is_index(value) and value.dtype == i64:
-            self.e.affine[name] = self.e.poly(value)
-        else:
-            self.e.values[name] = self.e.value(value)
-
-    def _allocate(self, stmt: Allocate) -> None:
-        buffer, b = stmt.buffer, self.b
-        layout = self.stack.layout(buffer)
-        name = b.name()
-        element = memory.element_type(buffer.dtype)
-        parts = 2 if buffer.dtype.is_complex else 1
-        b.allocas.append(f"  {name} = alloca [{layout.elements * parts} x {element}], align 64")
-        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "")
-        self.e.places[buffer.name] = place
-        self.e.strides[buffer.name] = layout.strides
-        if layout.clear:
-            # Without it a masked store would carry the value of the iteration before along in a register.
-            lanes = layout.lanes
-            for k in range(0, layout.elements * parts, lanes):
-                kind = element if lanes == 1 else f"<{lanes} x {element}>"
-                at = b.pure(f"getelementptr {element}, {place.pointer.typed}, i64 {k}", "ptr", 1, ())
-                b.line(f"  store {kind} zeroinitializer, {at.typed}, align {buffer.dtype.real.itemsize}")
-
-    def _failure(self, code: int) -> str:
-        if code not in self.failures:
-            self.failures[code] = self.b.label()
-        return self.failures[code]
-
-    def _guard(self, condition: KExpr, code: int) -> None:
-        b, lanes = self.b, self.e.lanes
-        holds = self.e.value(condition).re
-        if holds.lanes > 1:
-            wrong = logical_not(b, holds)
-            holds = logical_not(b, b.any(wrong if lanes.mask is None else b.binary("and", wrong, lanes.mask)))
-        elif lanes.some is not None:
-            holds = b.binary("or", holds, logical_not(b, lanes.some))
-        if number(holds.text, "i1") == 1:
-            return
-        after = b.label()
-        b.line(f"  br {holds.typed}, label %{after}, label %{self._failure(code)}")
-        b.start_block(after)
-        for region in b.regions:
-            region.blocked = True
-
-    def _if(self, stmt: If) -> None:
-        condition = self.e.value(stmt.condition).re
-        if (known := number(condition.text, "i1")) is not None:
-            self._block(stmt.body if known else stmt.orelse)
-        elif condition.lanes == 1:
-            self._branch(condition, stmt.body, stmt.orelse, stmt.condition)
-        else:
-            self._masked(condition, stmt.body)
-            if stmt.orelse:
-                self._masked(logical_not(self.b, condition), stmt.orelse)
-
-    def _masked(self, condition: Reg, body: Block) -> None:
-        b, lanes = self.b, self.e.lanes
-        mask = condition if lanes.mask is None else b.binary("and", lanes.mask, condition)
-        self.e.lanes = Lanes(lanes.count, mask, b.any(mask))
-        self._block(body)
-        self.e.lanes = lanes
-
-    def _branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
-        b = self.b
-        yes, no, end = b.label(), b.label() if orelse else "", b.label()
-        texts: list[list[str]] = []
-        before = b.block
-        for label, block in ((yes, body), (no, orelse)):
-            if label:
-                b.regions.append(Region("branch", written=b.top.written))
-                b.block = label
-                mark = self.facts.mark()
-                if known is not None and label == yes:
-                    self.facts.holds(known)
-                self._block(block)
-                self.facts.forget(mark)
-                texts.append([f"{label}:", *b.regions.pop().lines, f"  br label %{end}"])
-        b.block = before
-        b.line(f"  br {condition.typed}, label %{yes}, label %{no or end}")
-        for text in texts:
-            b.top.lines.extend(text)
-        b.start_block(end)
-
-    # Loops
-
-    def _loop(self, loop: For) -> None:
-        b, e = self.b, self.e
-        lo, hi = e.poly(loop.lo), e.poly(loop.hi)
-        trip = loop.trip
-        if trip is None and (length := as_constant(plus(hi, scaled(lo, -1)))) is not None:
-            trip = max(0, -(-length // loop.step))
-        if trip == 0:
-            return
-        start, stop = e.index(lo), e.index(hi)
-        if start.lanes > 1 or stop.lanes > 1:
-            self._lane_loop(loop, start, stop)
-            return
-        if trip == 1:
-            self._bound_block(loop.var, lo, loop.body)
-            return
-        pre, body, end = b.label(), b.label(), b.label()
-        counter, following, more = b.name(), b.name(), b.name()
-        written = stored(loop.body)
-        b.regions += [Region("preheader", certain=trip is not None, written=written), Region("body", written=written)]
-        outer, b.block = b.block, body
-        shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
-        e.values[loop.var] = Value(i64, Reg(counter, "i64", 1, b.level))
-        mark = self.facts.mark()
-        self.facts.in_loop(loop, atom_poly(Var(loop.var)))
-        self._block(loop.body)
-        self.facts.forget(mark)
-        if shadowed is not None:
-            e.values[loop.var] = shadowed
-        if known is not None:
-            e.affine[loop.var] = known
-        latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
-        b.block = outer
-        if trip is None:
-            b.line(f"  br {b.compare('icmp slt', start, stop).typed}, label %{pre}, label %{end}")
-        else:
-            b.line(f"  br label %{pre}")
-        b.top.lines += [
-            f"{pre}:", *before.lines, f"  br label %{body}",
-            f"{body}:", f"  {counter} = phi i64 [ {start.text}, %{pre} ], [ {following}, %{latch} ]", *inside.lines,
-            f"  {following} = add nsw i64 {counter}, {loop.step}",
-            f"  {more} = icmp slt i64 {following}, {stop.text}",
-            f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
-        ]  # fmt: skip
-        b.start_block(end)
-
-    def _bound_block(self, name: str, value: Poly, body: Block) -> None:
-        """Emit a block in which the index `name` is `value`."""
-        e = self.e
-        values, affine = e.values, e.affine
-        e.values, e.affine = dict(values), {**affine, name: value}
-        self._block(body)
-        e.values, e.affine = values, affine
-
-    def _lane_loop(self, loop: For, start: Reg, stop: Reg) -> None:
-        """A serial loop in a vector loop whose bounds differ from lane to lane: runs until no lane is left."""
-        b, e, lanes = self.b, self.e, self.e.lanes
-        start, stop = b.splat(start, lanes.count), b.splat(stop, lanes.count)
-        first = b.compare("icmp slt", start, stop)
-        first = first if lanes.mask is None else b.binary("and", first, lanes.mask)
-        pre, body, end = b.label(), b.label(), b.label()
-        counter, mask, following, left, more = (b.name() for _ in range(5))
-        written = stored(loop.body)
-        b.regions += [Region("preheader", written=written), Region("body", written=written)]
-        outer, b.block = b.block, body
-        values, affine = e.values, e.affine
-        e.values, e.affine = dict(values), {k: v for k, v in affine.items() if k != loop.var}
-        e.values[loop.var] = Value(i64, Reg(counter, "i64", lanes.count, b.level))
-        e.lanes = Lanes(lanes.count, Reg(mask, "i1", lanes.count, b.level))
-        self._block(loop.body)
-        e.values, e.affine, e.lanes = values, affine, lanes
-        latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
-        b.block = outer
-        kind, flags = start.type, first.type
-        b.line(f"  br {b.any(first).typed}, label %{pre}, label %{end}")
-        reduce = f"llvm.vector.reduce.or.v{lanes.count}i1"
-        b.declare(reduce, f"declare i1 @{reduce}({flags})")
-        step, compared = b.splat(const(loop.step, "i64"), lanes.count), b.name()
-        b.top.lines += [
-            f"{pre}:", *before.lines, f"  br label %{body}",
-            f"{body}:", f"  {counter} = phi {kind} [ {start.text}, %{pre} ], [ {following}, %{latch} ]",
-            f"  {mask} = phi {flags} [ {first.text}, %{pre} ], [ {left}, %{latch} ]", *inside.lines,
-            f"  {following} = add {kind} {counter}, {step.text}",
-            f"  {compared} = icmp slt {kind} {following}, {stop.text}",
-            f"  {left} = and {flags} {compared}, {mask}",
-            f"  {more} = call i1 @{reduce}({flags} {left})",
-            f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
-        ]  # fmt: skip
-        b.start_block(end)
-
-    def _transpose_loop(self, loop: For) -> None:
-        """Repeat the body; its loads share the blocks that they read by rows."""
-        e, lo = self.e, self.e.poly(loop.lo)
-        assert loop.trip is not None
-        columns = e.columns = Columns(loop, lo, loop.trip, e.columns)
-        for columns.step in range(loop.trip):
-            self._bound_block(loop.var, plus(lo, constant(columns.step)), loop.body)
-        e.columns = columns.outer
-
-    def _stream_loop(self, stream: Stream) -> None:
-        """Store up to the first aligned cell, then whole vectors past the caches, then the rest."""
-        e, b, loop = self.e, self.b, stream.loop
-        lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
-        head = head_of(e, b, stream)
-        length = b.binary("sub", hi, lo)
-        if not is_long(stream):
-            length = integer_extremum(b, "smax", length, const(0, "i64"))
-            head = integer_extremum(b, "smin", head, length)
-        count = b.binary("udiv", b.binary("sub", length, head), const(stream.lanes * stream.chunks, "i64"))
-        names = (f"{loop.var}\0head", f"{loop.var}\0count")
-        e.values |= {names[0]: Value(i64, b.binary("add", lo, head)), names[1]: Value(i64, count)}
-        before, whole, after = parts(stream, *names)
-        prefetch(e, last_line(stream))
-        self._block(before)
-        e.streamed = f", !nontemporal !{5 + 3 * len(self._scopes)}"
-        self._loop(whole)
-        e.streamed = ""
-        self._block(after)
-        for name in names:
-            del e.values[name]
-        self._streams = True
-
-    def _vector_loop(self, loop: For) -> None:
-        e, b, count = self.e, self.b, loop.lanes
-        lo = e.poly(loop.lo)
-        length = plus(e.poly(loop.hi), scaled(lo, -1))
-        known = loop.trip if loop.trip is not None else as_constant(length)
-        if known is not None and known <= 0:
-            return
-        if count == 1:
-            if known is None:
-                positive = b.compare("icmp sgt", e.uniform(length), const(0, "i64"))
-                self._branch(positive, (For(loop.var, loop.lo, loop.hi, loop.body, trip=1),), ())
-            else:
-                self._bound_block(loop.var, lo, loop.body)
-            return
-        if known is None:
-            e.lanes = self._active(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
-        elif known < count:
-            e.lanes = Lanes(count, _prefix(known, count))
-        else:
-            e.lanes = Lanes(count)
-        self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
-        e.lanes = Lanes(1)
-
-    def _active(self, length: Reg, count: int, *, surely: bool) -> Lanes:
-        """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.
-
-        Compared in integers as wide as the vector register allows.
-        """
-        b = self.b
-        elem = f"i{min(64, max(8, 8 * self.target.vector_bytes // count))}"
-        bounded = length if surely else integer_extremum(b, "smax", length, const(0, "i64"))
-        narrow = b.convert("trunc", bounded, elem)
-        mask = b.compare("icmp ult", vector(list(range(count)), elem), narrow)
-        return Lanes(count, mask, None if surely else b.compare("icmp sgt", length, const(0, "i64")))
-
-
-def _prefix(active: int, count: int) -> Reg:
-    lanes = ", ".join(f"i1 {literal(k < active, 'i1')}" for k in range(count))
-    return Reg(f"<{lanes}>", "i1", count, 0)
