@@ -276,8 +276,7 @@ class Statements:
         lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
         head = head_of(e, b, stream)
         length = b.binary("sub", hi, lo)
-        if not is_long(stream):
-            length = integer_extremum(b, "smax", length, const(0, "i64"))
+        if not is_long(stream):  # of a row that ends before it begins nothing is left, either
             head = integer_extremum(b, "smin", head, length)
         count = b.binary("udiv", b.binary("sub", length, head), const(stream.lanes * stream.chunks, "i64"))
         names = (f"{loop.var}\0head", f"{loop.var}\0count")

@@ -158,3 +158,19 @@ def test_simplified_expressions_keep_their_value():
                 env = {"i": i, "j": j, "n": n}
                 with np.errstate(divide="ignore"):
                     assert evaluate(found, env) == evaluate(expr, env), (expr, found, env)
+
+
+@pytest.mark.parametrize("within", [(0, 7), (0, 8), (-1, 6), (3, 9)])
+@pytest.mark.parametrize("op", ["floordiv", "mod"])
+def test_a_vector_within_a_row_divides_only_if_it_stays_there(op, within):
+    expr = index(op, index("add", index("mul", 8, "q"), "r"), 32)
+    found = simplify_expression(expr, {"q": (0, 9), "r": within})
+    for q, r in itertools.product(range(10), range(within[0], within[1] + 1)):
+        assert evaluate(found, {"q": q, "r": r}) == evaluate(expr, {"q": q, "r": r})
+
+
+def test_how_far_a_streamed_loop_runs_is_not_known_from_its_vectors():
+    at = index("mod", "j", 100)
+    loop = For("j", C(0), V("N"), (Store("B", (V("j"),), Load("A", (at,), f32)),), kind=LoopKind.STREAM, lanes=64)
+    (found,) = body_of(loop)
+    assert found.body[0].value.indices == (at,)

@@ -81,6 +81,12 @@ def test_rows_of_any_place_and_length_are_stored(
     check_same(kernel, arrays, {"N": width}, processor, {"o": (width + gap, 1)})
 
 
+def test_a_row_that_ends_before_it_begins_is_empty() -> None:
+    kernel = rows(f32, 2, 40, 40, 20, Load("x", (Var("j"),), f32), 64, fixed=False)
+    for width in (20, 19, 3, 0):
+        check_same(kernel, {"x": values(f32, 40), "o": values(f32, 2, 40)}, {"N": width})
+
+
 @pytest.mark.parametrize("processor", ["cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4"])
 def test_whole_vectors_pass_by_the_caches_and_are_fenced(processor: str) -> None:
     kernel = rows(f32, 3, 500, 500, 0, Load("x", (Var("j"),), f32), 64, fixed=True)
@@ -168,6 +174,7 @@ def test_gathered_indices_are_guarded(wrong: int | None) -> None:
 SERIAL = {
     "two stores": (Store("o", (J,), X), Store("o", (J,), X)),
     "a gathered target": (Store("o", (Load("k", (J,), i64),), X),),
+    "a target walked backwards": (Store("o", (index("sub", 149, "j"),), X),),
     "a target that strides": (Store("o", (index("mul", 2, index("floordiv", "j", 2)),), X),),
     "a condition": (If(Op("lt", (J, Const(9)), bool_), (Store("o", (J,), X),)),),
     "what the iteration before stored": (

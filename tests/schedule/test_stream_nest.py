@@ -50,6 +50,10 @@ ORDINARY = {
     "short rows": ("O[i,j] = X[i,j] + 1", {"X": "f32[60,70]"}, 1 << 13),
     "a sum": ("O[j] += X[i,j]", {"X": f"f32[5,{ROW}]"}, 1 << 10),
     "a triangle": ("O[i,j] += X[i,j] where j <= i", {"X": "f32[60,60]"}, 1 << 10),
+    "rows that end one after another": (
+        "f(A: f32[5,M], X: f32[5,M]) -> A:\n    A[i,j] = X[i,j] for i in 0:5, j in 0:M where j < 600 + 20*i",
+        {"A": f"f32[5,{ROW}]", "X": f"f32[5,{ROW}]"}, 1 << 13,
+    ),
     "it reads itself": (
         "f(A: f32[5,M]) -> A:\n    A[i,j] = A[i,j] * 2 for i in 0:5, j in 0:M", {"A": f"f32[5,{ROW}]"}, 1 << 13
     ),

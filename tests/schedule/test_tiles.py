@@ -1,0 +1,47 @@
+"""The parts of a domain by the shape of its tiles: they are apart, cover it, and say rightly whose tiles are all alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from polyker.poly.isl import read_set
+from polyker.schedule.tiles import tile_parts
+from tests.schedule.support import case
+
+BOX = "0 <= i < 10 and 2 <= j < 13"
+PROGRAM = case("O[i] = X[i]", X="f32[4]").flat
+
+
+def points(domain) -> set[tuple[int, int]]:  # type: ignore[no-untyped-def]
+    found: list[tuple[int, int]] = []
+    domain.foreach_point(lambda p: found.append(tuple(p.get_coordinate_val(3, d).to_python() for d in range(2))))
+    return set(found)
+
+
+@pytest.mark.parametrize(
+    ("domain", "count"),
+    [
+        (BOX, 4),
+        ("0 <= i < 8 and 2 <= j < 10", 1),  # whole tiles alone
+        (f"{BOX} and j <= i + 4", 2),
+        (f"{BOX} and i mod 2 = 0", 1),  # none is full
+        (f"{BOX} and (i < 4 or j < 6)", 2),
+    ],
+)
+def test_parts_cover_a_domain_and_know_whether_their_tiles_are_of_one_shape(domain: str, count: int) -> None:
+    whole = read_set(f"{{ S0[i, j] : {domain} }}")
+    parts = tile_parts(PROGRAM, whole, ("i", "j"), (("i", 4, 0), ("j", 4, 2)))
+    assert len(parts) == count
+    seen = [points(p.domain) for p in parts]
+    assert sum(map(len, seen)) == len(set().union(*seen))
+    assert set().union(*seen) == points(whole)
+    for part, mine in zip(parts, seen, strict=True):
+        shapes: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
+        for i, j in mine:
+            shapes[i // 4, (j - 2) // 4].add((i % 4, (j - 2) % 4))
+        alike = len({frozenset(s) for s in shapes.values()}) == 1
+        assert alike or not part.is_own_shape
+        if domain == BOX:
+            assert part.is_own_shape
