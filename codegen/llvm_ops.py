@@ -65,12 +65,20 @@ def extremum(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
         return integer_extremum(b, f"{'s' if dtype.kind == 'i' else 'u'}{op[:3]}", x, y)
     if b.native_maximum:
         return b.intrinsic(op, x, y)
-    if _is_number(y) and not _is_number(x):
+    if _is_number(x) and not _is_number(y):
         x, y = y, x
     test = "fcmp ogt" if op == "maximum" else "fcmp olt"
-    # x86's vmaxps is exactly `x > y ? x : y`, which is y where one is NaN; so only a NaN in x needs more.
-    best = b.select(b.compare(test, x, y), x, y)
-    return best if _is_number(x) else b.select(b.compare("fcmp uno", x, x), x, best)
+    # x86's vmaxps is exactly `y > x ? y : x`, which is x where one is NaN; so only a NaN in y needs more. In a reduction x is
+    # what was found so far. Where y is an extremum itself its operands are tested, and what it is where one is NaN is left open.
+    known = b.extrema.get(y.text)
+    value, first, second = known or (y, y, y)
+    best = b.select(b.compare(test, value, x), value, x)
+    if _is_number(y):
+        return best
+    nan = y if known is None else const(float("nan"), y.elem)
+    result = b.select(b.compare("fcmp uno", first, second), nan, best)
+    b.extrema[result.text] = best, x, y
+    return result
 
 
 def integer_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:

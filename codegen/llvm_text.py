@@ -91,7 +91,8 @@ class Builder:
     """Writes instructions of one function.
 
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;
-    `native_fma`: it fuses multiply-add.
+    `native_fma`: it fuses multiply-add. `extrema`: minima and maxima by their register: what they are where neither operand is
+    NaN, and the operands.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Builder:
         self.allocas: list[str] = []
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
+        self.extrema: dict[str, tuple[Reg, Reg, Reg]] = {}
         self.block = "entry"
         self.fastmath = f"{fastmath} " if fastmath else ""
         self._count = 0
