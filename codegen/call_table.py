@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, auto
 
+KEPT = 32 << 20  # bytes of scratch memory that are kept from call to call at most
 NAMES, OUTPUTS, POINTERS, ROWS = 16, 8, 64, 16  # most parameters, outputs, pointers a kernel takes, rows of a table
 
 
@@ -35,6 +36,7 @@ class Api(_Words):
     EMPTY = auto()  # PyArray_Empty
     RETURN = auto()  # PyArray_Return
     COPY = auto()  # PyArray_CopyInto
+    SPARE = auto()  # the block of scratch memory that is kept (codegen.llvm_call_scratch), null while a call has it
 
 
 class Table(_Words):

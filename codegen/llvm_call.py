@@ -12,6 +12,7 @@ from string import Template
 
 from polyker.codegen import llvm_binding as llvm
 from polyker.codegen.call_table import (
+    KEPT,
     NAMES,
     OUTPUTS,
     POINTERS,
@@ -26,6 +27,7 @@ from polyker.codegen.call_table import (
 )
 from polyker.codegen.llvm_call_match import MATCH
 from polyker.codegen.llvm_call_run import RUN
+from polyker.codegen.llvm_call_scratch import SCRATCH
 from polyker.target.model import Target
 
 CALL = """\
@@ -149,7 +151,7 @@ def entry_text(triple: str, objects: Objects) -> str:
     """Return the LLVM IR module of the entry, `call`, for objects laid out like that."""
     places = {name: getattr(objects, name) for name in objects.__dataclass_fields__}
     numbers = {f"{words.__name__}_{w.name}": w.value for words in (Api, Table, Row, Record, Kind) for w in words}
-    return Template("\n".join(('target triple = "$triple"', MATCH, RUN, CALL))).substitute(
+    return Template("\n".join(('target triple = "$triple"', MATCH, SCRATCH, RUN, CALL))).substitute(
         places,
         **numbers,
         triple=triple,
@@ -157,6 +159,7 @@ def entry_text(triple: str, objects: Objects) -> str:
         access=WRITEABLE | WARN_ON_WRITE,
         writeable=WRITEABLE,
         NAMES=NAMES,
+        KEPT=KEPT,
         OUTPUTS=OUTPUTS,
         POINTERS=POINTERS,
     )

@@ -91,14 +91,13 @@ lend:
   br i1 %none, label %start, label %allocate
 allocate:
   %bytes = call i64 @word(ptr %row, i64 $Row_SCRATCH_BYTES)
-  %padded = add i64 %bytes, 64
-  %malloc = call ptr @pointer(ptr %api, i64 $Api_MALLOC)
-  %memory = call ptr %malloc(i64 %padded)
+  %padded = add i64 %bytes, 72
+  %memory = call ptr @lend(ptr %api, i64 %padded)
   %lent = icmp ne ptr %memory, null
   br i1 %lent, label %align, label %hand_on
 align:
   %memory.at = ptrtoint ptr %memory to i64
-  %rounded = add i64 %memory.at, 63
+  %rounded = add i64 %memory.at, 71
   %first = and i64 %rounded, -64
   %offsets = call ptr @pointer(ptr %row, i64 $Row_SCRATCH_OFFSETS)
   %scratch = getelementptr ptr, ptr %behind, i64 %count
@@ -138,8 +137,7 @@ ran:
   %lender = icmp ne ptr %block, null
   br i1 %lender, label %return_block, label %judge
 return_block:
-  %free = call ptr @pointer(ptr %api, i64 $Api_FREE)
-  call void %free(ptr %block)
+  call void @take_back(ptr %api, ptr %block)
   br label %judge
 judge:
   %success = icmp eq i64 %status, 0
