@@ -228,8 +228,9 @@ class Expressions:
         if stride == -1:
             first = self.pointer(place, plus(base, constant(1 - count)))
             return memory.reverse(b, memory.load_vector(b, place, first, count, memory.reverse_mask(b, mask)))
-        if mask is None and stride in (2, 3, 4) and count >= 4 and not place.buffer.dtype.is_complex:
-            return memory.load_strided(b, place, self.pointer(place, base), count, stride)
+        active = memory.leading_lanes(mask, count) or 0
+        if stride in (2, 3, 4) and active >= 4 and not place.buffer.dtype.is_complex:
+            return memory.load_strided(b, place, self.pointer(place, base), active, stride, count)
         return memory.gather(b, place, self.lane_pointers(place, base, step, varying), mask)
 
     def lane_pointers(self, place: Place, base: Poly, step: Poly, varying: list[Reg]) -> Reg:

@@ -131,23 +131,25 @@ def load_piece(b: Builder, place: Place, pointer: Reg, count: int) -> Reg:
     return _read(b, place, text, lanes, (pointer,))
 
 
-def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int) -> Value:
-    """Load every `stride`-th element by `stride` vector loads and shuffles; touches nothing past the last of them.
+def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int, lanes: int) -> Value:
+    """Load every `stride`-th element, `count` of them, by `stride` vector loads and shuffles; touches nothing past the last.
 
-    The elements between belong to the same array: they can be read.
+    The elements between belong to the same array: they can be read. What is beyond `count` of the `lanes` is undefined.
     """
     length = (count - 1) * stride + 1
     starts = [min(k * count, length - count) for k in range(stride)]
     chunks = [load_vector(b, place, offset_pointer(b, place, pointer, const(s, "i64")), count, None).re for s in starts]
     result, filled = chunks[0], -(-count // stride)
-    lanes = [stride * k for k in range(filled)]
-    result = b.shuffle(result, None, [*lanes, *range(count - filled)])
+    first = [stride * k for k in range(filled)]
+    result = b.shuffle(result, None, [*first, *range(count - filled)])
     for start, chunk in zip(starts[1:], chunks[1:], strict=True):
         # Lanes so far stay; the next come from this chunk.
         last = min(count, (start + count - 1) // stride + 1)
         taken = [count + stride * k - start for k in range(filled, last)]
         result = b.shuffle(result, chunk, [*range(filled), *taken, *range(last, count)])
         filled = last
+    if count < lanes:
+        result = b.shuffle(result, None, [*range(count), *[0] * (lanes - count)])
     return Value(place.buffer.dtype, result)
 
 
