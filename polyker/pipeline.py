@@ -5,6 +5,7 @@
             -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
             -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
+            -> rewrite.truth         -> TypedProgram     any and all of booleans count in bytes
             -> rewrite.unfold        -> TypedProgram     windows along short rows are copied one by one
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
@@ -49,6 +50,7 @@ from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
+from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
 from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
@@ -84,7 +86,7 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
     Raises CompileError, CompileTimeout, InternalError.
     """
     with isl_job("rewrite"):
-        flat = unfold_windows(widen_reductions(start_reductions(extract_reductions(typed))), target)
+        flat = unfold_windows(count_truths(widen_reductions(start_reductions(extract_reductions(typed)))), target)
         names = dict(zip(argument_names(flat), layouts, strict=True))
         flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
     program, schedule, lowered = lowered_kernel(flat, layouts, target)
