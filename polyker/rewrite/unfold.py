@@ -19,10 +19,11 @@ from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack import Packed, pack_cells
 from polyker.target.model import Target
 
-# Cycles to copy one cell, padding and all.
-COPY = 1.0
-# How much longer a step takes in place: rows begin at any address, and the loops over a window are short.
-IN_PLACE = 1.35
+# Cycles to copy one cell, padding and all, and to pack it again by blocks; to pack one cell of another operand.
+COPY, PACK = 1.4, 4.0
+# How much longer a step takes in place, where rows begin at any address and the loops over a window are short; and along an
+# index that the windows do not move with.
+IN_PLACE, APART = 1.35, 1.1
 
 
 def unfold_windows(program: TypedProgram, target: Target) -> TypedProgram:
@@ -67,13 +68,24 @@ def _window(statement: TypedStatement, target: Target) -> Read | None:
     if box is None or len(rows) < 2:
         return None
     extents = {i: high - low + 1 for i, (low, high) in zip(statement.iterators, box, strict=True)}
-    short, long = extents[rows[0] or ""], prod(extents[i or ""] for i in rows)
     lanes = target.lanes(statement.acc.real.itemsize)
-    before, after = (ceil(n / lanes) * lanes / n for n in (short, long))
+    steps = prod(extents.values()) / (lanes * target.fma_per_cycle)
+
+    def filled(extent: int) -> float:
+        """Return the cycles of the arithmetic by vectors along so many values."""
+        return steps * ceil(extent / lanes) * lanes / extent
+
+    in_place = IN_PLACE * filled(extents[rows[0] or ""])
+    for name in names:
+        if name is not None and name not in inside:
+            # Vectors along an index that the windows do not move with: what moves with it is packed, and the result.
+            others = [r for r in reads if any(name in indices_of(s) for s in r.subscripts)]
+            copied = [prod(extents[i] for i in {i for s in r.subscripts for i in indices_of(s)}) for r in others]
+            in_place = min(in_place, APART * filled(extents[name]) + PACK * sum(copied))
     cells = prod(extents[i] for i in inside)
-    saved = prod(extents.values()) / (lanes * target.fma_per_cycle) * (IN_PLACE * before - after)
     fits = cells * statement.acc.itemsize <= target.caches[-1].size // 4
-    return windows[0] if fits and saved > COPY * cells else None
+    unfolded = filled(prod(extents[i or ""] for i in rows)) + COPY * cells
+    return windows[0] if fits and unfolded < in_place else None
 
 
 def _is_window(statement: TypedStatement, read: Read) -> bool:

@@ -215,10 +215,10 @@ class _Scheduler:
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
-    def reduction(self, statement: TypedStatement, start: TypedStatement | None, *, may_pack: bool = True) -> Nest:
+    def reduction(self, statement: TypedStatement, start: TypedStatement | None, packed: str | None = None) -> Nest:
         """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before.
 
-        `may_pack`: its operands may be copied first.
+        `packed`: the vector for which operands were copied already.
         """
         measured = measure(self.program, statement, self.layout)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
@@ -229,7 +229,7 @@ class _Scheduler:
         padded = _padded(measured)
         if padded:
             return self.without_padding(statement, start, padded)
-        plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target, may_pack=may_pack)
+        plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target, packed)
         blocks = blocking(measured, plan, kept, self.target) if self.may_block(statement, kept) else None
         if blocks is not None and not plan.packs_result:
             return self.blocked(measured, plan, blocks, start)
@@ -336,7 +336,7 @@ class _Scheduler:
         if start is not None and not starts_fresh(self.program, start, statement):
             nests.append(self.map(start))
             start = None
-        nests.append(self.reduction(statement, start, may_pack=False))
+        nests.append(self.reduction(statement, start, vector))
         nests += [self.map(s) for s in after]
         return _in_order(nests)
 

@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
 
-from polyker.schedule.measure import Measured
+from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import MOST_OPERATIONS, Plan, unit_iterator, values
 from polyker.schedule.tile_cost import Tiles, scalar_cost
 from polyker.target.model import Target
+
+# How often each copied element is to be used where an operand is packed for a vector that no operand is contiguous along.
+OFTEN = 32
 
 _rank: ContextVar[int] = ContextVar("rank", default=0)
 
@@ -26,16 +29,19 @@ def alternative(rank: int) -> Iterator[None]:
 
 
 def choose(
-    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, *, may_pack: bool = True
+    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, packed: str | None = None
 ) -> Plan:
-    """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones."""
-    rank = _rank.get()
-    found = ranked(measured, free, reduced, target, may_pack=may_pack)
+    """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones.
+
+    `packed`: the vector for which operands were copied already.
+    """
+    rank = _rank.get() if packed is None else 0
+    found = ranked(measured, free, reduced, target, packed)
     return found[min(rank, len(found) - 1)]
 
 
 def ranked(
-    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, *, may_pack: bool = True
+    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, packed: str | None = None
 ) -> list[Plan]:
     """Return the best tile for each vector iterator and number of vectors, the cheapest first."""
     best: dict[tuple[str | None, int], Plan] = {(None, 1): Plan(None, 1, 1, (), scalar_cost(measured))}
@@ -44,8 +50,9 @@ def ranked(
     moving = [a for a in measured.accesses if a.strides]
     unit = [i for i in (*free, *reduced) if any(abs(a.stride(i)) == 1 for a in moving)]
     unit += [i for i in free if i not in unit and any(unit_iterator(measured, a, i) in reduced for a in moving)]
-    for vector in unit or (*free, *reduced):
-        tiles = Tiles(measured, vector, tuple(reduced), target, may_pack=may_pack)
+    unit += [i for i in free if i not in unit and reduced and _could_be_packed(measured, moving, i)]
+    for vector in (packed,) if packed is not None else unit or (*free, *reduced):
+        tiles = Tiles(measured, vector, tuple(reduced), target, may_pack=packed is None)
         for chunks, others in tiles.candidates(free):
             if chunks * prod(s for _, s in others) <= most:
                 cost = tiles.cost(chunks, others)
@@ -53,3 +60,10 @@ def ranked(
                 if known is None or cost < known.cost * 0.999:
                     best[vector, chunks] = tiles.plan(chunks, others, cost)
     return sorted(best.values(), key=lambda p: p.cost)
+
+
+def _could_be_packed(measured: Measured, moving: list[MemoryAccess], iterator: str) -> bool:
+    """Whether copies of all that strides over an iterator would be small beside the arithmetic."""
+    total = prod(map(measured.extent, measured.bounds))
+    over = [a for a in moving if abs(a.stride(iterator)) > 1]
+    return bool(over) and all(OFTEN * measured.footprint(a) <= total for a in over)

@@ -16,7 +16,7 @@ from polyker.poly.scop import parameters
 from polyker.rewrite.accumulate import Accumulated
 from polyker.schedule.measure import Measured
 from polyker.schedule.plan import Plan
-from polyker.schedule.tiles import tile_parts
+from polyker.schedule.tiles import Part, tile_parts
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
 
@@ -61,7 +61,9 @@ def point_members(
         if s > 1 and i in kept
     ]
     if plan.vector in kept and plan.vector is not None and plan.lanes > 1:
-        members += vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
+        vectors = vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
+        # Where there may be fewer vectors each is asked for once, and not for each row.
+        members = [*vectors[:-1], *members, vectors[-1]] if plan.is_cut else [*members, *vectors]
     return members
 
 
@@ -153,16 +155,17 @@ def result_tiles(
     """Return the inside of the loops over the tiles of a result, one child a shape of tile; `cut`: see `tile_body`."""
     statements = parts.statements()
 
-    def inside(is_own_shape: bool) -> Tree:
-        if is_own_shape:
-            return tile_body(program, plan, parts, kept, reduced_order, origin, cut)
+    def inside(part: Part) -> Tree:
+        if part.is_own_shape or part.only is not None:
+            shape = replace(plan, is_cut=not part.is_own_shape)
+            return tile_body(program, shape, parts, kept, reduced_order, origin, cut)
         # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
         rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
         return band(rows, tile_body(program, replace(plan, others=()), parts, kept, reduced_order, origin, cut))
 
     names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
     tiles = tuple((i, plan.size(i), origin[i]) for i in tiled if plan.size(i) > 1)
-    return variants(program, statements, names, tiles, inside)
+    return variants(program, statements, names, tiles, inside, plan.vector)
 
 
 def _block_member(parts: Accumulated, block: tuple[str, int], number: str) -> Member:
@@ -230,9 +233,10 @@ def _terms(
         loops = [shared(here, places[i], i) for i in reduced_order if i != across]
         loops.append(shared(here, floordiv(places[across], size), f"{across}.tile"))
 
-        def columns(is_own_shape: bool) -> Tree:
-            kind = Kind.TRANSPOSE if is_own_shape else Kind.SERIAL
-            rows = shared(here, mod(places[across], size), f"{across}.columns", kind, size if is_own_shape else 0)
+        def columns(part: Part) -> Tree:
+            whole = part.is_own_shape
+            kind = Kind.TRANSPOSE if whole else Kind.SERIAL
+            rows = shared(here, mod(places[across], size), f"{across}.columns", kind, size if whole else 0)
             return band([rows], band(points, Leaf()))
 
         return band(loops, variants(program, here, parts.update.iterators, ((across, size, 0),), columns))
@@ -249,27 +253,28 @@ def variants(
     statements: tuple[TypedStatement, ...],
     names: tuple[str, ...],
     tiles: tuple[tuple[str, int, int], ...],
-    inside: Callable[[bool], Tree],
+    inside: Callable[[Part], Tree],
+    apart: str | None = None,
 ) -> Tree:
     """Return a sequence with one child a shape of tile, or the child alone where all tiles have one shape.
 
     The tiles are those of all the statements' domains together, projected on the iterators `names`.
     """
     if not tiles:
-        return inside(True)
+        return inside(Part(read_set(statements[0].domain), True))
     domain: isl.Set | None = None
     for s in statements:
         if set(names) <= set(s.iterators):
             part = _project(program, s, names)
             domain = part if domain is None else domain.union(part)
     assert domain is not None
-    parts = tile_parts(program, domain.coalesce(), names, tiles)
+    parts = tile_parts(program, domain.coalesce(), names, tiles, apart)
     if len(parts) <= 1:
-        return inside(all(p.is_own_shape for p in parts))
+        return inside(parts[0] if parts else Part(domain, True))
     children = []
     for part in parts:
         conditions = tuple((s.name, str(_lift(program, s, names, part.domain))) for s in statements)
-        children.append(Filter(tuple(s.name for s in statements), inside(part.is_own_shape), conditions))
+        children.append(Filter(tuple(s.name for s in statements), inside(part), conditions))
     return Sequence(tuple(children))
 
 

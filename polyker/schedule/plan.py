@@ -32,6 +32,7 @@ class Plan:
     across: tuple[str, int] | None = (
         None  # terms so many of which are read at once by rows, and transposed in registers
     )
+    is_cut: bool = False  # a tile may end within its vectors
 
     def size(self, iterator: str) -> int:
         """Return the tile's extent along an iterator."""

@@ -19,6 +19,7 @@ from polyker.schedule.measure import Measured
 from polyker.schedule.nest import Nest, band, offset, point_members, shared, tile_member, variants
 from polyker.schedule.order import memory_order
 from polyker.schedule.plan import MOST_OPERATIONS, Plan, values
+from polyker.schedule.tiles import Part
 from polyker.schedule.tree import Leaf, Tree
 from polyker.target.model import Target
 
@@ -59,8 +60,8 @@ def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tupl
     outside = [tile_member(here, i, plan.size(i), origin[i]) for i in order[:cut]]
     within = [shared(here, offset(i, origin[i]), i) for i in order[cut:]]
 
-    def inside(is_own_shape: bool) -> Tree:
-        if is_own_shape or plan.vector is not None:
+    def inside(part: Part) -> Tree:
+        if part.is_own_shape or plan.vector is not None:
             return band([*within, *point_members(here, plan, inner, origin)], Leaf())
         rows = point_members(here, plan, inner, origin)
         return band([*(replace(m, kind=m.kind.SERIAL) for m in rows), *within], Leaf())

@@ -21,6 +21,8 @@ from polyker.target.model import Target
 # Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one lane of a gather or of
 # a scatter; one broadcast; and what a loop iteration costs besides.
 LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
+# How much more a vector costs that lies in two cache lines.
+CROSSING = 0.4
 # How much more a vector costs that comes from the second cache.
 SECOND_CACHE = 1.3
 FOLDED = 3.0
@@ -28,6 +30,8 @@ FOLDED = 3.0
 FOLD = 5.0
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
+# Strides up to which a read is by whole vectors whose elements are picked out, and what picking them out of one costs.
+STRIDED, SHUFFLE = 4, 0.5
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
 PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
 # Transposing one element while it is used, from pieces of rows of so many bytes; how much more where more rows come from
@@ -40,8 +44,12 @@ THRASH = 1.0
 FAR_BYTES = 4096
 # What it costs to fetch a line for a single result, and to write it back.
 LINE = 40.0
+# What it costs to fetch a line for a single element, where it is gone before its next element's turn.
+LONE = 12.0
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
+# The part of the registers that masks take where sizes are unknown.
+MASKS = 5
 # Iterators that are tried as unrolled ones.
 MOST_OTHERS = 4
 
@@ -77,6 +85,9 @@ class _Read:
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
     columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
+    lone: (
+        str | None
+    )  # an iterator: unless the tile has several of its values, each element is alone in the line that is fetched
 
 
 class Tiles:
@@ -93,6 +104,9 @@ class Tiles:
         self.total = prod(measured.extent(i) for i in measured.bounds)
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
         self.operations = _operations(measured)
+        # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
+        known = all(extent is not None for _, extent in measured.bounds.values())
+        self.registers = target.vector_registers - (0 if known else target.vector_registers // MASKS)
         self.latency = float(target.fma_latency) if self.reduces else 0.0
         self.write = next(a for a in measured.accesses if a.is_write)
         self.across = self._across(reduced)
@@ -126,7 +140,17 @@ class Tiles:
             held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
             held |= {} if self.folds else {vector: width}
             panel = self.measured.footprint(access, held) * access.itemsize
-        return _Read(access, one, bool(access.stride(vector)), near, copying, panel, columns)
+        return _Read(access, one, bool(access.stride(vector)), near, copying, panel, columns, self._lone(access))
+
+    def _lone(self, access: MemoryAccess) -> str | None:
+        """Return the iterator an operand is contiguous along if the second cache does not keep its lines for the next tile."""
+        unit = next((i for i in access.strides if abs(access.stride(i)) == 1), None)
+        if unit is None or unit == self.vector or unit in self.measured.statement.reduced or not self._is_far(access):
+            return None
+        second = self.target.caches[min(1, len(self.target.caches) - 1)]
+        terms = [r for r in self.measured.statement.reduced if access.stride(r)]
+        stay = all(second.holds_rows(self.measured.extent(r), abs(access.stride(r)) * access.itemsize) for r in terms)
+        return None if stay else unit
 
     def _across(self, reduced: tuple[str, ...]) -> tuple[str, int] | None:
         """Return the terms along which reads that stride over the vector are contiguous, with those in a piece of a row."""
@@ -143,9 +167,14 @@ class Tiles:
         if self.folds:
             return FOLD, False
         store = _access_cost(self.write, self.vector, self.width)
-        far = self.write.stride(self.vector) not in (0, 1) and store > PACK * self.width
+        free = [i for i in self.measured.bounds if i != self.vector and i not in self.measured.statement.reduced]
+        along = any(
+            abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
+        )
+        copying = (PACK_ACROSS if along else PACK) * self.width
+        far = self.write.stride(self.vector) not in (0, 1) and store > copying
         if far and self.reduces and self.may_pack and bare_target(self.measured):
-            return PACK * self.width, True
+            return copying, True
         return store, False
 
     def _written(self, others: tuple[tuple[str, int], ...]) -> str | None:
@@ -158,7 +187,7 @@ class Tiles:
     def candidates(self, free: Sequence[str]) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
         """Yield (vectors, unrolled iterators with their sizes) of the tiles that the registers hold."""
         most = max(1, ceil(self.measured.extent(self.vector) / self.width))
-        room = self.target.vector_registers - 3
+        room = self.registers - 3
         for chunks in CHUNKS:
             if chunks > most or (not self.reduces and chunks > 4):
                 continue
@@ -188,8 +217,11 @@ class Tiles:
         return others
 
     def _sizes(self, iterator: str) -> list[int]:
-        extent = self.measured.extent(iterator)
-        return [s for s in ROWS if s <= extent]
+        if self.measured.bounds[iterator][1] is None:
+            return [
+                s for s in ROWS if s & (s - 1) == 0
+            ]  # sizes in use are multiples of small powers of two, if of anything
+        return [s for s in ROWS if s <= self.measured.extent(iterator)]
 
     def cost(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles for one point of the iteration domain, cut tiles and copies included."""
@@ -233,6 +265,8 @@ class Tiles:
             streamed += copies * r.panel
             if not self.folds and 2 * chunks * r.panel > self.target.caches[0].size:
                 cost *= SECOND_CACHE
+            if r.lone is not None and dict(others).get(r.lone, 1) == 1:
+                cost += LONE * copies
             loads += cost + self._thrashing(
                 r.access, ((self.vector, chunks * self.width), *others) if by_rows else others
             )
@@ -251,7 +285,7 @@ class Tiles:
         if self.reduces:
             # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
             registers = vectors + transposed + sum(held) - max(held) + 1 + (self.operations > 1)
-            cycles += SPILL * max(0, registers - self.target.vector_registers)
+            cycles += SPILL * max(0, registers - self.registers)
         self.known[key] = cycles
         return cycles
 
@@ -287,9 +321,12 @@ def _access_cost(access: MemoryAccess, vector: str, width: int) -> float:
     if stride == 0:
         return BROADCAST
     if stride == 1:
-        return LOAD * max(1.0, width * access.itemsize / 64)
+        aligned = all(s % width == 0 for i, s in access.strides.items() if i != vector)
+        return (LOAD if aligned else LOAD + CROSSING) * max(1.0, width * access.itemsize / 64)
     if stride == -1:
         return 2 * LOAD
+    if 1 < stride <= STRIDED and not access.is_write:
+        return stride * LOAD + (stride - 1) * SHUFFLE
     step = abs(stride) * access.itemsize
     lane = GATHER_LINE if step < 64 else GATHER_PAGE if step < 2048 else GATHER_FAR
     return lane * width * (SCATTER if access.is_write else 1.0)

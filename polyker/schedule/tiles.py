@@ -15,20 +15,29 @@ from polyker.poly.scop import parameters
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a domain; `is_own_shape`: all its tiles are of one constant shape, so that unrolled loops need no tests."""
+    """A part of a domain; `is_own_shape`: all its tiles are of one constant shape, so that unrolled loops need no tests.
+
+    `only`: the one iterator along which its tiles may be cut.
+    """
 
     domain: isl.Set
     is_own_shape: bool
+    only: str | None = None
 
 
 def tile_parts(
-    program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: tuple[tuple[str, int, int], ...]
+    program: TypedProgram,
+    domain: isl.Set,
+    iterators: tuple[str, ...],
+    tiles: tuple[tuple[str, int, int], ...],
+    apart: str | None = None,
 ) -> list[Part]:
     """Split a domain by the shape of its tiles.
 
     `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles. For a
     box of fixed extents the partial ones are kept apart by the dimensions in which they are cut: each part has one shape. Else
-    they are one part. Empty parts are left out; the parts are disjoint.
+    they are one part, or two: those cut along the iterator `apart` only, and the rest. Empty parts are left out; the parts are
+    disjoint.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
     if program.sizes:
@@ -45,7 +54,13 @@ def tile_parts(
             parts.append(Part(part, True))
     else:
         partial = _cut(program, domain, iterators, tiles)
-        parts = [Part(domain.subtract(partial).coalesce(), True), Part(partial.coalesce(), False)]
+        others = tuple(t for t in tiles if t[0] != apart)
+        parts = [Part(domain.subtract(partial).coalesce(), True)]
+        if others and len(others) < len(tiles):
+            rest = _cut(program, domain, iterators, others)
+            parts += [Part(partial.subtract(rest).coalesce(), False, apart), Part(rest.coalesce(), False)]
+        else:
+            parts.append(Part(partial.coalesce(), False))
     return [p for p in parts if not p.domain.is_empty()]
 
 

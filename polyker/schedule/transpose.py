@@ -17,6 +17,7 @@ from polyker.ir.typed import TypedProgram
 from polyker.schedule.measure import Measured
 from polyker.schedule.nest import band, offset, shared, variants
 from polyker.schedule.plan import Plan, unit_iterator
+from polyker.schedule.tiles import Part
 from polyker.schedule.tree import Kind, Leaf, Member, Tree
 from polyker.target.model import Target
 
@@ -93,10 +94,11 @@ def transposing_tree(
     loops += [tile(i) for i in inner]
     lanes = shared(here, mod(place(vector), sizes[vector]), f"{vector}.lanes", Kind.VECTOR, sizes[vector])
 
-    def inside(is_own_shape: bool) -> Tree:
-        kind = Kind.TRANSPOSE if is_own_shape else Kind.SERIAL
+    def inside(part: Part) -> Tree:
+        whole = part.is_own_shape
+        kind = Kind.TRANSPOSE if whole else Kind.SERIAL
         rows = [
-            shared(here, mod(place(i), sizes[i]), f"{i}.columns", kind, sizes[i] if is_own_shape else 0)
+            shared(here, mod(place(i), sizes[i]), f"{i}.columns", kind, sizes[i] if whole else 0)
             for i in inner[:-1]
             if sizes[i] > 1
         ]
