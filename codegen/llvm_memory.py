@@ -29,6 +29,7 @@ class Place(NamedTuple):
     itemsize: int
     invariant: bool
     metadata: str
+    loose: bool = False  # lanes that are off may be written
 
     @property
     def on_stack(self) -> bool:

@@ -1,8 +1,8 @@
-"""STACK buffers: their padded layout, and whether every access to them has a constant place."""
+"""STACK buffers: their padded layout, whether every access to them has a constant place, and which lanes mean nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.codegen.kernel import Allocate, Block, Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Store, Var
@@ -13,22 +13,48 @@ from polyker.errors.base import InternalError
 
 @dataclass(frozen=True, slots=True)
 class StackLayout:
-    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: to be zeroed on entry."""
+    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: to be zeroed on entry.
+
+    `loose`: a masked store may write the lanes that are off, too.
+    """
 
     elements: int
     strides: tuple[Poly, ...]
     lanes: int
     clear: bool
+    loose: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """Where a statement stands: the vector loop around it, the variables with a fixed value, and those bound.
+
+    `is_bounded`: the loop alone says which lanes run.
+    """
+
+    count: int = 1
+    loop: For | None = None
+    fixed: frozenset[str] = frozenset()
+    bound: frozenset[str] = frozenset()
+    partial: bool = False
+    is_bounded: bool = True
 
 
 class StackBuffers:
-    """What one walk over a kernel finds out about its STACK buffers."""
+    """What one walk over a kernel finds out about its STACK buffers.
+
+    A vector that no lane of is used but by loops with one and the same bound has lanes that mean nothing: those beyond it. They
+    need not be kept, which would take a second register for each accumulator.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self._lanes: dict[str, int] = {}
         self._movable: set[str] = set()
         self._partial: set[str] = set()
-        self._walk(kernel.body, 1, frozenset(), partial=False)
+        self._kept: set[str] = set()
+        self._around: dict[str, frozenset[str]] = {}
+        self._ends: dict[tuple[str, tuple[int, ...]], tuple[int, KExpr, KExpr]] = {}
+        self._walk(kernel.body, _Lanes())
 
     def layout(self, buffer: Buffer) -> StackLayout:
         """Return the layout: rows padded to full vectors, one vector to spare at the end."""
@@ -43,35 +69,61 @@ class StackBuffers:
         # A vector may begin at any place, a constant one too, and its masked lanes reach past the end.
         elements = prod(padded) + lanes
         elements = -(-elements // lanes) * lanes
-        clear = fixed and buffer.name in self._partial and elements <= 4096
-        return StackLayout(max(1, elements), strides, lanes, clear)
+        loose = fixed and buffer.name not in self._kept
+        clear = fixed and not loose and buffer.name in self._partial and elements <= 4096
+        return StackLayout(max(1, elements), strides, lanes, clear, loose)
 
-    def _walk(self, block: Block, lanes: int, fixed: frozenset[str], *, partial: bool) -> None:
+    def _walk(self, block: Block, at: _Lanes) -> None:
         for stmt in block:
             for expr in expressions(stmt):
                 for node in subexpressions(expr):
                     if isinstance(node, Load):
-                        self._access(node.buffer, node.indices, lanes, fixed)
+                        self._access(node.buffer, node.indices, at)
             match stmt:
                 case Store(buffer=name, indices=indices):
-                    self._access(name, indices, lanes, fixed)
-                    if partial:
+                    self._access(name, indices, at)
+                    if at.partial:
                         self._partial.add(name)
                 case If(body=body, orelse=orelse):
-                    self._walk(body, lanes, fixed, partial=partial or lanes > 1)
-                    self._walk(orelse, lanes, fixed, partial=partial or lanes > 1)
-                case For(kind=LoopKind.VECTOR) as loop:
-                    placed = fixed | {loop.var} if isinstance(loop.lo, Const) else fixed
-                    self._walk(loop.body, max(loop.lanes, 1), placed, partial=loop.trip != loop.lanes)
-                case For(body=body) as loop:
-                    self._walk(body, lanes, fixed - {loop.var}, partial=partial)
-                case Allocate(body=body):
-                    self._walk(body, lanes, fixed, partial=partial)
+                    inside = replace(at, partial=at.partial or at.count > 1, is_bounded=at.count == 1)
+                    self._walk(body, inside)
+                    self._walk(orelse, inside)
+                case For(kind=LoopKind.VECTOR, var=var) as loop:
+                    placed = at.fixed | {var} if isinstance(loop.lo, Const) else at.fixed
+                    partial = loop.trip != loop.lanes
+                    self._walk(loop.body, _Lanes(max(loop.lanes, 1), loop, placed, at.bound | {var}, partial))
+                case For(var=var, body=body):
+                    self._walk(body, replace(at, fixed=at.fixed - {var}, bound=at.bound | {var}))
+                case Allocate(buffer=buffer, body=body):
+                    self._around[buffer.name] = at.bound
+                    self._walk(body, at)
                 case _:
                     pass
 
-    def _access(self, name: str, indices: tuple[KExpr, ...], lanes: int, fixed: frozenset[str]) -> None:
-        self._lanes[name] = max(self._lanes.get(name, 1), lanes)
+    def _access(self, name: str, indices: tuple[KExpr, ...], at: _Lanes) -> None:
+        self._lanes[name] = max(self._lanes.get(name, 1), at.count)
         for index in indices:
-            if any(isinstance(n, Load) or (isinstance(n, Var) and n.name not in fixed) for n in subexpressions(index)):
+            if any(
+                isinstance(n, Load) or (isinstance(n, Var) and n.name not in at.fixed) for n in subexpressions(index)
+            ):
                 self._movable.add(name)
+        if not self._ends_as_others(name, indices, at):
+            self._kept.add(name)
+
+    def _ends_as_others(self, name: str, indices: tuple[KExpr, ...], at: _Lanes) -> bool:
+        """Whether an access is to a whole vector of a row, by a loop that ends where all others do that use this vector."""
+        loop = at.loop
+        if loop is None or not at.is_bounded or not indices or loop.lo != Const(0):
+            return False
+        last = dict(polynomial(indices[-1]))
+        if last.pop((Var(loop.var),), 0) != 1:
+            return False
+        place = [*(as_constant(polynomial(i)) for i in indices[:-1]), as_constant(last)]
+        known = tuple(p for p in place if p is not None)
+        if len(known) < len(place) or known[-1] % loop.lanes:
+            return False
+        outside = self._around.get(name, frozenset())
+        if any(isinstance(n, Var) and n.name not in outside and n.name in at.bound for n in subexpressions(loop.hi)):
+            return False
+        end = loop.lanes, loop.lo, loop.hi
+        return self._ends.setdefault((name, known), end) == end

@@ -99,7 +99,7 @@ class Statements:
         element = memory.element_type(buffer.dtype)
         parts = 2 if buffer.dtype.is_complex else 1
         b.allocas.append(f"  {name} = alloca [{layout.elements * parts} x {element}], align 64")
-        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "")
+        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose)
         self.e.places[buffer.name] = place
         self.e.strides[buffer.name] = layout.strides
         if layout.clear:

@@ -34,7 +34,9 @@ def store(e: Expressions, stmt: Store) -> None:
     stride = as_constant(step) if not varying else None
     if stride == 1:
         pointer = e.pointer(place, base)
-        if place.on_stack and mask is not None:
+        if place.loose:
+            mask = None
+        elif place.on_stack and mask is not None:
             before = memory.load_vector(b, place, pointer, count, None)
             value, mask = memory.select_value(b, mask, value, before), None
         memory.store_vector(b, place, pointer, value, mask, e.streamed)

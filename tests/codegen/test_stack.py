@@ -1,0 +1,85 @@
+"""STACK buffers: which lanes mean nothing, and need not be kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Store,
+    Var,
+)
+from polyker.codegen.llvm_stack import StackBuffers
+from polyker.ir.dtypes import bool_, f32, i64
+
+ACC = Buffer("acc", f32, (Const(2), Const(16)), (Const(16), Const(1)), Space.STACK, True)
+
+
+def vector(var: str, end: int | Var, body: Block, lo: int = 0) -> For:
+    """Return a loop over the lanes of one vector of 16."""
+    stop = end if isinstance(end, Var) else Const(end)
+    return For(
+        var, Const(lo), stop, body, kind=LoopKind.VECTOR, lanes=16, trip=end - lo if isinstance(end, int) else None
+    )
+
+
+def add(row: int, var: str) -> Store:
+    """Return `acc[row, var] = acc[row, var] + 1`."""
+    place = (Const(row), Var(var))
+    return Store("acc", place, Op("add", (Load("acc", place, f32), Const(1.0, f32)), f32))
+
+
+def is_loose(*body: For | Store | If) -> bool:
+    """Return whether the lanes that are off in these statements on `acc` may be written."""
+    kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), (Allocate(ACC, body),)),))
+    return StackBuffers(kernel).layout(ACC).loose
+
+
+def test_lanes_beyond_the_one_bound_of_all_loops_mean_nothing() -> None:
+    assert is_loose(vector("a", 5, (add(0, "a"),)), vector("b", 5, (add(0, "b"),)))
+    assert is_loose(vector("a", 5, (add(0, "a"),)), vector("b", 16, (add(1, "b"),)))  # another vector
+    assert is_loose(vector("a", Var("n"), (add(0, "a"),)), vector("b", Var("n"), (add(0, "b"),)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        (vector("a", 5, (add(0, "a"),)), vector("b", 16, (add(0, "b"),))),
+        (vector("a", 5, (add(0, "a"),)), vector("b", 6, (add(0, "b"),), lo=1)),
+        (vector("a", 5, (add(0, "a"),)), add(0, "t")),
+        (vector("a", 5, (If(Op("lt", (Var("a"), Const(3)), bool_), (add(0, "a"),)),)),),
+        (For("k", Const(0), Const(9), (vector("a", Var("k"), (add(0, "a"),)),)),),
+        (vector("a", 5, (Store("acc", (Const(0), Op("add", (Var("a"), Const(1)), i64)), Const(1.0, f32)),)),),
+    ],
+    ids=["longer", "later", "scalar", "condition", "bound of its own", "between vectors"],
+)
+def test_lanes_that_another_access_uses_are_kept(body: Block) -> None:
+    assert not is_loose(*body)
+
+
+@given(n=st.integers(1, 40), m=st.integers(1, 40), k=st.integers(1, 9), symbolic=st.booleans(), data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_reductions_whose_conditions_cut_vectors_are_numpys(
+    n: int, m: int, k: int, symbolic: bool, data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(n * m * k)
+    a, b = rng.integers(-4, 5, (n, k)).astype(np.float32), rng.integers(-4, 5, (k, m)).astype(np.float32)
+    first = data.draw(st.integers(0, m))
+    text = f"C[i,j] += A[i,k] * B[k,j] where j < 3*k + {first}"
+    mask = np.arange(m)[None] < 3 * np.arange(k)[:, None] + first
+    expected = a @ np.where(mask, b, 0)
+    np.testing.assert_array_equal(pk.op(text)(a, b, specialize="never" if symbolic else "auto"), expected)
