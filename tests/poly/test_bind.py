@@ -257,6 +257,14 @@ def test_dead_statements_are_dropped():
     assert [s.name for s in typed.statements()] == ["S2"]
 
 
+@pytest.mark.parametrize("dead", ["T[i] = X[I[i]]", "T[i] = X[i]; U[i] = T[I[i]]", "T: f32[9]; T[I[i]] += X[i]"])
+def test_dead_statements_that_gather_are_kept_for_their_indices_are_checked(dead):
+    lines = [*dead.split("; "), "O[i] = X[i] + I[i]"]
+    program = parse("f(X: f32[N], I: i64[N]) -> O:\n    " + "\n    ".join(lines))
+    typed = bind(program, {"X": f32[4], "I": i64[4]})
+    assert len(list(typed.statements())) == sum("=" in line for line in lines)
+
+
 def test_reads_of_unused_loops_and_types_print_in_the_users_names():
     text = print_typed(bound(HEAT, {"steps": "steps"}, A=f64["N", "N"]))
     assert "inout A: f64[N, N]" in text
