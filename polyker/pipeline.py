@@ -3,6 +3,7 @@
     text    -> einsum_frontend.parse -> Program          names, ranks, spans
     Program -> poly.bind             -> TypedProgram     element types, sizes, exact domains
             -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
+            -> schedule.contract     -> TypedProgram     sums of products are taken in steps
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
             -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
             -> rewrite.truth         -> TypedProgram     any and all of booleans count in bytes
@@ -54,6 +55,7 @@ from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
 from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
+from polyker.schedule.contract import contract
 from polyker.schedule.legality import prove
 from polyker.schedule.tree import Schedule
 from polyker.target.model import Target
@@ -86,10 +88,11 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
     Raises CompileError, CompileTimeout, InternalError.
     """
     with isl_job("rewrite"):
-        flat = unfold_windows(count_truths(widen_reductions(start_reductions(extract_reductions(typed)))), target)
-        names = dict(zip(argument_names(flat), layouts, strict=True))
+        names = dict(zip(argument_names(typed), layouts, strict=True))
+        flat, notes = contract(extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE))
+        flat = unfold_windows(count_truths(widen_reductions(start_reductions(flat))), target)
         flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
-    program, schedule, lowered = lowered_kernel(flat, layouts, target)
+    program, schedule, lowered = lowered_kernel(flat, layouts, target, notes)
     verify(lowered.kernel)
     kernel = replace(prefetch_gathers(carry(merge_folds(unroll(lowered.kernel))), target), fastmath=options.fastmath)
     verify(kernel)
@@ -108,14 +111,13 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
 
 
 def lowered_kernel(
-    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target
+    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target, notes: tuple[str, ...] = ()
 ) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of the automatic schedule; of plainer ones where isl finds that illegal or too hard.
 
     The second gives each statement a nest of its own, the third has accumulators alone; the last is the order of the text,
-    each instance by itself.
+    each instance by itself. `notes`: what earlier stages chose.
     """
-    notes: tuple[str, ...] = ()
     tried: list[Schedule] = []
     for plain, fuse in ((False, True), (False, False), (True, False)):
         try:

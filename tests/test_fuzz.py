@@ -102,7 +102,7 @@ def test_guard_pages_stop_a_read_beyond_the_end():
 
 
 def test_failures_are_made_smaller():
-    case = generate(2, 126)
+    case = next(c for n in range(1000) if "max" in (c := generate(2, n)).text)
     small = shrink(case, lambda c: "max" in c.text)
     assert len(small.text) <= len(case.text)
     assert sum(sum(i.shape) for i in small.inputs) <= sum(sum(i.shape) for i in case.inputs)

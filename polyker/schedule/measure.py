@@ -82,10 +82,15 @@ Layouts = Callable[[str], Layout]
 def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> Measured:
     """Return what the cost model needs to know of a statement."""
     domain = read_set(statement.domain)
-    accesses = [_access(program, statement.target, statement.subscripts, statement.iterators, layout, None)]
+    bounds = {i: _bounds(domain, d) for d, i in enumerate(statement.iterators)}
+    return Measured(statement, accesses(program, statement, layout), bounds)
+
+
+def accesses(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> tuple[MemoryAccess, ...]:
+    """Return the accesses of a statement, the write first."""
+    write = _access(program, statement.target, statement.subscripts, statement.iterators, layout, None)
     reads = dict.fromkeys(statement.reads())
-    accesses += [_access(program, r.tensor, r.subscripts, statement.iterators, layout, r) for r in reads]
-    return Measured(statement, tuple(accesses), {i: _bounds(domain, d) for d, i in enumerate(statement.iterators)})
+    return (write, *(_access(program, r.tensor, r.subscripts, statement.iterators, layout, r) for r in reads))
 
 
 def _bounds(domain: isl.Set, dimension: int) -> tuple[int | None, int | None]:

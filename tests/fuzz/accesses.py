@@ -59,6 +59,7 @@ class Base:
     types: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     budget: int = 1200
+    steps: int = -1
 
     # --- names, extents, types ---
 

@@ -23,6 +23,7 @@ class Case:
 
     `mode`: call, fixed (a kernel for these shapes), symbolic (for any shapes), names (the same, by types with names).
     `out`: none, a layout, or the argument itself. `early`: sizes are fixed when the operator is made.
+    `steps`: the rank of the order in which products are taken apart, whatever that costs; -1: as the model finds best.
     """
 
     seed: int
@@ -38,3 +39,4 @@ class Case:
     invalid: bool = False
     acc: str = ""
     early: bool = False
+    steps: int = -1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from tests.fuzz.case import Input
@@ -429,8 +431,66 @@ def count(m: Maker) -> bool:
     return valid(m)
 
 
+def contraction(m: Maker) -> bool:
+    """Products of several factors that share some indices, summed, or any, or the greatest, taken in steps in some order."""
+    r = m.rng
+    around = r.choice([2, 3, 3, 4, 4, 5])
+    pool = m.indices(around)
+    m.taken = set(m.sizes)
+    kind = {"bool": "b", "complex": "c"}.get(m.theme, "n")
+    op, times = r.choice([("any=", " and "), ("all=", " or ")]) if kind == "b" else ("+=", " * ")
+    if kind == "n" and r.random() < 0.15:
+        op, times = r.choice([("max=", "minimum"), ("min=", "maximum")])
+    factors = []
+    for _ in range(r.choice([2, 3, 3, 3, 4, 5])):
+        mine = r.sample(pool, r.choice([1, 2, 2, 3]) if len(pool) > 2 else 1)
+        pick = r.random()
+        bare = [i for i in mine if i.source == "bare" and not i.bare]
+        if pick < 0.1:
+            text, found = m.padded(mine)
+        elif pick < 0.2:
+            text, found = m.gathered(mine)
+        elif pick < 0.4:
+            text, found = m.access([i for i in mine if i not in bare], bare)
+        else:
+            text, found = m.new_read([i.name for i in mine], [i.hi for i in mine])
+            for i in mine:
+                i.bare = True
+        if kind == "b" and found != "b":
+            text = f"({text} {r.choice(['>', '==', '<='])} {r.choice([0, 1, 3])})"
+        elif times in ("minimum", "maximum") and found == "c":
+            text = f"abs({text})"
+        elif r.random() < 0.1:
+            text = f"(-{text})" if kind != "b" and found != "b" else text
+        factors.append(text)
+    if r.random() < 0.15 and kind == "n":
+        factors.insert(r.randrange(len(factors)), r.choice(["2", "3"]))
+    used = [i for i in pool if any(re.search(rf"\b{i.name}\b", f) for f in factors)]
+    if any(i.source == "bare" and not i.bare for i in used):
+        return False
+    left = [i for i in used if r.random() < 0.45][:3]
+    r.shuffle(left)
+    text = times.join(factors)
+    if times in ("minimum", "maximum"):
+        text = factors[0]
+        for f in factors[1:]:
+            text = f"{times}({text}, {f})"
+    cell = f"O[{','.join(i.name for i in left)}]" if left else "O"
+    clauses = [i.clause for i in used if i.source == "for"]
+    line = f"{cell} {op} {text}" + (" for " + ", ".join(clauses) if clauses else "")
+    if len(used) > 1 and r.random() < 0.15:
+        a, b = r.sample(used, 2)
+        line += f" where {a.name} <= {b.name} + {r.choice([0, 1, 2])}"
+        m.features.add("where")
+    m.lines = [line]
+    m.features |= {f"op:{op}", "product of several factors"}
+    m.steps = r.choice([-1, 0, 0, 1, 2, 3])
+    return valid(m)
+
+
 FAMILIES = {
     "general": (40, general),
+    "contraction": (9, contraction),
     "chain": (16, chain),
     "recurrence": (8, recurrence),
     "time loop": (10, time_loop),

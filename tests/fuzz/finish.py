@@ -87,6 +87,7 @@ def finish(m: Maker, seed: int, number: int) -> Case | None:
         layouts=tuple(layouts),
         out=out,
         guard=r.random() < 0.15,
+        steps=m.steps,
     )
     if r.random() < 0.06 and m.theme not in ("bool",):
         kinds = {Kinds[i.dtype] for i in inputs}
@@ -133,7 +134,7 @@ def _runs(case: Case) -> bool:
 
     try:
         tracked(case)
-    except (PolykerError, KeyError, IndexError):
+    except (PolykerError, KeyError, IndexError, ValueError):  # ValueError: a type without an order
         return False
     return True
 

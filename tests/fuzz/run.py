@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import traceback
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from polyker.errors import GatherError, InternalError, PolykerError
 from polyker.ir.dtypes import DTYPES
+from polyker.schedule.contract import insist
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values
@@ -36,6 +38,11 @@ class Outcome:
 
 def run(case: Case, backend: str) -> Outcome:
     """Run a case and judge it."""
+    with nullcontext() if case.steps < 0 else insist(case.steps):
+        return _judged(case, backend)
+
+
+def _judged(case: Case, backend: str) -> Outcome:
     outcome = Outcome(features=set(case.features))
     try:
         with warnings.catch_warnings():

@@ -14,14 +14,14 @@ from typing import Any
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
-from polyker.codegen.lower import lower
+from polyker.codegen.lower import argument_names, lower
 from polyker.codegen.simplify import unroll
 from polyker.codegen.verify import verify
 from polyker.errors import CompileError
 from polyker.errors.schedules import GATHERED
 from polyker.errors.shapes import ISL_QUOTA
 from polyker.ir.dtypes import DTYPES
-from polyker.ir.layout import Layout
+from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.pipeline import automatic
 from polyker.poly.bind import bind
@@ -32,6 +32,7 @@ from polyker.rewrite.initial import start_reductions
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
 from polyker.schedule.auto import default_schedule
+from polyker.schedule.contract import contract
 from polyker.schedule.legality import is_legal
 from polyker.schedule.steps import Step
 from polyker.target.detect import host
@@ -49,6 +50,7 @@ _SIGNS = {
     "unrolled": r"\bunroll",
     "tile": r"\btile",
     "promoted": r"\bwith t\d+ in \[",
+    "in steps": r"is taken in steps",
     "fused": r"\bfor \S+  \{S\d+: [^}]*, S\d+: ",
 }
 
@@ -86,7 +88,9 @@ def stepped(
 ) -> Artifact:
     """Return the compiled kernel of a typed program with random legal steps on a schedule of it; `done` collects them."""
     with isl_job("steps", QUOTA):
-        program = start_reductions(extract_reductions(typed))
+        names = dict(zip(argument_names(typed), layouts, strict=True))
+        program, _ = contract(extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE))
+        program = start_reductions(program)
         scop, schedule = build_scop(program), default_schedule(program)
         # Without accumulators a sum in half precision would be rounded at each term.
         rounds = any(s.op != "set" and s.acc != program.tensor(s.target).dtype for s in program.statements())

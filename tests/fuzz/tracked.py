@@ -313,7 +313,7 @@ class Evaluator:
         if e.op in ("argmax", "argmin"):
             return self.argument(e, body, inner[e.ranges[0].index], parent, n)
         acc = self.acc if self.acc is not None and e.op not in ("any", "all", "max", "min") else tag
-        body = convert(body, acc)
+        body = _any_order(e.body, convert(body, acc))
         op = {"sum": "add", "prod": "mul", "mean": "add"}.get(e.op, e.op)
         if e.op == "logsumexp":
             return convert(self.logsumexp(body, parent, n, acc), tag)
@@ -407,8 +407,18 @@ class Evaluator:
             acc = accumulator(s.op, tag, self.acc)
             touched, local = np.unique(cell, return_inverse=True)
             start = convert(V(tag, data[touched], errs[touched]), acc)
-            total = convert(combine(s.op, start, convert(value, acc), local), tag, explicit=True)
+            value = _any_order(s.expr, convert(value, acc))
+            total = convert(combine(s.op, start, value, local), tag, explicit=True)
             data[touched], errs[touched] = total.val, total.err
+
+
+def _any_order(e, body):
+    """Leave open what a product of several factors is where it is not finite.
+
+    A sum of products may be taken in steps: x * inf + y * inf is (x + y) * inf then, which may be infinite where that is NaN.
+    """
+    product = any(isinstance(x, Call) and x.op == "mul" for x in walk(e))
+    return replace(body, err=np.where(np.isfinite(body.val), body.err, np.inf)) if product else body
 
 
 def _whole(op, a, b):

@@ -198,7 +198,7 @@ def test_many_calls_grow_nothing() -> None:
 
 
 def test_a_kernel_runs_with_the_interpreter_lock_released() -> None:
-    total = pk.op("s += x[i] * y[j] * z[k]")
+    total = pk.op("s max= x[i] + y[j] + z[k]")
     x = np.ones(600)
     kernel = total.compile(x, x, x[:300])
     kernel(x[:600], x, x[:300])

@@ -172,7 +172,7 @@ def test_long_kernels_let_other_threads_run_and_short_ones_do_not() -> None:
 
     short, _ = both(MATMUL, f32(4, 4), f32(4, 4))
     x = np.ones(600)
-    long, _ = both("s += x[i] * y[j] * z[k]", x, x, x[:300])
+    long, _ = both("s max= x[i] + y[j] + z[k]", x, x, x[:300])
     assert unlocks(short) == [0] and unlocks(long) == [1]
     ticks: list[float] = []
     done = threading.Event()

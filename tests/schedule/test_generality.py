@@ -21,6 +21,11 @@ PROGRAMS = {
         {"X": (16, 30, 30), "K": (32, 16, 3, 3)},
     ),
     "distance": ("D[i,j] += abs(A[i,k] - B[j,k])", "Z[x,y] += abs(X[x,z] - Y[y,z])", {"A": (60, 50), "B": (70, 50)}),
+    "mttkrp": (
+        "O[i,r] += X[i,j,k] * A[j,r] * B[k,r]",
+        "P[z,a] += T[z,c,b] * S[c,a] * U[b,a]",
+        {"X": (50, 60, 70), "A": (60, 32), "B": (70, 32)},
+    ),
     "softmax": (
         "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))",
         "Q[a,b] = exp(Y[a,b] - max[c](Y[a,c])) / sum[d](exp(Y[a,d] - max[c](Y[a,c])))",
@@ -50,7 +55,7 @@ def tile(text: str) -> list[str]:
     return re.findall(r"\d+", re.sub(r"[iSt]\d+", "", note))
 
 
-@pytest.mark.parametrize("name", ["product", "contraction", "convolution"])
+@pytest.mark.parametrize("name", ["product", "contraction", "convolution", "mttkrp"])
 def test_the_order_of_factors_changes_nothing(name: str) -> None:
     text, _, shapes = PROGRAMS[name]
     target, product = text.split(" += ")

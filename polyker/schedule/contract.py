@@ -1,0 +1,312 @@
+"""In which steps a sum of products is taken: the order of contraction.
+
+All orders of pairs are tried where there are few factors; of many, those that opt_einsum proposes. Arithmetic and the bytes of
+the temporaries rank them; then the model of the register tiles (polyker.schedule.plan) judges the best ones, with steps put
+together again where a temporary does not pay, against the statement as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import indices_of, lit, subtract
+from polyker.ir.typed import TypedProgram, TypedStatement, replaced
+from polyker.poly.isl import read_set
+from polyker.poly.symbolic import bounds_of
+from polyker.rewrite.factor import Product, Step, Tree, factored, outline, product_of, steps_of
+from polyker.rewrite.fresh import Fresh
+from polyker.schedule.choose import choose
+from polyker.schedule.fuse_cost import BEYOND
+from polyker.schedule.measure import Layouts, Measured, accesses, measure
+from polyker.schedule.plan import vector_lanes
+from polyker.schedule.tile_cost import LOAD
+from polyker.target.model import Target
+
+# The share of the cycles that the steps have to save; cycles to begin the loops of one.
+WORTH, START = 0.1, 100.0
+# With fewer cycles a statement is not worth the search.
+LEAST = 2000.0
+# Factors of which all orders are tried; orders that the model of the tiles judges; a step's share of the cycles below which it
+# need not be asked.
+ALL_ORDERS, JUDGED, SMALL = 5, 4, 0.02
+# Factors of which opt_einsum finds the best order: the time grows as their number's power of three.
+BEST_ORDER = 9
+
+_insisted: ContextVar[int | None] = ContextVar("insisted", default=None)
+
+
+@contextmanager
+def insist(rank: int) -> Iterator[None]:
+    """Let `contract` take all it can in steps, in the order of that rank by arithmetic and bytes. For tests."""
+    token = _insisted.set(rank)
+    try:
+        yield
+    finally:
+        _insisted.reset(token)
+
+
+def contract(program: TypedProgram, target: Target, layout: Layouts) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with its sums of products taken in the steps that the model finds best, and in words what they are."""
+    fresh = Fresh(program)
+    notes: list[str] = []
+
+    def change(statement: TypedStatement) -> list[TypedStatement]:
+        product = product_of(statement)
+        if product is None or (len(product.factors) < 3 and not _alone(product)):
+            return [statement]
+        return _Search(program, product, target, layout).result(fresh, notes) or [statement]
+
+    body = replaced(program.body, change)
+    return fresh.finish(body) if fresh.tensors else program, tuple(notes)
+
+
+@dataclass
+class _Search:
+    """The search for the steps of one product. Trees say which steps there are, see `rewrite.factor`."""
+
+    program: TypedProgram
+    product: Product
+    target: Target
+    layout: Layouts
+    known: dict[object, float] = field(default_factory=dict)
+
+    def result(self, fresh: Fresh, notes: list[str]) -> list[TypedStatement] | None:
+        """Return the statements of the best steps, None where the statement had better stay as it is."""
+        rank = _insisted.get()
+        if rank is not None:
+            trees = self.ranked()
+            found = self.made(fresh, self.steps(trees[rank % len(trees)][1])) if trees else None
+            if found is not None:
+                notes.append(self.described(found))
+            return found
+        whole = self.steps(tuple(range(len(self.product.factors))))
+        at_once = self.estimate(whole)
+        if at_once < LEAST:
+            return None
+        likely = [t for cycles, t in self.ranked()[:JUDGED] if cycles < (1 - WORTH) * at_once]
+        if not likely:
+            return None
+        before = self.cycles(whole)
+        judged = [(self.cycles(self.steps(t)), n, t) for n, t in enumerate(likely)]
+        for _, _, tree in sorted(judged):
+            cycles, steps = self.improved(tree)
+            found = self.made(fresh, steps) if cycles < (1 - WORTH) * before else None
+            if found is not None:
+                won = 100 * (1 - cycles / before)
+                notes.append(f"{self.described(found)}; the model wins {won:.0f}% of the cycles")
+                return found
+        return None
+
+    def made(self, fresh: Fresh, steps: list[Step]) -> list[TypedStatement] | None:
+        """Return the statements of some steps, None where the domain does not allow them."""
+        return factored(self.program, fresh, self.product, steps, self.places)
+
+    def ranked(self) -> list[tuple[float, Tree]]:
+        """Return the orders that are tried with their cycles, the likeliest first."""
+        found = [(self.estimate(s), self.shape(s), n, t) for n, (t, s) in enumerate(self.candidates())]
+        return [(cycles, t) for cycles, _, _, t in sorted(found)]
+
+    def described(self, made: list[TypedStatement]) -> str:
+        """Return what was chosen in words."""
+        parts = [
+            f"{s.target} over {', '.join(s.reduced)}" if s.reduced else f"{s.target} multiplied out"
+            for s in made[:-1]
+            if any(s.reads())
+        ]
+        return f"{made[-1].name}: the sum of {len(self.product.factors)} factors is taken in steps: first {', '.join(parts)}"
+
+    @cached_property
+    def measured(self) -> Measured:
+        """The statement as it stands."""
+        return measure(self.program, self.product.statement, self.layout)
+
+    @cached_property
+    def places(self) -> Mapping[str, tuple[Expr, Expr]]:
+        """The least value and the extent of each iterator."""
+        found: dict[str, tuple[Expr, Expr]] = {}
+        for d, (i, (lo, extent)) in enumerate(self.measured.bounds.items()):
+            if lo is not None and extent is not None:
+                found[i] = lit(lo), lit(extent)
+            else:
+                low, high = bounds_of(read_set(self.product.statement.domain), d, self.program)
+                found[i] = low, subtract(high, subtract(low, lit(1)))
+        return found
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The order of the temporaries' dimensions: as in the largest tensor, then as in the next."""
+        tensors = sorted(self.measured.accesses, key=lambda a: (-self.measured.footprint(a), a.read is not None))
+        names: list[str] = []
+        for a in tensors:
+            subscripts = self.product.statement.subscripts if a.read is None else a.read.subscripts
+            for s in subscripts:
+                names += [i for i in self.product.statement.iterators if i in indices_of(s)]
+        return tuple(dict.fromkeys((*names, *self.product.statement.iterators)))
+
+    def size(self, iterators: Sequence[str] | frozenset[str]) -> int:
+        """Return how many points some iterators have."""
+        return prod(self.measured.extent(i) for i in iterators)
+
+    def steps(self, tree: Tree, last: Mapping[int, str] | None = None) -> list[Step]:
+        """Return the steps of a tree; `last`: the innermost dimension of a step's result."""
+        return steps_of(self.product, tree, self.order, last)
+
+    def shape(self, steps: list[Step]) -> list[list[int]]:
+        """Return a key that tells different steps apart, whatever the order of the factors."""
+        return [sorted(map(self.measured.extent, s.points)) for s in steps]
+
+    def candidates(self) -> Iterator[tuple[Tree, list[Step]]]:
+        """Yield the trees that are tried."""
+        alone = _alone(self.product)
+        leaves: list[Tree] = [(n,) if found & alone else n for n, found in enumerate(self.product.indices)]
+        trees = _pairings(leaves) if len(leaves) <= ALL_ORDERS else self.proposed()
+        for tree in trees:
+            steps = self.steps(tree)
+            if len(steps) > 1 and self.may_hold(steps):
+                yield tree, steps
+
+    def proposed(self) -> Iterator[Tree]:
+        """Yield the orders that opt_einsum finds; each sums first over what one factor alone has."""
+        from opt_einsum import paths  # heavy, and seldom needed
+
+        inputs = list(self.product.indices)
+        output = frozenset().union(*inputs) - self.product.free
+        sizes = {i: self.measured.extent(i) for found in inputs for i in found}
+        found = []
+        if len(inputs) <= BEST_ORDER:
+            for minimised in ("flops", "write", "combo", "size"):
+                search = paths.DynamicProgramming(minimize=minimised, search_outer=True)
+                found.append(search(inputs, output, sizes))
+        else:
+            found.append(paths.greedy(inputs, output, sizes))
+        for path in dict.fromkeys(map(tuple, found)):
+            left: list[Tree] = list(range(len(inputs)))
+            for step in path:
+                parts = tuple(left[n] for n in step)
+                left = [t for n, t in enumerate(left) if n not in step]
+                left.append(parts)
+            yield left[0]
+
+    def may_hold(self, steps: list[Step]) -> bool:
+        """Whether the temporaries are no larger than the last cache, or than what the statement touches anyway.
+
+        Of symbolic sizes one has to be within a factor, or within the result.
+        """
+        if self.program.sizes:
+            cell = frozenset(i for s in self.product.statement.subscripts for i in indices_of(s))
+            return all(any(set(s.kept) <= held for held in (*self.product.indices, cell)) for s in steps[:-1])
+        room = sum(self.measured.footprint(a) * a.itemsize for a in self.measured.accesses)
+        held = sum(self.size(s.kept) for s in steps[:-1]) * self.product.statement.acc.itemsize
+        return held <= max(room, self.target.caches[-1].size)
+
+    def estimate(self, steps: list[Step]) -> float:
+        """Return the cycles of some steps, if their tiles are good ones."""
+        return sum(self.rough(steps, n) + self.traffic(s, s is steps[-1]) for n, s in enumerate(steps))
+
+    def rough(self, steps: list[Step], n: int) -> float:
+        """Return the cycles of one step: of its arithmetic, or of its loads where operands have a value for each point."""
+        step = steps[n]
+        full = sum(self.operand(steps, o) == frozenset(step.points) for o in step.operands)
+        work = max(1, len(step.operands) - 1) / self.target.fma_per_cycle
+        each = max(work, LOAD * (full + (not step.reduced))) / vector_lanes(self.measured, self.target)
+        return self.size(step.points) * each
+
+    def traffic(self, step: Step, is_last: bool) -> float:
+        """Return the cycles to begin a step, and to write and read its temporary."""
+        if is_last:
+            return START
+        held = self.size(step.kept) * self.product.statement.acc.itemsize
+        level = next((n for n, c in enumerate(self.target.caches) if held <= 0.75 * c.size), len(self.target.caches))
+        return START + 2 * held * BEYOND[min(level, len(BEYOND) - 1)]
+
+    def operand(self, steps: list[Step], number: int) -> frozenset[str]:
+        """Return the iterators that an operand depends on."""
+        factors = len(self.product.factors)
+        return self.product.indices[number] if number < factors else frozenset(steps[number - factors].kept)
+
+    def improved(self, tree: Tree) -> tuple[float, list[Step]]:
+        """Return a tree's cycles and steps, with steps joined and dimensions ordered as the model of the tiles finds it best."""
+        cycles = self.cycles(self.steps(tree))
+        while True:
+            fewer = [(self.steps(t), t) for t in _joined(tree)]
+            tried = [
+                (self.cycles(s), n, t) for n, (s, t) in enumerate(fewer) if len(s) > 1 and self.estimate(s) < cycles
+            ]
+            if not tried or min(tried)[0] >= cycles:
+                break
+            cycles, _, tree = min(tried)
+        last: dict[int, str] = {}
+        for n, step in enumerate(self.steps(tree)[:-1]):
+            for i in step.kept[:-1]:
+                if any(abs(a.stride(i)) == 1 for a in self.measured.accesses):
+                    other = self.cycles(self.steps(tree, {**last, n: i}))
+                    if other < 0.99 * cycles:
+                        cycles, last = other, {**last, n: i}
+        return cycles, self.steps(tree, last)
+
+    def cycles(self, steps: list[Step]) -> float:
+        """Return the cycles of some steps by the model of the tiles."""
+        factors = len(self.product.factors)
+        trial = Fresh(self.program)
+        statements = outline(trial, self.product, steps, self.places)
+        program = trial.finish(self.program.body)
+        least = SMALL * self.rough([Step(tuple(range(factors)), steps[-1].kept, self.product.statement.reduced)], 0)
+        total = 0.0
+        for n, (step, statement) in enumerate(zip(steps, statements, strict=True)):
+            total += self.traffic(step, step is steps[-1])
+            rough = self.rough(steps, n)
+            if rough < least:
+                total += rough
+                continue
+            operands = tuple(o if o < factors else steps[o - factors].kept for o in step.operands)
+            key = operands, step.kept, step.reduced, step is steps[-1]
+            if key not in self.known:
+                self.known[key] = self.tiled(program, statement)
+            total += self.known[key]
+        return total
+
+    def tiled(self, program: TypedProgram, statement: TypedStatement) -> float:
+        """Return the cycles of a statement by the model of the tiles."""
+        bounds = {i: self.measured.bounds[i] for i in statement.iterators}
+        measured = Measured(statement, accesses(program, statement, self.layout), bounds)
+        free = tuple(i for i in statement.iterators if i not in statement.reduced)
+        return self.size(statement.iterators) * choose(measured, free, statement.reduced, self.target).cost
+
+
+def _alone(product: Product) -> frozenset[str]:
+    """Return the iterators to sum over that only one of several factors depends on."""
+    uses = [i for found in product.indices for i in found]
+    return frozenset(i for i in product.free if uses.count(i) == 1 < len(product.factors))
+
+
+def _pairings(leaves: list[Tree]) -> Iterator[Tree]:
+    """Yield all orders in which pairs can be taken, each once."""
+    if len(leaves) == 1:
+        yield leaves[0]
+        return
+    first, *rest = leaves
+    # The first leaf is on the left of the last pair.
+    for chosen in range(1 << len(rest)):
+        left = [first, *(t for n, t in enumerate(rest) if chosen >> n & 1)]
+        right = [t for n, t in enumerate(rest) if not chosen >> n & 1]
+        if right:
+            for a in _pairings(left):
+                for b in _pairings(right):
+                    yield a, b
+
+
+def _joined(tree: Tree) -> Iterator[Tree]:
+    """Yield the tree with one step put together with the one that uses it."""
+    if isinstance(tree, int):
+        return
+    for n, node in enumerate(tree):
+        if not isinstance(node, int):
+            yield (*tree[:n], *node, *tree[n + 1 :])
+            for other in _joined(node):
+                yield (*tree[:n], other, *tree[n + 1 :])
