@@ -10,7 +10,7 @@ summed to one that its step does not have, the step is refused: instances are co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -97,11 +97,16 @@ def _parts(expr: Expr, times: str) -> tuple[Expr, ...]:
             return (expr,)
 
 
-def steps_of(product: Product, tree: Tree, order: Sequence[str], last: Mapping[int, str] | None = None) -> list[Step]:
+def steps_of(
+    product: Product,
+    tree: Tree,
+    order: Sequence[str],
+    innermost: Callable[[int, tuple[int, ...], frozenset[str]], str | None],
+) -> list[Step]:
     """Return the steps of a tree, each after those whose results it uses.
 
-    A step sums over what nothing later depends on. `order`: of the temporaries' dimensions; `last`: the innermost one of a
-    step's, by the step's number, where that is another.
+    A step sums over what nothing later depends on. `order`: of the temporaries' dimensions, but for the `innermost` one, which
+    follows from a step's number, operands and dimensions.
     """
     live = dict(enumerate(product.indices))
     steps: list[Step] = []
@@ -113,7 +118,7 @@ def steps_of(product: Product, tree: Tree, order: Sequence[str], last: Mapping[i
         inside = frozenset().union(*(live.pop(o) for o in operands))
         used = frozenset().union(*live.values())
         reduced = (inside & product.free) - used
-        inner = (last or {}).get(len(steps))
+        inner = innermost(len(steps), operands, inside - reduced)
         kept = tuple(sorted(inside - reduced, key=lambda i: (i == inner, order.index(i))))
         number = len(product.factors) + len(steps)
         live[number] = frozenset(kept)

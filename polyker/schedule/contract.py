@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from polyker.ir.expr import Expr
+from polyker.ir.expr import Expr, reads_in
 from polyker.ir.quasi_affine import indices_of, lit, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_set
@@ -32,6 +32,8 @@ from polyker.target.model import Target
 WORTH, START = 0.1, 100.0
 # With fewer cycles a statement is not worth the search.
 LEAST = 2000.0
+# What copies of operands cost besides: a nest of loops and code of their own, which fuse with nothing.
+PACKED = 1.03
 # Factors of which all orders are tried; orders that the model of the tiles judges; a step's share of the cycles below which it
 # need not be asked.
 ALL_ORDERS, JUDGED, SMALL = 5, 4, 0.02
@@ -153,9 +155,26 @@ class _Search:
         """Return how many points some iterators have."""
         return prod(self.measured.extent(i) for i in iterators)
 
+    @cached_property
+    def contiguous(self) -> list[frozenset[str]]:
+        """The iterators along which each factor is contiguous."""
+        near = {a.read: frozenset(i for i in a.strides if abs(a.stride(i)) == 1) for a in self.measured.accesses}
+        return [frozenset().union(*(near[r] for r in reads_in(f))) for f in self.product.factors]
+
     def steps(self, tree: Tree, last: Mapping[int, str] | None = None) -> list[Step]:
-        """Return the steps of a tree; `last`: the innermost dimension of a step's result."""
-        return steps_of(self.product, tree, self.order, last)
+        """Return the steps of a tree.
+
+        The innermost dimension of a step's result is one along which an operand is contiguous; `last`: another, by the step.
+        """
+        near = list(self.contiguous)
+
+        def innermost(n: int, operands: tuple[int, ...], kept: frozenset[str]) -> str | None:
+            found = [i for o in operands for i in near[o] if i in kept]
+            inner = (last or {}).get(n) or max(found or kept, key=self.order.index, default=None)
+            near.append(frozenset({inner} if inner else ()))
+            return inner
+
+        return steps_of(self.product, tree, self.order, innermost)
 
     def shape(self, steps: list[Step]) -> list[list[int]]:
         """Return a key that tells different steps apart, whatever the order of the factors."""
@@ -276,7 +295,8 @@ class _Search:
         bounds = {i: self.measured.bounds[i] for i in statement.iterators}
         measured = Measured(statement, accesses(program, statement, self.layout), bounds)
         free = tuple(i for i in statement.iterators if i not in statement.reduced)
-        return self.size(statement.iterators) * choose(measured, free, statement.reduced, self.target).cost
+        plan = choose(measured, free, statement.reduced, self.target)
+        return self.size(statement.iterators) * plan.cost * (PACKED if plan.packed or plan.packs_result else 1.0)
 
 
 def _alone(product: Product) -> frozenset[str]:
