@@ -204,9 +204,35 @@ class _Costs:
                 for a in item.measured.accesses:
                     if not any(a.stride(i) for i in mine):
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
+        for n, again in enumerate(self._again(rows, block, turns)):
+            strain[n] += again
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
         return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)
+
+    def _again(self, rows: int, block: int, turns: float) -> list[float]:
+        """Return the cycles that each item loses because iterations read parts of cache lines that others read, too."""
+        parts = []
+        for n, item in enumerate(self.group.items):
+            fixed = self._fixed(n, rows, block)
+            moving = [
+                a for a in item.measured.accesses if a.tensor not in self.local and any(a.stride(i) for i in fixed)
+            ]
+            parts.append([(self._lines(item, a, fixed), self._lines(item, a, {})) for a in moving])
+        far = self._beyond(sum(part for item in parts for part, _ in item))
+        return [sum(max(0.0, turns * part - whole) for part, whole in item) * far for item in parts]
+
+    def _lines(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
+        """Return the bytes of the cache lines that an access reaches while some iterators have only so many values."""
+        line = self.target.caches[0].line
+        cells, near, reach = 1, 1, 1
+        for i in access.strides:
+            extent, step = fixed.get(i, item.measured.extent(i)), abs(access.stride(i))
+            if step * access.itemsize >= line:
+                cells *= extent
+            elif step:
+                near, reach = near * extent, reach + (extent - 1) * step
+        return cells * min(near, ceil(reach * access.itemsize / line)) * line
 
     def _turns(self, steps: tuple[int, ...]) -> float:
         turns = 1.0
@@ -235,11 +261,15 @@ class _Costs:
         return tuple(dict.fromkeys(a.tensor for a in item.measured.accesses))
 
     def _bytes(self, n: int, tensor: str, rows: int, block: int) -> int:
-        item = self.group.items[n]
+        item, fixed = self.group.items[n], self._fixed(n, rows, block)
+        return max(self._size(item, a, fixed) for a in item.measured.accesses if a.tensor == tensor)
+
+    def _fixed(self, n: int, rows: int, block: int) -> dict[str, int]:
+        """Return the iterators of an item of which an iteration of the common loops has one value, or a block of them."""
         fixed = {dim[n]: 1 for dim in self.group.dims[:rows]}
         if block:
             fixed[self.group.dims[rows][n]] = block
-        return max(self._size(item, a, fixed) for a in item.measured.accesses if a.tensor == tensor)
+        return fixed
 
     def _size(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
         """Return the bytes of an access while some iterators have only so many values."""

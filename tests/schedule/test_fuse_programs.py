@@ -137,6 +137,16 @@ def test_a_product_of_matrices_keeps_its_tiles() -> None:
     assert together(text, Q="f32[48,32]", K="f32[32,64]") == ["max P min O"]
 
 
+def test_no_common_loop_reads_a_part_of_each_cache_line() -> None:
+    # In one iteration over k, which both statements have, each line of X would be read for one cell.
+    text = "T[i,k,r] += X[i,j,k] * B[j,r];  O[k,r] += T[i,k,r] * A[i,r]"
+    far = case(text, X="f32[200,180,220]", B="f32[180,32]", A="f32[200,32]").automatic(target("cpu:x86-64-v4"))[1]
+    assert not any("run together" in n for n in far.notes)
+    text = text.replace("X[i,j,k]", "X[k,i,j]")
+    near = case(text, X="f32[220,200,180]", B="f32[180,32]", A="f32[200,32]").automatic(target("cpu:x86-64-v4"))[1]
+    assert any("run together: loops i1 by 1" in n for n in near.notes)
+
+
 def test_what_no_row_needs_is_computed_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
     text = "c += g[j];  m[i] += X[i,j];  d max= g[j];  O[i,j] = X[i,j] * m[i] + c * d"
