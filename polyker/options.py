@@ -47,7 +47,7 @@ class Options:
     @property
     def code_key(self) -> tuple[object, ...]:
         """What of the options the generated code depends on."""
-        return self.acc, self.fastmath, self.threads, self.deterministic
+        return self.acc, self.fastmath, self.threads, self.deterministic, self.scratch_bytes
 
 
 NAMES = tuple(f.name for f in fields(Options) if f.name != "deadline")

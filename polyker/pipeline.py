@@ -87,12 +87,7 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
 
     Raises CompileError, CompileTimeout, InternalError.
     """
-    with isl_job("rewrite"):
-        names = dict(zip(argument_names(typed), layouts, strict=True))
-        flat, notes = contract(extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE))
-        flat = unfold_windows(count_truths(widen_reductions(start_reductions(flat))), target)
-        flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
-    program, schedule, lowered = lowered_kernel(flat, layouts, target, notes)
+    program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes)
     verify(lowered.kernel)
     kernel = replace(prefetch_gathers(carry(merge_folds(unroll(lowered.kernel))), target), fastmath=options.fastmath)
     verify(kernel)
@@ -108,6 +103,27 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
     return Artifact(
         typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code
     )
+
+
+def scheduled(
+    typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, most: int | None = None
+) -> tuple[TypedProgram, Schedule, Lowered]:
+    """Return the kernel of the automatic schedule, large temporaries only where a part of each is enough.
+
+    `most`: bytes that temporaries which are not the text's may take.
+    """
+    names = dict(zip(argument_names(typed), layouts, strict=True))
+    with isl_job("rewrite"):
+        lifted = extract_reductions(typed)
+    for large in (True, False):
+        with isl_job("rewrite"):
+            found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
+            flat = unfold_windows(count_truths(widen_reductions(start_reductions(found.program))), target)
+            flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
+        result = lowered_kernel(flat, layouts, target, found.notes)
+        if not found.large & {t.name for t in result[2].scratch}:
+            break
+    return result
 
 
 def lowered_kernel(

@@ -30,6 +30,8 @@ from polyker.target.model import Target
 
 # The share of the cycles that the steps have to save; cycles to begin the loops of one.
 WORTH, START = 0.1, 100.0
+# Bytes that temporaries may take in any case.
+ROOM = 128 << 20
 # With fewer cycles a statement is not worth the search.
 LEAST = 2000.0
 # What copies of operands cost besides: a nest of loops and code of their own, which fuse with nothing.
@@ -53,19 +55,44 @@ def insist(rank: int) -> Iterator[None]:
         _insisted.reset(token)
 
 
-def contract(program: TypedProgram, target: Target, layout: Layouts) -> tuple[TypedProgram, tuple[str, ...]]:
-    """Return the program with its sums of products taken in the steps that the model finds best, and in words what they are."""
+@dataclass(frozen=True)
+class Contracted:
+    """A program with its sums of products taken in steps, and in words what they are.
+
+    `large`: temporaries that are only worth their memory if statements run together, so that a part of each is enough.
+    """
+
+    program: TypedProgram
+    notes: tuple[str, ...]
+    large: frozenset[str]
+
+
+def contract(
+    program: TypedProgram, target: Target, layout: Layouts, *, large: bool = True, most: int | None = None
+) -> Contracted:
+    """Return the program with its sums of products taken in the steps that the model finds best.
+
+    `large`: also where a temporary is too large, if the steps can share a loop so that a part of it is enough. `most`: bytes
+    that temporaries may take, if there is a limit.
+    """
     fresh = Fresh(program)
     notes: list[str] = []
+    held: set[str] = set()
 
     def change(statement: TypedStatement) -> list[TypedStatement]:
         product = product_of(statement)
         if product is None or (len(product.factors) < 3 and not _alone(product)):
             return [statement]
-        return _Search(program, product, target, layout).result(fresh, notes) or [statement]
+        search = _Search(program, product, target, layout, large, most)
+        made = search.result(fresh, notes)
+        if made is None:
+            return [statement]
+        if search.room < sum(search.bytes(s) for s in search.chosen[:-1]):
+            held.update(s.target for s in made[:-1])
+        return made
 
     body = replaced(program.body, change)
-    return fresh.finish(body) if fresh.tensors else program, tuple(notes)
+    return Contracted(fresh.finish(body) if fresh.tensors else program, tuple(notes), frozenset(held))
 
 
 @dataclass
@@ -76,6 +103,9 @@ class _Search:
     product: Product
     target: Target
     layout: Layouts
+    large: bool
+    most: int | None
+    chosen: list[Step] = field(default_factory=list)
     known: dict[object, float] = field(default_factory=dict)
 
     def result(self, fresh: Fresh, notes: list[str]) -> list[TypedStatement] | None:
@@ -107,6 +137,7 @@ class _Search:
 
     def made(self, fresh: Fresh, steps: list[Step]) -> list[TypedStatement] | None:
         """Return the statements of some steps, None where the domain does not allow them."""
+        self.chosen = steps
         return factored(self.program, fresh, self.product, steps, self.places)
 
     def ranked(self) -> list[tuple[float, Tree]]:
@@ -213,16 +244,28 @@ class _Search:
             yield left[0]
 
     def may_hold(self, steps: list[Step]) -> bool:
-        """Whether the temporaries are no larger than the last cache, or than what the statement touches anyway.
+        """Whether the temporaries are not too large, or what is needed of them at a time is not where loops are shared.
 
         Of symbolic sizes one has to be within a factor, or within the result.
         """
         if self.program.sizes:
             cell = frozenset(i for s in self.product.statement.subscripts for i in indices_of(s))
             return all(any(set(s.kept) <= held for held in (*self.product.indices, cell)) for s in steps[:-1])
-        room = sum(self.measured.footprint(a) * a.itemsize for a in self.measured.accesses)
-        held = sum(self.size(s.kept) for s in steps[:-1]) * self.product.statement.acc.itemsize
-        return held <= max(room, self.target.caches[-1].size)
+        if sum(map(self.bytes, steps[:-1])) <= self.room:
+            return True
+        shared = self.size([i for i in steps[-1].kept if all(i in s.kept for s in steps)])
+        return self.large and sum(map(self.bytes, steps[:-1])) <= shared * self.target.cache(2).size
+
+    @cached_property
+    def room(self) -> int:
+        """The bytes that temporaries may take: `ROOM`, or as many as the last cache has, or as the statement touches anyway."""
+        touched = sum(self.measured.footprint(a) * a.itemsize for a in self.measured.accesses)
+        room = max(ROOM, self.target.caches[-1].size, touched)
+        return room if self.most is None else min(room, self.most)
+
+    def bytes(self, step: Step) -> int:
+        """Return the size of a step's temporary."""
+        return self.size(step.kept) * self.product.statement.acc.itemsize
 
     def estimate(self, steps: list[Step]) -> float:
         """Return the cycles of some steps, if their tiles are good ones."""
@@ -240,7 +283,7 @@ class _Search:
         """Return the cycles to begin a step, and to write and read its temporary."""
         if is_last:
             return START
-        held = self.size(step.kept) * self.product.statement.acc.itemsize
+        held = self.bytes(step)
         level = next((n for n, c in enumerate(self.target.caches) if held <= 0.75 * c.size), len(self.target.caches))
         return START + 2 * held * BEYOND[min(level, len(BEYOND) - 1)]
 

@@ -89,8 +89,8 @@ def stepped(
     """Return the compiled kernel of a typed program with random legal steps on a schedule of it; `done` collects them."""
     with isl_job("steps", QUOTA):
         names = dict(zip(argument_names(typed), layouts, strict=True))
-        program, _ = contract(extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE))
-        program = start_reductions(program)
+        found = contract(extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE))
+        program = start_reductions(found.program)
         scop, schedule = build_scop(program), default_schedule(program)
         # Without accumulators a sum in half precision would be rounded at each term.
         rounds = any(s.op != "set" and s.acc != program.tensor(s.target).dtype for s in program.statements())

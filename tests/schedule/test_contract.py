@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -18,10 +19,12 @@ from polyker.poly.scop import build_scop
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.widen import widen_reductions
+from polyker.schedule import auto
 from polyker.schedule.auto import default_schedule
 from polyker.schedule.contract import contract, insist
 from polyker.schedule.legality import prove
 from polyker.target.detect import target
+from polyker.target.model import Cache
 from tests.schedule.support import Case, assert_same, case
 
 TARGET = target("cpu:x86-64-v4")
@@ -89,7 +92,7 @@ CASES = {
 def in_steps(found: Case, rank: int) -> TypedProgram:
     """Return a program with its products in the steps of a rank."""
     with insist(rank):
-        program, _ = contract(extract_reductions(found.typed), TARGET, lambda _: DENSE)
+        program = contract(extract_reductions(found.typed), TARGET, lambda _: DENSE).program
     return widen_reductions(start_reductions(program))
 
 
@@ -109,13 +112,13 @@ def test_every_order_means_the_same(name: str) -> None:
     assert apart == (name not in ("a condition that ties factors", "no terms"))
 
 
-def shapes_of(text: str, **shapes: tuple[int | str, ...]) -> list[tuple[int, ...]]:
+def shapes_of(text: str, *, large: bool = False, **shapes: tuple[int | str, ...]) -> list[tuple[int, ...]]:
     """Return the shapes of the temporaries that a program of f32 is taken in steps with, the sorted extents of each."""
     program = extract_reductions(case(text, **{n: f"f32[{','.join(map(str, s))}]" for n, s in shapes.items()}).typed)
-    found, notes = contract(program, TARGET, lambda _: DENSE)
-    assert bool(notes) == (found != program)
+    found = contract(program, TARGET, lambda _: DENSE, large=large)
+    assert bool(found.notes) == (found.program != program)
     known = {t.name for t in program.tensors}
-    made = [t for t in found.tensors if t.name not in known]
+    made = [t for t in found.program.tensors if t.name not in known]
     return [tuple(sorted(int(e.value.real) if isinstance(e, Literal) else 0 for e in t.shape)) for t in made]
 
 
@@ -162,8 +165,33 @@ def test_nothing_is_done_where_it_does_not_pay() -> None:
 
 
 def test_no_temporary_is_larger_than_the_last_cache_and_all_operands() -> None:
-    # Each of the two orders needs one of 2 GiB.
-    assert shapes_of(BILINEAR, X=(1 << 15, 128), W=(128, 128, 128), Y=(1 << 15, 128)) == []
+    # Each of the two orders needs one of 2 GiB, of which a part is enough while both steps run together for each o.
+    shapes = {"X": (1 << 15, 128), "W": (128, 128, 128), "Y": (1 << 15, 128)}
+    assert shapes_of(BILINEAR, **shapes) == []
+    assert shapes_of(BILINEAR, **shapes, large=True) == [(128, 128, 1 << 15)]
+    # The last sum is over all that the temporary has.
+    text = "s[] += X[n,i] * W[o,i,j] * Y[n,j] * Z[n,o]"
+    assert (128, 128, 1 << 15) not in shapes_of(text, **shapes, Z=(1 << 15, 128), large=True)
+
+
+def scratch_bytes(kernel: pk.Kernel) -> int:
+    """Return the bytes of f32 that a kernel needs besides its arguments."""
+    sizes = re.findall(r"f32\[([0-9, ]+)\][^\n]*, scratch", str(kernel.source("loops")))
+    return sum(4 * int(np.prod([int(n) for n in s.split(",")])) for s in sizes)
+
+
+def test_a_large_temporary_is_made_only_where_a_part_of_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    types = {"X": pk.f32[4096, 128], "W": pk.f32[64, 128, 128], "Y": pk.f32[4096, 128]}
+    machine = replace(target("cpu:x86-64-v4"), caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20)))
+    with pk.options(scratch_bytes=100 << 20):
+        together = pk.op(BILINEAR).compile(**types, target=machine)
+        assert "in steps" in str(together.source("schedule"))
+        assert scratch_bytes(together) < 1 << 20
+        monkeypatch.setattr(auto, "best_fusion", lambda *_: None)
+        apart = pk.op(BILINEAR + "  # apart").compile(**types, target=machine)
+        assert "in steps" not in str(apart.source("schedule"))
+    large = pk.op(BILINEAR + "  # apart").compile(**types, target=machine)
+    assert scratch_bytes(large) >= 128 << 20
 
 
 def test_sizes_that_are_symbols_allow_temporaries_within_an_operand_or_the_result() -> None:
