@@ -11,7 +11,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import int_val, read_map, read_set
+from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
@@ -67,7 +67,7 @@ def accumulate(
     With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`.
     With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store.
     With `blocks`, each block of the reduction has its own accumulator, so that long sums are summed by blocks. With `start`,
-    too, the first block is stored and the others are added; it has to reach every cell (see `first_block_reaches`).
+    too, the first block is stored, for every cell that `start` set, and the others are added.
     `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
     iterators; the accumulator's cells are counted from there, as the tiles are.
     """
@@ -129,22 +129,6 @@ def accumulate(
     return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell)
 
 
-def first_block_reaches(
-    program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: tuple[Block, ...]
-) -> bool:
-    """Whether the first block of a reduction has terms for every cell that `start` sets."""
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-    reached = _kept_domain(program, statement, None, kept, blocks)
-    count = len(kept)
-    for d in range(len(blocks)):
-        reached = reached.fix_val(isl.dim_type.set, count + d, int_val(0))
-    return bool(
-        _kept_domain(program, statement, start, kept, ())
-        .intersect_params(read_set(program.context))
-        .is_subset(reached.project_out(isl.dim_type.set, count, len(blocks)))
-    )
-
-
 def _blocked(cell: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:
     """Return the accumulator's subscripts with the blocks' numbers computed from the terms' iterators."""
     return tuple(block_of.get(s.name, s) if isinstance(s, Index) else s for s in cell)
@@ -179,16 +163,19 @@ def _kept_domain(
 ) -> isl.Set:
     """Return the cells of the accumulator: where the result is started anew that is every cell of the result."""
     head = parameters(program)
-    columns = ", ".join(kept)
-    if start is not None and not blocks:
+    started: isl.Set | None = None
+    if start is not None:
         # The start's iterators are the cell's subscripts, maybe in another order.
         reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
         target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
-        return read_set(start.domain).apply(read_map(f"{head}{{ {start.name}[{target}] -> [{columns}] }}"))
+        first = ", ".join((*kept, *("0" for _ in blocks)))
+        started = read_set(start.domain).apply(read_map(f"{head}{{ {start.name}[{target}] -> [{first}] }}"))
+        if not blocks:
+            return started
     columns = ", ".join((*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    reached = read_map(f"{head}{{ {source} -> [{columns}] }}").intersect_domain(read_set(statement.domain))
-    return reached.range().coalesce()
+    terms = read_map(f"{head}{{ {source} -> [{columns}] }}").intersect_domain(read_set(statement.domain)).range()
+    return (terms if started is None else terms.union(started)).coalesce()
 
 
 def _stores(

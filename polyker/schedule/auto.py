@@ -16,7 +16,7 @@ from polyker.ir.quasi_affine import is_quasi_affine, lit
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
-from polyker.rewrite.accumulate import Block, accumulate, first_block_reaches, starts_fresh
+from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
@@ -237,10 +237,6 @@ class _Scheduler:
             return self.packed(measured, plan, start)
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
-        before = []
-        if start is not None and block is not None:
-            # The blocks are added up in the result itself: its start stays.
-            before, start = [self.map(start)], None
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
         cut = (Block(*block),) if block else ()
         origin = {i: measured.lo(i) for i in kept}
@@ -250,7 +246,7 @@ class _Scheduler:
         order = tile_order(measured, plan, kept)
         panels = panels_of(measured, plan, order, self.target)
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
-        return _in_order([*before, reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)])
+        return reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
 
     def without_padding(self, statement: TypedStatement, start: TypedStatement | None, reads: tuple[Read, ...]) -> Nest:
         """Return the nest of a reduction whose padded operands are copied first, and the nests of the copies."""
@@ -276,9 +272,6 @@ class _Scheduler:
         nest = BlockedNest(measured, plan, blocks, self.target, lambda copy: measure(self.program, copy, self.layout))
         around = tuple(t for t, _ in nest.loops().blocks)
         cuts = tuple(Block(i, n) for i, n in blocks.terms)
-        before = []
-        if start is not None and cuts and not first_block_reaches(self.program, start, statement, cuts):
-            before, start = [self.map(start)], None
         copies: list[PackedBlock] = []
         for read in (*blocks.packs_columns, *blocks.packs_rows):
             inside = tuple(t for t, _ in nest.loops().row_blocks) if read in blocks.packs_rows else ()
@@ -301,7 +294,7 @@ class _Scheduler:
             f"{statement.name}: {_describe(plan)}; blocks {cut}; tiles {order}; terms {', '.join(blocks.reduced)}"
         )
         columns = len(blocks.packs_columns)
-        return _in_order([*before, nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))])
+        return nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
 
     def apart(self, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the kept iterators along which no two results fall into one cell."""
