@@ -24,6 +24,10 @@ from polyker.target.model import Target
 COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 # The share of the arithmetic's time that copies may take.
 WORTH = 0.12
+# Values of an index of unknown extent that a block holds where others are to be in it, too.
+UNKNOWN = 64
+# Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few.
+DEPTH = 384
 # Blocks are this much larger than planned rather than that one more, smaller one is begun.
 SLACK = 1.25
 
@@ -74,6 +78,8 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     deepest = small // prod(plan.size(i) for i in groups.rows)
     if rows:
         deepest = min(deepest, isqrt(second // 4))
+    if any(measured.bounds[i][1] is None for i in groups.reduced):
+        deepest = min(deepest, DEPTH)
     # A copy along a term is to find whole cache lines in a block.
     line = {
         i: target.caches[0].line // item for i in groups.reduced if any(a.stride(i) == 1 for a in groups.column_reads)
@@ -174,6 +180,7 @@ def _cut(
     keep fewer than its `least` values, it keeps these and the inner ones are cut.
     """
     held = 1
+    inside: tuple[tuple[str, int], ...] = ()
     for n, i in reversed(list(enumerate(iterators))):
         extent, tile = measured.bounds[i][1], tiles.get(i, 1)
         outer = tuple((o, tiles.get(o, 1)) for o in iterators[:n])
@@ -187,11 +194,17 @@ def _cut(
             inner, held = _cut(measured, iterators[n + 1 :], tiles, most // wanted)
             return (*outer, (i, wanted), *inner), held * wanted
         count = max(1, most // held // tile)
+        if extent is None and n and count * tile > UNKNOWN:
+            # It may well be short: then a block holds several values of the next one.
+            inside = ((i, -(-UNKNOWN // tile) * tile), *inside)
+            held *= inside[0][1]
+            most *= around
+            continue
         if extent is not None:
             all_tiles = -(-extent // tile)
             count = -(-all_tiles // -(-all_tiles // count))
-        return (*outer, (i, count * tile)), held * count * tile
-    return (), held
+        return (*outer, (i, count * tile), *inside), held * count * tile
+    return inside, held
 
 
 def _is_scattered(
