@@ -98,3 +98,21 @@ def test_tiles_of_a_packed_block_divide_it(tiny_caches: list[bool]) -> None:
     found = re.findall(r"transpose\((\d+)\) \w+\.columns  {\w+: \(\(\w+ mod (\d+)\) mod (\d+)\)", shown)
     assert found
     assert all(columns == size and int(block) % int(size) == 0 for columns, block, size in found)
+
+
+def test_one_kernel_for_all_sizes_starts_its_cells_with_any_number_of_terms(tiny_caches: list[bool]) -> None:
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32["I", "K"], pk.f32["K", "J"])
+    for i, j, k in ((3, 5, 0), (3, 5, 1), (70, 9, 160), (17, 33, 65), (0, 5, 4), (5, 0, 4)):
+        a, b = operands("ik,kj->ij", {"i": i, "j": j, "k": k}, np.float32)
+        out = np.full((i, j), 7, np.float32)
+        kernel(a, b, out=out)
+        np.testing.assert_array_equal(out, a @ b)
+    assert str(kernel.source("schedule")).count(".block") >= 1
+    assert "S1:" not in str(kernel.source("schedule"))  # the statement that set the result to 0
+
+
+def test_a_block_has_room_for_several_indices_of_unknown_extent(tiny_caches: list[bool]) -> None:
+    kernel = pk.op("C[a,b,i] += X[a,k,b,l] * Y[l,i,k]").compile(pk.f64["A", "K", "B", "L"], pk.f64["L", "I", "K"])
+    for sizes in ({"a": 3, "b": 5, "i": 9, "k": 4, "l": 6}, {"a": 9, "b": 2, "i": 21, "k": 70, "l": 3}):
+        x, y = operands("akbl,lik->abi", sizes, np.float64)
+        np.testing.assert_array_equal(kernel(x, y), np.einsum("akbl,lik->abi", x, y))
