@@ -29,6 +29,7 @@ from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
+from polyker.rewrite.widen import widen_reductions
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
 from polyker.schedule.auto import default_schedule
@@ -90,7 +91,7 @@ def stepped(
     with isl_job("steps", QUOTA):
         names = dict(zip(argument_names(typed), layouts, strict=True))
         found = contract(extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE))
-        program = start_reductions(found.program)
+        program = widen_reductions(start_reductions(found.program))
         scop, schedule = build_scop(program), default_schedule(program)
         # Without accumulators a sum in half precision would be rounded at each term.
         rounds = any(s.op != "set" and s.acc != program.tensor(s.target).dtype for s in program.statements())

@@ -329,8 +329,10 @@ class Evaluator:
         if np.any(body.err > 0):
             raise Uncertain
         out = np.zeros(n, np.int64)
+        order = np.argsort(parent, kind="stable")
+        ends = np.searchsorted(parent[order], np.arange(n + 1))
         for row in range(n):
-            mine = np.flatnonzero(parent == row)
+            mine = order[ends[row] : ends[row + 1]]
             pick = (np.argmax if e.op == "argmax" else np.argmin)(body.val[mine])
             out[row] = values[mine[pick]]
         return V(dt.i64, out, np.zeros(n))
