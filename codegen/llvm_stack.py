@@ -92,8 +92,13 @@ class StackBuffers:
                     placed = at.fixed | {var} if isinstance(loop.lo, Const) else at.fixed
                     partial = loop.trip != loop.lanes
                     self._walk(loop.body, _Lanes(max(loop.lanes, 1), loop, placed, at.bound | {var}, partial))
-                case For(var=var, body=body):
-                    self._walk(body, replace(at, fixed=at.fixed - {var}, bound=at.bound | {var}))
+                case For(var=var, lo=lo, hi=hi, body=body):
+                    # A loop around which there are lanes may run longer in some of them than in others.
+                    alike = at.count == 1 or (isinstance(lo, Const) and isinstance(hi, Const))
+                    inside = replace(
+                        at, fixed=at.fixed - {var}, bound=at.bound | {var}, is_bounded=at.is_bounded and alike
+                    )
+                    self._walk(body, inside)
                 case Allocate(buffer=buffer, body=body):
                     self._around[buffer.name] = at.bound
                     self._walk(body, at)

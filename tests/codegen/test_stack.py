@@ -63,9 +63,10 @@ def test_lanes_beyond_the_one_bound_of_all_loops_mean_nothing() -> None:
         (vector("a", 5, (add(0, "a"),)), add(0, "t")),
         (vector("a", 5, (If(Op("lt", (Var("a"), Const(3)), bool_), (add(0, "a"),)),)),),
         (For("k", Const(0), Const(9), (vector("a", Var("k"), (add(0, "a"),)),)),),
+        (vector("a", 5, (For("k", Const(0), Var("a"), (add(0, "a"),)),)),),
         (vector("a", 5, (Store("acc", (Const(0), Op("add", (Var("a"), Const(1)), i64)), Const(1.0, f32)),)),),
     ],
-    ids=["longer", "later", "scalar", "condition", "bound of its own", "between vectors"],
+    ids=["longer", "later", "scalar", "condition", "bound of its own", "longer in some lanes", "between vectors"],
 )
 def test_lanes_that_another_access_uses_are_kept(body: Block) -> None:
     assert not is_loose(*body)
