@@ -3,6 +3,7 @@
     text    -> einsum_frontend.parse -> Program          names, ranks, spans
     Program -> poly.bind             -> TypedProgram     element types, sizes, exact domains
             -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
+            -> schedule.once         -> TypedProgram     values that many instances need are computed once
             -> schedule.contract     -> TypedProgram     sums of products are taken in steps
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
             -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
@@ -57,6 +58,7 @@ from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.contract import contract
 from polyker.schedule.legality import prove
+from polyker.schedule.once import compute_once
 from polyker.schedule.tree import Schedule
 from polyker.target.model import Target
 
@@ -114,13 +116,15 @@ def scheduled(
     """
     names = dict(zip(argument_names(typed), layouts, strict=True))
     with isl_job("rewrite"):
-        lifted = extract_reductions(typed)
+        lifted, once = compute_once(
+            extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE), most=most
+        )
     for large in (True, False):
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
             flat = unfold_windows(count_truths(widen_reductions(start_reductions(found.program))), target)
             flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
-        result = lowered_kernel(flat, layouts, target, found.notes)
+        result = lowered_kernel(flat, layouts, target, once + found.notes)
         if not found.large & {t.name for t in result[2].scratch}:
             break
     return result

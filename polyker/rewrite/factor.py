@@ -184,7 +184,7 @@ def factored(
             found.append(replace(made, domain=domain_text(domain, made.name)))
             continue
         own = {i: fresh.iterator() for i in step.points}
-        update = _renamed(replace(made, domain=domain_text(domain, made.name)), own)
+        update = renamed(replace(made, domain=domain_text(domain, made.name)), own)
         if step.reduced:
             start = fresh.statement()
             count = len(step.kept)
@@ -242,7 +242,8 @@ def _domains(program: TypedProgram, statement: TypedStatement, steps: Sequence[S
     return found
 
 
-def _renamed(statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:
+def renamed(statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:
+    """Return a statement with iterators of other names."""
     values = {old: Index(new, i64) for old, new in names.items()}
     return replace(
         statement,

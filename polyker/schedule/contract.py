@@ -8,51 +8,32 @@ together again where a temporary does not pay, against the statement as it stand
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
 from polyker.ir.expr import Expr, reads_in
-from polyker.ir.quasi_affine import indices_of, lit, subtract
+from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
-from polyker.poly.isl import read_set
-from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.factor import Product, Step, Tree, factored, outline, product_of, steps_of
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.choose import choose
-from polyker.schedule.fuse_cost import BEYOND
 from polyker.schedule.measure import Layouts, Measured, accesses, measure
+from polyker.schedule.pieces import waiting
 from polyker.schedule.plan import vector_lanes
+from polyker.schedule.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
 from polyker.schedule.tile_cost import LOAD
 from polyker.target.model import Target
 
-# The share of the cycles that the steps have to save; cycles to begin the loops of one.
-WORTH, START = 0.1, 100.0
-# Bytes that temporaries may take in any case.
-ROOM = 128 << 20
-# With fewer cycles a statement is not worth the search.
-LEAST = 2000.0
 # What copies of operands cost besides: a nest of loops and code of their own, which fuse with nothing.
-PACKED = 1.03
+PACKED = 1.08
+# Where the tiles cost no more than so many times the arithmetic, no further order is looked at.
+GOOD = 1.18
 # Factors of which all orders are tried; orders that the model of the tiles judges; a step's share of the cycles below which it
 # need not be asked.
 ALL_ORDERS, JUDGED, SMALL = 5, 4, 0.02
 # Factors of which opt_einsum finds the best order: the time grows as their number's power of three.
 BEST_ORDER = 9
-
-_insisted: ContextVar[int | None] = ContextVar("insisted", default=None)
-
-
-@contextmanager
-def insist(rank: int) -> Iterator[None]:
-    """Let `contract` take all it can in steps, in the order of that rank by arithmetic and bytes. For tests."""
-    token = _insisted.set(rank)
-    try:
-        yield
-    finally:
-        _insisted.reset(token)
 
 
 @dataclass(frozen=True)
@@ -110,7 +91,7 @@ class _Search:
 
     def result(self, fresh: Fresh, notes: list[str]) -> list[TypedStatement] | None:
         """Return the statements of the best steps, None where the statement had better stay as it is."""
-        rank = _insisted.get()
+        rank = insisted()
         if rank is not None:
             trees = self.ranked()
             found = self.made(fresh, self.steps(trees[rank % len(trees)][1])) if trees else None
@@ -121,11 +102,15 @@ class _Search:
         at_once = self.estimate(whole)
         if at_once < LEAST:
             return None
-        likely = [t for cycles, t in self.ranked()[:JUDGED] if cycles < (1 - WORTH) * at_once]
+        likely = [(cycles, t) for cycles, t in self.ranked()[:JUDGED] if cycles < (1 - WORTH) * at_once]
         if not likely:
             return None
         before = self.cycles(whole)
-        judged = [(self.cycles(self.steps(t)), n, t) for n, t in enumerate(likely)]
+        judged: list[tuple[float, int, Tree]] = []
+        for n, (least, tree) in enumerate(likely):
+            if judged and min(judged)[0] <= GOOD * least:
+                break
+            judged.append((self.cycles(self.steps(tree)), n, tree))
         for _, _, tree in sorted(judged):
             cycles, steps = self.improved(tree)
             found = self.made(fresh, steps) if cycles < (1 - WORTH) * before else None
@@ -162,14 +147,7 @@ class _Search:
     @cached_property
     def places(self) -> Mapping[str, tuple[Expr, Expr]]:
         """The least value and the extent of each iterator."""
-        found: dict[str, tuple[Expr, Expr]] = {}
-        for d, (i, (lo, extent)) in enumerate(self.measured.bounds.items()):
-            if lo is not None and extent is not None:
-                found[i] = lit(lo), lit(extent)
-            else:
-                low, high = bounds_of(read_set(self.product.statement.domain), d, self.program)
-                found[i] = low, subtract(high, subtract(low, lit(1)))
-        return found
+        return places(self.program, self.measured)
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -258,10 +236,8 @@ class _Search:
 
     @cached_property
     def room(self) -> int:
-        """The bytes that temporaries may take: `ROOM`, or as many as the last cache has, or as the statement touches anyway."""
-        touched = sum(self.measured.footprint(a) * a.itemsize for a in self.measured.accesses)
-        room = max(ROOM, self.target.caches[-1].size, touched)
-        return room if self.most is None else min(room, self.most)
+        """The bytes that temporaries may take."""
+        return room(self.measured, self.target, self.most)
 
     def bytes(self, step: Step) -> int:
         """Return the size of a step's temporary."""
@@ -283,9 +259,7 @@ class _Search:
         """Return the cycles to begin a step, and to write and read its temporary."""
         if is_last:
             return START
-        held = self.bytes(step)
-        level = next((n for n, c in enumerate(self.target.caches) if held <= 0.75 * c.size), len(self.target.caches))
-        return START + 2 * held * BEYOND[min(level, len(BEYOND) - 1)]
+        return START + traffic(self.bytes(step), self.target)
 
     def operand(self, steps: list[Step], number: int) -> frozenset[str]:
         """Return the iterators that an operand depends on."""
@@ -306,7 +280,7 @@ class _Search:
         last: dict[int, str] = {}
         for n, step in enumerate(self.steps(tree)[:-1]):
             for i in step.kept[:-1]:
-                if any(abs(a.stride(i)) == 1 for a in self.measured.accesses):
+                if cycles > GOOD * self.estimate(self.steps(tree)) and any(i in near for near in self.contiguous):
                     other = self.cycles(self.steps(tree, {**last, n: i}))
                     if other < 0.99 * cycles:
                         cycles, last = other, {**last, n: i}
@@ -339,7 +313,8 @@ class _Search:
         measured = Measured(statement, accesses(program, statement, self.layout), bounds)
         free = tuple(i for i in statement.iterators if i not in statement.reduced)
         plan = choose(measured, free, statement.reduced, self.target)
-        return self.size(statement.iterators) * plan.cost * (PACKED if plan.packed or plan.packs_result else 1.0)
+        copies = PACKED if plan.packed or plan.packs_result else 1.0
+        return self.size(statement.iterators) * plan.cost * copies + waiting(measured, plan, self.target)
 
 
 def _alone(product: Product) -> frozenset[str]:

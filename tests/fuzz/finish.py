@@ -119,6 +119,8 @@ def finish(m: Maker, seed: int, number: int) -> Case | None:
         m.features.add("keyword sizes")
     if m.rng.random() < 0.03:
         return _spoil(m, case)
+    if case.steps < 0 and r.random() < 0.1:
+        case = replace(case, steps=r.randrange(3))
     case = replace(case, features=frozenset(m.features))
     if not m.big and isinstance(reference(case), Exception):
         return None

@@ -13,7 +13,7 @@ import numpy as np
 
 from polyker.errors import GatherError, InternalError, PolykerError
 from polyker.ir.dtypes import DTYPES
-from polyker.schedule.contract import insist
+from polyker.schedule.temporaries import insist
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values

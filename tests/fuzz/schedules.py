@@ -52,6 +52,7 @@ _SIGNS = {
     "tile": r"\btile",
     "promoted": r"\bwith t\d+ in \[",
     "in steps": r"is taken in steps",
+    "computed once": r"is computed once",
     "fused": r"\bfor \S+  \{S\d+: [^}]*, S\d+: ",
 }
 
