@@ -231,6 +231,9 @@ class Expressions:
         active = memory.leading_lanes(mask, count) or 0
         if stride in (2, 3, 4) and active >= 4 and not place.buffer.dtype.is_complex:
             return memory.load_strided(b, place, self.pointer(place, base), active, stride, count)
+        if active and stride is not None:
+            places = [plus(base, constant(lane * stride)) for lane in range(active)]
+            return memory.load_apart(b, place, [self.pointer(place, p) for p in places], count)
         return memory.gather(b, place, self.lane_pointers(place, base, step, varying), mask)
 
     def lane_pointers(self, place: Place, base: Poly, step: Poly, varying: list[Reg]) -> Reg:

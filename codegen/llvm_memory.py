@@ -154,6 +154,22 @@ def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int
     return Value(place.buffer.dtype, result)
 
 
+def load_apart(b: Builder, place: Place, pointers: list[Reg], lanes: int) -> Value:
+    """Load one element after another; what is beyond the pointers of the `lanes` is undefined.
+
+    A gather of addresses that are known apart takes up to twice as long, above all where they lie beyond the caches: fewer
+    of its elements are on their way at a time.
+    """
+    found = [load_scalar(b, place, p) for p in pointers]
+    parts = []
+    for column in zip(*([v.re] if v.im is None else [v.re, v.im] for v in found), strict=True):
+        whole = Reg("poison", column[0].elem, lanes, 0)
+        for lane, value in enumerate(column):
+            whole = b.insert(whole, value, lane)
+        parts.append(whole)
+    return Value(place.buffer.dtype, parts[0], parts[1] if len(parts) > 1 else None)
+
+
 def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg | None, streamed: str = "") -> None:
     """Store neighbouring elements where the mask is on; `streamed`: metadata of a store of a whole, aligned vector."""
     align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)

@@ -21,8 +21,10 @@ from polyker.codegen.kernel import (
     Space,
     Store,
 )
+from polyker.codegen.llvm_emit import emit
 from polyker.codegen.polynomial import atom, polynomial
 from polyker.ir.dtypes import DTYPES, bool_, c64, f32, f64, i64
+from polyker.target.detect import target
 from tests.codegen.support import C, V, check_same, index, vector_buffer
 
 TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
@@ -38,7 +40,7 @@ def data(dtype, *shape, seed=0):
     return (values % 2 == 0) if dtype.kind == "b" else values.astype(dtype.numpy)
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, -1, -2, 0])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, 20, -1, -2, -7, 0])
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("name", ["f32", "u8", "f64", "c64"])
 def test_strided_vectors_touch_only_their_elements(name, lanes, stride):
@@ -53,6 +55,19 @@ def test_strided_vectors_touch_only_their_elements(name, lanes, stride):
         values = data(dtype, n) if stride else np.repeat(data(dtype, 1), n)
         steps = {"X": (stride,), "Y": (stride or 1,)}
         check_same(kernel, {"X": values, "Y": data(dtype, n, seed=1)}, {"N": n}, strides=steps)
+
+
+@pytest.mark.parametrize("count", [8, 7, 3, 1])
+@pytest.mark.parametrize("stride", [5, 20, -6])
+@pytest.mark.parametrize("name", ["f32", "u8", "c128"])
+def test_lanes_that_are_known_to_lie_apart_are_loaded_one_by_one(name, stride, count):
+    dtype = DTYPES[name]
+    x = Buffer("X", dtype, (C(count),), (C(stride),), Space.ARGUMENT, writable=False)
+    y = Buffer("Y", dtype, (C(count),), (C(1),), Space.ARGUMENT)
+    copy = Store("Y", (V("v"),), Load("X", (V("v"),), dtype))
+    kernel = Kernel("k", (x, y), (), (loop(copy, hi=C(count), trip=count),))
+    assert "masked.gather" not in emit(kernel, target("cpu:x86-64-v4"))
+    check_same(kernel, {"X": data(dtype, count), "Y": data(dtype, count, seed=1)}, {}, strides={"X": (stride,)})
 
 
 @pytest.mark.parametrize("name", [d for d in DTYPES if d != "bf16"])
