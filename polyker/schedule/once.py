@@ -150,21 +150,8 @@ def _stored(
         places = tuple(subtract(Index(i, i64), where[i][0]) for i in cell)
         tensor = fresh.temporary("value", part.dtype, tuple(where[i][1] for i in cell))
         reads[part] = Read(tensor, places, dtype=part.dtype)
-        made.append(
-            TypedStatement(
-                fresh.statement(),
-                cell,
-                0,
-                statement.domain,
-                tensor,
-                places,
-                "set",
-                part,
-                part.dtype,
-                (),
-                statement.span,
-            )
-        )
+        stored = TypedStatement(fresh.statement(), cell, 0, statement.domain, tensor, places, "set", part, part.dtype)
+        made.append(replace(stored, span=statement.span))
 
     def read(e: Expr) -> Expr:
         return reads[e] if e in reads else e if isinstance(e, Read) else rebuild(e, read)

@@ -30,7 +30,7 @@ class Plan:
     packs_result: bool = False  # the result is written in another layout first
     written: str | None = None  # the unrolled iterator that the result is written along, transposed in registers
     across: tuple[str, int] | None = (
-        None  # terms so many of which are read at once by rows, and transposed in registers
+        None  # terms, so many of which are read at once by rows and transposed in registers
     )
     is_cut: bool = False  # a tile may end within its vectors
 

@@ -85,9 +85,8 @@ class _Read:
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
     columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
-    lone: (
-        str | None
-    )  # an iterator: unless the tile has several of its values, each element is alone in the line that is fetched
+    # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
+    lone: str | None
 
 
 class Tiles:
@@ -218,9 +217,8 @@ class Tiles:
 
     def _sizes(self, iterator: str) -> list[int]:
         if self.measured.bounds[iterator][1] is None:
-            return [
-                s for s in ROWS if s & (s - 1) == 0
-            ]  # sizes in use are multiples of small powers of two, if of anything
+            # Sizes in use are multiples of small powers of two, if of anything.
+            return [s for s in ROWS if s & (s - 1) == 0]
         return [s for s in ROWS if s <= self.measured.extent(iterator)]
 
     def cost(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
