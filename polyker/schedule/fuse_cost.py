@@ -23,8 +23,6 @@ from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_plan
 from polyker.target.model import Target
 
-# Cycles a byte that memory costs beyond the first cache: in the second, the third, in memory. Of one core of a current processor.
-BEYOND = (0.0, 1 / 128, 1 / 48, 1 / 20)
 # Cycles to begin the loops of one statement; the share of all cycles that has to be won.
 START, WORTH = 6.0, 0.01
 
@@ -188,19 +186,19 @@ class _Costs:
             for tensor in self._tensors(item):
                 size = self._bytes(n, tensor, 0, 0)
                 if tensor in seen:
-                    apart += size * self._beyond(sum(self._whole[seen[tensor] : n]))
-                    together += size * self._beyond(self.part(seen[tensor], n, rows, block))
+                    apart += size * self.target.beyond(sum(self._whole[seen[tensor] : n]))
+                    together += size * self.target.beyond(self.part(seen[tensor], n, rows, block))
                 else:
-                    apart += size * self._beyond(total)
+                    apart += size * self.target.beyond(total)
                     if tensor not in self.local:
-                        together += size * self._beyond(total)
+                        together += size * self.target.beyond(total)
                 seen[tensor] = n
         # What each iteration reads anew.
-        inside = self._beyond(self.part(0, last, rows, block))
+        inside = self.target.beyond(self.part(0, last, rows, block))
         if inside:
             for n, item in enumerate(items):
                 mine = {dim[n] for dim in self.group.dims[: len(steps)]}
-                own = 0.0 if item.reduces else self._beyond(self.part(n, n + 1, rows, block))
+                own = 0.0 if item.reduces else self.target.beyond(self.part(n, n + 1, rows, block))
                 for a in item.measured.accesses:
                     if not any(a.stride(i) for i in mine):
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
@@ -219,7 +217,7 @@ class _Costs:
                 a for a in item.measured.accesses if a.tensor not in self.local and any(a.stride(i) for i in fixed)
             ]
             parts.append([(self._lines(item, a, fixed), self._lines(item, a, {})) for a in moving])
-        far = self._beyond(sum(part for item in parts for part, _ in item))
+        far = self.target.beyond(sum(part for item in parts for part, _ in item))
         return [sum(max(0.0, turns * part - whole) for part, whole in item) * far for item in parts]
 
     def _lines(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
@@ -277,13 +275,6 @@ class _Costs:
         shape = self.program.tensor(access.tensor).shape
         whole = prod(int(e.value.real) if isinstance(e, Literal) else 512 for e in shape)
         return min(cells, whole) * access.itemsize
-
-    def _beyond(self, size: float) -> float:
-        """Return the cycles a byte that memory costs at a distance of so many bytes."""
-        for cycles, cache in zip(BEYOND, self.target.caches, strict=False):
-            if size <= cache.size * 0.75:
-                return cycles
-        return BEYOND[min(len(self.target.caches), len(BEYOND) - 1)]
 
 
 def local_tensors(program: TypedProgram, group: Group) -> frozenset[str]:

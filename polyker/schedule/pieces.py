@@ -12,7 +12,6 @@ from math import ceil, prod
 from polyker.schedule.blocking import blocking
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
-from polyker.schedule.temporaries import beyond
 from polyker.target.model import Target
 
 # Cycles that a line from memory takes while others are on their way, and at most until a row is followed; bytes of a row from
@@ -47,7 +46,7 @@ def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Targe
     tile = prod(sizes.values()) // piece * max(line, size)
     cycles = 0.0
     if size < line and tile > 0.75 * target.caches[0].size:
-        cycles += cells / piece * line * beyond(tile, target)
+        cycles += cells / piece * line * target.beyond(tile)
     if size < PAGE and cells * access.itemsize > 0.75 * target.caches[-1].size:
         cycles += cells / piece * min(FOLLOWED, LINE * ceil(size / line))
     return cycles

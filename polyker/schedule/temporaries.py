@@ -11,7 +11,6 @@ from polyker.ir.quasi_affine import lit, subtract
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import read_set
 from polyker.poly.symbolic import bounds_of
-from polyker.schedule.fuse_cost import BEYOND
 from polyker.schedule.measure import Measured
 from polyker.target.model import Target
 
@@ -64,10 +63,4 @@ def room(measured: Measured, target: Target, most: int | None) -> int:
 
 def traffic(size: int, target: Target) -> float:
     """Return the cycles to write and to read a temporary of so many bytes."""
-    return 2 * size * beyond(size, target)
-
-
-def beyond(size: int, target: Target) -> float:
-    """Return the cycles a byte that memory costs of which so many bytes are in use."""
-    level = next((n for n, c in enumerate(target.caches) if size <= 0.75 * c.size), len(target.caches))
-    return BEYOND[min(level, len(BEYOND) - 1)]
+    return 2 * size * target.beyond(size)

@@ -23,6 +23,10 @@ class Cache:
         return step < self.line or count <= (self.ways - 2) * (way // gcd(step, way))
 
 
+# Cycles a byte that memory costs beyond the first cache: in the second, the third, in memory. Of one core of a current processor.
+_BEYOND = (0.0, 1 / 128, 1 / 48, 1 / 20)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A processor: what LLVM is told (`triple`, `cpu`, `features`) and what the schedules are made for.
@@ -47,6 +51,11 @@ class Target:
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""
         return self.caches[min(level, len(self.caches)) - 1]
+
+    def beyond(self, size: float) -> float:
+        """Return the cycles a byte that memory costs of which so many bytes are in use, beyond what the first cache costs."""
+        level = next((n for n, c in enumerate(self.caches) if size <= 0.75 * c.size), len(self.caches))
+        return _BEYOND[min(level, len(_BEYOND) - 1)]
 
     def lanes(self, itemsize: int) -> int:
         """Return how many elements of `itemsize` bytes a vector register holds."""
