@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks import process
+from benchmarks.polybench import run as polybench
 
 FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory")
 PEERS = ("numpy", "torch", "jax", "tblis", "numba")
@@ -36,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     cpu.add_argument("--threads", type=int, default=1, help="threads of the peers, one core each; default: %(default)s")
     cpu.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     cpu.add_argument("--plot", type=Path, metavar="FILE", help="draw a roofline and bars (matplotlib)")
+    polybench.add_parser(commands)
     commands.add_parser("list", help="print the names of all cases")
     return found
 
@@ -48,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(*(case.name for case in all_cases()), sep="\n")
         return 0
+    if options.command == "polybench":
+        return polybench.main(options)
     cores = process.prepare(options.core, options.threads)
     return measure(options, cores)
 
