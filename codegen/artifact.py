@@ -10,6 +10,7 @@ from polyker.codegen.kernel import Kernel
 from polyker.errors.base import Span
 from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
+from polyker.schedule.tree import Schedule
 
 
 class Code(Protocol):
@@ -47,7 +48,8 @@ class Artifact:
     stands once, among the outputs (the run time copies the argument's values into the output before the call).
     `scratch`: temporaries whose memory the run time lends (64-byte aligned, dense), passed after the arguments.
     `layouts`: one an argument. `integers`: the i64 arguments. `guards`: status -> meaning.
-    `stages`: the printed form of each stage so far (program, isl, schedule, loops, llvm).
+    `stages`: the printed form of each stage so far (program, isl, schedule, loops, llvm). `scheduled`: the program with all
+    that its schedule added to it, and the schedule.
     """
 
     typed: TypedProgram
@@ -59,3 +61,4 @@ class Artifact:
     guards: Mapping[int, GuardInfo]
     stages: Mapping[str, str]
     code: Code
+    scheduled: tuple[TypedProgram, Schedule] | None = field(default=None, compare=False, repr=False)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from polyker.ir.dtypes import bool_ as bool  # noqa: F401
     from polyker.ir.program import Program
     from polyker.kernel import Kernel
+    from polyker.schedule_object import Schedule
 
     __version__: str
 
@@ -40,6 +41,7 @@ _LAZY = {
     "tune": "polyker.api",
     "Operator": "polyker.api",
     "Kernel": "polyker.kernel",
+    "Schedule": "polyker.schedule_object",
     "Program": "polyker.ir.program",
 }
 
@@ -57,6 +59,7 @@ __all__ = [
     "ParseError",
     "PolykerError",
     "Program",
+    "Schedule",
     "ScheduleError",
     "ShapeError",
     "__version__",

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyker.compiling import argument_type, compiled, interpret
+from polyker.compiling import Bound, Given, argument_type, compiled, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import NO_SUCH_SIZE, NOT_AN_OPERATOR
@@ -23,7 +23,9 @@ from polyker.runtime.dispatch import MISSING, Dispatch, finished
 from polyker.runtime.specialise import Family, free_sizes, symbolic_types
 
 if TYPE_CHECKING:
+    from polyker.codegen.artifact import Artifact
     from polyker.runtime.tables import CallTable
+    from polyker.schedule_object import Schedule
 
 UNSET: Any = object()
 
@@ -64,7 +66,7 @@ class Operator:
                 shown = ", ".join(program.sizes) or "none"
                 raise failure(NO_SUCH_SIZE, name=name, sizes=shown)
         text = program.source.text if program.source is not None else ""
-        self._identity = hashlib.sha256(repr((text, program, self.fixed)).encode("utf-8", "replace")).hexdigest()
+        self.identity = hashlib.sha256(repr((text, program, self.fixed)).encode("utf-8", "replace")).hexdigest()
         self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
@@ -162,9 +164,14 @@ class Operator:
         return fitted.run(operands, given, outs, chosen.scratch_bytes)
 
     def _compiled(
-        self, types: Sequence[TensorType], sizes: Mapping[str, int | str], chosen: Options, target: str | None
+        self,
+        types: Sequence[TensorType],
+        sizes: Mapping[str, int | str],
+        chosen: Options,
+        target: str | None,
+        given: Given | None = None,
     ) -> Compiled:
-        return compiled(self.program, self._identity, types, {**sizes, **self.fixed}, chosen, target)
+        return compiled(self.program, self.identity, types, {**sizes, **self.fixed}, chosen, target, given)
 
     def _interpreted(self, inputs: Sequence[Any], given: Mapping[str, int], out: Any, chosen: Options) -> Any:
         operands, outs, kind = self._operands(inputs, out)
@@ -194,23 +201,61 @@ class Operator:
         fastmath: Any = UNSET,
         specialize: Any = UNSET,
         timeout: Any = UNSET,
+        schedule: Schedule | None = None,
         **named: Any,
     ) -> Kernel:
         """Return the kernel for arrays or types, by position or name; sizes that are not given stay symbols.
 
         `target`: "cpu" (this machine), "cpu:x86-64-v3", a triple. `acc`: the type accumulated in. `fastmath`: a set of
-        LLVM's flags. `timeout`: in seconds. `specialize="never"` makes all extents symbols.
-        Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable.
+        LLVM's flags. `timeout`: in seconds. `specialize="never"` makes all extents symbols. `schedule`: one made by
+        `schedule` for the same types, instead of the automatic one; types and target are its own where none are given.
+        Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable, ScheduleError.
         """
         changes = {"acc": acc, "fastmath": fastmath, "specialize": specialize, "timeout": timeout}
+        if schedule is not None:
+            changes["acc"] = schedule.acc if acc is UNSET else acc
+        context = (types, named, target) if schedule is None else schedule.context(types, named, target)
+        bound = self._bound(*context[:2], changes, context[2])
+        made = self._compiled(*bound.key, None if schedule is None else schedule.given(self.identity, bound))
+
+        def automatic(artifact: Artifact) -> Schedule | None:
+            from polyker.schedule_object import compiled_by
+
+            return compiled_by(self.program, self.identity, bound, artifact)
+
+        return Kernel(self.program, made, bound.types, bound.known, bound.options, bound.target, schedule or automatic)
+
+    def schedule(
+        self, /, *types: Any, auto: bool = True, target: str | None = None, acc: Any = UNSET, **named: Any
+    ) -> Schedule:
+        """Return the schedule for arrays or types, as in `compile`, to print and to edit.
+
+        It starts as the automatic one, with the accumulators and copies that go with it, and each index in loops of its own; with
+        `auto=False` as the order of the text, each statement its own nest.
+
+        >>> import polyker as pk
+        >>> pk.op("C[i,j] += A[i,k] * B[k,j]").schedule(pk.f32[64, 64], pk.f32[64, 64], auto=False)
+        for i
+          for j
+            C.start: C[i, j] = 0
+        for i
+          for j
+            for k
+              C: C[i, j] += A[i, k]*B[k, j]
+        """
+        from polyker.schedule_object import started
+
+        bound = self._bound(types, named, {"acc": acc}, target)
+        return started(self.program, self.identity, bound, auto=auto)
+
+    def _bound(self, types: Sequence[Any], named: Mapping[str, Any], changes: Mapping[str, Any], target: Any) -> Bound:
         chosen = options.current.changed(**{n: v for n, v in changes.items() if v is not UNSET})
         given, sizes = self._types(types, named)
         known = {**self.fixed, **sizes}
         if chosen.specialize == "never":
             given, known = symbolic_types(self.program, given), self.fixed
         symbols = {name: name for name in free_sizes(self.program)}
-        made = self._compiled(given, {**symbols, **known}, chosen, target)
-        return Kernel(self.program, made, given, known, chosen, target or environment_target() or "cpu")
+        return Bound(given, known, {**symbols, **known}, chosen, target or environment_target() or "cpu")
 
     def _types(self, types: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[TensorType, ...], dict[str, int]]:
         """Return the inputs' types and the sizes given, from arrays or types by position or name."""
@@ -238,10 +283,6 @@ class Operator:
         arrays, _ = self._compiled([o.type for o in operands], given, chosen, None).run(operands, known, outs)
         references = interpret(self.program, operands, known, outs, chosen)
         return Comparison(tuple(map(difference, self.program.outputs, arrays, references)))
-
-    def schedule(self, /, *types: Any, **named: Any) -> Any:
-        """Not made yet: the automatic schedule as an object to edit; `compile(...).schedule` prints it."""
-        raise NotImplementedError("Operator.schedule is not made yet; compile(...).schedule prints the automatic one")
 
     def __str__(self) -> str:
         return describe(self.program, self.fixed)

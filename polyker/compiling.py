@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,10 +24,30 @@ from polyker.runtime.cache import Cache, compile_alone
 from polyker.runtime.compiled import Compiled
 
 if TYPE_CHECKING:
+    from polyker.schedule.tree import Schedule
     from polyker.target.model import Target
 
 T = TypeVar("T")
+Given: TypeAlias = (
+    "tuple[str, TypedProgram, Schedule]"  # a schedule: a text that tells it from others, its program, its tree
+)
 kernels: Cache[Compiled] = Cache()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What an operator is compiled for: types, the sizes known, all sizes (symbols by their names), options, target."""
+
+    types: tuple[TensorType, ...]
+    known: Mapping[str, int]
+    sizes: Mapping[str, int | str]
+    options: Options
+    target: str
+
+    @property
+    def key(self) -> tuple[tuple[TensorType, ...], Mapping[str, int | str], Options, str]:
+        """The arguments of a compile."""
+        return self.types, self.sizes, self.options, self.target
 
 
 def compiled(
@@ -37,19 +57,24 @@ def compiled(
     sizes: Mapping[str, int | str],
     options: Options,
     target: str | None,
+    given: Given | None = None,
 ) -> Compiled:
     """Return the program bound to types (one an input) and sizes, from the cache if it is there.
 
+    `given`: a schedule to compile it by, as a text that tells it from others, the program that it orders, and its tree.
     Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable.
     """
     name = target or environment_target() or "cpu"
-    key = (identity, tuple(types), tuple(sorted(sizes.items())), name, options.code_key)
+    key = (identity, tuple(types), tuple(sorted(sizes.items())), name, options.code_key, given and given[0])
+    ordered = None if given is None else given[1:]
 
     def make() -> Compiled:
         found = target_named(name)
         named = dict(zip(program.inputs, types, strict=True))
-        typed = _bound(program, named, sizes, _with_deadline(options))
-        return Compiled(typed, lambda layouts: _artifact(program, typed, layouts, found, options), _elsewhere(found))
+        typed = _bound(program, named, sizes, with_deadline(options))
+        return Compiled(
+            typed, lambda layouts: _artifact(program, typed, layouts, found, options, ordered), _elsewhere(found)
+        )
 
     return kernels.get(key, make, options.cache_size)
 
@@ -61,8 +86,8 @@ def inferred(
     from polyker.poly.bind import infer
 
     named = dict(zip(program.inputs, types, strict=True))
-    limited = _with_deadline(options)
-    found: Mapping[str, TensorType] = _guarded(program, "infer", limited, lambda: infer(program, named, sizes))
+    limited = with_deadline(options)
+    found: Mapping[str, TensorType] = guarded(program, "infer", limited, lambda: infer(program, named, sizes))
     return tuple(found[name] for name in program.outputs)
 
 
@@ -78,7 +103,8 @@ def _elsewhere(target: Target) -> Exception | None:
     return None
 
 
-def _with_deadline(options: Options) -> Options:
+def with_deadline(options: Options) -> Options:
+    """Return the options with the moment until which a compile that begins now may take."""
     seconds = environment_timeout() or options.timeout
     return replace(options, timeout=seconds, deadline=time.monotonic() + seconds)
 
@@ -88,19 +114,33 @@ def _bound(
 ) -> TypedProgram:
     from polyker.poly.bind import bind
 
-    return _guarded(program, "bind", options, lambda: bind(program, types, sizes, acc=options.acc))
+    return guarded(program, "bind", options, lambda: bind(program, types, sizes, acc=options.acc))
 
 
 def _artifact(
-    program: Program, typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, options: Options
+    program: Program,
+    typed: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    options: Options,
+    given: tuple[TypedProgram, Schedule] | None,
 ) -> Artifact:
     from polyker.pipeline import compile_typed
 
-    limited = _with_deadline(options)
-    return _guarded(program, "compile", limited, lambda: compile_typed(typed, layouts, target, limited))
+    limited = with_deadline(options)
+    return guarded(program, "compile", limited, lambda: compile_typed(typed, layouts, target, limited, given))
 
 
-def _guarded(program: Program, stage: str, options: Options, work: Callable[[], T]) -> T:
+def start_to_edit(program: Program, bound: Bound, *, auto: bool) -> tuple[TypedProgram, TypedProgram, Schedule]:
+    """Return the program bound to types and sizes, and what a user's schedule of it starts from; raises as `compiled`."""
+    from polyker.pipeline import start_to_edit as start
+
+    found, limited = target_named(bound.target), with_deadline(bound.options)
+    typed = _bound(program, dict(zip(program.inputs, bound.types, strict=True)), bound.sizes, limited)
+    return typed, *guarded(program, "schedule", limited, lambda: start(typed, found, limited, auto=auto))
+
+
+def guarded(program: Program, stage: str, options: Options, work: Callable[[], T]) -> T:
     """Run a part of the compiler alone, within its time; what it did not mean to raise is reported as its bug."""
 
     def late() -> Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from polyker.errors.base import escape, failure
@@ -16,6 +16,10 @@ from polyker.runtime.arrays import common_kind, operand
 from polyker.runtime.calls import Plan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.dispatch import Dispatch, finished
+
+if TYPE_CHECKING:
+    from polyker.codegen.artifact import Artifact
+    from polyker.schedule_object import Schedule
 
 STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm")
 LATER = ("cuda", "ptx")
@@ -42,10 +46,11 @@ Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherErr
         fixed: Mapping[str, int],
         options: Options,
         target: str,
+        schedule: Schedule | Callable[[Artifact], Schedule | None] | None = None,
     ) -> None:
         self.program, self.types, self.target = program, tuple(types), target
         self.fixed = dict(fixed)
-        self._compiled, self._options = compiled, options
+        self._compiled, self._options, self._schedule = compiled, options, schedule
         compiled.artifact()  # so that what can go wrong does so now, not at the first call
         self.__call__ = _Calls(self).call
 
@@ -72,9 +77,12 @@ Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherErr
         return artifact.stages[stage]
 
     @property
-    def schedule(self) -> Text:
-        """The automatic schedule, to print."""
-        return Text(self.source("schedule"))
+    def schedule(self) -> Schedule | Text:
+        """The schedule that it was compiled by, to print and to edit; only to print where the compiler joined indices in one."""
+        found = self._schedule
+        if callable(found):
+            found = self._schedule = found(self._compiled.artifact())
+        return Text(self.source("schedule")) if found is None else found
 
     def explain(self) -> str:
         """Not made yet: operations, bytes and bounds, and what was fused, tiled and vectorised."""

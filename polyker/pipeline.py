@@ -83,13 +83,27 @@ class Stages(Mapping[str, str]):
 # is compiled in the order of the text, which isl turns into loops quickly.
 QUOTA = 4_000_000
 
+# A schedule that a user gave has none to fall back on.
+GIVEN_QUOTA = 10 * QUOTA
 
-def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, options: Options) -> Artifact:
+
+def compile_typed(
+    typed: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    options: Options,
+    given: tuple[TypedProgram, Schedule] | None = None,
+) -> Artifact:
     """Return the compiled kernel of a typed program; `layouts` are one an argument (see polyker.codegen.artifact).
 
-    Raises CompileError, CompileTimeout, InternalError.
+    `given`: a schedule of the user's, and the program that it orders, instead of the automatic one.
+    Raises CompileError, CompileTimeout, InternalError, LegalityError.
     """
-    program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes)
+    if given is None:
+        program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes)
+    else:
+        with isl_job("schedule", GIVEN_QUOTA):
+            program, schedule, lowered = proven_kernel(*given, layouts)
     verify(lowered.kernel)
     kernel = replace(prefetch_gathers(carry(merge_folds(unroll(lowered.kernel))), target), fastmath=options.fastmath)
     verify(kernel)
@@ -103,16 +117,36 @@ def compile_typed(typed: TypedProgram, layouts: tuple[Layout, ...], target: Targ
         llvm=lambda: text,
     )
     return Artifact(
-        typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code
-    )
+        typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
+        (program, schedule),
+    )  # fmt: skip
+
+
+def start_to_edit(
+    typed: TypedProgram, target: Target, options: Options, *, auto: bool
+) -> tuple[TypedProgram, Schedule]:
+    """Return what a user's schedule starts from, and the program that it orders: the automatic schedule of dense arrays, in
+    which each index keeps its own loop; or the order of the text, each statement its own nest.
+
+    In the order of the text, too, what is accumulated in a wider type than its tensor's has accumulators.
+    """
+    layouts = (DENSE,) * len(argument_names(typed))
+    if auto:
+        program, schedule, _ = scheduled(typed, layouts, target, options.scratch_bytes, merge=False)
+        return program, schedule
+    with isl_job("schedule"):
+        flat = count_truths(widen_reductions(start_reductions(extract_reductions(typed))))
+        if any(s.op != "set" and s.acc != flat.tensor(s.target).dtype for s in flat.statements()):
+            return automatic(flat, layouts, target, plain=True)
+        return flat, default_schedule(flat)
 
 
 def scheduled(
-    typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, most: int | None = None
+    typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, most: int | None = None, *, merge: bool = True
 ) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of the automatic schedule, large temporaries only where a part of each is enough.
 
-    `most`: bytes that temporaries which are not the text's may take.
+    `most`: bytes that temporaries which are not the text's may take. `merge`: indices that walk together may become one.
     """
     names = dict(zip(argument_names(typed), layouts, strict=True))
     with isl_job("rewrite"):
@@ -123,7 +157,8 @@ def scheduled(
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
             flat = unfold_windows(count_truths(widen_reductions(start_reductions(found.program))), target)
-            flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
+            if merge:
+                flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
         result = lowered_kernel(flat, layouts, target, once + found.notes)
         if not found.large & {t.name for t in result[2].scratch}:
             break

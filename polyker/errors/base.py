@@ -63,6 +63,7 @@ class PolykerError(Exception):
 
     def __init__(self, message: str, *, code: str = "PK000", span: Span | None = None, hint: str | None = None) -> None:
         self.code, self.message, self.span, self.hint = code, message, span, hint
+        self.values: dict[str, object] = {}  # what the catalogue's templates were filled with
         text = message
         if span is not None:
             text += "\n" + span.caret()
@@ -148,4 +149,6 @@ def failure(code: str, *, span: Span | None = None, hint: str | None = None, **v
     shown = {k: escape(str(v)) for k, v in values.items()}
     text = entry.message.format(**shown)
     advice = hint if hint is not None else (entry.hint.format(**shown) if entry.hint else None)
-    return entry.cls(text, code=code, span=span, hint=advice)
+    error = entry.cls(text, code=code, span=span, hint=advice)
+    error.values = values
+    return error

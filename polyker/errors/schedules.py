@@ -126,3 +126,54 @@ UNKNOWN_STEP = register(
     "there is no step `{name}` with the arguments {arguments}",
     "the steps are {known}",
 )
+
+BAD_OFFSET = register(
+    "PK539",
+    ScheduleError,
+    "{value} is no number of iterations to move the loop `{loop}` by",
+    "it is a whole number other than 0, from -{most} to {most}",
+)
+
+# Schedules as users edit them (polyker.edit), in the user's names.
+UNKNOWN_STATEMENT = register(
+    "PK540",
+    ScheduleError,
+    "the schedule has no statement `{statement}`; it has {known}",
+    "a statement is called by the tensor that it defines, as the printed schedule shows it",
+)
+UNKNOWN_LOOP = register(
+    "PK541",
+    ScheduleError,
+    "{place} has no loop `{loop}`; {known}",
+    "name a loop as the printed schedule shows it",
+)
+SEVERAL = register(
+    "PK542",
+    ScheduleError,
+    "several statements have the loop `{loop}`, each its own: {choices}",
+    'say whose, such as s["{first}"].{step}(...)',
+)
+BAD_STEP = register(
+    "PK543",
+    ScheduleError,
+    "{reason} in the step `{step}`",
+    "the step is written {form}",
+)
+BAD_TEXT = register(
+    "PK544",
+    ScheduleError,
+    "this is no schedule: {reason}",
+    "Schedule.from_json takes what Schedule.to_json gave, as text or dict, with the operator that it is for",
+)
+OTHER_SCHEDULE = register(
+    "PK545",
+    ScheduleError,
+    "this schedule is for {what} {own}, not for {wanted}",
+    "make it with op.schedule(...) of the same operator, types and options; its steps can be replayed with Schedule.from_json",
+)
+NO_BUFFER = register(
+    "PK546",
+    ScheduleError,
+    "{tensor} cannot have a copy at the loop `{loop}`: {reason}",
+    "a copy is of what statements inside a loop read at affine places, or write",
+)

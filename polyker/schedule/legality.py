@@ -27,19 +27,20 @@ from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality_buffers import apart, check_access, check_buffers, promoted_tensors
-from polyker.schedule.legality_text import KINDS, instance, instances, label
+from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 BROKEN = register(
     "PK501",
     LegalityError,
-    "the schedule breaks a {kind} dependence through {tensor}: {source} has to run before {sink}",
+    "the schedule breaks a {kind} dependence through {tensor}: {source} has to run before {sink}; both use {cell}",
     "keep the loop that carries this dependence in its order, or leave it outside the loops that are moved",
 )
 VECTOR = register(
     "PK502",
     LegalityError,
-    "the vector loop `{loop}` runs {source} and {sink} at the same time, and a {kind} dependence through {tensor} orders them",
+    "the vector loop `{loop}` runs {source} and {sink} at the same time, and a {kind} dependence through {tensor} orders them: "
+    "both use {cell}",
     "vectorise a loop that carries no dependence",
 )
 MISSING = register(
@@ -288,12 +289,12 @@ class _Proof:
     # -- messages --------------------------------------------------------------------------------------------------------
 
     def _broken(self, dependence: Dependence, pairs: isl.Map, loop: Member | None = None) -> Exception:
-        source, sink = instances(self.scop, pairs)
+        source, sink, cell = instances_and_cell(self.scop, pairs, dependence.tensor)
         tensor = label(self.scop, dependence.tensor)
         kind = KINDS[dependence.kind]
         if loop is not None:
-            return failure(VECTOR, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink)
-        return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink)
+            return failure(VECTOR, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
+        return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
 
 
 def extent_of(scop: Scop, member: Member, here: Mapping[str, isl.Set], around: tuple[Member, ...]) -> int | None:

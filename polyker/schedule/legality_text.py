@@ -24,9 +24,34 @@ def instances(scop: Scop, pairs: isl.Map) -> tuple[str, str]:
 
     Where sizes are symbols isl chooses them, and the second text says which it chose.
     """
+    first, second = _two(pairs)
+    return instance(scop, first), instance(scop, second) + _sizes(scop, first)
+
+
+def instances_and_cell(scop: Scop, pairs: isl.Map, tensor: str) -> tuple[str, str, str]:
+    """Return the texts of two related instances, as `instances` does, and of a cell of the tensor that both use, `A[2, 3]`."""
+    first, second = _two(pairs)
+    one, other = (instance(scop, first), instance(scop, second) + _sizes(scop, first))
+    cells = [
+        a.relation.intersect_domain(first).range().intersect(b.relation.intersect_domain(second).range())
+        for a in scop.accesses
+        for b in scop.accesses
+        if (a.statement, b.statement) == (first.get_tuple_name(), second.get_tuple_name())
+        and a.tensor == b.tensor == tensor
+        and (a.is_write or b.is_write)
+    ]
+    found = next((c for c in cells if not c.is_empty()), None)
+    if found is None:
+        return one, other, f"the same cell of {label(scop, tensor)}"
+    point = found.sample_point()
+    places = [str(point.get_coordinate_val(isl.dim_type.set, d)) for d in range(found.dim(isl.dim_type.set))]
+    return one, other, label(scop, tensor) + (f"[{', '.join(places)}]" if places else "")
+
+
+def _two(pairs: isl.Map) -> tuple[isl.Set, isl.Set]:
+    """Return two related instances, each as a set of one point."""
     point = isl.Map.from_basic_map(pairs.sample())
-    sizes = _sizes(scop, point.domain())
-    return instance(scop, point.domain()), instance(scop, point.range()) + sizes
+    return point.domain(), point.range()
 
 
 def instance(scop: Scop, domain: isl.Set) -> str:

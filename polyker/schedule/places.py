@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from polyker.errors.base import failure
-from polyker.errors.schedules import BAD_SIZE, NESTED_VECTOR, NO_LOOP, NO_STATEMENT, SAME_LABEL
+from polyker.errors.schedules import BAD_OFFSET, BAD_SIZE, NESTED_VECTOR, NO_LOOP, NO_STATEMENT, SAME_LABEL
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Scope, Sequence, Tree, statements_of
 
 
@@ -90,6 +90,12 @@ def check_size(label: str, size: object, least: int, most: int) -> None:
     """Raise ScheduleError unless a size is an integer from `least` to `most`."""
     if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= most:
         raise failure(BAD_SIZE, size=repr(size), loop=label, least=least, most=most)
+
+
+def check_integer(label: str, value: object, most: int) -> None:
+    """Raise ScheduleError unless a value is an integer other than 0, and no further from 0 than `most`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < abs(value) <= most:
+        raise failure(BAD_OFFSET, value=repr(value), loop=label, most=most)
 
 
 def refuse_nested_vectors(tree: Tree, statement: str, loop: str) -> None:

@@ -223,7 +223,8 @@ def test_source_has_every_stage() -> None:
     assert "define" in k.source("llvm")
     assert pk.op(MATMUL).source() == "C[i, j] += A[i, k] * B[k, j]"
     assert pk.op(MATMUL).source("loops", pk.f32[4, 4], pk.f32[4, 4]) == k.source("loops")
-    assert str(k.schedule) == repr(k.schedule) == k.source("schedule")
+    assert str(k.schedule) == repr(k.schedule)
+    assert "C[i, j]" in str(k.schedule)
     with pytest.raises(ArgumentError, match="no stage `assembler`"):
         k.source("assembler")
 
@@ -233,7 +234,6 @@ def test_what_is_not_made_yet_says_so_by_name() -> None:
     k = mm.compile(pk.f32[2, 2], pk.f32[2, 2])
     for name, call in {
         "tune": lambda: pk.tune(mm, None),
-        "schedule": lambda: mm.schedule(),
         "explain": lambda: k.explain(),
         "ptx": lambda: k.source("ptx"),
         "cuda": lambda: k.source("cuda"),

@@ -1,0 +1,1 @@
+"""Schedules as people edit them: in their own names, step by step, each step proven."""

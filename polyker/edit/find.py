@@ -1,0 +1,91 @@
+"""Which statement and which loops a step means, by the names that people see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from polyker.edit.state import Loop, State
+from polyker.errors.base import PolykerError, failure
+from polyker.errors.schedules import SEVERAL, UNKNOWN_LOOP, UNKNOWN_STATEMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A statement, by its generated name, and the labels of the loops that were named, by the names."""
+
+    statement: str
+    labels: Mapping[str, str]
+
+
+def statement_named(state: State, name: str) -> str:
+    """Return the generated name of a statement; raises ScheduleError with the names that there are."""
+    found = state.internal(name)
+    if found is None:
+        known = list(state.names.statements.values())
+        raise failure(UNKNOWN_STATEMENT, statement=name, known=_list(known), hint=did_you_mean(name, known))
+    return found
+
+
+def place(state: State, wanted: str | None, loops: Iterable[str], step: str) -> Place:
+    """Return the statement that has the loops: the one `wanted`, or the only one of the user's, or else the only one.
+
+    Statements that share a loop share what becomes of it: any of them will do. Raises ScheduleError.
+    """
+    names = tuple(loops)
+    if wanted is not None:
+        return _of(state, statement_named(state, wanted), names)
+    having = [s for s in state.names.statements if all(_loop(state, s, n) is not None for n in names)]
+    if not having:
+        raise _unknown(state, names)
+    own = [s for s in having if state.names.statements[s] == state.names.families[s]]
+    having = own or having
+    first = having[0]
+    for other in having[1:]:
+        for name in names:
+            one, two = _loop(state, first, name), _loop(state, other, name)
+            if one is None or two is None or one.member != two.member:
+                shown = [state.names.statements[s] for s in having]
+                raise failure(SEVERAL, loop=name, choices=_list(shown), first=shown[0], step=step)
+    return _of(state, first, names)
+
+
+def _of(state: State, statement: str, names: tuple[str, ...]) -> Place:
+    labels = {}
+    for name in names:
+        found = _loop(state, statement, name)
+        if found is None:
+            known = [loop.name for loop in state.loops(statement)]
+            has = f"it has {_list(known)}" if known else "it has no loop"
+            shown = f"statement {state.names.statements[statement]}"
+            raise failure(UNKNOWN_LOOP, place=shown, loop=name, known=has, hint=did_you_mean(name, known))
+        labels[name] = found.member.label
+    return Place(statement, labels)
+
+
+def _loop(state: State, statement: str, name: str) -> Loop | None:
+    loops = state.loops(statement)
+    return next((x for x in loops if x.name == name), None) or next((x for x in loops if name in x.others), None)
+
+
+def _unknown(state: State, names: tuple[str, ...]) -> PolykerError:
+    known = {state.names.statements[s]: [x.name for x in state.loops(s)] for s in state.names.statements}
+    every = list(dict.fromkeys(n for found in known.values() for n in found))
+    missing = next((n for n in names if n not in every), None)
+    has = "; ".join(f"{s} has {_list(found)}" for s, found in known.items() if found) or "there are no loops"
+    if missing is None:
+        return failure(UNKNOWN_LOOP, place="no one statement", loop=", ".join(names), known=has)
+    return failure(UNKNOWN_LOOP, place="the schedule", loop=missing, known=has, hint=did_you_mean(missing, every))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the known name that is nearest, or None."""
+    from difflib import get_close_matches
+
+    every = list(known)
+    near = get_close_matches(name, every, 1, 0.6) or [k for k in every if k.split(".")[0] == name][:1]
+    return f"did you mean `{near[0]}`?" if near else None
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "none"

@@ -1,0 +1,104 @@
+"""The nearest steps that are legal, for one that is not: few candidates, each proven."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import permutations
+
+from polyker.edit.find import place
+from polyker.edit.state import State
+from polyker.edit.step import Step, call_text, step_of
+from polyker.errors.base import PolykerError
+from polyker.schedule.tree import Kind
+
+SECONDS = 2.0  # of looking for an alternative
+_FACTORS = (1, 2, -1)
+_SHIFTS = (1, 2, 3, 4)
+
+
+def nearest(state: State, step: Step, tried: Callable[[State, Step], State]) -> str | None:
+    """Return the first legal one of some steps near to an illegal one, as calls; None where none is found."""
+    until = time.monotonic() + SECONDS
+    try:
+        for steps in _candidates(state, step):
+            if time.monotonic() > until:
+                return None
+            now = state
+            try:
+                for s in steps:
+                    now = tried(now, s)
+            except PolykerError:
+                continue
+            return "s" + "".join(
+                ("" if s.statement is None else f'["{s.statement}"]') + f".{call_text(s)}" for s in steps
+            )
+    except PolykerError:
+        pass
+    return None
+
+
+def _candidates(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+    match step.name:
+        case "interchange":
+            yield from _leaning(step, step["order"])
+            for order in permutations(step["order"]):
+                if order != step["order"]:
+                    yield (step_of("interchange", step.statement, {"order": order}),)
+        case "tile":
+            loops = tuple(n for n, _ in step["sizes"])
+            yield from _leaning(step, loops)
+            for loop in loops if len(loops) > 1 else ():
+                yield (step_of("tile", step.statement, {"sizes": {n: s for n, s in step["sizes"] if n != loop}}),)
+        case "fuse":
+            yield from _fusing(state, step)
+        case "vectorise" | "parallel":
+            yield from _elsewhere(state, step)
+        case "shift":
+            yield from _other_offsets(step)
+        case "reverse" | "distribute" | "skew" | "promote" | "unroll" | "split":
+            return
+
+
+def _leaning(step: Step, loops: tuple[str, ...]) -> Iterator[tuple[Step, ...]]:
+    """Yield the step after one loop leans on another."""
+    for factor in _FACTORS:
+        for one in loops:
+            for other in loops:
+                if one != other:
+                    yield step_of("skew", step.statement, {"loops": (one, other), "factor": factor}), step
+
+
+def _fusing(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+    """Yield the fusion after the second statement is shifted, and less deep ones."""
+    second = state.internal(step["second"])
+    loops = [] if second is None else [x.name for x in state.loops(second)][: step["depth"]]
+    for offset in _SHIFTS:
+        for loop in loops:
+            yield step_of("shift", step["second"], {"offsets": {loop: offset}}), step
+        if len(loops) > 1:
+            yield step_of("shift", step["second"], {"offsets": dict.fromkeys(loops, offset)}), step
+    for depth in range(step["depth"] - 1, 0, -1):
+        yield (step_of("fuse", None, {"first": step["first"], "second": step["second"], "depth": depth}),)
+
+
+def _elsewhere(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+    """Yield the step on other loops of the statement, the innermost first."""
+    said = dict(step["sizes"]) if step.name == "vectorise" else {step["loop"]: 0}
+    found = place(state, step.statement, said, step.name)
+    for loop in reversed(state.loops(found.statement)):
+        if loop.name not in said and loop.member.kind is Kind.SERIAL:
+            who = step.statement if step.statement is not None else state.names.statements[found.statement]
+            given = (
+                {"sizes": {loop.name: next(iter(said.values()))}} if step.name == "vectorise" else {"loop": loop.name}
+            )
+            for statement in (step.statement, who):
+                yield (step_of(step.name, statement, given),)
+
+
+def _other_offsets(step: Step) -> Iterator[tuple[Step, ...]]:
+    for offset in _SHIFTS:
+        for sign in (1, -1):
+            changed = {n: sign * offset for n, _ in step["offsets"]}
+            if changed != dict(step["offsets"]):
+                yield (step_of("shift", step.statement, {"offsets": changed}),)

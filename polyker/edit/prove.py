@@ -1,0 +1,80 @@
+"""The proof of an edited schedule, its refusal in the user's names, and the nearest that is legal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from polyker.edit.moves import in_user_names, outcomes
+from polyker.edit.nearest import nearest
+from polyker.edit.state import State
+from polyker.edit.step import Step
+from polyker.errors.base import LegalityError
+from polyker.ir.typed import TypedProgram
+from polyker.poly.dependences import Dependence, candidates
+from polyker.poly.scop import Scop, build_scop
+from polyker.schedule.legality import prove
+
+
+class _Known(threading.local):
+    """The last program's description and dependences: isl's objects are of the thread that made them."""
+
+    def __init__(self) -> None:
+        self.program: TypedProgram | None = None
+        self.scop: Scop | None = None
+        self.found: tuple[Dependence, ...] = ()
+
+
+_known = _Known()
+
+
+def described(program: TypedProgram) -> tuple[Scop, tuple[Dependence, ...]]:
+    """Return the polyhedral description of a program and its dependences."""
+    if _known.program is not program or _known.scop is None:
+        _known.scop = build_scop(program)
+        _known.found = tuple(candidates(_known.scop))
+        _known.program = program
+    return _known.scop, _known.found
+
+
+def check(state: State) -> None:
+    """Raise LegalityError, in the user's names, unless the state's schedule is legal."""
+    scop, found = described(state.program)
+    try:
+        prove(scop, state.schedule, found)
+    except LegalityError as error:
+        raise in_user_names(error, state) from None
+
+
+def legal(states: Iterator[State]) -> State:
+    """Return the first legal one of some states; raises what the first raises where there is none."""
+    refused: LegalityError | None = None
+    for state in states:
+        try:
+            check(state)
+        except LegalityError as error:
+            refused = refused or error
+            continue
+        return state
+    assert refused is not None
+    raise refused
+
+
+def stepped(state: State, step: Step, *, advise: bool = True) -> State:
+    """Return the state after a step that is proven legal.
+
+    Raises ScheduleError where the step has no place, LegalityError where it would break a dependence; `advise`: the error
+    names the nearest steps that are legal.
+    """
+    try:
+        return legal(outcomes(state, step))
+    except LegalityError as error:
+        if not advise:
+            raise
+        instead = nearest(state, step, lambda start, other: legal(outcomes(start, other)))
+        if instead is None:
+            raise
+        hint = f"legal instead: {instead}"
+        changed = type(error)(error.message, code=error.code, hint=hint)
+        changed.values = error.values
+        raise changed from None

@@ -1,0 +1,158 @@
+"""A schedule as a loop nest, in the user's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from polyker.edit.state import State
+from polyker.errors.base import escape
+from polyker.ir.expr import Call, Expr, Literal, transform
+from polyker.ir.quasi_affine import indices_of, lit, mod
+from polyker.ir.typed import TypedStatement
+from polyker.ir.typed_printing import print_expr, relabel
+from polyker.poly.isl import read_set
+from polyker.schedule.tree import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+
+_UPDATES = {"set": "=", "add": "+=", "mul": "*="}
+_LIMIT = 2000  # characters of a line
+
+
+def nest(state: State) -> str:
+    """Return the loop nest: a loop or a statement a line, what stands inside a loop further to the right.
+
+    A loop's kind and its number of iterations stand before its name, such as `vector(8) j.point`; what its time is
+    where that is not the index itself, `j % 8`; `with` says which tensors have a buffer for each run of what is below.
+    """
+    return "\n".join(escape(line, _LIMIT) for line in _Show(state).lines(state.schedule.tree, 0, _all(state)))
+
+
+def _all(state: State) -> tuple[str, ...]:
+    return tuple(s.name for s in state.program.statements())
+
+
+class _Show:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        program = state.program
+        self.labels = dict(program.sizes) | {t.name: t.label for t in program.tensors} | dict(program.labels)
+        self.statements = {s.name: s for s in program.statements()}
+
+    def lines(self, tree: Tree, depth: int, here: tuple[str, ...]) -> Iterator[str]:
+        pad = "  " * depth
+        match tree:
+            case Band(members=members, child=child):
+                for member in members:
+                    yield "  " * depth + self.loop(member)
+                    depth += 1
+                yield from self.lines(child, depth, tuple(s for s, _ in members[0].times))
+            case Sequence(children=children):
+                for part in children:
+                    where = self.condition(part)
+                    if where:
+                        yield f"{pad}where {where}:"
+                    yield from self.lines(part.child, depth + bool(where), part.statements)
+            case Scope(promotions=promotions, child=child):
+                for p in promotions:
+                    yield f"{pad}with {self.buffer(p, child)}"
+                yield from self.lines(child, depth, here)
+            case Leaf():
+                yield from (pad + self.statement(self.statements[s]) for s in here)
+
+    def loop(self, member: Member) -> str:
+        kind = member.kind.value + (f"({member.extent})" if member.extent else "")
+        label = self.state.names.loop(member.label)
+        by_text: dict[str, list[str]] = {}
+        for s, time in member.times:
+            by_text.setdefault(print_expr(plain(time), self.labels), []).append(self.state.names.statements[s])
+        if len(by_text) == 1:
+            (text,) = by_text
+            return f"{kind} {label}" + (f" = {text}" if text != label else "")
+        several = "; ".join(f"{text} in {', '.join(who)}" for text, who in by_text.items())
+        return f"{kind} {label} = {several}"
+
+    def condition(self, part: Filter) -> str:
+        """Return the instances that a child holds, as a condition on the indices of one of its statements."""
+        for s, text in part.conditions:
+            domain = read_set(self.statements[s].domain)
+            held = read_set(text).gist(domain.intersect_params(read_set(self.state.program.context)))
+            if not held.plain_is_universe():
+                return relabel(constraints(str(held)), self.labels)
+        return ""
+
+    def buffer(self, p: Promotion, child: Tree) -> str:
+        tensor = self.state.program.tensor(p.tensor)
+        shape = ", ".join(str(m) for m in p.modulo)
+        text = f"{tensor.label}: {tensor.dtype.name}[{shape}] in {memory_of(self.state, p, child)}"
+        if p.layout:
+            dims = (str(d) + (f"//{by}" if by > 1 else "") + f" % {n}" for d, by, n in p.layout)
+            text += f", laid out by dimensions {', '.join(dims)}"
+        return text
+
+    def statement(self, s: TypedStatement) -> str:
+        subscripts = ", ".join(print_expr(e, self.labels) for e in s.subscripts)
+        target = self.labels[s.target] + (f"[{subscripts}]" if subscripts else "")
+        text = f"{target} {_UPDATES.get(s.op, s.op + '=')} {print_expr(s.expr, self.labels)}"
+        name = self.state.names.statements[s.name]
+        return f"{name}: {text}"
+
+
+def constraints(text: str) -> str:
+    """Return what isl's text of a set says of its points; isl may print a fixed dimension inside the tuple, `[i0 = 2]`."""
+    found = []
+    for piece in text[text.index("{") : text.rindex("}")].strip("{ ").split(";"):
+        head, _, rest = piece.partition(":")
+        fixed = re.findall(r"\w+ = [^],]+", head[head.index("[") :])
+        found.append(" and ".join((*fixed, *([rest.strip()] if rest.strip() else []))))
+    return " or ".join(found)
+
+
+def plain(time: Expr) -> Expr:
+    """Return a time with remainders of remainders told as one."""
+
+    def change(e: Expr) -> Expr:
+        match e:
+            case Call(op="mod", args=(Call(op="mod", args=(a, Literal(value=n))), Literal(value=m))):
+                return mod(a, int(m.real)) if int(n.real) % int(m.real) == 0 else e
+            case Call(op="floordiv", args=(Call(op="mod", args=(_, Literal(value=n))), Literal(value=m))):
+                return lit(0) if n.real <= m.real else e
+            case _:
+                return e
+
+    return transform(time, change)
+
+
+def memory_of(state: State, p: Promotion, child: Tree) -> str:
+    """Return where a buffer lies: registers if each access has a constant place once the code is unrolled."""
+    if p.cells() * state.program.tensor(p.tensor).dtype.itemsize > STACK_BYTES:
+        return "scratch"
+    return "registers" if constant_places(state, p.tensor, child) else "stack"
+
+
+def constant_places(state: State, tensor: str, child: Tree) -> bool:
+    """Whether no serial loop inside a scope moves a subscript of the tensor."""
+    moving: dict[str, set[str]] = {}
+
+    def visit(tree: Tree) -> None:
+        match tree:
+            case Band(members=members, child=below):
+                for m in members:
+                    if m.kind not in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE):
+                        for s, time in m.times:
+                            moving.setdefault(s, set()).update(indices_of(time))
+                visit(below)
+            case Sequence(children=children):
+                for f in children:
+                    visit(f.child)
+            case Scope(child=below):
+                visit(below)
+            case Leaf():
+                return
+
+    visit(child)
+    for s in state.program.statements():
+        found = [s.subscripts] if s.target == tensor else []
+        found += [r.subscripts for r in s.reads() if r.tensor == tensor]
+        if any(indices_of(e) & moving.get(s.name, set()) for subscripts in found for e in subscripts):
+            return False
+    return True

@@ -1,0 +1,84 @@
+"""What is edited: a program with all that its schedule needed, the tree that orders it, and the names that people see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from polyker.edit.names import Names, named
+from polyker.ir.typed import TypedProgram
+from polyker.schedule.tree import Band, Filter, Leaf, Member, Schedule, Scope, Sequence, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop as one statement knows it: the name shown, other names for it, and the member of the tree."""
+
+    name: str
+    others: tuple[str, ...]
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`typed`: the program as written; `program`: with accumulators and copies; `schedule` orders its statements."""
+
+    typed: TypedProgram
+    program: TypedProgram
+    schedule: Schedule
+    names: Names
+
+    def changed(self, schedule: Schedule, program: TypedProgram | None = None) -> State:
+        """Return the state with another tree, and maybe another program."""
+        if program is None:
+            return replace(self, schedule=schedule)
+        return state(self.typed, program, schedule)
+
+    def internal(self, shown: str) -> str | None:
+        """Return the generated name of a statement, or None."""
+        return next((s for s, name in self.names.statements.items() if name == shown), None)
+
+    def loops(self, statement: str) -> tuple[Loop, ...]:
+        """Return the loops of a statement by its generated name, the outermost first, each once."""
+        found: dict[str, Loop] = {}
+        for path in paths(self.schedule.tree, statement):
+            for member in path:
+                name, *others = self.names.loop_of(member, statement)
+                found.setdefault(name, Loop(name, tuple(others), member))
+        return tuple(found.values())
+
+
+def state(typed: TypedProgram, program: TypedProgram, schedule: Schedule) -> State:
+    """Return the state of a program and its schedule."""
+    dressed, names = named(typed, program)
+    return State(typed, dressed, schedule, names)
+
+
+def paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:
+    """Yield the loops of a statement on each way from the root to a leaf."""
+    match tree:
+        case Band(members=members, child=child):
+            if any(s == statement for s, _ in members[0].times):
+                for rest in paths(child, statement):
+                    yield (*members, *rest)
+        case Sequence(children=children):
+            for f in children:
+                if statement in f.statements:
+                    yield from paths(f.child, statement)
+        case Scope(child=child):
+            yield from paths(child, statement)
+        case Leaf():
+            yield ()
+
+
+def filters(tree: Tree) -> Iterator[Filter]:
+    """Yield the children of all sequences."""
+    match tree:
+        case Band(child=child) | Scope(child=child):
+            yield from filters(child)
+        case Sequence(children=children):
+            for f in children:
+                yield f
+                yield from filters(f.child)
+        case Leaf():
+            return
