@@ -181,7 +181,8 @@ class Kernel:
 
     `pointers` is an array of the data pointers of `buffers` in order (ARGUMENT and SCRATCH ones); `integers` an array of i64
     values of `integers` in order (sizes, then strides). Output buffers alias no other buffer.
-    `fastmath`: LLVM flags allowed on every operation, none by default.
+    `fastmath`: LLVM flags allowed on every operation, none by default. `apart`: pairs of SCRATCH buffers that may lie in the
+    same memory: no value of one is needed once the other is written.
     """
 
     name: str
@@ -189,3 +190,4 @@ class Kernel:
     integers: tuple[str, ...]
     body: Block
     fastmath: tuple[str, ...] = ()
+    apart: frozenset[tuple[str, str]] = frozenset()

@@ -101,9 +101,10 @@ class Emitter:
             '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
             "!4 = distinct !{!4}",
         ]
-        count = len(self.kernel.buffers)
-        for k in range(count):
-            others = ", ".join(f"!{5 + 3 * j}" for j in range(count) if j != k)
+        names = [b.name for b in self.kernel.buffers]
+        apart = self.kernel.apart | {(b, a) for a, b in self.kernel.apart}
+        for k, name in enumerate(names):
+            others = ", ".join(f"!{5 + 3 * j}" for j, o in enumerate(names) if j != k and (name, o) not in apart)
             lines += [
                 f"!{5 + 3 * k} = distinct !{{!{5 + 3 * k}, !4}}",
                 f"!{6 + 3 * k} = !{{!{5 + 3 * k}}}",

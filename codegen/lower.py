@@ -46,7 +46,8 @@ from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
-from polyker.schedule.to_isl import to_isl
+from polyker.schedule.lifetimes import Uses, never_together, uses_of
+from polyker.schedule.to_isl import scope_mark, to_isl
 from polyker.schedule.tree import STACK_BYTES, Kind, Member, Promotion, Schedule
 
 _KINDS = {kind: LoopKind[kind.name] for kind in Kind}
@@ -91,8 +92,20 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
             Buffer(tensor.name, tensor.dtype, shape, _strides(tensor.name, shape, Layout())[0], Space.SCRATCH)
         )
     names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
-    kernel = Kernel("kernel", tuple(buffers), names, body)
+    kernel = Kernel("kernel", tuple(buffers), names, body, apart=_apart(program, schedule, [t.name for t in scratch]))
     return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)
+
+
+def _apart(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> frozenset[tuple[str, str]]:
+    """Return the pairs of temporaries in memory that may share it."""
+
+    def name(uses: Uses) -> str:
+        return uses.tensor if uses.scope is None else buffer_name(uses.tensor, scope_mark(uses.scope))
+
+    if len(scratch) < 2:
+        return frozenset()
+    found = [u for u in uses_of(program, schedule.tree) if name(u) in scratch]
+    return frozenset((name(a), name(b)) for a, b in never_together(program, found))
 
 
 def argument_names(program: TypedProgram) -> tuple[str, ...]:

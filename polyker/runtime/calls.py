@@ -15,7 +15,7 @@ from polyker.errors.base import failure
 from polyker.errors.calls import KERNEL_STATUS, SCRATCH, TOO_LARGE
 from polyker.ir.expr import Expr, Literal, Size
 from polyker.runtime.arrays import LIMIT, Array, is_usable
-from polyker.runtime.memory import address, aligned_block, overlap, physical_memory, reach
+from polyker.runtime.memory import address, aligned_block, arena, overlap, physical_memory, reach
 
 # int64_t kernel(void **pointers, int64_t *integers); ctypes releases the interpreter's lock around the call.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -142,15 +142,14 @@ def _scratch(
     artifact: Artifact, values: Mapping[str, int], evaluate: Evaluate, limit: int | None
 ) -> tuple[tuple[int, ...], int]:
     """Return the offsets of the temporaries and their total size; raises ShapeError over the limit."""
-    offsets, total = [], 0
-    for tensor in artifact.scratch:
-        offsets.append(total)
-        total += (prod(extents(tensor.shape, values, evaluate)) * tensor.dtype.itemsize + 63) & -64
+    sizes = [prod(extents(t.shape, values, evaluate)) * t.dtype.itemsize for t in artifact.scratch]
+    number = {t.name: n for n, t in enumerate(artifact.scratch)}
+    offsets, total = arena(sizes, {frozenset((number[a], number[b])) for a, b in artifact.kernel.apart})
     allowed = physical_memory() // 4 if limit is None else limit
     if total > allowed:
         names = ", ".join(f"`{t.label}`" for t in artifact.scratch)
         raise failure(SCRATCH, names=names, bytes=total, limit=allowed)
-    return tuple(offsets), total
+    return offsets, total
 
 
 def execute(plan: Plan, operands: Sequence[Array], outs: Sequence[Array]) -> None:

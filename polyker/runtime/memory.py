@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import cache
 
 import numpy as np
@@ -107,6 +107,26 @@ def aligned_block(size: int) -> tuple[Array, int]:
     """Return memory of `size` bytes and its first address that is a multiple of 64; the array keeps it alive."""
     block = np.empty(size + 63, np.uint8)
     return block, (address(block) + 63) & -64
+
+
+def arena(sizes: Sequence[int], apart: Set[frozenset[int]]) -> tuple[tuple[int, ...], int]:
+    """Return offsets of blocks of so many bytes, multiples of 64, and the bytes of all; pairs in `apart` may overlap.
+
+    The largest first, each at the least offset where it meets none that it must not overlap.
+
+    >>> arena([100, 300, 60], {frozenset((0, 1))})
+    ((0, 0, 320), 384)
+    """
+    placed: dict[int, tuple[int, int]] = {}
+    for n in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
+        size = (sizes[n] + 63) & -64
+        start = 0
+        for low, high in sorted(p for m, p in placed.items() if frozenset((m, n)) not in apart):
+            if start + size <= low:
+                break
+            start = max(start, high)
+        placed[n] = start, start + size
+    return tuple(placed[n][0] for n in range(len(sizes))), max((high for _, high in placed.values()), default=0)
 
 
 @cache

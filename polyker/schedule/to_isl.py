@@ -23,6 +23,11 @@ class Marks:
     scopes: Mapping[str, Scope]
 
 
+def scope_mark(number: int) -> str:
+    """Return the mark of a scope by its number in the order of the walk."""
+    return f"p{number}"
+
+
 def tuple_of(program: TypedProgram, statement: str) -> str:
     """Return isl's text of a statement's tuple, such as `S0[i0, i1]`."""
     found = next(s for s in program.statements() if s.name == statement)
@@ -63,7 +68,7 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
                     ]
                 }
             case Scope(child=child) as scope:
-                mark = f"p{len(scopes)}"
+                mark = scope_mark(len(scopes))
                 scopes[mark] = scope
                 # isl has no mark without a node below: one time for all is no order.
                 inner = convert(child, here) or {

@@ -1,0 +1,140 @@
+"""Temporaries that share memory: which may, and that results stay right."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.einsum_frontend import parse
+from polyker.ir.dtypes import TensorType
+from polyker.ir.typed import TypedProgram
+from polyker.poly.bind import bind
+from polyker.runtime.memory import arena
+from polyker.schedule.auto import default_schedule
+from polyker.schedule.lifetimes import Uses, never_together, uses_of
+
+f32 = pk.f32
+
+
+def bound(text: str, **types: TensorType) -> TypedProgram:
+    return bind(parse(text), types)
+
+
+def pairs(typed: TypedProgram) -> list[tuple[Uses, Uses]]:
+    return list(never_together(typed, uses_of(typed, default_schedule(typed).tree)))
+
+
+def scratch_bytes(text: str, **arrays: np.ndarray) -> tuple[int, int, int]:
+    """Return the bytes of the arena, of all temporaries in memory, and their number, of a call that is checked."""
+    operator = pk.op(text)
+    kernel = operator.compile(**arrays)
+    kernel(**arrays)
+    artifact = kernel._compiled.artifact()
+    (plan,) = kernel._compiled._plans.values()
+    sizes = [int(np.prod([int(e.value) for e in t.shape])) * t.dtype.itemsize for t in artifact.scratch]
+    return plan.scratch_size, sum(sizes), len(sizes)
+
+
+CHAIN = """
+A[i] = X[i] * 2;          B[i] = A[i] + A[{n} - 1 - i]
+C[i] = B[i] - X[i];       D[i] = C[i] + C[{n} - 1 - i] + B[i]
+E[i] = D[i] * 3;          O[i] = E[i] + E[{n} - 1 - i] + X[i]
+"""
+
+
+def test_temporaries_in_use_one_after_another_share_memory() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 10, 300_001).astype("f4")
+    arena_bytes, all_bytes, count = scratch_bytes(CHAIN.format(n=x.size), X=x)
+    assert count >= 3
+    assert arena_bytes < all_bytes
+    a = x * 2
+    b = a + a[::-1]
+    c = b - x
+    e = 3 * (c + c[::-1] + b)
+    np.testing.assert_array_equal(pk.op(CHAIN.format(n=x.size))(x), e + e[::-1] + x)
+
+
+def test_of_symbolic_sizes_they_share_it_by_the_sizes_of_the_call() -> None:
+    text = CHAIN.format(n="N").replace("X[i] * 2;", "X[i] * 2 for i in 0:N;")
+    kernel = pk.op(text).compile(X=pk.f32["N"])
+    for n in (1, 1000, 70_000):
+        x = np.arange(n, dtype="f4")
+        a = x * 2
+        b = a + a[::-1]
+        c = b - x
+        e = 3 * (c + c[::-1] + b)
+        np.testing.assert_array_equal(kernel(x), e + e[::-1] + x)
+    stored = len(kernel._compiled.artifact().scratch)
+    for n, plan in zip((1, 1000, 70_000), kernel._compiled._plans.values()):
+        assert 0 < plan.scratch_size < stored * ((4 * n + 63) & -64)
+
+
+def test_one_after_another_means_in_one_run_of_the_loops_around() -> None:
+    typed = bound("A[t] = X[t]; O[t] = A[t] * A[t]; B[t] = X[t] * 2; P[t] = B[t] * B[t]", X=f32[8])
+    names = {typed.tensor(u.tensor).label for pair in pairs(typed) for u in pair}
+    assert {"A", "B"} <= names
+    loop = """
+    f(X: f32[8]) -> O, P:
+        for t in 0:8:
+            A[t] = X[t]
+            O[t] = A[t] * A[t]
+            B[t] = X[t] * 2
+            P[t] = B[t] * B[t]
+    """
+    typed = bound(loop, X=f32[8])
+    assert not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for pair in pairs(typed))
+
+
+def test_a_temporary_takes_the_place_of_the_one_it_is_computed_from_cell_by_cell() -> None:
+    def together(text: str) -> bool:
+        typed = bound(text, X=f32[8])
+        return not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for pair in pairs(typed))
+
+    assert not together("A[i] = X[i]; B[i] = A[i] + 1; O[i] = B[i]")
+    assert together("A[i] = X[i]; B[i] = A[7 - i] + 1; O[i] = B[i]")
+    assert together("A[i] = X[i]; B[i] = A[i] + A[0]; O[i] = B[i]")
+    assert together("A[i] = X[i]; B[i] = A[i] + 1; O[i] = B[i] + A[i]")
+    assert together("A[i] = X[i]; B[i] = f64(A[i]); O[i] = B[i]")
+    assert together("A[i] = X[i]; B[i] += A[i] * X[j]; O[i] = B[i]")
+
+
+def test_what_lives_through_the_steps_of_a_loop_shares_nothing() -> None:
+    text = """
+    walk(X: f32[N], steps) -> Y:
+        A[i] = X[i]  for i in 0:N
+        B[i] = X[i]  for i in 0:N
+        for t in 0:steps:
+            A[i] = A[i] + B[N - 1 - i]  for i in 0:N
+            B[i] = B[i] + A[N - 1 - i]  for i in 0:N
+        Y[i] = A[i] + B[i]
+    """
+    x = np.arange(257, dtype="f4")
+    a, b = x.copy(), x.copy()
+    for _ in range(5):
+        a = a + b[::-1]
+        b = b + a[::-1]
+    np.testing.assert_array_equal(pk.op(text)(x, steps=5), a + b)
+
+
+@given(st.lists(st.integers(0, 500), max_size=7), st.data())
+def test_an_arena_keeps_apart_what_is_alive_together(sizes: list[int], data: st.DataObject) -> None:
+    pairs = [frozenset(p) for p in itertools.combinations(range(len(sizes)), 2)]
+    apart = {p for p in pairs if data.draw(st.booleans())}
+    offsets, total = arena(sizes, apart)
+    assert all(o % 64 == 0 for o in offsets)
+    ends = [o + s for o, s in zip(offsets, sizes)]
+    assert max(ends, default=0) <= total <= sum((s + 63) & -64 for s in sizes)
+    for pair in set(pairs) - apart:
+        a, b = pair
+        assert ends[a] <= offsets[b] or ends[b] <= offsets[a]
+
+
+@pytest.mark.parametrize(("sizes", "total"), [([], 0), ([64], 64), ([1, 1], 128)])
+def test_an_arena_is_no_larger_than_it_must_be(sizes: list[int], total: int) -> None:
+    assert arena(sizes, set())[1] == total
