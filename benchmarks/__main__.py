@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks import process
 from benchmarks.polybench import run as polybench
 
-FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory")
+FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory", "programs")
 PEERS = ("numpy", "torch", "jax", "tblis", "numba")
 
 

@@ -11,6 +11,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 
 def max_plus(A, B, out):
     for i in range(A.shape[0]):
@@ -184,6 +186,99 @@ def transpose_add(A, B, out):
         for i in range(A.shape[0]):
             for j in range(block, min(block + 32, A.shape[1])):
                 out[i, j] = A[i, j] + B[j, i]
+    return out
+
+
+def cross_entropy(X, y, out):
+    total = X.dtype.type(0)
+    for n in range(X.shape[0]):
+        largest = X[n, 0]
+        for c in range(X.shape[1]):
+            largest = max(largest, X[n, c])
+        terms = X.dtype.type(0)
+        for c in range(X.shape[1]):
+            terms += math.exp(X[n, c] - largest)
+        total += math.log(terms) + largest - X[n, y[n]]
+    out[()] = total / X.shape[0]
+    return out
+
+
+def moments(X, out):
+    for n in range(X.shape[0]):
+        total, squares = X.dtype.type(0), X.dtype.type(0)
+        for c in range(X.shape[1]):
+            total += X[n, c]
+            squares += X[n, c] * X[n, c]
+        mean = total / X.shape[1]
+        out[n, 0] = mean
+        out[n, 1] = squares / X.shape[1] - mean * mean
+    return out
+
+
+def blur(X, out):
+    third = X.dtype.type(1 / 3)
+    H = np.empty((X.shape[0], X.shape[1] - 2), X.dtype)
+    for i in range(H.shape[0]):
+        for j in range(H.shape[1]):
+            H[i, j] = (X[i, j] + X[i, j + 1] + X[i, j + 2]) * third
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = (H[i, j] + H[i + 1, j] + H[i + 2, j]) * third
+    return out
+
+
+def gauss(X, k, out):
+    H = np.empty((X.shape[0], X.shape[1] - 8), X.dtype)
+    for i in range(H.shape[0]):
+        for j in range(H.shape[1]):
+            total = X.dtype.type(0)
+            for r in range(9):
+                total += X[i, j + r] * k[r]
+            H[i, j] = total
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            total = X.dtype.type(0)
+            for r in range(9):
+                total += H[i + r, j] * k[r]
+            out[i, j] = total
+    return out
+
+
+def harris(X, out):
+    twelfth, weight = X.dtype.type(1 / 12), X.dtype.type(0.04)
+    A = np.empty((X.shape[0] - 2, X.shape[1] - 2), X.dtype)
+    B = np.empty((X.shape[0] - 2, X.shape[1] - 2), X.dtype)
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            across = X[i + 1, j + 2] - X[i + 1, j]
+            A[i, j] = (X[i, j + 2] - X[i, j] + across + across + X[i + 2, j + 2] - X[i + 2, j]) * twelfth
+            down = X[i + 2, j + 1] - X[i, j + 1]
+            B[i, j] = (X[i + 2, j] - X[i, j] + down + down + X[i + 2, j + 2] - X[i, j + 2]) * twelfth
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            xx = xy = yy = X.dtype.type(0)
+            for r in range(3):
+                for s in range(3):
+                    a, b = A[i + r, j + s], B[i + r, j + s]
+                    xx += a * a
+                    xy += a * b
+                    yy += b * b
+            out[i, j] = xx * yy - xy * xy - weight * (xx + yy) * (xx + yy)
+    return out
+
+
+def stages(X, out):
+    half, quarter, three = X.dtype.type(0.5), X.dtype.type(0.25), X.dtype.type(3)
+    tenth, one = X.dtype.type(0.1), X.dtype.type(1)
+    b = np.empty(X.shape[1], X.dtype)
+    for i in range(out.shape[0]):
+        for j in range(X.shape[1]):
+            a = X[i, j] * half + quarter
+            b[j] = a * abs(a)
+        for j in range(out.shape[1]):
+            c = b[j + 1] * three - b[j] - b[j + 2]
+            d = c * c - tenth
+            out[i, j] = math.sqrt((abs(d) + d) * half + one) - c
     return out
 
 

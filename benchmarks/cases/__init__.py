@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from functools import cache
 
 from benchmarks.case import Case
-from benchmarks.cases import conv, matmul, memory, semiring, tccg, tensor
+from benchmarks.cases import conv, matmul, memory, programs, semiring, tccg, tensor
 
 FAMILIES = {
     "matmul": matmul.cases,
@@ -15,6 +15,7 @@ FAMILIES = {
     "semiring": semiring.cases,
     "conv": conv.cases,
     "memory": memory.cases,
+    "programs": programs.cases,
 }
 
 
