@@ -8,6 +8,7 @@
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
             -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
             -> rewrite.truth         -> TypedProgram     any and all of booleans count in bytes
+            -> schedule.fuse_inline  -> TypedProgram     what is cheap to compute again is not stored
             -> rewrite.unfold        -> TypedProgram     windows along short rows are copied one by one
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
@@ -57,6 +58,7 @@ from polyker.rewrite.unfold import unfold_windows
 from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.contract import contract
+from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
 from polyker.schedule.tree import Schedule
@@ -156,10 +158,18 @@ def scheduled(
     for large in (True, False):
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
-            flat = unfold_windows(count_truths(widen_reductions(start_reductions(found.program))), target)
+            stored = count_truths(widen_reductions(start_reductions(found.program)))
+            inlined = inline_values(stored)
+            kept = {t.name for t in inlined.tensors}
+            gone = tuple(
+                f"{t.label} is not stored: it is computed where it is read"
+                for t in stored.tensors
+                if t.name not in kept
+            )
+            flat = unfold_windows(inlined, target)
             if merge:
                 flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
-        result = lowered_kernel(flat, layouts, target, once + found.notes)
+        result = lowered_kernel(flat, layouts, target, once + found.notes + gone)
         if not found.large & {t.name for t in result[2].scratch}:
             break
     return result

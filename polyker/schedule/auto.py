@@ -24,7 +24,6 @@ from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, rows_ahead
 from polyker.schedule.choose import choose
 from polyker.schedule.fuse_cost import Fusion, best_fusion
-from polyker.schedule.fuse_inline import inline_single_reads
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_nest import fused, held
 from polyker.schedule.fuse_values import share_values
@@ -62,10 +61,6 @@ def auto_schedule(
     fuse = fuse and not plain
     notes: list[str] = []
     if fuse:
-        stored = program
-        program = inline_single_reads(stored)
-        kept = {t.name for t in program.tensors}
-        notes += [f"{t.label} is not stored: it is read once" for t in stored.tensors if t.name not in kept]
         shared, made = share_values(program)
         if made:
             # It pays where the values stay in the cache.

@@ -1,35 +1,51 @@
-"""A temporary that is read once is not stored: the statement that reads it computes the value.
+"""A temporary that is cheaper to compute again than to store is not stored: the statements that read it compute the value.
 
-Before: `T[i,j] = 2 * X[i,j];  O[i] += T[i,j]`. After: `O[i] += 2 * X[i,j]`. No value is computed more often than before.
+Before: `T[i,j] = 2 * X[i,j];  O[i] += T[i,j]`. After: `O[i] += 2 * X[i,j]`. What is read in one cell by one statement is never
+computed more often than before; what is read in several, `D[i] = T[i+1] - T[i]`, only where that takes fewer cycles.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from polyker.ir.expr import Cast, Expr, Read, reads_in, transform, walk
+from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.schedule.fuse_items import alone, touches
+from polyker.schedule.plan import HEAVY, MOST_OPERATIONS, values
+
+# Cycles of a vector: one operation, one costly one, one load; to store a value, and to run the loop that computes it.
+OPERATION, COSTLY, LOAD, PASS = 0.5, 8.0, 0.5, 4.0
 
 
-def inline_single_reads(program: TypedProgram) -> TypedProgram:
-    """Return the program without the temporaries that one statement defines and one reads, each cell once."""
+@dataclass(frozen=True)
+class _Inlined:
+    """A definition, and the statements that read its target with the reads of each."""
+
+    definition: TypedStatement
+    readers: tuple[tuple[TypedStatement, tuple[Read, ...]], ...]
+
+
+def inline_values(program: TypedProgram) -> TypedProgram:
+    """Return the program without the temporaries of one definition that are read once, or are cheap to compute again."""
     if not any(t.role is Role.TEMPORARY for t in program.tensors):
         return program
     gone: set[str] = set()
-    while (found := _candidate(program)) is not None:
-        definition, reader, read = found
-        gone.add(definition.target)
-        value = _value(program, definition, read)
-        merged = replace(reader, expr=transform(reader.expr, lambda e, old=read, new=value: new if e == old else e))  # type: ignore[misc]
-        body = tuple(merged if n is reader else n for n in program.body if n is not definition)
+    while (found := next(_candidates(program), None)) is not None:
+        gone.add(found.definition.target)
+        merged = {reader.name: _merged(program, found.definition, reader, reads) for reader, reads in found.readers}
+        body = tuple(
+            merged.get(n.name, n) if isinstance(n, TypedStatement) else n
+            for n in program.body
+            if n is not found.definition
+        )
         program = replace(program, body=body)
     return replace(program, tensors=tuple(t for t in program.tensors if t.name not in gone)) if gone else program
 
 
-def _candidate(program: TypedProgram) -> tuple[TypedStatement, TypedStatement, Read] | None:
-    """Return a definition, the statement that reads it, and the read."""
+def _candidates(program: TypedProgram) -> Iterator[_Inlined]:
+    """Yield what can be inlined and had better be."""
     used: dict[str, list[TypedStatement]] = {}
     for s in program.statements():
         for name in dict.fromkeys(t.tensor for t in touches(s)):
@@ -37,18 +53,37 @@ def _candidate(program: TypedProgram) -> tuple[TypedStatement, TypedStatement, R
     places = {n.name: p for p, n in enumerate(program.body) if isinstance(n, TypedStatement)}
     for tensor in program.tensors:
         around = used.get(tensor.name, [])
-        if tensor.role is not Role.TEMPORARY or len(around) != 2 or not all(s.name in places for s in around):
+        if tensor.role is not Role.TEMPORARY or len(around) < 2 or not all(s.name in places for s in around):
             continue
-        definition, reader = around
+        definition, *readers = around
         if definition.target != tensor.name or not _defines_once(definition):
             continue
-        read = _only_read(reader, tensor.name)
         sources = {t.tensor for t in touches(definition) if not t.is_write}
-        between = program.body[places[definition.name] + 1 : places[reader.name] + 1]
+        between = program.body[places[definition.name] + 1 : places[readers[-1].name] + 1]
         written = {s.target for s in replace(program, body=between).statements()}
-        if read is not None and not sources & written:
-            return definition, reader, read
-    return None
+        reads = [_reads(reader, tensor.name) for reader in readers]
+        if all(reads) and not sources & written:
+            found = _Inlined(definition, tuple(zip(readers, reads, strict=True)))
+            if _pays(found):
+                yield found
+
+
+def _pays(found: _Inlined) -> bool:
+    """Whether to compute the value where it is read takes no more cycles than to store it, and its code stays short."""
+    size = sum(1 for _ in values(found.definition.expr))
+    for reader, reads in found.readers:
+        count = sum(1 for e in values(reader.expr) if e in reads)
+        if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MOST_OPERATIONS:
+            return False
+    cells = sum(len(reads) for _, reads in found.readers)
+    return (cells - 1) * _cycles(found.definition.expr) <= (PASS + cells * LOAD) * (cells > 1)
+
+
+def _cycles(expr: Expr) -> float:
+    """Return the cycles to compute one vector of a value."""
+    parts = set(values(expr))
+    operations = sum(COSTLY if p.op in HEAVY else OPERATION for p in parts if isinstance(p, Call))
+    return operations + LOAD * sum(isinstance(p, Read) and bool(p.subscripts) for p in parts)
 
 
 def _defines_once(definition: TypedStatement) -> bool:
@@ -60,26 +95,35 @@ def _defines_once(definition: TypedStatement) -> bool:
     return not gathers and set(definition.iterators) <= found
 
 
-def _only_read(reader: TypedStatement, tensor: str) -> Read | None:
-    """Return the only read of a tensor in a statement whose instances read different cells of it."""
-    reads = {r for r in reader.reads() if r.tensor == tensor}
-    if len(reads) != 1 or reader.target == tensor:
-        return None
-    read = reads.pop()
-    inside = any(read in walk(s) for r in reads_in(reader.expr) for s in r.subscripts)
-    if read.pad is not None or inside or not all(is_quasi_affine(s) for s in (*read.subscripts, *reader.subscripts)):
-        return None
-    found = {a[0] for s in read.subscripts if (a := alone(s)) is not None}
-    return read if set(reader.iterators) <= found else None
+def _reads(reader: TypedStatement, tensor: str) -> tuple[Read, ...]:
+    """Return the reads of a tensor in a statement whose instances read different cells by each; () where they may not."""
+    reads = tuple(dict.fromkeys(r for r in reader.reads() if r.tensor == tensor))
+    if reader.target == tensor or not all(map(is_quasi_affine, reader.subscripts)):
+        return ()
+    for read in reads:
+        inside = any(read in walk(s) for r in reads_in(reader.expr) for s in r.subscripts)
+        if read.pad is not None or inside or not all(map(is_quasi_affine, read.subscripts)):
+            return ()
+        if not set(reader.iterators) <= {a[0] for s in read.subscripts if (a := alone(s)) is not None}:
+            return ()
+    return reads
+
+
+def _merged(
+    program: TypedProgram, definition: TypedStatement, reader: TypedStatement, reads: tuple[Read, ...]
+) -> TypedStatement:
+    """Return the reader with the values of the cells that it reads."""
+    found = {read: _value(program, definition, read) for read in reads}
+    return replace(reader, expr=transform(reader.expr, lambda e: found[e] if isinstance(e, Read) and e in found else e))
 
 
 def _value(program: TypedProgram, definition: TypedStatement, read: Read) -> Expr:
     """Return the value of the cell that is read."""
-    values: dict[str, Expr] = {}
+    places: dict[str, Expr] = {}
     for own, other in zip(definition.subscripts, read.subscripts, strict=True):
         found = alone(own)
         if found is not None:
-            values.setdefault(found[0], add(other, lit(-found[1])))
-    value = substitute(definition.expr, values)
+            places.setdefault(found[0], add(other, lit(-found[1])))
+    value = substitute(definition.expr, places)
     dtype = program.tensor(definition.target).dtype
     return value if value.dtype == dtype else Cast(dtype, value, dtype)

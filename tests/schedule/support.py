@@ -26,6 +26,7 @@ from polyker.reference import interpret
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
+from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.tree import Schedule
 from polyker.target.model import Target
 from tests.codegen.support import run_native
@@ -64,8 +65,9 @@ class Case:
     def start(self) -> Schedule:
         return default_schedule(self.flat)
 
-    def automatic(self, target: Target) -> tuple[Scop, Schedule]:
-        program, schedule = auto_schedule(self.flat, target, lambda _: DENSE)
+    def automatic(self, target: Target, *, inline: bool = False) -> tuple[Scop, Schedule]:
+        flat = inline_values(self.flat) if inline else self.flat
+        program, schedule = auto_schedule(flat, target, lambda _: DENSE)
         return build_scop(program), schedule
 
     def arrays(self) -> dict[str, np.ndarray]:

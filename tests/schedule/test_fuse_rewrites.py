@@ -7,7 +7,7 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.kernel_text import print_kernel
-from polyker.schedule.fuse_inline import inline_single_reads
+from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.fuse_values import share_values
 from polyker.target.detect import target
 from tests.schedule.support import SMALL, assert_same, case, lowered
@@ -17,9 +17,9 @@ from tests.schedule.test_fuse_programs import TINY, together
 def statements(text: str, **types: str | int) -> int:
     """Return how many statements are left when temporaries are inlined; the result stays the same."""
     found = case(text, **types)
-    scop, schedule = found.automatic(target(SMALL))
+    scop, schedule = found.automatic(target(SMALL), inline=True)
     assert_same(found, scop, schedule, native=True)
-    return len(list(inline_single_reads(found.flat).statements()))
+    return len(list(inline_values(found.flat).statements()))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,9 @@ def statements(text: str, **types: str | int) -> int:
         ("T[i,j] = 2 * X[i,j];  O[i] += T[i,j]", 2),  # and the start of O
         ("T[i+1,j] = X[i,j] * i;  O[i,j] = T[i+1,j] for i in 0:5", 1),
         ("T[i,j] = 2 * X[i,j];  O[i,j] = T[i,j] + T[i,0]", 2),  # two reads
-        ("T[i,j] = 2 * X[i,j];  O[i] += T[i,j];  P[i,j] = T[i,j]", 4),
+        ("T[i,j] = 2 * X[i,j];  O[i] += T[i,j];  P[i,j] = T[i,j]", 3),  # cheaper to compute twice
+        ("T[i,j] = X[i,j+1] - X[i,j] for j in 0:8;  O[i,j] = T[i,j] + T[i,j+1] for j in 0:7", 1),
+        ("T[i,j] = X[i,j] / 7;  O[i,j] = T[i,j] + T[i,j+1] for j in 0:8", 2),  # two divisions a cell
         ("T[i] = 2 * X[i,0];  O[i,j] = T[i] + X[i,j]", 2),  # read more often than it is written
         ("T[i] = X[i,i];  O[i] = T[i]", 1),
         ("T[9*i+j] = X[i,j];  O[k] = T[k] + 1", 2),  # which row and column a cell is of would have to be computed

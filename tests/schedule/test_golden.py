@@ -37,7 +37,7 @@ def test_the_loops_after_steps(name: str, golden: Callable[[str, str], None]) ->
 @pytest.mark.parametrize("name", AUTOMATIC)
 def test_the_automatic_schedule(name: str, golden: Callable[[str, str], None]) -> None:
     found = PROGRAMS[name]
-    scop, schedule = found.automatic(target(SMALL))
+    scop, schedule = found.automatic(target(SMALL), inline=True)
     loops = print_kernel(lowered(scop, schedule).kernel)
     shown = "\n".join((str(schedule), "", *schedule.notes))
     golden(f"schedule/{name}.automatic.txt", f"{found.text}\n\n{shown}\n\n{loops}\n")
