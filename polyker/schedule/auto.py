@@ -13,10 +13,11 @@ import islpy as isl
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read, walk
 from polyker.ir.quasi_affine import is_quasi_affine, lit
-from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
 from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
+from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
@@ -33,6 +34,7 @@ from polyker.schedule.order import block_of, memory_order, panels_of, reduced_or
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_nest, scan_plan
 from polyker.schedule.stream_nest import stream_nest, streams
+from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
 from polyker.target.model import Target
@@ -61,6 +63,10 @@ def auto_schedule(
     fuse = fuse and not plain
     notes: list[str] = []
     if fuse:
+        turning = alternate_buffers(program)
+        if turning is not program:
+            notes.append("steps that were copied back take turns in two buffers")
+        program = turning
         shared, made = share_values(program)
         if made:
             # It pays where the values stay in the cache.
@@ -120,6 +126,11 @@ class _Scheduler:
         for node in body:
             if isinstance(node, TypedLoop):
                 flush()
+                tiled = self.tiled(node)
+                if tiled is not None:
+                    nodes.append(node)
+                    nests.append(tiled)
+                    continue
                 inner, nest = self.body(node.body)
                 nodes.append(replace(node, body=inner))
                 nests.append(_loop(node, nest))
@@ -132,6 +143,17 @@ class _Scheduler:
             run.append(self.item(node, start, reduces=reduces))
         flush()
         return tuple(nodes), _in_order(nests)
+
+    def tiled(self, loop: TypedLoop) -> Nest | None:
+        """Return the nest of a time loop by tiles of time and space, None where they do not pay."""
+        if not self.fuse or any(s.op != "set" or s.outer != 1 for s in statements_of(loop.body)):
+            return None
+        free = {s.name: _free_iterators(self.program, s) for s in statements_of(loop.body)}
+        found = time_tiled(self.program, loop, free, self.layout, self.target)
+        if found is None:
+            return None
+        self.notes.append(found[1])
+        return found[0]
 
     def item(self, statement: TypedStatement, start: TypedStatement | None, *, reduces: bool) -> Item:
         """Return a statement as what may run together with others."""

@@ -1,0 +1,242 @@
+"""Shifts and skews under which the steps of a time loop can be tiled together with the space that they sweep.
+
+The statements of a time loop define tensors of one rank; the cell that an instance defines is its place in space. Where the
+statements read those tensors at fixed distances, each dimension n of space gets a *front*
+
+    y[n] = x[n] + inside[n][0] x[0] + ... + step[n] t + shift[n][S]
+
+of which the skew `step[n]` and the shifts of the statements are the least that let no dependence go backwards along it. Then the
+time and the fronts are a permutable band: tiles of it, run in the order of their numbers, keep every dependence (Irigoin and
+Triolet, "Supernode Partitioning", 1988; Wonnacott, "Time Skewing for Parallel Computers", 1999).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, scale
+from polyker.ir.typed import TypedStatement
+from polyker.poly.boxes import corners
+from polyker.poly.isl import read_set
+
+# Skews and shifts beyond this would make tiles of nothing but their slanted ends.
+MOST = 16
+
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A statement of a time loop: its place in space, and the ranges of its iterators.
+
+    `space`: for each dimension of what it defines the iterator (None: none) and a constant, whose sum is the subscript.
+    """
+
+    statement: TypedStatement
+    space: tuple[tuple[str | None, int], ...]
+    bounds: dict[str, Interval]
+
+    def coordinate(self, dimension: int) -> Expr:
+        """Return the place along a dimension."""
+        iterator, constant = self.space[dimension]
+        return add(*([Index(iterator, i64)] if iterator else []), lit(constant))
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Of two dependent instances the difference of their places, least and greatest by dimension; None: nothing bounds it.
+
+    `same`: both may be in one time step; `later`: the second may be in a later one.
+    """
+
+    source: int
+    sink: int
+    apart: tuple[Interval | None, ...]
+    same: bool
+    later: bool
+
+
+@dataclass(frozen=True)
+class Front:
+    """The front along a dimension of space: see the module. `inside` are the coefficients of the dimensions before."""
+
+    dimension: int
+    inside: tuple[int, ...]
+    step: int
+    shifts: tuple[int, ...]
+
+    def time(self, place: Place, number: int, step: Expr) -> Expr:
+        """Return the front of a statement's instance; `number` is the statement's, `step` the time step."""
+        terms = [scale(k, place.coordinate(n)) for n, k in enumerate(self.inside) if k]
+        return add(place.coordinate(self.dimension), *terms, *self.offset(number, step))
+
+    def offset(self, number: int, step: Expr) -> tuple[Expr, ...]:
+        """Return what the front adds to the place: the skew's part and the statement's shift."""
+        return (*([scale(self.step, step)] if self.step else []), lit(self.shifts[number]))
+
+
+def places_of(statements: tuple[TypedStatement, ...]) -> tuple[Place, ...] | None:
+    """Return the places of a time loop's statements, None where they have none: other ranks, ranges that depend on others."""
+    found = []
+    for s in statements:
+        box = corners(read_set(s.domain))
+        if s.op != "set" or s.outer != 1 or box is None or len(s.subscripts) != len(statements[0].subscripts):
+            return None
+        space = []
+        for subscript in s.subscripts:
+            parts = coefficients(subscript) if is_quasi_affine(subscript) else None
+            names = [n for n, c in (parts or {}).items() if n and c]
+            if parts is None or len(names) > 1 or any(parts[n] != 1 or n not in s.iterators[1:] for n in names):
+                return None
+            space.append((names[0] if names else None, parts.get("", 0)))
+        inner = [i for i, _ in space if i is not None]
+        if sorted(inner) != sorted(s.iterators[1:]):
+            return None
+        found.append(Place(s, tuple(space), dict(zip(s.iterators, box, strict=True))))
+    return tuple(found)
+
+
+def distances(places: tuple[Place, ...]) -> tuple[Distance, ...] | None:
+    """Return the distances of all dependences that the loop's steps may have, None where an access may be anywhere."""
+    written = {p.statement.target for p in places}
+    offsets: list[list[tuple[str, tuple[Interval | None, ...], bool]]] = []
+    for p in places:
+        mine: list[tuple[str, tuple[Interval | None, ...], bool]] = [
+            (p.statement.target, ((0, 0),) * len(p.space), True)
+        ]
+        for read in dict.fromkeys(p.statement.reads()):
+            if read.tensor not in written:
+                continue
+            if (read.pad is not None and read.pad.mode != "constant") or len(read.subscripts) != len(p.space):
+                return None
+            mine.append((read.tensor, tuple(_offset(p, n, s) for n, s in enumerate(read.subscripts)), False))
+        offsets.append(mine)
+    found: dict[Distance, None] = {}
+    for a, b in product(range(len(places)), repeat=2):
+        for (tensor, first, writes), (other, second, writes_too) in product(offsets[a], offsets[b]):
+            if tensor == other and (writes or writes_too):
+                apart = tuple(
+                    None if u is None or v is None else (u[0] - v[1], u[1] - v[0])
+                    for u, v in zip(first, second, strict=True)
+                )
+                found[Distance(a, b, apart, a < b or (a == b and _may_follow(places[a], apart)), True)] = None
+    return tuple(found)
+
+
+def fronts(places: tuple[Place, ...], found: tuple[Distance, ...]) -> tuple[Front, ...]:
+    """Return the fronts of the dimensions that have one."""
+    result: list[Front] = []
+    for n in range(len(places[0].space)):
+        if all(space is None for space in (p.space[n][0] for p in places)):
+            continue
+        inside = _inside(n, found, tuple(f.dimension for f in result))
+        if inside is None:
+            continue
+        edges = [(d, _least(d, n, inside)) for d in found]
+        for step in range(MOST + 1):
+            shifts = _shifts(len(places), edges, step)
+            if shifts is not None:
+                result.append(Front(n, inside, step, shifts))
+                break
+    return tuple(result)
+
+
+def reach(front: Front, found: tuple[Distance, ...]) -> int:
+    """Return by how many cells what an instance touches lies around its front, about."""
+    spread = max(front.shifts) - min(front.shifts)
+    apart = [d.apart[front.dimension] for d in found]
+    return spread + max((max(abs(a[0]), abs(a[1])) for a in apart if a is not None), default=0)
+
+
+def _offset(place: Place, dimension: int, subscript: Expr) -> Interval | None:
+    """Return how far the cell that is read lies from the instance's place, along a dimension."""
+    parts = coefficients(subscript) if is_quasi_affine(subscript) else None
+    if parts is None:
+        return None
+    iterator, constant = place.space[dimension]
+    if iterator is not None:
+        parts[iterator] = parts.get(iterator, 0) - 1
+    low = high = parts.pop("", 0) - constant
+    for name, factor in parts.items():
+        if factor and name not in place.bounds:
+            return None
+        ends = [factor * e for e in place.bounds[name]] if factor else [0]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _may_follow(place: Place, apart: tuple[Interval | None, ...]) -> bool:
+    """Whether one instance may come after another of the same step: the first iterator in which they differ is greater."""
+    dims = {iterator: n for n, (iterator, _) in enumerate(place.space) if iterator is not None}
+    for iterator in place.statement.iterators[1:]:
+        here = apart[dims[iterator]]
+        if here is None or here[1] > 0:
+            return True
+        if here[1] < 0:
+            return False
+    return False
+
+
+def _inside(dimension: int, found: tuple[Distance, ...], before: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return coefficients of the dimensions before, so that no instance of a step depends on one behind the front.
+
+    None where there are none. Those of a statement on itself alone: shifts do for the others.
+    """
+    inside = [0] * dimension
+    for d in found:
+        if d.source != d.sink or not d.same:
+            continue
+        here = d.apart[dimension]
+        if here is None:
+            return None
+        if here[0] >= 0:
+            continue
+        helping = [(m, a[0]) for m in before if (a := d.apart[m]) is not None and a[0] > 0]
+        if not helping:
+            return None
+        m, by = helping[0]
+        inside[m] = max(inside[m], -(here[0] // by))
+    return tuple(inside) if all(k <= MOST for k in inside) else None
+
+
+def _least(distance: Distance, dimension: int, inside: tuple[int, ...]) -> int | None:
+    """Return how far the front advances at least between two dependent instances, before its skew and shifts."""
+    total = 0
+    for n, factor in [*enumerate(inside), (dimension, 1)]:
+        if factor:
+            here = distance.apart[n]
+            if here is None:
+                return None
+            total += factor * here[0]
+    return total
+
+
+def _shifts(count: int, edges: list[tuple[Distance, int | None]], step: int) -> tuple[int, ...] | None:
+    """Return the least shifts of the statements with which no dependence goes backwards, None where there are none."""
+    shifts = [0] * count
+    for _ in range(count + 1):
+        changed = False
+        for source, sink, least in _bounds(edges, step):
+            if least is None or least > MOST:
+                return None
+            if shifts[sink] < shifts[source] + least:
+                if source == sink:
+                    return None
+                shifts[sink] = shifts[source] + least
+                changed = True
+        if not changed:
+            return tuple(shifts)
+    return None
+
+
+def _bounds(edges: list[tuple[Distance, int | None]], step: int) -> Iterator[tuple[int, int, int | None]]:
+    """Yield (source, sink, least difference of their shifts)."""
+    for d, advance in edges:
+        if d.same:
+            yield d.source, d.sink, None if advance is None else -advance
+        if d.later:
+            yield d.source, d.sink, None if advance is None else -advance - step

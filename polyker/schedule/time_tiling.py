@@ -1,0 +1,63 @@
+"""Time tiling: whether and how a time loop runs several of its steps in one part of space after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
+from polyker.schedule.choose import choose
+from polyker.schedule.measure import Layouts, measure
+from polyker.schedule.nest import Nest
+from polyker.schedule.plan import Plan
+from polyker.schedule.time_cost import TimeCosts
+from polyker.schedule.time_nest import TimeNest
+from polyker.schedule.time_skew import Place, distances, fronts, places_of
+from polyker.target.model import Target
+
+
+def time_tiled(
+    program: TypedProgram, loop: TypedLoop, free: dict[str, tuple[str, ...]], layout: Layouts, target: Target
+) -> tuple[Nest, str] | None:
+    """Return the nest of a time loop by tiles of time and space, and what was chosen in words; None where they do not pay.
+
+    `free`: statement -> the iterators along which no instance of one step depends on another.
+    """
+    statements = tuple(n for n in loop.body if isinstance(n, TypedStatement))
+    if len(statements) < len(loop.body) or program.sizes or not statements:
+        return None
+    places = places_of(statements)
+    found = distances(places) if places is not None else None
+    if places is None or found is None:
+        return None
+    ahead = fronts(places, found)
+    if not ahead:
+        return None
+    measured = tuple(measure(program, s, layout) for s in statements)
+    plans = _alike(places, [choose(m, free[m.statement.name], (), target) for m in measured])
+    costs = TimeCosts(places, measured, plans, found, ahead, target)
+    tiles = costs.best()
+    if tiles is None:
+        return None
+    names: dict[int, str] = {}
+    for place in places:
+        for n, (iterator, _) in enumerate(place.space):
+            if iterator is not None:
+                names.setdefault(n, iterator)
+    nest = TimeNest(places, measured, plans, tuple(free[s.name] for s in statements), tiles, names).nest()
+    cut = ", ".join(f"{names[f.dimension]} by {n} (skewed by {f.step} a step)" for f, n in tiles.sizes)
+    note = f"{', '.join(s.name for s in statements)}: {tiles.steps} steps of {loop.iterator} run in one part of space: {cut}; "
+    return nest, note + f"the model wins {100 * tiles.won:.0f}% of the cycles"
+
+
+def _alike(places: tuple[Place, ...], plans: list[Plan]) -> tuple[Plan, ...]:
+    """Return the plans with vectors along one dimension of space, that of most statements; no rows are unrolled."""
+    along = [
+        next((n for n, (i, _) in enumerate(p.space) if i and i == q.vector), None)
+        for p, q in zip(places, plans, strict=True)
+    ]
+    common = max((n for n in along if n is not None), key=along.count, default=None)
+    scalar = Plan(None, 1, 1, (), 0.0)
+    return tuple(
+        replace(q, others=()) if n == common else replace(scalar, cost=q.cost)
+        for n, q in zip(along, plans, strict=True)
+    )
