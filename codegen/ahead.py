@@ -105,7 +105,7 @@ class _Ahead:
                     result.append(replace(stmt, body=self.block(body), orelse=self.block(orelse)))
                 case Allocate(body=body):
                     result.append(replace(stmt, body=self.block(body, loops, later, bound)))
-                case For(kind=LoopKind.SERIAL, step=1, body=body):
+                case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL, step=1, body=body):
                     result.append(replace(stmt, body=self.block(body, (*loops, stmt), later, bound)))
                 case For(kind=LoopKind.VECTOR, var=var, body=body):
                     result.append(replace(stmt, body=self.block(body, (*loops, stmt), later, bound | {var})))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Protocol
 
 from polyker.codegen.kernel import Kernel
@@ -21,6 +22,16 @@ class Code(Protocol):
     def assembly(self) -> str:
         """Return the assembly text."""
         ...
+
+
+class Runtime(IntEnum):
+    """Words of the struct that the kernel finds the run time's functions in (`pk_rt`)."""
+
+    ABI = 0
+    ALLOC = 1
+    FREE = 2
+    PARALLEL_FOR = 3
+    USER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,8 @@ class Artifact:
     `arguments`: the typed names of the tensors whose data pointers are passed first, inputs before outputs; an in-out tensor
     stands once, among the outputs (the run time copies the argument's values into the output before the call).
     `scratch`: temporaries whose memory the run time lends (64-byte aligned, dense), passed after the arguments.
-    `layouts`: one an argument. `integers`: the i64 arguments. `guards`: status -> meaning.
+    `layouts`: one an argument. `integers`: the i64 arguments; after them goes the address of the run time's functions where
+    a loop is PARALLEL. `guards`: status -> meaning.
     `stages`: the printed form of each stage so far (program, isl, schedule, loops, llvm). `scheduled`: the program with all
     that its schedule added to it, and the schedule.
     """

@@ -122,6 +122,8 @@ class _Interpreter:
                 self._if(self.value(condition, env), body, orelse, env)
             case For(kind=LoopKind.VECTOR):
                 self._vector(stmt, env)
+            case For(kind=LoopKind.PARALLEL):
+                self._parallel(stmt, env)
             case For():
                 self._serial(stmt, env)
             case Allocate(buffer=buffer, body=body):
@@ -152,6 +154,18 @@ class _Interpreter:
         if self.mask.any():
             self.block(loop.body, {**env, loop.var: lo + lanes})
         self.mask = None
+
+    def _parallel(self, loop: For, env: dict[str, Array]) -> None:
+        """Run the last iteration first: the order means nothing."""
+        lo, hi = int(self.value(loop.lo, env)), int(self.value(loop.hi, env))
+        values = range(lo, hi, loop.step)
+        if loop.trip is not None and loop.trip != len(values):
+            raise InternalError(f"loop {loop.var!r} runs {len(values)} times, declared trip {loop.trip}")
+        for n, value in reversed(list(enumerate(values))):
+            inner = {**env, loop.var: np.asarray(value, np.int64)}
+            if loop.thread:
+                inner[loop.thread] = np.asarray(n * loop.lanes // len(values), np.int64)
+            self.block(loop.body, inner)
 
     def _serial(self, loop: For, env: dict[str, Array]) -> None:
         var, hi = self.value(loop.lo, env), self.value(loop.hi, env)

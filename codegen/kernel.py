@@ -26,13 +26,15 @@ class Space(Enum):
 class LoopKind(Enum):
     """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
     means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed. STREAM:
-    means what SERIAL means; neighbouring cells that it stores are computed by vectors and written past the caches."""
+    means what SERIAL means; neighbouring cells that it stores are computed by vectors and written past the caches.
+    PARALLEL: the iterations do not depend on each other, and run on several threads."""
 
     SERIAL = "serial"
     UNROLL = "unroll"
     TRANSPOSE = "transpose"
     VECTOR = "vector"
     STREAM = "stream"
+    PARALLEL = "parallel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,10 @@ class For:
 
     VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
     VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL and TRANSPOSE: `lanes` bounds
-    the trip count. STREAM: about `lanes` iterations may be taken together.
+    the trip count. STREAM: about `lanes` iterations may be taken together. PARALLEL: `lanes` is the number of threads;
+    `thread`, bound in the body, is the number of the one that runs an iteration, below it; `work` is about what an iteration
+    does, in the operations of polyker.codegen.work. It stands in no VECTOR and no other PARALLEL loop, and no STACK buffer
+    from outside is used in it.
     `trip` is the exact trip count where it is a known constant, else None.
     """
 
@@ -149,6 +154,8 @@ class For:
     kind: LoopKind = LoopKind.SERIAL
     lanes: int = 0
     trip: int | None = None
+    thread: str = ""
+    work: KExpr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +187,8 @@ class Kernel:
     """A function `i64 name(ptr pointers, ptr integers)` that returns 0, or the code of the Guard that failed.
 
     `pointers` is an array of the data pointers of `buffers` in order (ARGUMENT and SCRATCH ones); `integers` an array of i64
-    values of `integers` in order (sizes, then strides). Output buffers alias no other buffer.
+    values of `integers` in order (sizes, then strides), and where a loop is PARALLEL the address of the run time's functions
+    (polyker.codegen.llvm_parallel) after them. Output buffers alias no other buffer.
     `fastmath`: LLVM flags allowed on every operation, none by default. `apart`: pairs of SCRATCH buffers that may lie in the
     same memory: no value of one is needed once the other is written.
     """

@@ -66,6 +66,7 @@ def _block(block: Block, depth: int) -> Iterator[str]:
             case For(var=var, lo=lo, hi=hi, step=step, kind=kind, lanes=lanes, body=body):
                 by = f", {step}" if step != 1 else ""
                 how = "" if kind is LoopKind.SERIAL else f"  # {kind.value}({lanes})"
+                how += f", on thread {node.thread}" if node.thread else ""
                 yield f"{pad}for {var} in range({print_value(lo)}, {print_value(hi)}{by}):{how}"
                 yield from _block(body, depth + 1)
             case Allocate(buffer=b, body=body):

@@ -6,18 +6,14 @@ llvm_statements.
 
 from __future__ import annotations
 
-from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Kernel
-from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import Expressions
-from polyker.codegen.llvm_memory import Place
+from polyker.codegen.llvm_parallel import PARTICIPATE
 from polyker.codegen.llvm_statements import Statements
-from polyker.codegen.llvm_text import FLAGS, Builder, Reg
+from polyker.codegen.llvm_text import FLAGS, Builder
 from polyker.codegen.llvm_transpose import stored
-from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import unroll
 from polyker.errors.base import InternalError
-from polyker.ir.dtypes import i64
 from polyker.target.model import Target
 
 
@@ -51,28 +47,16 @@ class Emitter:
             raise InternalError(f"unknown fast-math flags {sorted(unknown)}")
         self.b = builder_for(target, " ".join(kernel.fastmath))
         self.e = Expressions(self.b, {}, {})
-        self.e.spare = self._spare
         # What marks streamed stores comes after the metadata of the buffers.
         self.streamed = 5 + 3 * len(kernel.buffers)
         self.code = Statements(kernel, target, self.e, f", !nontemporal !{self.streamed}")
-        self._spares = ""
 
     def module(self) -> str:
         """Return the text of the module."""
         self.b.top.written = stored(self.kernel.body)
-        self._arguments()
+        self.code.arguments()
         self.code.block(self.kernel.body)
-        # Streamed stores are ordered with no others: the caller may tell another thread that the result is there.
-        fence = (
-            ["  call void @llvm.x86.sse.sfence()"]
-            if self.code.streams and self.target.triple.startswith("x86_64")
-            else []
-        )
-        if fence:
-            self.b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
-        body = [*self.b.allocas, *self.b.top.lines, *fence, "  ret i64 0"]
-        for code, label in self.code.failures.items():
-            body += [f"{label}:", *fence, f"  ret i64 {code}"]
+        body = self.code.function_body()
         defined = self.b.definitions
         declared = [t for s, t in self.b.declarations.items() if s not in defined]
         width = 8 * self.target.vector_bytes
@@ -81,6 +65,8 @@ class Emitter:
                 f'target triple = "{self.target.triple}"',
                 *declared,
                 *defined.values(),
+                *self.code.functions,
+                *([PARTICIPATE] if self.code.functions else []),
                 "define i64 @kernel(ptr noalias readonly %pointers, ptr noalias readonly %integers) #0 {",
                 "entry:",
                 *body,
@@ -110,32 +96,6 @@ class Emitter:
                 f"!{6 + 3 * k} = !{{!{5 + 3 * k}}}",
                 f"!{7 + 3 * k} = !{{{others}}}",
             ]
-        if self.code.streams:
+        if self.code.streamed_anywhere:
             lines.append(f"!{self.streamed} = !{{i32 1}}")
         return lines
-
-    def _arguments(self) -> None:
-        b = self.b
-        for k, name in enumerate(self.kernel.integers):
-            address = f"getelementptr i64, ptr %integers, i64 {k}"
-            at = b.pure(address, "ptr", 1, ())
-            self.e.values[name] = Value(
-                i64, b.load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,))
-            )
-        for k, buffer in enumerate(self.kernel.buffers):
-            at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
-            pointer = b.load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
-            metadata = f", !alias.scope !{6 + 3 * k}, !noalias !{7 + 3 * k}"
-            element = memory.element_type(buffer.dtype)
-            self.e.places[buffer.name] = Place(
-                buffer, pointer, element, buffer.dtype.itemsize, not buffer.writable,
-                ", !invariant.load !0" + metadata if not buffer.writable else metadata,
-            )  # fmt: skip
-            self.e.strides[buffer.name] = tuple(polynomial(s) for s in buffer.strides)
-
-    def _spare(self) -> Reg:
-        """Return the place that scalar accesses which must not happen are sent to."""
-        if not self._spares:
-            self._spares = self.b.name()
-            self.b.allocas.append(f"  {self._spares} = alloca [16 x i8], align 16")
-        return Reg(self._spares, "ptr", 1, 0)

@@ -25,12 +25,13 @@ from polyker.codegen.llvm_expr import LANE, Expressions
 from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import integer_extremum, logical_not
+from polyker.codegen.llvm_parallel import parallel_loop
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store
 from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
-from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, scaled
+from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
@@ -39,8 +40,9 @@ from polyker.target.model import Target
 class Statements:
     """Emits the statements of one kernel through a builder and the expressions `e`, which know its buffers and integers.
 
-    `failures`: the label of each status that a Guard may end the kernel with; `streams`: whether stores went past the caches.
-    `streamed`: the metadata of such stores.
+    `failures`: the label of each status that a Guard may end the function with; `streams`: whether stores of it went past the
+    caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores. `functions`: the texts of the
+    bodies of PARALLEL loops.
     """
 
     def __init__(self, kernel: Kernel, target: Target, e: Expressions, streamed: str) -> None:
@@ -49,8 +51,50 @@ class Statements:
         self.stack = StackBuffers(kernel)
         self.facts = Facts(e.poly)
         self.failures: dict[int, str] = {}
-        self.streams = False
+        self.streams = self.streamed_anywhere = False
+        self.functions: list[str] = []
         self._streamed = streamed
+        self.kernel = kernel
+        self.spares = ""
+        e.spare = self._spare
+
+    def arguments(self) -> None:
+        """Emit the loads of the kernel's integers and pointers, at the start of a function."""
+        b, e = self.b, self.e
+        for k, name in enumerate(self.kernel.integers):
+            address = f"getelementptr i64, ptr %integers, i64 {k}"
+            at = b.pure(address, "ptr", 1, ())
+            e.values[name] = Value(i64, b.load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,)))
+        for k, buffer in enumerate(self.kernel.buffers):
+            at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
+            pointer = b.load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
+            metadata = f", !alias.scope !{6 + 3 * k}, !noalias !{7 + 3 * k}"
+            element = memory.element_type(buffer.dtype)
+            e.places[buffer.name] = Place(
+                buffer, pointer, element, buffer.dtype.itemsize, not buffer.writable,
+                ", !invariant.load !0" + metadata if not buffer.writable else metadata,
+            )  # fmt: skip
+            e.strides[buffer.name] = tuple(polynomial(s) for s in buffer.strides)
+
+    def function_body(self) -> list[str]:
+        """Return the lines of the function that was emitted, after its first label."""
+        b = self.b
+        # Streamed stores are ordered with no others: who waits for this function may tell another thread that they are there.
+        fence: list[str] = []
+        if self.streams and self.target.triple.startswith("x86_64"):
+            fence = ["  call void @llvm.x86.sse.sfence()"]
+            b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
+        body = [*b.allocas, *b.top.lines, *fence, "  ret i64 0"]
+        for code, label in self.failures.items():
+            body += [f"{label}:", *fence, f"  ret i64 {code}"]
+        return body
+
+    def _spare(self) -> Reg:
+        """Return the place that scalar accesses which must not happen are sent to."""
+        if not self.spares:
+            self.spares = self.b.name()
+            self.b.allocas.append(f"  {self.spares} = alloca [16 x i8], align 16")
+        return Reg(self.spares, "ptr", 1, 0)
 
     def block(self, block: Block) -> None:
         """Emit a block; what it binds is forgotten after it."""
@@ -78,8 +122,10 @@ class Statements:
                 self._transpose_loop(stmt)
             case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
                 self._stream_loop(stream)
+            case For(kind=LoopKind.PARALLEL):
+                parallel_loop(self, stmt)
             case For():
-                self._loop(stmt)
+                self.serial_loop(stmt)
             case Allocate(buffer=buffer, body=body):
                 self._allocate(stmt)
                 self.block(body)
@@ -172,7 +218,8 @@ class Statements:
 
     # Loops
 
-    def _loop(self, loop: For) -> None:
+    def serial_loop(self, loop: For) -> None:
+        """Emit a loop whose iterations run one after another."""
         b, e = self.b, self.e
         lo, hi = e.poly(loop.lo), e.poly(loop.hi)
         trip = loop.trip
@@ -285,12 +332,12 @@ class Statements:
         prefetch(e, last_line(stream))
         self.block(before)
         e.streamed = self._streamed
-        self._loop(whole)
+        self.serial_loop(whole)
         e.streamed = ""
         self.block(after)
         for name in names:
             del e.values[name]
-        self.streams = True
+        self.streams = self.streamed_anywhere = True
 
     def _vector_loop(self, loop: For) -> None:
         e, b, count = self.e, self.b, loop.lanes

@@ -6,8 +6,8 @@ Comes after legality was proven; before simplification, unrolling and printing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import islpy as isl
@@ -23,6 +23,7 @@ from polyker.codegen.kernel import (
     If,
     Kernel,
     KExpr,
+    Let,
     Load,
     LoopKind,
     Op,
@@ -151,7 +152,19 @@ def _strides(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tuple
     return tuple(reversed(strides)), ()
 
 
-Place: TypeAlias = tuple[str, tuple[tuple[int, int, int], ...]]  # a scope's buffer, and its pieces (see Promotion)
+# A scope's buffer, its pieces (see Promotion), and what comes before them: the thread, in memory of which each has a copy.
+Place: TypeAlias = tuple[str, tuple[tuple[int, int, int], ...], tuple[KExpr, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _ScopeBuffer:
+    """A buffer of the scope `mark`; `is_large`: it lies in memory that the call brings."""
+
+    mark: str
+    name: str
+    dtype: DType
+    promotion: Promotion
+    is_large: bool
 
 
 def buffer_name(tensor: str, mark: str) -> str:
@@ -167,6 +180,7 @@ class _Lowering:
     guards: dict[int, GuardInfo] = field(default_factory=dict)
     entered: dict[str, Place] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
     ranges: dict[str, Range] = field(default_factory=dict)
+    thread: str = ""  # of the parallel loop around
 
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule)
@@ -175,29 +189,46 @@ class _Lowering:
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
         build = isl.AstBuild.from_context(self.scop.context)
         ast = build.node_from_schedule(tree)
-        return self._allocated(self.block(ast, {}, None))
+        body = self.block(ast, {}, None)
+        return self._allocated(body, frozenset(self.marks.scopes) - frozenset(self._threads()))
 
-    def _allocated(self, body: Block) -> Block:
-        """Return the body inside the buffers of all scopes: isl may split a scope, and instances of one never overlap."""
-        for name, dtype, promotion in self._buffers():
-            if promotion.cells() * dtype.itemsize <= STACK_BYTES:
-                shape = tuple(Const(extent) for _, _, extent in promotion.pieces())
-                strides = _strides(name, shape, Layout())[0]
-                body = (Allocate(Buffer(name, dtype, shape, strides, Space.STACK), body),)
+    def _threads(self) -> dict[str, int]:
+        """Return the number of threads of each scope inside a parallel loop."""
+        return {s: self.marks.members[m].extent for m, scopes in self.marks.private.items() for s in scopes}
+
+    def _allocated(self, body: Block, marks: Collection[str]) -> Block:
+        """Return a body inside the buffers of scopes: isl may split a scope, and instances of one never overlap.
+
+        Those of a parallel loop lie in its body: an iteration stays whole.
+        """
+        for buffer in self._buffers():
+            if buffer.mark in marks and not buffer.is_large:
+                shape = tuple(Const(extent) for _, _, extent in buffer.promotion.pieces())
+                strides = _strides(buffer.name, shape, Layout())[0]
+                body = (Allocate(Buffer(buffer.name, buffer.dtype, shape, strides, Space.STACK), body),)
         return body
 
-    def _buffers(self) -> Iterator[tuple[str, DType, Promotion]]:
+    def _buffers(self) -> Iterator[_ScopeBuffer]:
         for mark, scope in self.marks.scopes.items():
             for promotion in scope.promotions:
                 tensor = self.scop.program.tensor(promotion.tensor)
-                yield buffer_name(tensor.name, mark), tensor.dtype, promotion
+                # What threads share is no stack buffer: those may be written beside the lanes that are on.
+                large = promotion.cells() * tensor.dtype.itemsize > STACK_BYTES or mark in self.marks.shared
+                yield _ScopeBuffer(mark, buffer_name(tensor.name, mark), tensor.dtype, promotion, large)
 
     def large_buffers(self) -> tuple[TypedTensor, ...]:
-        """Return the scopes' buffers that are too large for the stack, as temporaries in memory."""
+        """Return the scopes' buffers that do not lie on the stack, as temporaries in memory, a copy for each thread."""
+        copies = self._threads()
         return tuple(
-            TypedTensor(name, "buffer", dtype, tuple(lit(n) for _, _, n in promotion.pieces()), Role.TEMPORARY)
-            for name, dtype, promotion in self._buffers()
-            if promotion.cells() * dtype.itemsize > STACK_BYTES
+            TypedTensor(
+                b.name,
+                "buffer",
+                b.dtype,
+                (*((lit(copies[b.mark]),) if b.mark in copies else ()), *(lit(n) for _, _, n in b.promotion.pieces())),
+                Role.TEMPORARY,
+            )
+            for b in self._buffers()
+            if b.is_large
         )
 
     @property
@@ -246,6 +277,8 @@ class _Lowering:
             trip = max(0, -(-(int(hi.value.real) - int(lo.value.real)) // step))
         if member is None or member.kind is Kind.SERIAL:
             return For(fresh, lo, hi, body, step, trip=trip)
+        if member.kind is Kind.PARALLEL:
+            return For(fresh, lo, hi, body, step, LoopKind.PARALLEL, member.extent, trip, self.thread)
         if member.kind is Kind.VECTOR and step != 1:
             # isl steps over the values that the domain leaves out: those lanes are masked.
             runs = Op("eq", (Op("mod", (Op("sub", (Var(fresh), lo)), Const(step))), Const(0)), bool_)
@@ -256,14 +289,45 @@ class _Lowering:
         name = node.mark_get_id().get_name()
         inner = node.mark_get_node()
         if name in self.marks.members:
-            return self.block(inner, env, self.marks.members[name])
+            if self.marks.members[name].kind is not Kind.PARALLEL:
+                return self.block(inner, env, self.marks.members[name])
+            outer, self.thread = self.thread, next(self.names)
+            found = self._private(self.block(inner, env, self.marks.members[name]), self.marks.private[name])
+            self.thread = outer
+            return found
         outside = dict(self.entered)
         self.entered.update(
-            {p.tensor: (buffer_name(p.tensor, name), p.pieces()) for p in self.marks.scopes[name].promotions}
+            {
+                b.promotion.tensor: (
+                    b.name,
+                    b.promotion.pieces(),
+                    (Var(self.thread),) if b.is_large and self.thread else (),
+                )
+                for b in self._buffers()
+                if b.mark == name
+            }
         )
         body = self.block(inner, env, None)
         self.entered = outside
         return body
+
+    def _private(self, block: Block, scopes: Collection[str]) -> Block:
+        """Return what isl made of a parallel loop with the buffers of the scopes in it, and its thread where no loop binds it."""
+        result: list[Stmt] = []
+        needed = self.thread if any(b.is_large and b.mark in scopes for b in self._buffers()) else ""
+        for stmt in block:
+            match stmt:
+                case For(kind=LoopKind.PARALLEL, thread=thread, body=body) if thread == self.thread:
+                    result.append(replace(stmt, body=self._allocated(body, scopes), thread=needed))
+                case If(body=body, orelse=orelse):
+                    result.append(replace(stmt, body=self._private(body, scopes), orelse=self._private(orelse, scopes)))
+                case _ if needed:
+                    # isl drops loops of one iteration. The name ends with the block that the condition has of its own.
+                    body = (Let(self.thread, Const(0)), *self._allocated((stmt,), scopes))
+                    result.append(If(Const(True, bool_), body))
+                case _:
+                    result += self._allocated((stmt,), scopes)
+        return tuple(result)
 
     def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:
         name, iterators = ast_arguments(call)
@@ -274,9 +338,9 @@ class _Lowering:
             """Return where a cell lies in its scope's buffer: at its subscripts' pieces modulo the buffer's extents."""
             if tensor not in self.entered:
                 return None
-            buffer, pieces = self.entered[tensor]
+            buffer, pieces, thread = self.entered[tensor]
             wrapped = (_piece(lowering.lower(subscripts[d]), by, n) if n > 1 else Const(0) for d, by, n in pieces)
-            return buffer, tuple(simplify_expression(w, self.ranges) for w in wrapped)
+            return buffer, (*thread, *(simplify_expression(w, self.ranges) for w in wrapped))
 
         lowering = ExpressionLowering(
             iterators=dict(zip(statement.iterators, values, strict=True)),

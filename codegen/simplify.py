@@ -8,6 +8,7 @@ from dataclasses import replace
 from polyker.codegen.kernel import (
     Allocate,
     Block,
+    Const,
     For,
     Guard,
     If,
@@ -112,7 +113,8 @@ class _Copier:
             case For(var=var, lo=lo, hi=hi, body=body):
                 inner = {k: v for k, v in values.items() if k != var}
                 lo, hi = substitute(lo, values), substitute(hi, values)
-                return replace(stmt, lo=lo, hi=hi, body=self.block(body, inner))
+                work = None if stmt.work is None else substitute(stmt.work, values)
+                return replace(stmt, lo=lo, hi=hi, work=work, body=self.block(body, inner))
             case Allocate(buffer=buffer, body=body):
                 return Allocate(buffer, self.block(body, values))
             case Let():
@@ -189,7 +191,7 @@ class _Simplifier:
         if trip == 0:
             return ()
         if trip == 1:
-            return self.block(self._copier.inlined(loop.body, {loop.var: lo}), ranges)
+            return self.block(self._copier.inlined(loop.body, {loop.var: lo, loop.thread: Const(0)}), ranges)
         inner = {**ranges, loop.var: self._range(first, last, trip, loop, ranges)}
         body = self.block(loop.body, inner)
         if not body:
@@ -204,7 +206,7 @@ class _Simplifier:
         low, first = bounds(lo, ranges)
         high = bounds(hi, ranges)[1]
         high = None if high is None else high - 1
-        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM)
+        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM, LoopKind.PARALLEL)
         most = trip if trip is not None else loop.lanes if bounded else None
         if most is not None and first is not None:
             reach = first + (most - 1) * loop.step

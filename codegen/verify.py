@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -44,10 +44,11 @@ class _Scope:
     names: Mapping[str, DType]
     buffers: Mapping[str, Buffer]
     in_vector: bool = False
+    in_parallel: bool = False
 
     def bind(self, name: str, dtype: DType, node: object) -> _Scope:
         _check(name not in self.names and name not in self.buffers, f"the name {name!r} is bound already", node)
-        return _Scope({**self.names, name: dtype}, self.buffers, self.in_vector)
+        return replace(self, names={**self.names, name: dtype})
 
 
 def _check(holds: bool, what: str, node: object) -> None:
@@ -108,7 +109,7 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
         case Allocate(buffer=buffer, body=body):
             _check(buffer.space is Space.STACK, "only STACK buffers are allocated in the body", buffer)
             _buffer(buffer, scope)
-            _block(body, _Scope(scope.names, {**scope.buffers, buffer.name: buffer}, scope.in_vector))
+            _block(body, replace(scope, buffers={**scope.buffers, buffer.name: buffer}))
         case _:
             _check(False, "not a statement", stmt)
 
@@ -121,14 +122,21 @@ def _loop(loop: For, scope: _Scope) -> None:
     _check(loop.trip is None or loop.trip >= 0, "the trip count is not negative", header)
     if loop.kind is not LoopKind.SERIAL:
         _check(loop.lanes > 0 or (loop.kind is LoopKind.UNROLL and loop.trip is not None), "lanes are needed", header)
-        free = loop.trip is None or loop.lanes == 0 or loop.kind is LoopKind.STREAM
+        free = loop.trip is None or loop.lanes == 0 or loop.kind in (LoopKind.STREAM, LoopKind.PARALLEL)
         _check(free or (loop.trip or 0) <= loop.lanes, "more iterations than lanes", header)
     vector = loop.kind is LoopKind.VECTOR
     if vector:
         _check(loop.step == 1, "a VECTOR loop has step 1", header)
         _check(not scope.in_vector, "a VECTOR loop in a VECTOR loop", header)
-    inner = scope.bind(loop.var, i64, header)
-    _block(loop.body, _Scope(inner.names, inner.buffers, scope.in_vector or vector))
+    inner = replace(scope.bind(loop.var, i64, header), in_vector=scope.in_vector or vector)
+    if loop.kind is LoopKind.PARALLEL:
+        _check(not (scope.in_vector or scope.in_parallel), "a PARALLEL loop in a VECTOR or PARALLEL loop", header)
+        if loop.work is not None:
+            _index(loop.work, scope, header)
+        inner = inner.bind(loop.thread, i64, header) if loop.thread else inner
+        shared = {name: b for name, b in inner.buffers.items() if b.space is not Space.STACK}
+        inner = replace(inner, buffers=shared, in_parallel=True)
+    _block(loop.body, inner)
 
 
 def _access(name: str, indices: tuple[KExpr, ...], scope: _Scope, node: object) -> Buffer:

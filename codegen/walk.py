@@ -12,9 +12,11 @@ from polyker.codegen.kernel import (
     For,
     Guard,
     If,
+    Kernel,
     KExpr,
     Let,
     Load,
+    LoopKind,
     Op,
     Prefetch,
     Stmt,
@@ -107,3 +109,8 @@ def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
 def uses(name: str, *exprs: KExpr) -> bool:
     """Whether a variable stands in one of the expressions."""
     return any(isinstance(e, Var) and e.name == name for expr in exprs for e in subexpressions(expr))
+
+
+def is_parallel(kernel: Kernel) -> bool:
+    """Return whether some loop runs on several threads."""
+    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in statements(kernel.body))

@@ -56,7 +56,7 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
                     inside = {**values, var: low + (trips // 2) * step}
                     total += trips * (1 + _count(body, inside, (limit - total) / trips))
             case If(condition=condition, body=body, orelse=orelse):
-                total += _cost(condition)
+                total += cost(condition)
                 holds = _value(condition, values)
                 if holds is None or holds:
                     total += _count(body, dict(values), limit - total)
@@ -65,20 +65,20 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
             case Allocate(body=body):
                 total += _count(body, values, limit - total)
             case Let(name=name, value=value):
-                total += _cost(value)
+                total += cost(value)
                 bound = _value(value, values)
                 if bound is not None:
                     values[name] = bound
             case Guard(condition=condition):
-                total += _cost(condition)
+                total += cost(condition)
             case Store(value=value):
-                total += 1 + _cost(value)
+                total += 1 + cost(value)
             case _:
                 total += 1
     return total
 
 
-def _cost(expr: KExpr) -> int:
+def cost(expr: KExpr) -> int:
     """Return the operations of an expression but for the arithmetic of indices, most of which the loops share."""
     total, stack = 0, [expr]
     while stack:

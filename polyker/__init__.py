@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from polyker.ir.dtypes import bool_ as bool  # noqa: F401
     from polyker.ir.program import Program
     from polyker.kernel import Kernel
+    from polyker.runtime.threads import set_parallel_for
     from polyker.schedule_object import Schedule
 
     __version__: str
@@ -43,6 +44,7 @@ _LAZY = {
     "Kernel": "polyker.kernel",
     "Schedule": "polyker.schedule_object",
     "Program": "polyker.ir.program",
+    "set_parallel_for": "polyker.runtime.threads",
 }
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "indices",
     "op",
     "options",
+    "set_parallel_for",
     "sizes",
     "tensors",
     "tune",

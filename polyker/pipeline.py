@@ -19,6 +19,7 @@
             -> codegen.fold          -> Kernel           vectors that are folded into one cell combined first
             -> codegen.carry         -> Kernel           cells that the next iterations read kept in registers
             -> codegen.ahead         -> Kernel           gathered cells of large tensors prefetched
+            -> codegen.regions       -> Kernel           loops too small for several threads run on one
             -> codegen.llvm_emit     -> LLVM IR
             -> codegen.llvm_build    -> Artifact         machine code in memory
 
@@ -40,6 +41,7 @@ from polyker.codegen.kernel_text import print_kernel
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.lower import Lowered, argument_names, lower
+from polyker.codegen.regions import settle
 from polyker.codegen.simplify import unroll
 from polyker.codegen.verify import verify
 from polyker.errors import CompileError, LegalityError
@@ -107,7 +109,8 @@ def compile_typed(
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
     verify(lowered.kernel)
-    kernel = replace(prefetch_gathers(carry(merge_folds(unroll(lowered.kernel))), target), fastmath=options.fastmath)
+    kernel = prefetch_gathers(carry(merge_folds(unroll(lowered.kernel))), target)
+    kernel = replace(settle(kernel), fastmath=options.fastmath)
     verify(kernel)
     text = emit(kernel, target)
     code = build(text, target)

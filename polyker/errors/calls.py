@@ -116,6 +116,12 @@ BAD_TYPE = register(
 )
 NO_STAGE = register("PK746", ArgumentError, "there is no stage `{stage}`", "stages: {stages}")
 KERNEL_STATUS = register("PK747", InternalError, "the kernel returned the unknown status {status}")
+BAD_PARALLEL_FOR = register(
+    "PK748",
+    ArgumentError,
+    "parallel_for is a {type}",
+    "give a C function as ctypes has it, or its address as an integer",
+)
 
 INTERNAL = register(
     "PK799",

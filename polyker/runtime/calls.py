@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from polyker.codegen.artifact import Artifact, GuardInfo
+from polyker.codegen.walk import is_parallel
 from polyker.errors.base import failure
 from polyker.errors.calls import KERNEL_STATUS, SCRATCH, TOO_LARGE
 from polyker.ir.expr import Expr, Literal, Size
 from polyker.runtime.arrays import LIMIT, Array, is_usable
 from polyker.runtime.memory import address, aligned_block, arena, overlap, physical_memory, reach
+from polyker.runtime.threads import runtime
 
 # int64_t kernel(void **pointers, int64_t *integers); ctypes releases the interpreter's lock around the call.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -118,6 +120,8 @@ def make_plan(
         strides[name] = tuple(s // dtype.itemsize for s in outs[k].strides)
         bounds.append(reach(shape, outs[k].strides, dtype.itemsize))
     integers = [values[x.name] if x.dimension is None else strides[x.name][x.dimension] for x in artifact.integers]
+    if is_parallel(artifact.kernel):
+        integers.append(runtime())
     offsets, total = _scratch(artifact, values, evaluate, scratch_limit)
     count = len(artifact.arguments) + len(offsets)
     alignments = [operands[i].dtype.alignment for i in passed] + [dtype.alignment for _, dtype in results]

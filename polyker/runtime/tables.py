@@ -13,6 +13,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from polyker.codegen.call_table import NAMES, OUTPUTS, POINTERS, ROWS, Kind, Record, Row, Table
+from polyker.codegen.walk import is_parallel
 from polyker.codegen.work import exceeds
 from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
@@ -255,5 +256,6 @@ def _row_major(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 
 def _is_long(plan: Plan) -> bool:
+    """Whether the interpreter's lock is given away: no thread waits for others with it."""
     kernel = plan.artifact.kernel
-    return exceeds(kernel.body, dict(zip(kernel.integers, plan.integers, strict=False)), LONG)
+    return is_parallel(kernel) or exceeds(kernel.body, dict(zip(kernel.integers, plan.integers, strict=False)), LONG)

@@ -6,6 +6,7 @@ the finished tree, and asks isl at each node for a pair of dependent instances t
 - each instance runs exactly once;
 - of two dependent instances the first runs first (instances of one reduction that combine into a cell may come in any order);
 - the lanes of a vector loop do not depend on each other; if all of them combine into one cell they are folded first;
+- the iterations of a parallel loop do not depend on each other, but through buffers of scopes inside it: each thread has its own;
 - vector and unrolled loops have no more iterations than they say: what is beyond would not run;
 - a promoted temporary loses no value that is still to be read (polyker.schedule.legality_buffers).
 
@@ -58,8 +59,15 @@ EXTENT = register(
 NESTED = register(
     "PK506",
     LegalityError,
-    "the vector loop `{loop}` stands inside the vector loop `{outer}`",
-    "a statement runs in one vector loop",
+    "the {kind} loop `{loop}` stands inside the {around} loop `{outer}`",
+    "a statement runs in one vector loop, and in one parallel loop around it",
+)
+PARALLEL = register(
+    "PK508",
+    LegalityError,
+    "the parallel loop `{loop}` runs {source} and {sink} at the same time, and a {kind} dependence through {tensor} orders them: "
+    "both use {cell}",
+    "run a loop in parallel that carries no dependence",
 )
 
 
@@ -72,8 +80,8 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
     promoted = promoted_tensors(schedule.tree)
     proof = _Proof(scop, found, promoted)
     pairs = [_Pair(d, None, d.tensor in promoted and _carries(scop, d)) for d in found]
-    in_lanes = {s for m in loops(schedule.tree) if m.kind is Kind.VECTOR for s, _ in m.times}
-    pairs = [p for p in pairs if p.dependence.kind != "reduction" or p.flows or p.dependence.source in in_lanes]
+    together = {s for m in loops(schedule.tree) if m.kind in (Kind.VECTOR, Kind.PARALLEL) for s, _ in m.times}
+    pairs = [p for p in pairs if p.dependence.kind != "reduction" or p.flows or p.dependence.source in together]
     proof.visit(schedule.tree, dict(scop.domains), pairs, _Path())
     check_buffers(scop, schedule.tree)
     if proof.apart:
@@ -116,11 +124,12 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Path:
-    """What is above a node: its loops, the tensors that have a buffer here, the vector loop around."""
+    """What is above a node: its loops, the tensors that have a buffer here, the vector and the parallel loop around."""
 
     members: tuple[Member, ...] = ()
     entered: frozenset[str] = frozenset()
     vector: str | None = None
+    parallel: str | None = None
 
 
 class _Proof:
@@ -141,7 +150,8 @@ class _Proof:
                     pairs = [p for pair in pairs for p in self._through(member, pair, here, path)]
                     self._check_extent(member, here, path)
                     vector = member.label if member.kind is Kind.VECTOR else path.vector
-                    path = replace(path, members=(*path.members, member), vector=vector)
+                    parallel = member.label if member.kind is Kind.PARALLEL else path.parallel
+                    path = replace(path, members=(*path.members, member), vector=vector, parallel=parallel)
                 self.visit(child, here, pairs, path)
             case Sequence(children=children):
                 self._check_sequence(children, here)
@@ -224,16 +234,19 @@ class _Proof:
             return
         relation = pair.relation
         vector, relaxed = member.kind is Kind.VECTOR, dependence.kind == "reduction"
+        # Each thread has its own buffers of the scopes that are further in.
+        private = dependence.tensor in self.promoted and dependence.tensor not in path.entered
+        parallel = member.kind is Kind.PARALLEL and not private
         alone = True  # all pairs are at one time
         for compare in (">", "<"):
-            if (compare == "<" or relaxed) and not (vector or pair.flows):
+            if (compare == "<" or relaxed) and not (vector or parallel or pair.flows):
                 alone = False
                 continue
             moved = relation.intersect(self._compared(member, dependence, compare))
             if moved.is_empty():
                 continue
             alone = False
-            if vector and not (relaxed and self._is_fold(dependence, here, member, path)):
+            if parallel or (vector and not (relaxed and self._is_fold(dependence, here, member, path))):
                 raise self._broken(dependence, moved, member)
             if compare == ">" and not relaxed:
                 raise self._broken(dependence, moved)
@@ -275,11 +288,15 @@ class _Proof:
         if wrong or len(member.times) != len(here):
             names = ", ".join(sorted(wrong or here))
             raise failure(MISSING, instance=names, reason=f"the loop `{member.label}` has not the statements around it")
-        if member.kind is Kind.VECTOR and path.vector is not None:
-            raise failure(NESTED, loop=member.label, outer=path.vector)
+        if member.kind in (Kind.VECTOR, Kind.PARALLEL):
+            outer = {"vector": path.vector}
+            outer |= {"parallel": path.parallel} if member.kind is Kind.PARALLEL else {}
+            for around, name in outer.items():
+                if name is not None:
+                    raise failure(NESTED, kind=member.kind.value, loop=member.label, around=around, outer=name)
 
     def _check_extent(self, member: Member, here: Mapping[str, isl.Set], path: _Path) -> None:
-        if member.kind in (Kind.SERIAL, Kind.STREAM):
+        if member.kind in (Kind.SERIAL, Kind.STREAM, Kind.PARALLEL):
             return
         count = extent_of(self.scop, member, here, path.members)
         if count is None or count > member.extent:
@@ -293,7 +310,8 @@ class _Proof:
         tensor = label(self.scop, dependence.tensor)
         kind = KINDS[dependence.kind]
         if loop is not None:
-            return failure(VECTOR, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
+            row = PARALLEL if loop.kind is Kind.PARALLEL else VECTOR
+            return failure(row, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
         return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
 
 

@@ -2,7 +2,8 @@
 
 In a sequence the children run one after another: a temporary of which all uses lie in earlier children than those of another is
 done when the other begins. Inside a loop that holds only if neither carries values from one iteration to the next: if the scope
-of its buffer is inside the loop. A temporary may also take the place of one that it is computed from cell by cell.
+of its buffer is inside the loop. In a parallel loop each thread has copies of its own, and is anywhere: nothing there is done
+before anything else begins. A temporary may also take the place of one that it is computed from cell by cell.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from itertools import combinations
 
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.schedule.tree import Band, Leaf, Scope, Tree
+from polyker.schedule.tree import Band, Kind, Leaf, Scope, Tree
 from polyker.schedule.tree import Sequence as Children
 
-LOOP = -1
-Path = tuple[int, ...]  # from the root: the child taken in each sequence, LOOP for each band
+LOOP, THREADS = -1, -2
+Path = tuple[int, ...]  # from the root: the child taken in each sequence, LOOP for each band, THREADS for one with a parallel loop
 
 
 @dataclass
@@ -43,7 +44,8 @@ def uses_of(program: TypedProgram, tree: Tree) -> list[Uses]:
         nonlocal scopes
         match node:
             case Band(members=members, child=child):
-                visit(child, (*path, LOOP), tuple(s for s, _ in members[0].times), held)
+                step = THREADS if any(m.kind is Kind.PARALLEL for m in members) else LOOP
+                visit(child, (*path, step), tuple(s for s, _ in members[0].times), held)
             case Children(children=children):
                 for n, f in enumerate(children):
                     visit(f.child, (*path, n), f.statements, held)
@@ -67,7 +69,7 @@ def never_together(program: TypedProgram, uses: Sequence[Uses]) -> Iterator[tupl
     statements = {s.name: s for s in program.statements()}
     for one, other in combinations(uses, 2):
         shared = _common([p for p, _ in (*one.paths, *other.paths)])
-        if LOOP in shared[min(one.depth, other.depth) :]:
+        if LOOP in shared[min(one.depth, other.depth) :] or THREADS in shared:
             continue
         place = len(shared)
         spans = [_span(u, place) for u in (one, other)]
@@ -89,7 +91,7 @@ def _common(paths: list[Path]) -> Path:
 def _span(uses: Uses, place: int) -> tuple[int, int] | None:
     """Return the first and the last child of a sequence in which it is used; None where paths end there or go into a loop."""
     children = [p[place] if place < len(p) else LOOP for p, _ in uses.paths]
-    return None if LOOP in children else (min(children), max(children))
+    return None if min(children) < 0 else (min(children), max(children))
 
 
 def _replaces(

@@ -30,6 +30,7 @@ from polyker.schedule.tree import Sequence as TreeSequence
 UNROLL_LIMIT = 2000
 LANES_LIMIT = 256
 SIZE_LIMIT = 1 << 31
+THREADS_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,30 @@ def vectorise(schedule: Schedule, statement: str, loop: str, lanes: int) -> Sche
     return changed
 
 
+def parallel(schedule: Schedule, statement: str, loop: str, threads: int) -> Schedule:
+    """Run the iterations of a loop on several threads.
+
+    Before:
+
+        for i: S(i)
+
+    After, with 4 threads:
+
+        parallel(4) i: S(i)
+
+    Raises ScheduleError.
+    """
+    check_size(loop, threads, 1, THREADS_LIMIT)
+
+    def change(band: Band) -> Tree:
+        at = _places(band, statement, (loop,))[loop]
+        _check_serial(band.members[at], statement)
+        member = replace(band.members[at], kind=Kind.PARALLEL, extent=threads)
+        return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
+
+    return _changed(schedule, statement, (loop,), change)
+
+
 STEPS: dict[str, Callable[..., Schedule]] = {
     "tile": tile,
     "interchange": interchange,
@@ -157,6 +182,7 @@ STEPS: dict[str, Callable[..., Schedule]] = {
     "distribute": distribute,
     "unroll": unroll,
     "vectorise": vectorise,
+    "parallel": parallel,
     "promote": promote,
 }
 
@@ -262,6 +288,6 @@ def _copies(tree: Tree) -> int:
 
 
 __all__ = [
-    "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "promote", "replay", "step", "tile", "unroll",
+    "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "parallel", "promote", "replay", "step", "tile", "unroll",
     "vectorise",
 ]  # fmt: skip

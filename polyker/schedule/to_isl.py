@@ -12,15 +12,20 @@ from polyker.ir.quasi_affine import print_affine
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import context, read_map, read_set
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What the marks in isl's tree stand for: `m3` is a loop, `p2` a scope."""
+    """What the marks in isl's tree stand for: `m3` is a loop, `p2` a scope.
+
+    `private`: the scopes inside a parallel loop, by its mark; `shared`: those that have a parallel loop inside.
+    """
 
     members: Mapping[str, Member]
     scopes: Mapping[str, Scope]
+    private: Mapping[str, tuple[str, ...]]
+    shared: frozenset[str]
 
 
 def scope_mark(number: int) -> str:
@@ -43,6 +48,7 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
     """Return the schedule tree of isl, and what its marks mean."""
     members: dict[str, Member] = {}
     scopes: dict[str, Scope] = {}
+    private: dict[str, tuple[str, ...]] = {}
     program = scop.program
     head = parameters(program)
     tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in program.statements()}
@@ -58,8 +64,11 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
                 members[mark] = first
                 times = "; ".join(f"{tuples[s]} -> [({print_affine(e)})]" for s, e in first.times)
                 band: dict[str, object] = {"schedule": f"{head}[{{ {times} }}]", "permutable": 1, "coincident": [0]}
-                below = Band(tuple(rest), child) if rest else child
-                return {"mark": mark, "child": child_of(band, below, tuple(s for s, _ in first.times))}
+                below, before = Band(tuple(rest), child) if rest else child, len(scopes)
+                converted = child_of(band, below, tuple(s for s, _ in first.times))
+                if first.kind is Kind.PARALLEL:
+                    private[mark] = tuple(scopes)[before:]
+                return {"mark": mark, "child": converted}
             case Sequence(children=children):
                 return {
                     "sequence": [
@@ -83,7 +92,8 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
 
     domain = union_text(head, (s.domain for s in program.statements()))
     root = child_of({"domain": domain}, schedule.tree, tuple(scop.domains))
-    return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes)
+    around = frozenset(m for m, s in scopes.items() if any(one.kind is Kind.PARALLEL for one in loops(s.child)))
+    return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes, private, around)
 
 
 @dataclass(frozen=True)

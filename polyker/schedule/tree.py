@@ -24,13 +24,14 @@ from polyker.ir.quasi_affine import print_affine
 class Kind(Enum):
     """How a band member's iterations are carried out: one after another, the code repeated, as the lanes of a vector; TRANSPOSE:
     repeated around a vector loop, and what they read by columns is read by rows and transposed in registers; STREAM: neighbouring
-    cells by vectors, which are written past the caches."""
+    cells by vectors, which are written past the caches; PARALLEL: on several threads, in any order."""
 
     SERIAL = "for"
     UNROLL = "unroll"
     VECTOR = "vector"
     TRANSPOSE = "transpose"
     STREAM = "stream"
+    PARALLEL = "parallel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Member:
     """One loop of a band: `times` maps statement -> its time; `label` is the loop's name for people.
 
     An UNROLL, VECTOR or TRANSPOSE member takes at most `extent` consecutive values, for any values of the members around it.
-    `extent` is 0 where it is not bounded by a constant. In a STREAM member about `extent` iterations are taken together.
+    `extent` is 0 where it is not bounded by a constant. In a STREAM member about `extent` iterations are taken together; of a
+    PARALLEL one it is the number of threads.
     """
 
     times: tuple[tuple[str, Expr], ...]

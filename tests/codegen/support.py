@@ -13,8 +13,10 @@ from polyker.codegen.kernel import Buffer, Const, Kernel, Op, Space, Var
 from polyker.codegen.llvm_build import LoadedCode, build
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.verify import verify
+from polyker.codegen.walk import is_parallel
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, i64
+from polyker.runtime.threads import runtime
 from polyker.target.detect import target
 
 C, V = Const, Var
@@ -105,7 +107,10 @@ def call(code: LoadedCode, arrays: list[np.ndarray], integers: list[int]) -> int
 def run_native(kernel: Kernel, buffers: dict[str, np.ndarray], integers: dict[str, int], name: str = "cpu") -> int:
     """Run machine code in place."""
     code = compiled(kernel, name)
-    return call(code, [buffers[b.name] for b in kernel.buffers], [integers[n] for n in kernel.integers])
+    numbers = [integers[n] for n in kernel.integers]
+    if is_parallel(kernel):
+        numbers.append(runtime())
+    return call(code, [buffers[b.name] for b in kernel.buffers], numbers)
 
 
 def bits(array: np.ndarray) -> np.ndarray:

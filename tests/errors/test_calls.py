@@ -107,6 +107,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK745", lambda: pk.op(MM).compile("f64[2", "f64[2,2]"), r"`A` is 'f64\[2'"),
     ("PK746", lambda: pk.op(MM).compile(ONES, ONES).source("nothing"), "`nothing`"),
     ("PK747", lambda: raised(meaning({}, 99)), "status 99"),
+    ("PK748", lambda: pk.set_parallel_for("threads"), "parallel_for is a str"),
     ("PK760", lambda: pk.einsum("i->i->i", [1]), "one proper '->'"),
     ("PK761", lambda: pk.einsum("i,i", [1]), "2 subscript terms are given for 1 operands"),
     ("PK762", lambda: pk.einsum("ij", [1]), "operand 0 has 1 dimensions"),

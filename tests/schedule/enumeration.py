@@ -83,11 +83,15 @@ class Touch:
 
 @dataclass
 class Visit:
-    """Where an instance comes to a leaf: its times, its scopes, and the vector loops (place in the times, loop) on the way."""
+    """Where an instance comes to a leaf: its times, its scopes, and the vector loops (place in the times, loop) on the way.
+
+    `parallels`: the parallel loops on the way: place in the times, loop, and the tensors that have a buffer there.
+    """
 
     times: Point
     runs: dict[str, tuple[object, Promotion]] = field(default_factory=dict)
     vectors: tuple[tuple[int, int, Member], ...] = ()
+    parallels: tuple[tuple[int, int, frozenset[str]], ...] = ()
 
 
 class Truth:
@@ -180,21 +184,24 @@ class Truth:
                             time = value(known[i[0]], self.at(i))
                             assert time is not None
                             vectors = v.vectors
-                            if m.kind is not Kind.SERIAL:
+                            parallels = v.parallels
+                            if m.kind is Kind.PARALLEL:
+                                parallels = (*parallels, (len(v.times), hash((path, n)), frozenset(v.runs)))
+                            elif m.kind is not Kind.SERIAL:
                                 key = (path, n, v.times)
                                 runs.setdefault(key, (m, [], []))
                                 runs[key][1].append(i)
                                 runs[key][2].append(time)
                             if m.kind is Kind.VECTOR:
                                 vectors = (*vectors, (len(v.times), hash((path, n)), m))
-                            after.append((i, Visit((*v.times, time), v.runs, vectors)))
+                            after.append((i, Visit((*v.times, time), v.runs, vectors, parallels)))
                         here = after
                     visit(child, here, (*path, 0))
                 case Sequence(children=children):
                     for n, f in enumerate(children):
                         parts = {s: points(self.statements[s].domain, self.fixed, c) for s, c in f.conditions}
                         inside = [
-                            (i, Visit((*v.times, n), v.runs, v.vectors))
+                            (i, Visit((*v.times, n), v.runs, v.vectors, v.parallels))
                             for i, v in here
                             if i[0] in f.statements and (i[0] not in parts or i[1] in parts[i[0]])
                         ]
@@ -209,14 +216,14 @@ class Truth:
                         mine = {p.tensor: ((path, run), p) for p in promotions}
                         if set(mine) & set(v.runs) or len(mine) < len(promotions):
                             wrong.add("structure")
-                        entered.append((i, Visit(v.times, {**v.runs, **mine}, v.vectors)))
+                        entered.append((i, Visit(v.times, {**v.runs, **mine}, v.vectors, v.parallels)))
                     visit(child, entered, (*path, 0))
                 case Leaf():
                     for i, v in here:
                         visits[i].append(v)
 
         visit(schedule.tree, [(i, Visit(())) for i in self.order], ())
-        if _vectors(schedule.tree) > 1:
+        if not _is_well_nested(schedule.tree):
             wrong.add("nested")
         if any(len(visits[i]) != 1 for i in self.order):
             return wrong | {"instances"}
@@ -225,6 +232,7 @@ class Truth:
             if max(times) - min(times) >= member.extent:
                 wrong.add("extent")
         self._judge_order(at, runs, wrong)
+        self._judge_threads(at, {p.tensor for scope in scopes for p in scope.promotions}, wrong)
         self._judge_buffers(at, scopes, wrong)
         return wrong
 
@@ -262,6 +270,16 @@ class Truth:
                 if not (combine and folds(first[0], place, where, a.times[:place], member)):
                     wrong.add("lanes")
 
+    def _judge_threads(self, at: dict[Instance, Visit], promoted: set[str], wrong: set[str]) -> None:
+        """No two instances that clash run on different threads, unless each thread has a buffer of its own."""
+        for first, second, tensor, _ in self.clashes:
+            a, b = at[first], at[second]
+            for (place, where, entered), (other, there, _) in zip(a.parallels, b.parallels, strict=False):
+                together = (place, where) == (other, there) and a.times[:place] == b.times[:place]
+                private = tensor in promoted and tensor not in entered
+                if together and a.times[place] != b.times[place] and not private:
+                    wrong.add("threads")
+
     def _judge_buffers(self, at: dict[Instance, Visit], scopes: list[Scope], wrong: set[str]) -> None:
         promoted = {p.tensor for scope in scopes for p in scope.promotions}
         for tensor in promoted:
@@ -297,14 +315,19 @@ class Truth:
                         wrong.add("flow")
 
 
-def _vectors(tree: Tree) -> int:
-    """Return how many vector loops stand inside each other at most."""
+def _is_well_nested(tree: Tree, around: frozenset[Kind] = frozenset()) -> bool:
+    """Return whether no vector loop stands in a vector loop, and no parallel one in a vector or parallel loop."""
     match tree:
         case Band(members=members, child=child):
-            return sum(m.kind is Kind.VECTOR for m in members) + _vectors(child)
+            for m in members:
+                if m.kind in (Kind.VECTOR, Kind.PARALLEL):
+                    if around & {Kind.VECTOR, m.kind}:
+                        return False
+                    around |= {m.kind}
+            return _is_well_nested(child, around)
         case Sequence(children=children):
-            return max((_vectors(f.child) for f in children), default=0)
+            return all(_is_well_nested(f.child, around) for f in children)
         case Scope(child=child):
-            return _vectors(child)
+            return _is_well_nested(child, around)
         case _:
-            return 0
+            return True

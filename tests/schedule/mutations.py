@@ -31,7 +31,7 @@ from tests.schedule.random_steps import legal_steps, random_step
 from tests.schedule.support import SMALL, Case
 
 PAIR = re.compile(r"\bS\d+\([^)]*\).*\bS\d+\([^)]*\)", re.S)
-DEPENDENCE = {"order", "lanes", "flow", "place"}
+DEPENDENCE = {"order", "lanes", "threads", "flow", "place"}
 Change = Callable[[random.Random, Tree], Tree | None]
 
 
@@ -151,7 +151,8 @@ def cut_anew(rng: random.Random, tree: Tree) -> Tree | None:
 
 
 def carry_out(rng: random.Random, tree: Tree) -> Tree | None:
-    kind, extent = rng.choice([Kind.VECTOR, Kind.VECTOR, Kind.UNROLL, Kind.SERIAL]), rng.choice([1, 2, 4, 4, 8, 8, 16])
+    kinds = [Kind.VECTOR, Kind.VECTOR, Kind.UNROLL, Kind.PARALLEL, Kind.SERIAL]
+    kind, extent = rng.choice(kinds), rng.choice([1, 2, 4, 4, 8, 8, 16])
     return _member(rng, tree, lambda m, _: replace(m, kind=kind, extent=0 if kind is Kind.SERIAL else extent))
 
 

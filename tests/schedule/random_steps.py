@@ -21,6 +21,7 @@ def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | No
         "unroll",
         "vectorise",
         "vectorise",
+        "parallel",
         "distribute",
         *["promote"] * 3,
     ]
@@ -45,7 +46,7 @@ def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | No
         case "interchange":
             chosen = rng.sample(labels, min(len(labels), rng.randint(2, 3)))
             return Step("interchange", (statement, tuple(chosen))) if len(chosen) > 1 else None
-        case "unroll" | "vectorise":
+        case "unroll" | "vectorise" | "parallel":
             serial = [m.label for m in band.members if m.kind is Kind.SERIAL]
             return Step(name, (statement, rng.choice(serial), rng.choice([2, 3, 4, 4, 8]))) if serial else None
         case "distribute":

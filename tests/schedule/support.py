@@ -105,7 +105,8 @@ def run(
     found = lowered(scop, schedule)
     buffers = {}
     for buffer in found.kernel.buffers:
-        tensor = scop.program.tensor(buffer.name)
+        own = next((t for t in found.scratch if t.name == buffer.name), None)
+        tensor = scop.program.tensor(buffer.name) if own is None else own
         shape = tuple(int(e.value.real) for e in tensor.shape if isinstance(e, Literal))
         if tensor.role in (Role.INPUT, Role.INOUT):
             buffers[buffer.name] = arrays[tensor.label].astype(tensor.dtype.numpy).copy()

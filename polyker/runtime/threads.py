@@ -1,0 +1,89 @@
+"""The threads that kernels run on: how many, and whose: the pool of codegen.llvm_pool, or a host's own `parallel_for`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+
+from polyker.codegen.artifact import Runtime
+from polyker.errors.base import escape, failure
+from polyker.errors.calls import BAD_PARALLEL_FOR
+
+_WORDS = len(Runtime)
+# The struct that kernels read: it is never freed, as kernels know its address.
+_runtime = (ctypes.c_void_p * _WORDS)()
+_kept: list[object] = []  # what the function of a host belongs to
+
+
+class _Pool:
+    """The pool of this process: where its functions are, and how many workers it has made."""
+
+    def __init__(self) -> None:
+        from polyker.codegen.llvm_pool import pool
+        from polyker.target.detect import host
+
+        library = pool(host())
+        # Its threads run this code until the process ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+        table = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p))(library.address)()
+        self.parallel_for, forked, made = table[0], table[1], table[2]
+        self._made = ctypes.c_int64.from_address(made or 0)
+        _at_fork(forked or 0)
+
+    @property
+    def workers(self) -> int:
+        """How many threads it has made in this process."""
+        return self._made.value
+
+
+def _at_fork(handler: int) -> None:
+    """Have `handler` called in the child of each fork: of any, where the C library lets us, else of Python's."""
+    library = ctypes.CDLL(None)
+    for name in ("pthread_atfork", "__register_atfork"):
+        register = getattr(library, name, None)
+        if register is not None:
+            register.argtypes = [ctypes.c_void_p] * 4
+            if register(None, None, handler, None) == 0:
+                return
+    os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(handler))
+
+
+@cache
+def pool() -> _Pool:
+    """Return the pool, compiled at the first call of this function."""
+    return _Pool()
+
+
+def runtime() -> int:
+    """Return the address of the struct in which kernels find `parallel_for`."""
+    if not _runtime[Runtime.PARALLEL_FOR]:
+        _runtime[Runtime.ABI] = 1
+        _runtime[Runtime.PARALLEL_FOR] = pool().parallel_for
+    return ctypes.addressof(_runtime)
+
+
+def set_parallel_for(function: object = None, user: int | None = None) -> None:
+    """Run kernels on a host's own threads from the next call on; None: on polyker's.
+
+    `function`: a C function, as a ctypes function or its address,
+
+        int parallel_for(int (*function)(void *context, int64_t index), void *context, int64_t begin, int64_t end, void *user)
+
+    that calls `function(context, i)` once for each i in [begin, end), on any threads, and returns when all have returned: 0, or
+    what one of them returned that is not 0. It may be called by several threads at a time; `user` is handed on to it. Change it
+    while no kernel runs. Raises ArgumentError for anything else.
+    """
+    address: int | None = None
+    if function is None:
+        address, user = pool().parallel_for, None
+    elif isinstance(function, int) and not isinstance(function, bool):
+        address = function
+    elif isinstance(function, ctypes.CFUNCTYPE(None).__bases__):
+        address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+    if not address:
+        raise failure(BAD_PARALLEL_FOR, type=escape(type(function).__name__))
+    _kept.append(function)
+    _runtime[Runtime.ABI] = 1
+    _runtime[Runtime.USER] = user
+    _runtime[Runtime.PARALLEL_FOR] = address

@@ -1,0 +1,139 @@
+"""Loops on several threads: which are legal, what memory threads share, and that the results are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyker.codegen.kernel import Allocate, For, LoopKind, Space
+from polyker.codegen.walk import statements
+from polyker.errors import LegalityError, ScheduleError
+from polyker.schedule.steps import Step, apply, parallel, step
+from polyker.schedule.tree import Schedule
+from tests.schedule.programs import PROGRAMS
+from tests.schedule.support import Case, assert_same, case, lowered
+
+LEGAL: dict[str, tuple[str, list[Step]]] = {
+    "rows": ("matmul", [Step("parallel", ("S0", "i0", 3))]),
+    "tiles": ("matmul", [Step("tile", ("S0", (("i1", 4),))), Step("parallel", ("S0", "i1.tile", 2))]),
+    "inside the terms": ("matmul", [Step("interchange", ("S0", ("i2", "i0"))), Step("parallel", ("S0", "i0", 3))]),
+    "rows of a triangle": ("triangle", [Step("parallel", ("S0", "i0", 4))]),
+    "producer and consumer": ("chain", [Step("fuse", ("S0", "S1")), Step("parallel", ("S0", "i0", 2))]),
+    "a row for each thread": (
+        "chain",
+        [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S1", "i0")), Step("parallel", ("S0", "i0", 3))],
+    ),
+    "a row that threads share": (
+        "chain",
+        [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S1", "i0")), Step("parallel", ("S0", "i1", 3)),
+         Step("parallel", ("S1", "i3", 3))],
+    ),
+    "rows of a softmax": (
+        "normalise",
+        [Step("fuse", ("S1", "S2")), Step("fuse", ("S1", "S0")), Step("promote", ("max", "S1", "i0")),
+         Step("parallel", ("S1", "i0", 2))],
+    ),
+    "rows between time steps": ("heat", [Step("parallel", ("S0", "i1", 3)), Step("parallel", ("S1", "i3", 3))]),
+    "beside a scan": ("scan", [Step("interchange", ("S1", ("i2", "i1"))), Step("parallel", ("S1", "i2", 3))]),
+    "vectors": ("chain", [Step("vectorise", ("S0", "i1", 4)), Step("parallel", ("S0", "i1.tile", 3))]),
+    "padded rows": (
+        "padded rows",
+        [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S0", "i0")), Step("parallel", ("S0", "i0", 3))],
+    ),
+}  # fmt: skip
+
+ILLEGAL: dict[str, tuple[str, list[Step]]] = {
+    "terms of a sum": ("matmul", [Step("parallel", ("S0", "i2", 2))]),
+    "all terms": ("dot", [Step("parallel", ("S0", "i0", 2))]),
+    "a scan": ("scan", [Step("parallel", ("S1", "i1", 2))]),
+    "time": ("heat", [Step("parallel", ("S0", "i0", 2))]),
+    "a histogram": ("histogram", [Step("parallel", ("S0", "i0", 2))]),
+    "in place": ("backwards", [Step("parallel", ("S0", "i0", 2))]),
+}  # fmt: skip
+
+
+def stepped(found: Case, steps: list[Step]) -> Schedule:
+    schedule = found.start
+    for s in steps:
+        schedule = apply(found.scop, schedule, s)
+    return schedule
+
+
+@pytest.mark.parametrize("name", LEGAL)
+@pytest.mark.parametrize("native", [False, True])
+def test_iterations_on_several_threads_compute_the_same(name: str, native: bool) -> None:
+    program, steps = LEGAL[name]
+    found = PROGRAMS[program]
+    schedule = stepped(found, steps)
+    assert "parallel(" in str(schedule)
+    assert_same(found, found.scop, schedule, native=native)
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_iterations_that_depend_on_each_other_are_refused_with_two_instances(name: str) -> None:
+    program, steps = ILLEGAL[name]
+    found = PROGRAMS[program]
+    with pytest.raises(LegalityError) as caught:
+        stepped(found, steps)
+    assert caught.value.code == "PK508"
+    assert "at the same time" in caught.value.message
+
+
+def test_a_gathered_target_is_one_cell_for_all_that_is_known() -> None:
+    found = PROGRAMS["indirect"]
+    with pytest.raises(LegalityError) as caught:
+        stepped(found, [Step("parallel", ("S1", "i1", 2))])
+    assert caught.value.code == "PK508"
+
+
+def test_a_value_may_not_go_from_thread_to_thread_through_a_buffer_of_one() -> None:
+    found = case("T[i] = X[i] * 2;  O[i] = T[i] + T[i+1] for i in 0:N", X="f64[9]", N=8)
+    shifted = [Step("fuse", ("S0", "S1"))]
+    with pytest.raises((LegalityError, ScheduleError)):
+        stepped(found, [*shifted, Step("promote", ("T", "S0", "i0")), Step("parallel", ("S0", "i0", 2))])
+
+
+def test_no_parallel_loop_stands_in_a_parallel_or_vector_loop() -> None:
+    found = PROGRAMS["matmul"]
+    rows = stepped(found, [Step("parallel", ("S0", "i0", 2))])
+    with pytest.raises(LegalityError) as caught:
+        apply(found.scop, rows, Step("parallel", ("S0", "i1", 2)))
+    assert caught.value.code == "PK506"
+    lanes = stepped(found, [Step("interchange", ("S0", ("i1", "i0"))), Step("vectorise", ("S0", "i1", 8))])
+    with pytest.raises(LegalityError) as caught:
+        apply(found.scop, lanes, Step("parallel", ("S0", "i0", 2)))
+    assert caught.value.code == "PK506"
+
+
+def test_only_serial_loops_become_parallel_by_at_most_256_threads() -> None:
+    found = PROGRAMS["chain"]
+    with pytest.raises(ScheduleError):
+        step(found.scop, found.start, Step("parallel", ("S0", "i0", 257)))
+    lanes = step(found.scop, found.start, Step("vectorise", ("S0", "i1", 4)))
+    with pytest.raises(ScheduleError):
+        parallel(lanes, "S0", "i1.point", 2)
+
+
+def test_buffers_inside_are_each_threads_own_and_those_around_are_in_memory() -> None:
+    found = PROGRAMS["chain"]
+    own = lowered(found.scop, stepped(found, LEGAL["a row for each thread"][1]))
+    (loop,) = (s for s in statements(own.kernel.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL)
+    assert isinstance(loop.body[0], Allocate)
+    shared = lowered(found.scop, stepped(found, LEGAL["a row that threads share"][1]))
+    assert [b.space for b in shared.kernel.buffers if b.space is not Space.ARGUMENT] == [Space.SCRATCH]
+    large = case("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] * 2", X="f64[3,5000]")
+    copies = lowered(large.scop, stepped(large, LEGAL["a row for each thread"][1]))
+    (memory,) = copies.scratch
+    assert [int(e.value.real) for e in memory.shape] == [3, 1, 5000]
+    assert_same(large, large.scop, stepped(large, LEGAL["a row for each thread"][1]), native=True)
+
+
+def test_threads_buffers_share_no_memory() -> None:
+    """One thread may be at the first statement while another is at the last."""
+    text = "A[i,j] = X[i,j] + 1;  B[i,j] = A[i,j] * 2;  C[i,j] = B[i,j] + X[i,0];  O[i,j] = C[i,j] * B[i,0]"
+    found = case(text, X="f64[6,5000]")
+    steps = [Step("fuse", ("S2", "S3")), Step("fuse", ("S1", "S2")), Step("fuse", ("S0", "S1"))]
+    steps += [Step("promote", (t.name, "S0", "i0")) for t in found.scop.program.tensors if t.label in "ABC"]
+    serial = stepped(found, steps)
+    assert lowered(found.scop, serial).kernel.apart
+    threads = apply(found.scop, serial, Step("parallel", ("S0", "i0", 3)))
+    assert not lowered(found.scop, threads).kernel.apart
