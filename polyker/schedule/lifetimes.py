@@ -18,7 +18,9 @@ from polyker.schedule.tree import Band, Kind, Leaf, Scope, Tree
 from polyker.schedule.tree import Sequence as Children
 
 LOOP, THREADS = -1, -2
-Path = tuple[int, ...]  # from the root: the child taken in each sequence, LOOP for each band, THREADS for one with a parallel loop
+Path = tuple[
+    int, ...
+]  # from the root: the child taken in each sequence, LOOP for each band, THREADS for one with a parallel loop
 
 
 @dataclass
