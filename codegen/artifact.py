@@ -74,3 +74,8 @@ class Artifact:
     stages: Mapping[str, str]
     code: Code
     scheduled: tuple[TypedProgram, Schedule] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def products(self) -> tuple[tuple[str, tuple[str, str]], ...]:
+        """The integers that are products of two sizes, in the order in which they are to be computed."""
+        return self.scheduled[0].products if self.scheduled is not None else ()

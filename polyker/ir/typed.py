@@ -129,7 +129,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class TypedProgram:
-    """A program for given element types and sizes. `sizes` are the symbolic ones as (name, label), none if all are fixed.
+    """A program for given element types and sizes. `sizes` are the symbolic ones as (name, label), none if all are fixed;
+    `products` those of them that the compiler made: the product of two others.
 
     `context` is an isl parameter set that holds of the sizes, such as `[n0] -> { : n0 >= 0 }`.
     """
@@ -142,6 +143,7 @@ class TypedProgram:
     context: str
     checks: tuple[Check, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()  # iterator -> the user's name
+    products: tuple[tuple[str, tuple[str, str]], ...] = ()
 
     def tensor(self, name: str) -> TypedTensor:
         """Return the tensor of that (generated) name."""

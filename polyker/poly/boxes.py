@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyker.poly.isl import Set, dim
+from polyker.poly.isl import Set, dim, read_set
 
 
 def free_range(points: Set, dimension: int) -> tuple[int, int] | None:
@@ -15,10 +15,22 @@ def free_range(points: Set, dimension: int) -> tuple[int, int] | None:
     low, high = points.dim_min_val(dimension), points.dim_max_val(dimension)
     if not low.is_int() or not high.is_int():
         return None
+    least, greatest = low.get_num_si(), high.get_num_si()
+    lines = along(points, dimension, read_set(f"{{ [x] : {least} <= x <= {greatest} }}"))
+    return (least, greatest) if lines.is_subset(points) else None
+
+
+def along(points: Set, dimension: int, interval: Set) -> Set:
+    """Return the points with each value of an interval along a dimension, whatever values they had there.
+
+    >>> from polyker.poly.isl import read_set
+    >>> along(read_set("{ S0[i, j] : 0 <= i < 4 and j = i }"), 1, read_set("{ [x] : 0 <= x < 3 }"))
+    Set("{ S0[i, j] : 0 <= i <= 3 and 0 <= j <= 2 }")
+    """
+    count, name = points.dim(dim.set), points.get_tuple_name()
     lines = points.project_out(dim.set, dimension, 1).insert_dims(dim.set, dimension, 1)
-    lines = lines.lower_bound_val(dim.set, dimension, low).upper_bound_val(dim.set, dimension, high)
-    whole = lines.reset_tuple_id().is_subset(points.reset_tuple_id())
-    return (low.get_num_si(), high.get_num_si()) if whole else None
+    box = interval.insert_dims(dim.set, 0, dimension).insert_dims(dim.set, dimension + 1, count - dimension - 1)
+    return lines.reset_tuple_id().intersect(box).set_tuple_name(name) if name else lines.intersect(box)
 
 
 def corners(points: Set) -> tuple[tuple[int, int], ...] | None:

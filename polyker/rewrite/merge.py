@@ -2,30 +2,31 @@
 
 Before: `O[f,h,w] += W[f,c] * X[c,h,w]` with h in 0:14, w in 0:14. After: `O[f,q] += W[f,c] * X[c,q]` with q in 0:196. The
 memory of the tensors is the same. There are fewer loops, and vectors need not end where a short row ends. The rewrite is for
-dense tensors of fixed sizes; a pair is merged only if every access in the program walks it in that way.
+dense tensors; a pair is merged only if every access in the program walks it in that way. The extent of two dimensions of
+symbolic sizes is a size of its own, their product, which the call computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count, pairwise
 
-import islpy as isl
-
-from polyker.ir.expr import Expr, Index, Literal, Read, transform, walk
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Literal, Read, Size, transform, walk
+from polyker.ir.quasi_affine import add, is_quasi_affine, print_affine, scale
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
-from polyker.poly.boxes import free_range
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.boxes import along, free_range
+from polyker.poly.isl import Set, dim, read_map, read_set
+from polyker.poly.scop import domain_text, parameters
 
 Pair = tuple[str, int]  # a tensor, and the first of two neighbouring dimensions
 
 
 def merge_dimensions(program: TypedProgram, is_dense: Callable[[str], bool]) -> TypedProgram:
     """Return the program with all pairs of dimensions merged that can be; `is_dense`: whether a tensor's memory has no gaps."""
-    while not program.sizes:
+    while True:
         pairs = _candidates(program, is_dense)
         walks = {s.name: _walks(s, pairs) for s in program.statements()}
         while True:
@@ -39,7 +40,6 @@ def merge_dimensions(program: TypedProgram, is_dense: Callable[[str], bool]) -> 
         if not chosen:
             return program
         program = _merged(program, chosen)
-    return program
 
 
 def _candidates(program: TypedProgram, is_dense: Callable[[str], bool]) -> set[Pair]:
@@ -47,8 +47,9 @@ def _candidates(program: TypedProgram, is_dense: Callable[[str], bool]) -> set[P
     pairs = {
         (t.name, d)
         for t in program.tensors
-        if is_dense(t.name) and all(isinstance(e, Literal) for e in t.shape)
-        for d in range(len(t.shape) - 1)
+        if is_dense(t.name)
+        for d, extents in enumerate(pairwise(t.shape))
+        if all(isinstance(e, Literal | Size) for e in extents)
     }
     for s in program.statements():
         for tensor, subscripts, plain in _accesses(s):
@@ -82,8 +83,11 @@ def _agrees(
 ) -> bool:
     """Whether a statement walks a pair of dimensions, where it has the tensor, by iterators that it uses in no other way."""
     tensor, d = pair
-    if _fills_temporary(program, statement, tensor):
+    fixed = isinstance(program.tensor(tensor).shape[d + 1], Literal)
+    if fixed and _fills_temporary(program, statement, tensor):
         return True
+    if statement.target == tensor and statement.defines is not None and not _covers(program, statement.defines, pair):
+        return False
     for name, subscripts, _ in _accesses(statement):
         if name == tensor:
             first, second = subscripts[d], subscripts[d + 1]
@@ -128,14 +132,38 @@ def _is_pair(statement: TypedStatement, x: str, y: str, pairs: set[Pair], walks:
 
 
 def _fills(program: TypedProgram, statement: TypedStatement, x: str, y: str, pair: Pair) -> bool:
-    """Whether the iterators run, free of the others, over the whole of the second dimension and over a range of the first."""
+    """Whether the iterators run, free of the others, over the whole of the second dimension and over a range of the first.
+
+    Of unknown sizes that is to be the whole of the first, too.
+    """
     domain = read_set(statement.domain)
-    tensor, d = pair
-    width = program.tensor(tensor).shape[d + 1]
-    assert isinstance(width, Literal)
+    rows, width = _extents(program, pair)
     at = {i: n for n, i in enumerate(statement.iterators)}
-    whole = (0, int(width.value.real) - 1)
-    return free_range(domain, at[y]) == whole and free_range(domain, at[x]) is not None
+    if isinstance(rows, Literal) and isinstance(width, Literal):
+        whole = (0, int(width.value.real) - 1)
+        return free_range(domain, at[y]) == whole and free_range(domain, at[x]) is not None
+    return _runs(program, domain, at[x], rows) and _runs(program, domain, at[y], width)
+
+
+def _covers(program: TypedProgram, cells: str, pair: Pair) -> bool:
+    """Whether cells of a tensor are known to run over both dimensions of a pair, where their extents are unknown."""
+    rows, width = _extents(program, pair)
+    if isinstance(rows, Literal) and isinstance(width, Literal):
+        return True
+    found, d = read_set(cells), pair[1]
+    return _runs(program, found, d, rows) and _runs(program, found, d + 1, width)
+
+
+def _runs(program: TypedProgram, points: Set, dimension: int, extent: Expr) -> bool:
+    inside = points.intersect_params(read_set(program.context))
+    whole = along(inside, dimension, read_set(f"{parameters(program)}{{ [x] : 0 <= x < {print_affine(extent)} }}"))
+    return bool(whole.is_subset(inside) and inside.is_subset(whole))
+
+
+def _extents(program: TypedProgram, pair: Pair) -> tuple[Expr, Expr]:
+    tensor, d = pair
+    rows, width = program.tensor(tensor).shape[d : d + 2]
+    return rows, width
 
 
 def _apart(pairs: set[Pair]) -> set[Pair]:
@@ -144,75 +172,136 @@ def _apart(pairs: set[Pair]) -> set[Pair]:
 
 
 def _merged(program: TypedProgram, pairs: set[Pair]) -> TypedProgram:
-    widths: dict[Pair, int] = {}
+    extents = {p: _extents(program, p) for p in sorted(pairs)}
+    made = program
+    merged: dict[Pair, Expr] = {}
+    for pair, (rows, width) in extents.items():
+        made, merged[pair] = _product(made, rows, width)
     tensors = []
     for t in program.tensors:
         shape = list(t.shape)
         for d in sorted((d for name, d in pairs if name == t.name), reverse=True):
-            a, b = shape[d], shape[d + 1]
-            assert isinstance(a, Literal)
-            assert isinstance(b, Literal)
-            widths[t.name, d] = int(b.value.real)
-            shape[d : d + 2] = [lit(int(a.value.real) * int(b.value.real))]
+            shape[d : d + 2] = [merged[t.name, d]]
         tensors.append(replace(t, shape=tuple(shape)))
-    body = replaced(program.body, lambda s: [_statement(program, s, pairs, widths)])
-    return replace(program, tensors=tuple(tensors), body=body)
+    body = replaced(program.body, lambda s: [_Merge(program, made, s, extents, merged).statement()])
+    return replace(made, tensors=tuple(tensors), body=body)
 
 
-def _statement(
-    program: TypedProgram, statement: TypedStatement, pairs: set[Pair], widths: dict[Pair, int]
-) -> TypedStatement:
-    walks = _walks(statement, pairs)
+def _product(program: TypedProgram, a: Expr, b: Expr) -> tuple[TypedProgram, Expr]:
+    """Return the product of two extents, and the program with a size for it where neither is a number."""
+    if isinstance(a, Literal):
+        return program, scale(int(a.value.real), b)
+    if isinstance(b, Literal):
+        return program, scale(int(b.value.real), a)
+    assert isinstance(a, Size)
+    assert isinstance(b, Size)
+    factors = a.name, b.name
+    known = next((n for n, f in program.products if sorted(f) == sorted(factors)), None)
+    if known is None:
+        labels = dict(program.sizes)
+        known = next(n for k in count(len(labels)) if (n := f"n{k}") not in labels)
+        head = ", ".join([*labels, known])
+        context = read_set(program.context).intersect(read_set(f"[{head}] -> {{ : {known} >= 0 }}"))
+        program = replace(
+            program,
+            sizes=(*program.sizes, (known, f"{labels[a.name]}*{labels[b.name]}")),
+            products=(*program.products, (known, factors)),
+            context=str(context),
+        )
+    return program, Size(known, i64)
 
-    def joins(x: str, y: str, pair: Pair) -> bool:
-        return _is_pair(statement, x, y, pairs, walks) and _fills(program, statement, x, y, pair)
 
-    merged: dict[str, tuple[str, int]] = {}  # first iterator -> second, and its extent
-    for tensor, subscripts, _ in _accesses(statement):
-        for d in range(len(subscripts) - 1):
-            a, b = subscripts[d], subscripts[d + 1]
-            if (tensor, d) not in pairs or not isinstance(a, Index) or not isinstance(b, Index):
-                continue
-            if joins(a.name, b.name, (tensor, d)):
-                merged[a.name] = (b.name, widths[tensor, d])
-    second = {y for y, _ in merged.values()}
-    iterators = tuple(i for i in statement.iterators if i not in second)
+@dataclass(frozen=True)
+class _Merge:
+    """Merges the pairs in one statement: `extents` are those of the two dimensions, `merged` that of the one; `made`: the
+    program with the sizes that these have."""
 
-    def joined(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    program: TypedProgram
+    made: TypedProgram
+    old: TypedStatement
+    extents: Mapping[Pair, tuple[Expr, Expr]]
+    merged: Mapping[Pair, Expr]
+
+    @cached_property
+    def joined(self) -> Mapping[str, tuple[str, Pair]]:
+        """The iterators that are the first of two that become one, with the second and the pair that they walk."""
+        pairs = set(self.merged)
+        walks = _walks(self.old, pairs)
+        found: dict[str, tuple[str, Pair]] = {}
+        for tensor, subscripts, _ in _accesses(self.old):
+            for d, (a, b) in enumerate(pairwise(subscripts)):
+                if (tensor, d) not in pairs or not isinstance(a, Index) or not isinstance(b, Index):
+                    continue
+                if _is_pair(self.old, a.name, b.name, pairs, walks) and _fills(
+                    self.program, self.old, a.name, b.name, (tensor, d)
+                ):
+                    found[a.name] = b.name, (tensor, d)
+        return found
+
+    def statement(self) -> TypedStatement:
+        """Return the statement with one iterator and one subscript for each pair."""
+        old, second = self.old, {y for y, _ in self.joined.values()}
+
+        def change(e: Expr) -> Expr:
+            return replace(e, subscripts=self.subscripts(e.tensor, e.subscripts)) if isinstance(e, Read) else e
+
+        return replace(
+            old,
+            iterators=tuple(i for i in old.iterators if i not in second),
+            domain=self.domain(),
+            subscripts=self.subscripts(old.target, tuple(transform(s, change) for s in old.subscripts)),
+            expr=transform(old.expr, change),
+            reduced=tuple(i for i in old.reduced if i not in second),
+            defines=None if old.defines is None else self.defines(),
+        )
+
+    def subscripts(self, tensor: str, before: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Return the subscripts of an access."""
         found: list[Expr] = []
-        for d, s in enumerate(subscripts):
-            if (tensor, d - 1) not in pairs:
+        for d, s in enumerate(before):
+            pair, first = (tensor, d - 1), before[d - 1]
+            if pair not in self.merged:
                 found.append(s)
-            elif not (isinstance(s, Index) and s.name in second):
-                found[-1] = add(scale(widths[tensor, d - 1], found[-1]), s)
+            elif not (isinstance(first, Index) and first.name in self.joined):
+                width = self.extents[pair][1]
+                assert isinstance(width, Literal)
+                found[-1] = add(scale(int(width.value.real), found[-1]), s)
         return tuple(found)
 
-    def change(e: Expr) -> Expr:
-        return replace(e, subscripts=joined(e.tensor, e.subscripts)) if isinstance(e, Read) else e
+    def domain(self) -> str:
+        """Return the domain over the iterators that are left."""
+        whole = read_set(self.old.domain)
+        points, names = whole, list(self.old.iterators)
+        for x, (y, pair) in self.joined.items():
+            interval = self.interval(whole, self.old.iterators.index(x), pair)
+            points = points.project_out(dim.set, names.index(y), 1)
+            names.remove(y)
+            points = along(points, names.index(x), interval)
+        return domain_text(points.coalesce(), self.old.name)
 
-    places = []
-    for i in iterators:
-        places.append(f"{merged[i][1]}*{i} + {merged[i][0]}" if i in merged else i)
-    onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> [{', '.join(places)}] }}")
-    return replace(
-        statement,
-        iterators=iterators,
-        domain=domain_text(read_set(statement.domain).apply(onto).coalesce(), statement.name),
-        subscripts=joined(statement.target, tuple(transform(s, change) for s in statement.subscripts)),
-        expr=transform(statement.expr, change),
-        reduced=tuple(i for i in statement.reduced if i not in second),
-        defines=None if statement.defines is None else _defines(statement, pairs, widths),
-    )
+    def interval(self, points: Set, dimension: int, pair: Pair) -> Set:
+        """Return the values that the one iterator takes for which a dimension of the points was the first of two."""
+        rows, width = self.extents[pair]
+        if isinstance(rows, Literal) and isinstance(width, Literal):
+            found = free_range(points, dimension)
+            assert found is not None
+            step = int(width.value.real)
+            return read_set(f"{{ [x] : {step * found[0]} <= x < {step * (found[1] + 1)} }}")
+        return read_set(f"{parameters(self.made)}{{ [x] : 0 <= x < {print_affine(self.merged[pair])} }}")
 
-
-def _defines(statement: TypedStatement, pairs: set[Pair], widths: dict[Pair, int]) -> str:
-    cells = read_set(statement.defines or "")
-    names = [f"a{d}" for d in range(cells.dim(isl.dim_type.set))]
-    places: list[str] = []
-    for d, name in enumerate(names):
-        if (statement.target, d - 1) in pairs:
-            places[-1] = f"{widths[statement.target, d - 1]}*{places[-1]} + {name}"
-        else:
-            places.append(name)
-    onto = read_map(f"{{ {statement.target}[{', '.join(names)}] -> {statement.target}[{', '.join(places)}] }}")
-    return str(cells.apply(onto).coalesce())
+    def defines(self) -> str:
+        """Return the cells that start at the identity, with one dimension for each pair."""
+        cells = read_set(self.old.defines or "")
+        for d in reversed(range(cells.dim(dim.set) - 1)):
+            pair = self.old.target, d
+            if pair not in self.merged:
+                continue
+            rows, width = self.extents[pair]
+            if isinstance(rows, Literal) and isinstance(width, Literal):
+                names = [f"a{n}" for n in range(cells.dim(dim.set))]
+                places = [*names[:d], f"{int(width.value.real)}*a{d} + a{d + 1}", *names[d + 2 :]]
+                onto = f"{{ [{', '.join(names)}] -> [{', '.join(places)}] }}"
+                cells = cells.reset_tuple_id().apply(read_map(onto))
+            else:
+                cells = along(cells.project_out(dim.set, d + 1, 1), d, self.interval(cells, d, pair))
+        return str(cells.coalesce().set_tuple_name(self.old.target))

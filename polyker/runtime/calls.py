@@ -107,6 +107,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan for operands (one each program input, in order) and outputs laid out as `outs`."""
     typed = artifact.typed
+    for name, (a, b) in artifact.products:
+        values = {**values, name: values[a] * values[b]}
     position = {name: i for i, name in enumerate(typed.inputs)}
     passed = tuple(position[name] for name in artifact.arguments if name not in typed.outputs)
     strides: dict[str, tuple[int, ...]] = {}

@@ -18,6 +18,7 @@ from polyker.ir.typed import Ahead
 from polyker.rewrite.pack_block import can_pack_block
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
+from polyker.schedule.tile_cost import LEAST_TERMS
 from polyker.target.model import Target
 
 # Cycles to copy one element: along the vector, across it (transposed in registers), along a tile's rows, and one by one.
@@ -85,7 +86,7 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
         i: target.caches[0].line // item for i in groups.reduced if any(a.stride(i) == 1 for a in groups.column_reads)
     }
     pieces = dict([plan.across]) if plan.across is not None else {}
-    terms, depth = _cut(measured, groups.reduced, pieces, max(64, deepest), line)
+    terms, depth = _cut(measured, groups.reduced, pieces, max(LEAST_TERMS, deepest), line)
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()

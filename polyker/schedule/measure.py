@@ -16,6 +16,8 @@ from polyker.poly.isl import read_set
 
 # A stride that is not known, or an index that is no affine function: far away.
 FAR = 1 << 20
+# Cells that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are.
+CELLS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,14 @@ class Measured:
     accesses: tuple[MemoryAccess, ...]
     bounds: Mapping[str, tuple[int | None, int | None]]
 
-    def extent(self, iterator: str, guess: int = 512) -> int:
-        """Return the number of an iterator's values, or `guess` where it depends on sizes."""
+    def extent(self, iterator: str, guess: int | None = None) -> int:
+        """Return the number of an iterator's values; where it depends on sizes `guess`, or as many as tensors of `CELLS` have."""
         extent = self.bounds[iterator][1]
-        return guess if extent is None else extent
+        if extent is None and guess is None:
+            ranks = [len(a.strides) for a in self.accesses if iterator in a.strides]
+            side: float = CELLS ** (1 / max(ranks, default=2))
+            return round(side)
+        return (guess or 0) if extent is None else extent
 
     def lo(self, iterator: str) -> int:
         """Return the least value of an iterator, 0 where it is not a constant."""

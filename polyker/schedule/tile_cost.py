@@ -50,6 +50,8 @@ LONE = 12.0
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
+# Terms of a block, at least.
+LEAST_TERMS = 64
 # Iterators that are tried as unrolled ones.
 MOST_OTHERS = 4
 
@@ -104,17 +106,19 @@ class Tiles:
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
         self.operations = _operations(measured)
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
-        known = all(extent is not None for _, extent in measured.bounds.values())
-        self.registers = target.vector_registers - (0 if known else target.vector_registers // MASKS)
+        self.fixed = all(extent is not None for _, extent in measured.bounds.values())
+        self.registers = target.vector_registers - (0 if self.fixed else target.vector_registers // MASKS)
         self.latency = float(target.fma_latency) if self.reduces else 0.0
         self.write = next(a for a in measured.accesses if a.is_write)
         self.across = self._across(reduced)
         self.reads = [
             self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)
         ]
-        self.store, self.packs_result = self._store()
         result = measured.footprint(self.write) * self.write.itemsize
         self.scattered = result > target.cache(2).size
+        # What it costs to write a vector of the result once more, and to read it again.
+        self.again = 2 * (LOAD + self.width * self.write.itemsize * target.beyond(result))
+        self.store, self.packs_result = self._store()
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
 
     def _read(self, access: MemoryAccess) -> _Read:
@@ -128,6 +132,8 @@ class Tiles:
         elif across and self.across is not None and unit == self.across[0]:
             one, columns = TRANSPOSE_TERMS * width, self.across[1]
         near = LOAD * max(1.0, width * access.itemsize / 64)
+        if self.reduces and self.may_pack and not self.folds and access.stride(vector) == 1 and self._is_far(access):
+            one = near  # it is copied by blocks, each vector in a line of its own
         copying = None
         cells = prod(self.measured.extent(i) for i in access.strides)
         free = self.reduces and self.may_pack and access.stride(vector) not in (0, 1)
@@ -170,7 +176,7 @@ class Tiles:
         along = any(
             abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
         )
-        copying = (PACK_ACROSS if along else PACK) * self.width
+        copying = (PACK_ACROSS if along else PACK) * self.width + self.again
         far = self.write.stride(self.vector) not in (0, 1) and store > copying
         if far and self.reduces and self.may_pack and bare_target(self.measured):
             return copying, True
@@ -279,6 +285,7 @@ class Tiles:
         store += FAR_STORE * far
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
+        store += (self._passes(others) - 1) * self.again
         cycles += vectors * store / max(1.0, self.terms / (self.width if self.folds else 1)) + copies_made
         if self.reduces:
             # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
@@ -286,6 +293,13 @@ class Tiles:
             cycles += SPILL * max(0, registers - self.registers)
         self.known[key] = cycles
         return cycles
+
+    def _passes(self, others: tuple[tuple[str, int], ...]) -> int:
+        """Return how often a tile comes back to its results: with as many terms as fill half of the first cache at a time."""
+        rows = [r.access.itemsize * prod(s for i, s in others if r.access.stride(i)) for r in self.reads if not r.moves]
+        if self.folds or not rows or not self.fixed:
+            return 1
+        return ceil(self.terms / max(LEAST_TERMS, self.target.caches[0].size // 2 // max(rows)))
 
     def _is_far(self, access: MemoryAccess) -> bool:
         """Whether an operand comes from beyond the second cache."""

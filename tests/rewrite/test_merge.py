@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +21,7 @@ from polyker.rewrite.merge import merge_dimensions
 SHAPE = (3, 4, 5, 6)
 
 
-def ranks(text: str, dense: bool = True, **shapes: tuple[int, ...]) -> list[int]:
+def ranks(text: str, dense: bool = True, **shapes: tuple[int | str, ...]) -> list[int]:
     """Return the number of iterators of each statement after merging."""
     typed = bind(parse(text), {n: f32[s] for n, s in shapes.items()}, {})
     flat = start_reductions(extract_reductions(typed))
@@ -75,3 +78,51 @@ def test_merged_programs_give_numpys_values(data: st.DataObject) -> None:
     out = "".join(order[:kept])
     got = pk.op(f"O[{','.join(out)}] += A[i,j,k,l] * A[i,j,k,l]")(a)
     np.testing.assert_array_equal(got, np.einsum(f"ijkl,ijkl->{out}", a, a))
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "found"),
+    [
+        ("O[i,j,k,l] = A[i,j,k,l]", ("N", "M", "K", "L"), [1]),
+        ("O[k,l,i,j] = A[i,j,k,l]", ("N", "M", "N", "M"), [2]),
+        ("O[i,j,k,l] = A[i,j,k,l]", ("N", 4, "K", 5), [2]),
+        ("O[i,j,k,l] = A[i,j,k,l]", (4, "N", 5, 6), [2]),
+        ("s[i] += A[i,j,k,l]", ("N", "M", "K", "L"), [1, 2]),
+        ("O[i,j,k,l] = A[i,j,k,l] + i", ("N", "M", "K", "L"), [2]),
+        ("O[i,j,k,l] = A[i,j,k,l+1]  for l in 0:5", ("N", "M", "K", 6), [2]),
+        ("O[i,j,k,l] += A[i,j,k,l] where i <= j", ("N", "N", "K", "L"), [3, 3]),
+        ("O[i,j,k,l] += A[i,j,k,l] where k < 3", ("N", "M", "K", "L"), [3, 3]),
+    ],
+)
+def test_pairs_of_symbolic_sizes_are_merged_where_they_run_over_whole_dimensions(
+    text: str, shape: tuple[int | str, ...], found: list[int]
+) -> None:
+    assert ranks(text, A=shape) == found
+
+
+SYMBOLIC = (
+    "O[k,l,i,j] = 2 * A[i,j,k,l]",
+    "O[i] += A[i,j,k,l]",
+    "O[k,l] += A[i,j,k,l] * B[i,j]",
+    "O[i,j,k,l] max= A[i,j,k,l] where k <= 3",
+    "T[i,j,k,l] = A[i,j,k,l] + B[i,j]\nO[i,j] += T[i,j,k,l] * A[i,j,k,l]",
+    "O[i,j,m] += A[i,j,k,l] * A[m,j,k,l]",
+    "O[j,i] = sum[k,l](A[i,j,k,l]) + B[i,j]",
+)
+
+
+@pytest.mark.parametrize("text", SYMBOLIC)
+@given(shape=st.tuples(*[st.sampled_from((0, 1, 2, 3, 5, 17))] * 4), turned=st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_kernels_of_symbolic_sizes_give_what_the_interpreter_gives(
+    text: str, shape: tuple[int, ...], turned: bool
+) -> None:
+    a = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) % 11 - 3
+    b = np.arange(shape[0] * shape[1], dtype=np.int64).reshape(shape[:2])
+    if turned:
+        a = np.asfortranarray(a)
+    arrays = {"A": a, "B": b} if "B[" in text else {"A": a}
+    operator = pk.op(text)
+    got = operator.compile(**arrays, specialize="never")(**arrays)
+    with mock.patch.dict(os.environ, POLYKER_INTERPRET="1"):
+        np.testing.assert_array_equal(got, operator(**arrays))
