@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-import islpy as isl
-
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Read, walk
+from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine, lit
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
-from polyker.poly.isl import int_val, read_map, read_set
-from polyker.poly.scop import access_relation, parameters
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import parameters
 from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
 from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.fresh import Fresh
@@ -31,12 +29,14 @@ from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
+from polyker.schedule.own_distances import free_iterators, own_distances
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_nest, scan_plan
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
+from polyker.schedule.wave_nest import wave_nest
 from polyker.target.model import Target
 
 # How often a padded cell is read, at least, for a copy of it to pay.
@@ -148,7 +148,9 @@ class _Scheduler:
         """Return the nest of a time loop by tiles of time and space, None where they do not pay."""
         if not self.fuse or any(s.op != "set" or s.outer != 1 for s in statements_of(loop.body)):
             return None
-        free = {s.name: _free_iterators(self.program, s) for s in statements_of(loop.body)}
+        free = {s.name: free_iterators(self.program, s) for s in statements_of(loop.body)}
+        if not all(free.values()):
+            return None  # what each cell waits for costs more than memory
         found = time_tiled(self.program, loop, free, self.layout, self.target)
         if found is None:
             return None
@@ -161,7 +163,7 @@ class _Scheduler:
 
         def free() -> tuple[str, ...]:
             if not reduces:
-                return _free_iterators(program, statement)
+                return free_iterators(program, statement)
             inner = statement.iterators[statement.outer :]
             return self.apart(statement, tuple(i for i in inner if i not in statement.reduced))
 
@@ -204,9 +206,14 @@ class _Scheduler:
         if self.plain:
             return serial_nest(statement)
         inner = statement.iterators[statement.outer :]
-        free = _free_iterators(self.program, statement)
+        free = free_iterators(self.program, statement)
         measured = measure(self.program, statement, self.layout)
         if not free:
+            apart = own_distances(self.program, statement)
+            waves = None if apart is None else wave_nest(self.program, measured, apart)
+            if waves is not None:
+                self.notes.append(waves[1])
+                return waves[0]
             if inner:
                 self.notes.append(
                     f"{statement.name}: carries a dependence in every loop; the order of the text is kept"
@@ -322,7 +329,7 @@ class _Scheduler:
         own = tuple(i for i in statement.iterators if i not in statement.reduced)
         onto = read_map(f"{parameters(self.program)}{{ {source} -> {statement.name}[{', '.join(own)}] }}")
         results = str(read_set(statement.domain).apply(onto))
-        free = _free_iterators(self.program, replace(statement, iterators=own, domain=results, reduced=(), expr=lit(0)))
+        free = free_iterators(self.program, replace(statement, iterators=own, domain=results, reduced=(), expr=lit(0)))
         return tuple(i for i in kept if i in free)
 
     def packed(self, measured: Measured, plan: Plan, start: TypedStatement | None) -> Nest:
@@ -378,37 +385,6 @@ def _describe(plan: Plan) -> str:
 
 def _reads(statement: TypedStatement, tensor: str) -> bool:
     return any(r.tensor == tensor for r in statement.reads())
-
-
-def _free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[str, ...]:
-    """Return the inner iterators along which no instance of the statement depends on another.
-
-    All of them where the instances do not depend on each other: two instances of `=` never write one cell.
-    """
-    inner = statement.iterators[statement.outer :]
-    if statement.op == "set" and not _reads(statement, statement.target):
-        return inner
-    domain = read_set(statement.domain)
-    target = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-    write = target.intersect_domain(domain)
-    distances: isl.Set | None = None
-    for read in {e for e in walk(statement.expr) if isinstance(e, Read) and e.tensor == statement.target} | {None}:
-        if read is None:
-            other = write
-        elif read.pad is not None:
-            return ()
-        else:
-            other = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(domain)
-        found = write.apply_range(other.reverse()).deltas()
-        distances = found if distances is None else distances.union(found)
-    assert distances is not None
-    for d in range(statement.outer):
-        distances = distances.fix_val(isl.dim_type.set, d, int_val(0))
-    free = []
-    for d, iterator in enumerate(statement.iterators[statement.outer :], statement.outer):
-        if distances.subtract(distances.fix_val(isl.dim_type.set, d, int_val(0))).is_empty():
-            free.append(iterator)
-    return tuple(free)
 
 
 def _start_of(

@@ -3,7 +3,7 @@
 The statements of a time loop define tensors of one rank; the cell that an instance defines is its place in space. Where the
 statements read those tensors at fixed distances, each dimension n of space gets a *front*
 
-    y[n] = x[n] + inside[n][0] x[0] + ... + step[n] t + shift[n][S]
+    y[n] = x[n] + step[n] t + shift[n][S]
 
 of which the skew `step[n]` and the shifts of the statements are the least that let no dependence go backwards along it. Then the
 time and the fronts are a permutable band: tiles of it, run in the order of their numbers, keep every dependence (Irigoin and
@@ -62,21 +62,16 @@ class Distance:
 
 @dataclass(frozen=True)
 class Front:
-    """The front along a dimension of space: see the module. `inside` are the coefficients of the dimensions before."""
+    """The front along a dimension of space: its skew, and the shifts of the statements; see the module."""
 
     dimension: int
-    inside: tuple[int, ...]
     step: int
     shifts: tuple[int, ...]
 
     def time(self, place: Place, number: int, step: Expr) -> Expr:
         """Return the front of a statement's instance; `number` is the statement's, `step` the time step."""
-        terms = [scale(k, place.coordinate(n)) for n, k in enumerate(self.inside) if k]
-        return add(place.coordinate(self.dimension), *terms, *self.offset(number, step))
-
-    def offset(self, number: int, step: Expr) -> tuple[Expr, ...]:
-        """Return what the front adds to the place: the skew's part and the statement's shift."""
-        return (*([scale(self.step, step)] if self.step else []), lit(self.shifts[number]))
+        skew = [scale(self.step, step)] if self.step else []
+        return add(place.coordinate(self.dimension), *skew, lit(self.shifts[number]))
 
 
 def places_of(statements: tuple[TypedStatement, ...]) -> tuple[Place, ...] | None:
@@ -133,14 +128,10 @@ def fronts(places: tuple[Place, ...], found: tuple[Distance, ...]) -> tuple[Fron
     for n in range(len(places[0].space)):
         if all(space is None for space in (p.space[n][0] for p in places)):
             continue
-        inside = _inside(n, found, tuple(f.dimension for f in result))
-        if inside is None:
-            continue
-        edges = [(d, _least(d, n, inside)) for d in found]
         for step in range(MOST + 1):
-            shifts = _shifts(len(places), edges, step)
+            shifts = _shifts(len(places), found, n, step)
             if shifts is not None:
-                result.append(Front(n, inside, step, shifts))
+                result.append(Front(n, step, shifts))
                 break
     return tuple(result)
 
@@ -181,46 +172,12 @@ def _may_follow(place: Place, apart: tuple[Interval | None, ...]) -> bool:
     return False
 
 
-def _inside(dimension: int, found: tuple[Distance, ...], before: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return coefficients of the dimensions before, so that no instance of a step depends on one behind the front.
-
-    None where there are none. Those of a statement on itself alone: shifts do for the others.
-    """
-    inside = [0] * dimension
-    for d in found:
-        if d.source != d.sink or not d.same:
-            continue
-        here = d.apart[dimension]
-        if here is None:
-            return None
-        if here[0] >= 0:
-            continue
-        helping = [(m, a[0]) for m in before if (a := d.apart[m]) is not None and a[0] > 0]
-        if not helping:
-            return None
-        m, by = helping[0]
-        inside[m] = max(inside[m], -(here[0] // by))
-    return tuple(inside) if all(k <= MOST for k in inside) else None
-
-
-def _least(distance: Distance, dimension: int, inside: tuple[int, ...]) -> int | None:
-    """Return how far the front advances at least between two dependent instances, before its skew and shifts."""
-    total = 0
-    for n, factor in [*enumerate(inside), (dimension, 1)]:
-        if factor:
-            here = distance.apart[n]
-            if here is None:
-                return None
-            total += factor * here[0]
-    return total
-
-
-def _shifts(count: int, edges: list[tuple[Distance, int | None]], step: int) -> tuple[int, ...] | None:
+def _shifts(count: int, found: tuple[Distance, ...], dimension: int, step: int) -> tuple[int, ...] | None:
     """Return the least shifts of the statements with which no dependence goes backwards, None where there are none."""
     shifts = [0] * count
     for _ in range(count + 1):
         changed = False
-        for source, sink, least in _bounds(edges, step):
+        for source, sink, least in _bounds(found, dimension, step):
             if least is None or least > MOST:
                 return None
             if shifts[sink] < shifts[source] + least:
@@ -233,10 +190,11 @@ def _shifts(count: int, edges: list[tuple[Distance, int | None]], step: int) -> 
     return None
 
 
-def _bounds(edges: list[tuple[Distance, int | None]], step: int) -> Iterator[tuple[int, int, int | None]]:
+def _bounds(found: tuple[Distance, ...], dimension: int, step: int) -> Iterator[tuple[int, int, int | None]]:
     """Yield (source, sink, least difference of their shifts)."""
-    for d, advance in edges:
+    for d in found:
+        apart = d.apart[dimension]
         if d.same:
-            yield d.source, d.sink, None if advance is None else -advance
+            yield d.source, d.sink, None if apart is None else -apart[0]
         if d.later:
-            yield d.source, d.sink, None if advance is None else -advance - step
+            yield d.source, d.sink, None if apart is None else -apart[0] - step
