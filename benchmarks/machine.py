@@ -2,154 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import time
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
-import numpy as np
-
-from benchmarks.case import empty
-from polyker.codegen.llvm_build import LoadedCode, build
+from polyker.explain import rates
+from polyker.explain.rates import LLVM, bandwidth
 from polyker.target.detect import target as find_target
-from polyker.target.model import Target
-
-CHAINS = 12  # independent accumulators: more than latency times pipes, fewer than registers
-UNROLLED = 4
-LLVM = {"f32": ("float", 4), "f64": ("double", 8)}
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """Machine code of one measuring loop; it lives as long as this."""
-
-    code: LoadedCode
-    run: Any
-
-
-@cache
-def fma_loop(dtype: str, target: Target) -> Loop:
-    """Return `run(x, n)`: n rounds of fused multiply-adds on vectors that stay in registers; x: 3 vectors, read and written."""
-    name, size = LLVM[dtype]
-    lanes = target.lanes(size)
-    vector = f"<{lanes} x {name}>"
-    fma = f"llvm.fma.v{lanes}f{size * 8}"
-    body, last = [], {c: f"%a{c}" for c in range(CHAINS)}
-    for step in range(UNROLLED):
-        for c in range(CHAINS):
-            new = f"%a{c}.{step}"
-            body.append(f"  {new} = call {vector} @{fma}({vector} {last[c]}, {vector} %x, {vector} %y)")
-            last[c] = new
-    phis = [f"  %a{c} = phi {vector} [ %z, %entry ], [ {last[c]}, %loop ]" for c in range(CHAINS)]
-    total = ["  %s0 = fadd " + f"{vector} {last[0]}, {last[1]}"]
-    total += [f"  %s{c - 1} = fadd {vector} %s{c - 2}, {last[c]}" for c in range(2, CHAINS)]
-    text = f"""
-declare {vector} @{fma}({vector}, {vector}, {vector})
-define void @kernel(ptr %p, i64 %n) {{
-entry:
-  %py = getelementptr {vector}, ptr %p, i64 1
-  %pz = getelementptr {vector}, ptr %p, i64 2
-  %x = load {vector}, ptr %p
-  %y = load {vector}, ptr %py
-  %z = load {vector}, ptr %pz
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-{chr(10).join(phis)}
-{chr(10).join(body)}
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %n
-  br i1 %more, label %loop, label %done
-done:
-{chr(10).join(total)}
-  store {vector} %s{CHAINS - 2}, ptr %pz
-  ret void
-}}
-"""
-    code = build(text, target)
-    return Loop(code, ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address))
 
 
 def peak(dtype: str, target: str = "cpu", seconds: float = 0.2) -> float:
     """Return the FLOP/s of the core with a target's vectors: the best of several short loops."""
-    found = find_target(target)
-    loop = fma_loop(dtype, found)
-    values = empty((3 * found.lanes(LLVM[dtype][1]),), dtype)
-    rounds = 20_000
-    flops = 2 * rounds * CHAINS * UNROLLED * found.lanes(LLVM[dtype][1])
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        loop.run(values.ctypes.data, rounds)
-        best = min(best, time.perf_counter() - start)
-    return flops / best
-
-
-@cache
-def copy_loop(target: Target, *, streaming: bool) -> Loop:
-    """Return `run(destination, source, n, times)`: copies n blocks of 4 vectors; streaming: its stores pass by the caches."""
-    vector, size = f"<{target.vector_bytes} x i8>", target.vector_bytes
-    hint = ", !nontemporal !0" if streaming else ""
-    moves = []
-    for k in range(4):
-        moves += [
-            f"  %o{k} = add i64 %offset, {k * size}",
-            f"  %f{k} = getelementptr i8, ptr %from, i64 %o{k}",
-            f"  %v{k} = load {vector}, ptr %f{k}, align {size}",
-        ]
-    for k in range(4):
-        moves += [
-            f"  %t{k} = getelementptr i8, ptr %to, i64 %o{k}",
-            f"  store {vector} %v{k}, ptr %t{k}, align {size}{hint}",
-        ]
-    text = f"""
-define void @kernel(ptr noalias %to, ptr noalias %from, i64 %n, i64 %times) {{
-entry:
-  br label %again
-again:
-  %turn = phi i64 [ 0, %entry ], [ %after, %last ]
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %again ], [ %next, %loop ]
-  %offset = mul i64 %i, {4 * size}
-{chr(10).join(moves)}
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %n
-  br i1 %more, label %loop, label %last
-last:
-  %after = add i64 %turn, 1
-  %repeat = icmp ult i64 %after, %times
-  br i1 %repeat, label %again, label %done
-done:
-  ret void
-}}
-!0 = !{{i32 1}}
-"""
-    code = build(text, target)
-    kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    return Loop(code, ctypes.CFUNCTYPE(None, *kinds)(code.address))
-
-
-@cache
-def bandwidth(size: int, seconds: float = 0.1) -> float:
-    """Return the bytes a second, read and written together, of the better copy of `size` bytes in all."""
-    found = find_target("cpu")
-    block = 4 * found.vector_bytes
-    blocks = max(1, size // 2 // block)
-    source, destination = empty((blocks * block // 4,), "f32"), empty((blocks * block // 4,), "f32")
-    # Zeros are written faster, on some machines twice as fast.
-    source[...] = np.random.default_rng(0).random(source.shape, "f4")
-    repeats = max(1, (1 << 20) // (blocks * block))
-    best = float("inf")
-    for streaming in (False, True):
-        loop = copy_loop(found, streaming=streaming)
-        end, count = time.perf_counter() + seconds / 2, 0
-        while count < 3 or time.perf_counter() < end:
-            start = time.perf_counter()
-            loop.run(destination.ctypes.data, source.ctypes.data, blocks, repeats)
-            best, count = min(best, (time.perf_counter() - start) / repeats), count + 1
-    return 2 * blocks * block / best
+    return rates.peak(dtype, find_target(target), seconds)
 
 
 def rounded(size: int) -> int:
@@ -177,6 +39,4 @@ def measure() -> Machine:
 
 def levels() -> list[tuple[str, int]]:
     """Return sizes of copies that each level of memory holds, half full, and one beyond the last."""
-    caches = find_target("cpu").caches
-    found = [(f"L{n + 1}", cache.size // 2) for n, cache in enumerate(caches)]
-    return [*found, ("memory", 4 * caches[-1].size)]
+    return rates.levels(find_target("cpu"))

@@ -61,7 +61,7 @@ class Artifact:
     `layouts`: one an argument. `integers`: the i64 arguments; after them goes the address of the run time's functions where
     a loop is PARALLEL. `guards`: status -> meaning.
     `stages`: the printed form of each stage so far (program, isl, schedule, loops, llvm). `scheduled`: the program with all
-    that its schedule added to it, and the schedule.
+    that its schedule added to it, and the schedule. `loops`: the kernel before its loops were unrolled.
     """
 
     typed: TypedProgram
@@ -74,6 +74,7 @@ class Artifact:
     stages: Mapping[str, str]
     code: Code
     scheduled: tuple[TypedProgram, Schedule] | None = field(default=None, compare=False, repr=False)
+    loops: Kernel | None = field(default=None, compare=False, repr=False)
 
     @property
     def products(self) -> tuple[tuple[str, tuple[str, str]], ...]:

@@ -46,7 +46,7 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
             break
         match stmt:
             case For(var=var, lo=lo, hi=hi, step=step, body=body, kind=kind):
-                low, high = _value(lo, values), _value(hi, values)
+                low, high = value_of(lo, values), value_of(hi, values)
                 if low is None or high is None:
                     return limit
                 trips = max(0, -(-(high - low) // step))
@@ -57,7 +57,7 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
                     total += trips * (1 + _count(body, inside, (limit - total) / trips))
             case If(condition=condition, body=body, orelse=orelse):
                 total += cost(condition)
-                holds = _value(condition, values)
+                holds = value_of(condition, values)
                 if holds is None or holds:
                     total += _count(body, dict(values), limit - total)
                 if not holds:
@@ -66,7 +66,7 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
                 total += _count(body, values, limit - total)
             case Let(name=name, value=value):
                 total += cost(value)
-                bound = _value(value, values)
+                bound = value_of(value, values)
                 if bound is not None:
                     values[name] = bound
             case Guard(condition=condition):
@@ -95,7 +95,7 @@ def cost(expr: KExpr) -> int:
     return total
 
 
-def _value(expr: KExpr, values: Mapping[str, int]) -> int | None:
+def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
     """Return the value of an expression of loop bounds, or None where it holds anything else."""
     match expr:
         case Const(value=value):
@@ -103,7 +103,7 @@ def _value(expr: KExpr, values: Mapping[str, int]) -> int | None:
         case Var(name=name):
             return values.get(name)
         case Op(op=op) if op in _ARITHMETIC or op == "neg":
-            found = [_value(e, values) for e in operands(expr)]
+            found = [value_of(e, values) for e in operands(expr)]
             if any(v is None for v in found):
                 return None
             numbers = [v for v in found if v is not None]

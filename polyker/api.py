@@ -24,6 +24,7 @@ from polyker.runtime.specialise import Family, free_sizes, symbolic_types
 
 if TYPE_CHECKING:
     from polyker.codegen.artifact import Artifact
+    from polyker.explain.report import Explanation
     from polyker.runtime.tables import CallTable
     from polyker.schedule_object import Schedule
 
@@ -271,6 +272,13 @@ class Operator:
         if stage == "program" and not types and not named:
             return str(self.program)
         return self.compile(*types, **named).source(stage)
+
+    def explain(self, /, *types: Any, target: str | None = None, **named: Any) -> Explanation:
+        """Return what the kernel for arrays or types computes and moves, its floor and the decisions; nothing is run.
+
+        With symbolic sizes amounts are sympy expressions in them. `compile(...).measure(...)` runs it, too. Raises as `compile`.
+        """
+        return self.compile(*types, target=target, **named).explain()
 
     def check(self, /, *args: Any, **named: Any) -> Comparison:
         """Compare the compiled result with the plain interpreter's; the object returned prints the largest error.

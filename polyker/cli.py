@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm")
+STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm", "explain")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -120,13 +120,16 @@ def show(text: str, arguments: tuple[str, ...], stage: str, target: str | None) 
 
 
 @commands.command()
+@click.option(
+    "--measure", is_flag=True, help="Measure what the core does at best, and keep it for `explain`: a second."
+)
 @in_our_words
-def doctor() -> None:
+def doctor(measure: bool) -> None:
     """Print versions, the processor and what is missing, and try a kernel."""
     from polyker.doctor import examine
 
     healthy = True
-    for line in examine():
+    for line in examine(measure=measure):
         click.echo(line.text)
         healthy = healthy and line.healthy
     if not healthy:

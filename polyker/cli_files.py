@@ -101,7 +101,7 @@ def show_operator(text: str, arguments: Mapping[str, str], stage: str, target: s
     types = {name: _type(name, given) for name, given in arguments.items()}
     positional, keyword = _called(operator, types)
     kernel = operator.compile(*positional, target=target, **keyword)
-    return str(kernel.source(stage)).rstrip("\n")
+    return str(kernel.explain() if stage == "explain" else kernel.source(stage)).rstrip("\n")
 
 
 def _type(name: str, given: str) -> TensorType | int:

@@ -34,13 +34,14 @@ class Finding:
     healthy: bool = True
 
 
-def examine() -> Iterator[Finding]:
-    """Yield the report line by line."""
+def examine(*, measure: bool = False) -> Iterator[Finding]:
+    """Yield the report line by line; `measure`: with what the core does at best, which is stored for `explain`."""
     yield Finding(f"polyker {_version('polyker')}, Python {platform.python_version()} on {platform.platform()}")
     for name in CORE:
         version = _version(name)
         yield Finding(f"  {name:<14}{version or 'MISSING: pip install polyker'}", version is not None)
     yield from _processor()
+    yield from _rates(measure=measure)
     yield Finding("extras:")
     for name, use in EXTRAS.items():
         version = _version(name)
@@ -79,6 +80,18 @@ def _processor() -> Iterator[Finding]:
     enabled = [feature[1:] for feature in target.features.split(",") if feature.startswith("+")]
     shown = [feature for feature in enabled if feature.startswith(ARITHMETIC)]
     yield Finding(f"  features      {' '.join(shown)} and {len(enabled) - len(shown)} more")
+
+
+def _rates(*, measure: bool) -> Iterator[Finding]:
+    from polyker.explain import rates
+
+    found = rates.measured() if measure else rates.stored()
+    if found is None:
+        yield Finding("  rates         not measured: `polyker doctor --measure` does, and `explain` then says seconds")
+        return
+    peaks = ", ".join(f"{dtype} {rate / 1e9:.0f} GFLOP/s" for dtype, rate in found.flops.items())
+    copies = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in found.bandwidth.items())
+    yield Finding(f"  rates         {peaks}; copies {copies} GB/s (one core)")
 
 
 def _try_kernel() -> Iterator[Finding]:

@@ -19,6 +19,8 @@ from polyker.runtime.dispatch import Dispatch, finished
 
 if TYPE_CHECKING:
     from polyker.codegen.artifact import Artifact
+    from polyker.explain.report import Explanation
+    from polyker.explained import Subject
     from polyker.schedule_object import Schedule
 
 STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm")
@@ -84,19 +86,40 @@ Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherErr
             found = self._schedule = found(self._compiled.artifact())
         return Text(self.source("schedule")) if found is None else found
 
-    def explain(self) -> str:
-        """Not made yet: operations, bytes and bounds, and what was fused, tiled and vectorised."""
-        raise NotImplementedError("Kernel.explain is not made yet")
+    def explain(self, /, **sizes: int) -> Explanation:
+        """Return what it computes and moves, the floor that the machine sets, and what was decided and why; nothing is run.
+
+        With symbolic sizes amounts are sympy expressions in them; sizes given by keyword are put in. Raises ArgumentError for
+        names that are no sizes of the kernel.
+        """
+        from polyker.explained import explained
+
+        return explained(self._subject(), sizes)
+
+    def measure(self, /, *args: Any, seconds: float = 0.5, **named: Any) -> Explanation:
+        """Run on arrays for about so many seconds; return the explanation with the median time and the floor's share of it.
+
+        Where `polyker doctor --measure` has not stored the rates of this machine, they are measured first, for a second.
+        Raises as a call does.
+        """
+        from polyker.explained import measured
+
+        return measured(self._subject(), args, named, seconds)
+
+    def _subject(self) -> Subject:
+        from polyker.explained import Subject
+
+        return Subject(self.__call__, self.program, self.fixed, self._compiled, self.target, self._title)
+
+    @property
+    def _title(self) -> str:
+        inputs = ", ".join(f"{escape(n)}: {t}" for n, t in zip(self.program.inputs, self.types, strict=True))
+        sizes = "".join(f", {escape(n)}={v}" for n, v in self.fixed.items())
+        return f"({escape(inputs, 2000)}{sizes}) -> {', '.join(map(escape, self.program.outputs))}, target={escape(self.target)}"
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{escape(n)}: {t}" for n, t in zip(self.program.inputs, self.types, strict=True))
-        outputs = ", ".join(map(escape, self.program.outputs))
-        sizes = "".join(f", {escape(n)}={v}" for n, v in self.fixed.items())
         fastmath = "{" + ", ".join(self.fastmath) + "}" if self.fastmath else "none"
-        return (
-            f"<polyker.Kernel ({escape(inputs, 2000)}{sizes}) -> {outputs}, target={escape(self.target)},"
-            f" acc={self.acc}, fastmath={fastmath}>"
-        )
+        return f"<polyker.Kernel {self._title}, acc={self.acc}, fastmath={fastmath}>"
 
 
 class _Calls:

@@ -123,7 +123,7 @@ def compile_typed(
     )
     return Artifact(
         typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
-        (program, schedule),
+        (program, schedule), lowered.kernel,
     )  # fmt: skip
 
 

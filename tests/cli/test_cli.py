@@ -146,7 +146,15 @@ def test_a_file_that_is_no_text_is_refused(polyker, tmp_path):
 def test_show_prints_every_stage(polyker, stage):
     result = polyker("show", MATMUL, "--stage", stage, "A=f32[64,32]", "B=f32[32,48]")
     assert result.exit_code == 0, result.output
-    wanted = {"program": "+=", "isl": "->", "schedule": "", "loops": "for", "llvm": "define", "asm": "fm"}[stage]
+    wanted = {
+        "program": "+=",
+        "isl": "->",
+        "schedule": "",
+        "loops": "for",
+        "llvm": "define",
+        "asm": "fm",
+        "explain": "flops",
+    }[stage]
     assert wanted in result.output
     assert len(result.output) > 40
 

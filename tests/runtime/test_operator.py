@@ -234,7 +234,6 @@ def test_what_is_not_made_yet_says_so_by_name() -> None:
     k = mm.compile(pk.f32[2, 2], pk.f32[2, 2])
     for name, call in {
         "tune": lambda: pk.tune(mm, None),
-        "explain": lambda: k.explain(),
         "ptx": lambda: k.source("ptx"),
         "cuda": lambda: k.source("cuda"),
     }.items():

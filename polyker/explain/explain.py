@@ -1,0 +1,96 @@
+"""Puts an explanation together from a compiled program: what was written, what was made of it, and the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyker.codegen.artifact import Artifact
+from polyker.edit.names import named
+from polyker.explain import operations
+from polyker.explain.amounts import Amounts
+from polyker.explain.decisions import decisions_of
+from polyker.explain.intermediates import arena_bytes, intermediates_of
+from polyker.explain.levels import FULL, levels_of
+from polyker.explain.rates import Rates, names
+from polyker.explain.report import Amount, Explanation, Floor, Intermediate, Level
+from polyker.explain.traffic import moved_bytes
+from polyker.ir.typed import Role, TypedProgram
+from polyker.poly.isl import isl_job
+from polyker.rewrite.extract import extract_reductions
+from polyker.target.model import Target
+
+
+def explain(
+    artifact: Artifact, target: Target, values: Mapping[str, int], rates: Rates | None, title: str
+) -> Explanation:
+    """Return the explanation of a compiled program.
+
+    `values`: symbolic sizes that are known, by generated name. `rates`: those of this machine, where they were measured.
+    """
+    assert artifact.scheduled is not None
+    typed, (program, schedule) = artifact.typed, artifact.scheduled
+    with isl_job("explain"):
+        written, shown = named(typed, extract_reductions(typed))
+        program, own = named(typed, program)
+        labels = _labels(program) | _labels(written)
+        amounts, later = Amounts(written, values), Amounts(program, values)
+        statements = operations.work_of(written, amounts, shown.statements, labels)
+        moved = moved_bytes(written, amounts, labels)
+        flops: Amount = sum((w.flops for w in statements), 0)
+        scheduled = operations.total_flops(program, later)
+        total: Amount = sum((m.read + m.written for m in moved), 0)
+        arithmetic = operations.cycles(written, amounts, target)
+        if amounts.fixed:
+            arithmetic = min(arithmetic, operations.cycles(program, later, target))
+        levels: tuple[Level, ...] = ()
+        if amounts.fixed:
+            kept = [t.name for t in typed.tensors if t.role is Role.INOUT]
+            levels = levels_of(artifact.loops or artifact.kernel, later.values, target, kept)
+        found = tuple(intermediates_of(written, program, schedule, artifact.kernel, (amounts, later), labels))
+        peak = arena_bytes(artifact.kernel, later.values) if amounts.fixed else _sum_of(found)
+    known = {**labels, **shown.indices, **own.indices, **shown.statements, **own.statements}
+    chosen, refused = decisions_of(schedule, known)
+    return Explanation(
+        title=title,
+        statements=tuple(statements),
+        flops=flops,
+        scheduled_flops=scheduled,
+        arguments=tuple(moved),
+        bytes=total,
+        intensity=flops / total if not isinstance(total, int) or total else 0.0,
+        levels=levels,
+        intermediates=found,
+        peak_bytes=peak,
+        floor=_floor(arithmetic, total, target, rates),
+        decisions=chosen,
+        refused=refused,
+    )
+
+
+def _labels(program: TypedProgram) -> dict[str, str]:
+    return {t.name: t.label for t in program.tensors} | dict(program.sizes) | dict(program.labels)
+
+
+def _sum_of(found: tuple[Intermediate, ...]) -> Amount:
+    """Return the bytes of the temporaries in memory as if none shared it: at most so many are needed."""
+    return sum((t.bytes for t in found if t.place == "memory"), 0)
+
+
+def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | None) -> Floor:
+    """Return the floor; with symbolic sizes, of bytes that come from memory."""
+    levels = names(target)
+    level = levels[-1]
+    cycles = total * _per_byte(target, len(target.caches))
+    if isinstance(total, int):
+        number = next((n for n, c in enumerate(target.caches) if total <= FULL * c.size), len(target.caches))
+        level, cycles = levels[number], float(total) * _per_byte(target, number)
+    if rates is None or not isinstance(total, int):
+        return Floor(arithmetic, cycles, level)
+    second = rates.flops["f32"] / (2 * target.lanes(4) * target.fma_per_cycle)  # cycles of the model's
+    return Floor(arithmetic, cycles, level, 1, float(arithmetic) / second, total / rates.bandwidth[level])
+
+
+def _per_byte(target: Target, level: int) -> float:
+    """Return the cycles a byte from a level, 0 the first cache: two loads a cycle there."""
+    size = target.caches[level - 1].size if level else 0
+    return max(1 / (2 * target.vector_bytes), target.beyond(size))

@@ -1,0 +1,121 @@
+"""Where each temporary lives, and how many bytes it takes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from polyker.codegen.kernel import Allocate, Const, For, Kernel, Load, LoopKind, Space, Store, Var
+from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.codegen.work import value_of
+from polyker.explain.amounts import Amounts
+from polyker.explain.report import Amount, Intermediate
+from polyker.ir.dtypes import DType
+from polyker.ir.typed import Role, TypedProgram, TypedTensor
+from polyker.poly.isl import read_set
+from polyker.poly.scop import tensor_box
+from polyker.runtime.memory import arena
+from polyker.schedule.tree import STACK_BYTES, Band, Promotion, Schedule, Scope, Sequence, Tree
+
+
+def intermediates_of(
+    written: TypedProgram,
+    program: TypedProgram,
+    schedule: Schedule,
+    kernel: Kernel,
+    amounts: tuple[Amounts, Amounts],
+    labels: Mapping[str, str],
+) -> Iterator[Intermediate]:
+    """Yield the temporaries of the program as written (inline reductions as statements), then those that the schedule made.
+
+    `amounts`: those of the program as written, and as scheduled.
+    """
+    used = {n for s in program.statements() for n in (s.target, *(r.tensor for r in s.reads()))}
+    held = _buffers(schedule.tree)
+    in_registers = registers(kernel)
+    known = {t.name: t for t in written.tensors if t.role is Role.TEMPORARY}
+    known |= {t.name: t for t in program.tensors if t.role is Role.TEMPORARY and t.name not in known}
+    for name, tensor in known.items():
+        from_text = any(t.name == name for t in written.tensors)
+        if name not in used and not from_text:
+            continue
+        label = labels.get(name, tensor.label)
+        whole = _whole(written, name, tensor.dtype, amounts[0]) if from_text else None
+        if name in held:
+            yield _buffer(label, tensor, held[name], in_registers, whole)
+        elif name not in used:
+            yield Intermediate(label, whole, "not stored", 0, from_text, "computed where it is read")
+        else:
+            whole = _whole(program, name, tensor.dtype, amounts[1]) if whole is None else whole
+            yield Intermediate(label, whole, "memory", whole, from_text)
+
+
+def _whole(program: TypedProgram, name: str, dtype: DType, amounts: Amounts) -> Amount:
+    return amounts(read_set(tensor_box(program, name)))[0] * dtype.itemsize
+
+
+def _buffer(
+    label: str, tensor: TypedTensor, promotions: list[Promotion], in_registers: frozenset[str], whole: Amount | None
+) -> Intermediate:
+    """Return a temporary that lives in buffers of scopes; `whole`: the bytes of all its cells, if the text names it."""
+    largest = max(promotions, key=Promotion.cells)
+    size = largest.cells() * tensor.dtype.itemsize
+    place = "memory" if size > STACK_BYTES else "registers" if tensor.name in in_registers else "stack"
+    extents = " x ".join(str(n) for n in largest.modulo) or "1"
+    why = f"{extents} cells at a time"
+    return Intermediate(label, size if whole is None else whole, place, size, whole is not None, why)
+
+
+def _buffers(tree: Tree) -> dict[str, list[Promotion]]:
+    found: dict[str, list[Promotion]] = {}
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Scope):
+            for p in node.promotions:
+                found.setdefault(p.tensor, []).append(p)
+        stack += _children(node)
+    return found
+
+
+def _children(tree: Tree) -> list[Tree]:
+    match tree:
+        case Band(child=child) | Scope(child=child):
+            return [child]
+        case Sequence(children=children):
+            return [f.child for f in children]
+        case _:
+            return []
+
+
+def registers(kernel: Kernel) -> frozenset[str]:
+    """Return the tensors of which every buffer on the stack has a constant place in each access once loops are unrolled."""
+    stack = {s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate)}
+    lanes = {s.var for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR}
+    touched: set[str] = set()
+    moving: set[str] = set()
+    for stmt in statements(kernel.body):
+        places = [
+            (e.buffer, e.indices) for expr in expressions(stmt) for e in subexpressions(expr) if isinstance(e, Load)
+        ]
+        if isinstance(stmt, Store):
+            places.append((stmt.buffer, stmt.indices))
+        for buffer, indices in places:
+            # The last subscript may be a vector's lane: a whole register.
+            names = {e.name for i in indices for e in subexpressions(i) if isinstance(e, Var)}
+            if not all(isinstance(i, Const) for i in indices[:-1]) or not names <= lanes:
+                moving.add(buffer)
+            touched.add(buffer)
+    tensors = {b.rpartition("_")[0] for b in stack & touched}
+    return frozenset(t for t in tensors if not any(b.rpartition("_")[0] == t for b in moving))
+
+
+def arena_bytes(kernel: Kernel, values: Mapping[str, int]) -> int:
+    """Return the bytes of the block in which the temporaries in memory lie, for the sizes of a call."""
+    found = {}
+    for b in kernel.buffers:
+        if b.space is Space.SCRATCH:
+            extents = [value_of(e, values) for e in b.shape]
+            found[b.name] = prod(max(0, n or 0) for n in extents) * b.dtype.itemsize
+    number = {name: n for n, name in enumerate(found)}
+    return arena(list(found.values()), {frozenset((number[a], number[b])) for a, b in kernel.apart})[1]

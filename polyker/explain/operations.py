@@ -1,0 +1,118 @@
+"""The operations of statements: what one instance computes, times the number of instances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from polyker.explain.amounts import Amounts
+from polyker.explain.report import Amount, Work
+from polyker.ir.expr import COMPARISONS, TRANSCENDENTAL, Call, Cast, Expr, Read
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.ir.typed_printing import print_expr
+from polyker.poly.isl import read_set
+from polyker.target.model import Target
+
+_UPDATES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+_SIGNS = {"set": "=", "add": "+=", "mul": "*="}
+_FLOPS = ("add", "mul", "div")
+_REAL = {"add": 2, "mul": 6, "div": 11}  # a complex operation in real ones
+# What a function takes at the least, in instructions: a polynomial of few terms; dividing, the throughput of fast dividers.
+_LEAST = dict.fromkeys((*TRANSCENDENTAL, "pow"), 8) | dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 4)
+
+
+def each(statement: TypedStatement, *, once: bool = False) -> Counter[str]:
+    """Return the operations of one instance by name; the arithmetic of subscripts is left out.
+
+    `once`: equal subexpressions count once, as they are computed.
+    """
+    found: Counter[str] = Counter(_operations(statement.expr, once))
+    if statement.op != "set":
+        found[_UPDATES[statement.op]] += 1
+    return found
+
+
+def _operations(expr: Expr, once: bool) -> Iterator[str]:
+    stack = [expr]
+    known: set[Expr] = set()
+    while stack:
+        node = stack.pop()
+        if once:
+            if node in known:
+                continue
+            known.add(node)
+        match node:
+            case Read():
+                continue
+            case Cast(arg=arg):
+                stack.append(arg)
+            case Call(op="add" | "mul" as op, args=args):
+                yield from (op for _ in args[1:])
+                # a + (-b) is one subtraction.
+                stack += [a.args[0] if op == "add" and isinstance(a, Call) and a.op == "neg" else a for a in args]
+            case Call(op=op, args=args):
+                count = len(args) - 1 if op in ("minimum", "maximum", "and", "or", "div", "floordiv", "mod") else 1
+                yield from (op for _ in range(count))
+                stack += args
+
+
+def flops(operations: Mapping[str, int], statement: TypedStatement) -> int:
+    """Return the additions, multiplications and divisions of one instance, of real numbers."""
+    factor = _REAL if statement.acc.kind == "c" else {}
+    return sum(operations.get(name, 0) * factor.get(name, 1) for name in _FLOPS)
+
+
+def instructions(operations: Mapping[str, int]) -> int:
+    """Return the vector instructions of one instance at the least: multiplications go with additions."""
+    fused = max(operations.get("add", 0), operations.get("mul", 0))
+    others = (n * _LEAST.get(name, 1) for name, n in operations.items() if name not in ("add", "mul"))
+    return fused + sum(others)
+
+
+def work_of(program: TypedProgram, amounts: Amounts, names: Mapping[str, str], labels: Mapping[str, str]) -> list[Work]:
+    """Return what each statement computes; those that compute nothing are left out."""
+    found = []
+    for s in program.statements():
+        operations = each(s)
+        if not operations:
+            continue
+        instances, exact = amounts(read_set(s.domain))
+        functions: dict[str, Amount] = {}
+        for name, n in operations.items():
+            if name not in _FLOPS:
+                shown = "comparisons" if name in COMPARISONS else name
+                functions[shown] = functions.get(shown, 0) + n * instances
+        text = statement_text(s, labels)
+        found.append(Work(names[s.name], text, instances, flops(operations, s) * instances, functions, exact))
+    return found
+
+
+def statement_text(s: TypedStatement, labels: Mapping[str, str]) -> str:
+    """Return a statement in the notation, without its domain."""
+    subscripts = ", ".join(print_expr(e, labels) for e in s.subscripts)
+    left = f"{labels[s.target]}[{subscripts}]" if s.subscripts else labels[s.target]
+    return f"{left} {_SIGNS.get(s.op, s.op + '=')} {print_expr(s.expr, labels)}"
+
+
+def cycles(program: TypedProgram, amounts: Amounts, target: Target) -> Amount:
+    """Return the least cycles that the arithmetic of a program takes on one core."""
+    total: Amount = 0
+    for s in program.statements():
+        count = instructions(each(s, once=True))
+        if count:
+            instances, _ = amounts(read_set(s.domain))
+            total += instances * count / (target.lanes(s.acc.itemsize) * target.fma_per_cycle)
+    return total
+
+
+def total_flops(program: TypedProgram, amounts: Amounts) -> Amount | None:
+    """Return the flops of a program, equal values of an instance computed once; None where they cannot be told exactly."""
+    total: Amount = 0
+    for s in program.statements():
+        n = flops(each(s, once=True), s)
+        if n:
+            instances, exact = amounts(read_set(s.domain))
+            if not exact:
+                return None
+            total += n * instances
+    return total
