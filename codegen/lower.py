@@ -23,7 +23,6 @@ from polyker.codegen.kernel import (
     If,
     Kernel,
     KExpr,
-    Let,
     Load,
     LoopKind,
     Op,
@@ -33,6 +32,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.lower_ast import is_loop, marks_in
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
@@ -181,6 +181,9 @@ class _Lowering:
     entered: dict[str, Place] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
     ranges: dict[str, Range] = field(default_factory=dict)
     thread: str = ""  # of the parallel loop around
+    dropped: frozenset[str] = (
+        frozenset()
+    )  # marks of parallel loops of which isl left no loop in a place: they are serial
 
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule)
@@ -189,12 +192,16 @@ class _Lowering:
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
         build = isl.AstBuild.from_context(self.scop.context)
         ast = build.node_from_schedule(tree)
+        # isl may split what was in a loop that it drops: the buffers in it have to live as long as the kernel.
+        places = ((n.mark_get_id().get_name(), n.mark_get_node()) for n in marks_in(ast))
+        self.dropped = frozenset(m for m, inner in places if m in self.marks.private and not is_loop(inner))
         body = self.block(ast, {}, None)
         return self._allocated(body, frozenset(self.marks.scopes) - frozenset(self._threads()))
 
     def _threads(self) -> dict[str, int]:
         """Return the number of threads of each scope inside a parallel loop."""
-        return {s: self.marks.members[m].extent for m, scopes in self.marks.private.items() for s in scopes}
+        private = ((m, scopes) for m, scopes in self.marks.private.items() if m not in self.dropped)
+        return {s: self.marks.members[m].extent for m, scopes in private for s in scopes}
 
     def _allocated(self, body: Block, marks: Collection[str]) -> Block:
         """Return a body inside the buffers of scopes: isl may split a scope, and instances of one never overlap.
@@ -289,19 +296,22 @@ class _Lowering:
         name = node.mark_get_id().get_name()
         inner = node.mark_get_node()
         if name in self.marks.members:
-            if self.marks.members[name].kind is not Kind.PARALLEL:
-                return self.block(inner, env, self.marks.members[name])
+            member = self.marks.members[name]
+            if member.kind is not Kind.PARALLEL:
+                return self.block(inner, env, member)
+            if name in self.dropped:
+                return self.block(inner, env, replace(member, kind=Kind.SERIAL))
             outer, self.thread = self.thread, next(self.names)
             found = self._private(self.block(inner, env, self.marks.members[name]), self.marks.private[name])
             self.thread = outer
             return found
-        outside = dict(self.entered)
+        outside, copies = dict(self.entered), self._threads()
         self.entered.update(
             {
                 b.promotion.tensor: (
                     b.name,
                     b.promotion.pieces(),
-                    (Var(self.thread),) if b.is_large and self.thread else (),
+                    (Var(self.thread) if self.thread else Const(0),) if b.is_large and name in copies else (),
                 )
                 for b in self._buffers()
                 if b.mark == name
@@ -312,21 +322,17 @@ class _Lowering:
         return body
 
     def _private(self, block: Block, scopes: Collection[str]) -> Block:
-        """Return what isl made of a parallel loop with the buffers of the scopes in it, and its thread where no loop binds it."""
+        """Return what isl made of a parallel loop with the buffers of the scopes in it."""
         result: list[Stmt] = []
         needed = self.thread if any(b.is_large and b.mark in scopes for b in self._buffers()) else ""
         for stmt in block:
             match stmt:
-                case For(kind=LoopKind.PARALLEL, thread=thread, body=body) if thread == self.thread:
+                case For(body=body):
                     result.append(replace(stmt, body=self._allocated(body, scopes), thread=needed))
                 case If(body=body, orelse=orelse):
                     result.append(replace(stmt, body=self._private(body, scopes), orelse=self._private(orelse, scopes)))
-                case _ if needed:
-                    # isl drops loops of one iteration. The name ends with the block that the condition has of its own.
-                    body = (Let(self.thread, Const(0)), *self._allocated((stmt,), scopes))
-                    result.append(If(Const(True, bool_), body))
                 case _:
-                    result += self._allocated((stmt,), scopes)
+                    raise InternalError("isl made something else than loops of a parallel loop")
         return tuple(result)
 
     def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:

@@ -15,6 +15,7 @@ from polyker.codegen.artifact import Artifact
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.lower import argument_names, lower
+from polyker.codegen.regions import settle
 from polyker.codegen.simplify import unroll
 from polyker.codegen.verify import verify
 from polyker.errors import CompileError
@@ -104,7 +105,7 @@ def stepped(
         done += steps
         lowered = lower(scop, schedule, layouts, GATHERED)
     verify(lowered.kernel)
-    kernel = unroll(lowered.kernel)
+    kernel = settle(unroll(lowered.kernel), least=0)
     verify(kernel)
     text = emit(kernel, target)
     stages = {"schedule": str(schedule)}

@@ -137,3 +137,13 @@ def test_threads_buffers_share_no_memory() -> None:
     assert lowered(found.scop, serial).kernel.apart
     threads = apply(found.scop, serial, Step("parallel", ("S0", "i0", 3)))
     assert not lowered(found.scop, threads).kernel.apart
+
+
+@pytest.mark.parametrize("shape", ["1,5", "1,1", "2,1"])
+@pytest.mark.parametrize("native", [False, True])
+def test_buffers_of_a_loop_that_isl_drops_keep_their_values(shape: str, native: bool) -> None:
+    found = case("T[i,j] = X[i,j] + 1;  U[i,j] = T[i,j] * 3;  O[i,j] = U[i,j] * 2", X=f"f64[{shape}]")
+    steps = [Step("fuse", ("S1", "S2")), Step("fuse", ("S0", "S1"))]
+    steps += [Step("promote", (t.name, "S0", "i0")) for t in found.scop.program.tensors if t.label in "TU"]
+    steps += [Step("parallel", ("S0", "i0", 3))]
+    assert_same(found, found.scop, stepped(found, steps), native=native)
