@@ -58,6 +58,8 @@ def _apply(op: str, args: list[Array]) -> Any:
         return x if op == "sign" and x.dtype.kind == "b" else _UNARY[op](x)
     one = np.ones((), x.dtype)
     match op:
+        case "multiply_add":
+            return x * args[1] + args[2]
         case "rsqrt":
             return one / np.sqrt(x)
         case "relu":

@@ -59,7 +59,7 @@ class Op:
 
     Any type: add mul neg (n-ary add and mul, folded from the left), sub; floordiv mod (floor; by zero gives 0 for integers),
     div, pow; the comparisons lt le gt ge eq ne (dtype bool); minimum maximum (NaN propagates); and or not (bool);
-    where(c, a, b); the functions of polyker.ir.expr.FUNCTIONS. Result type `dtype`.
+    where(c, a, b); multiply_add(x, y, z) = x y + z; the functions of polyker.ir.expr.FUNCTIONS. Result type `dtype`.
     """
 
     op: str

@@ -136,6 +136,11 @@ class Expressions:
         if expr.op == "where":
             c, x, y = (self.value(a) for a in expr.args)
             return memory.select_value(self.b, c.re, x, y)
+        if expr.op == "multiply_add":
+            *factors, total = expr.args
+            if self.b.native_fma:
+                return self.fused(self.value(total), tuple(factors))
+            return self.value(Op("add", (total, Op("mul", tuple(factors), expr.dtype)), expr.dtype))
         args = [self.value(a) for a in expr.args]
         dtype = args[0].dtype
         if dtype.is_complex or expr.dtype.is_complex:

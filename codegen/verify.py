@@ -29,12 +29,12 @@ from polyker.codegen.kernel import (
 from polyker.codegen.polynomial import as_constant, polynomial
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import ARITHMETIC, COMPARISONS, FUNCTIONS, LOGICAL
+from polyker.ir.expr import ARITHMETIC, COMPARISONS, FUNCTIONS, INTERNAL, LOGICAL
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", *COMPARISONS})
-_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *FUNCTIONS, "sub"})
+_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *FUNCTIONS, *INTERNAL, "sub"})
 _REAL_ONLY = frozenset({"floordiv", "mod", "floor", "ceil", "round", "relu", "erf", "gelu", "silu", "sigmoid"})
 _ANY_REAL = frozenset({"abs", "sign", "floor", "ceil", "round", "conj", "real", "imag", "relu"})
 
@@ -201,7 +201,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
     _check(op in _OPS, f"unknown operation {op!r}", expr)
     types = [_expr(a, scope) for a in args]
     least = 1 if op in _NARY and op not in ("minimum", "maximum") else 2
-    wanted = None if op in _NARY else 3 if op == "where" else 2 if op in _BINARY else 1
+    wanted = None if op in _NARY else 3 if op in ("where", *INTERNAL) else 2 if op in _BINARY else 1
     _check(len(args) == wanted if wanted else len(args) >= least, f"{len(args)} arguments for {op!r}", expr)
     if op == "where":
         _check(types[0] == bool_, "where's condition is a bool", expr)

@@ -23,6 +23,8 @@ FUNCTIONS = (
     "abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "relu", "gelu",
     "silu", "floor", "ceil", "round", "sign", "minimum", "maximum", "conj", "real", "imag", "where",
 )  # fmt: skip
+# What rewrites make of what the text says: multiply_add(x, y, z) is x * y + z, rounded once where the processor can.
+INTERNAL = ("multiply_add",)
 # Functions that take a dozen operations or more, as polynomials do.
 TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "gelu", "silu")
 REDUCTIONS = ("sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all")

@@ -52,6 +52,8 @@ class Fusion:
         """Return what was chosen and why, in words."""
         names = ", ".join(i.statement.name for i in self.group.items)
         steps = [f"{loop[0]} by {step}" for loop, step in zip(self.loops(), self.steps(), strict=True)]
+        later = [f"{i.statement.name} {n}" for i, n in zip(self.group.items, self.shifts()[-1], strict=True) if n]
+        steps[-1] += f" ({', '.join(later)} later)" if later else ""
         won = 100 * self.gain / max(1.0, self.total)
         return f"{names} run together: loops {', '.join(steps)}; the model wins {won:.0f}% of the cycles"
 
@@ -66,6 +68,10 @@ class Fusion:
     def loops(self) -> tuple[tuple[str, ...], ...]:
         """Return the common loops, outermost first, as one iterator an item."""
         return self.group.dims[: self.rows + bool(self.block)]
+
+    def shifts(self) -> tuple[tuple[int, ...], ...]:
+        """Return by how many iterations of each common loop each item runs later."""
+        return self.group.shifts[: self.rows + bool(self.block)]
 
     def steps(self) -> tuple[int, ...]:
         """Return how many iterations of each common loop run together."""
@@ -112,7 +118,7 @@ def _ordered(group: Group) -> Group:
             min(FAR, abs(a.stride(i))) for item, i in zip(group.items, dim, strict=True) for a in item.measured.accesses
         )
 
-    return replace(group, dims=tuple(sorted(group.dims, key=weight, reverse=True)))
+    return group.loops(tuple(sorted(range(len(group.dims)), key=lambda d: weight(group.dims[d]), reverse=True)))
 
 
 @dataclass
@@ -123,12 +129,15 @@ class _Costs:
 
     def __post_init__(self) -> None:
         self.plans: dict[tuple[int, int], Plan] = {}
+        self.kept: dict[int, frozenset[str]] = {}
 
     def choices(self) -> Iterator[Fusion]:
         """Yield the ways to fuse."""
         for rows in range(len(self.group.dims) + 1):
             if rows:
                 yield self._fusion(rows, 0)
+            if rows and any(self.group.shifts[rows - 1]):
+                break  # what waits for a later iteration waits in the innermost common loop
             if rows < len(self.group.dims):
                 block = self._block(rows)
                 if block:
@@ -152,13 +161,14 @@ class _Costs:
     def _block(self, rows: int) -> int:
         """Return how many iterations of the next loop run together: whole tiles of all items, within the caches."""
         dim = self.group.dims[rows]
-        step, origins = 1, set()
+        step, starts = 1, list[int]()
         for n, item in enumerate(self.group.items):
             plan = self.plan(n, rows)
             if plan.packed or plan.packs_result:
                 return 0
             step = lcm(step, plan.size(dim[n]))
-            origins.add(item.measured.lo(dim[n]) % step if step > 1 else 0)
+            starts.append(item.measured.lo(dim[n]) + self.group.shifts[rows][n])
+        origins = {start % step for start in starts}
         one = self.part(0, len(self.group.items), rows, 1)
         two = self.part(0, len(self.group.items), rows, 2)
         each, fixed = max(1, two - one), max(0, 2 * one - two)
@@ -182,15 +192,17 @@ class _Costs:
         # What a later item finds of what an earlier one touched.
         total = sum(self._whole)
         seen: dict[str, int] = {}
+        local = self.local(len(steps))
+        waits = 1 + max(self.group.shifts[len(steps) - 1]) / steps[-1]
         for n, item in enumerate(items):
             for tensor in self._tensors(item):
                 size = self._bytes(n, tensor, 0, 0)
                 if tensor in seen:
                     apart += size * self.target.beyond(sum(self._whole[seen[tensor] : n]))
-                    together += size * self.target.beyond(self.part(seen[tensor], n, rows, block))
+                    together += size * self.target.beyond(waits * self.part(seen[tensor], n, rows, block))
                 else:
                     apart += size * self.target.beyond(total)
-                    if tensor not in self.local:
+                    if tensor not in local:
                         together += size * self.target.beyond(total)
                 seen[tensor] = n
         # What each iteration reads anew.
@@ -202,20 +214,18 @@ class _Costs:
                 for a in item.measured.accesses:
                     if not any(a.stride(i) for i in mine):
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
-        for n, again in enumerate(self._again(rows, block, turns)):
+        for n, again in enumerate(self._again(rows, block, turns, local)):
             strain[n] += again
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
         return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)
 
-    def _again(self, rows: int, block: int, turns: float) -> list[float]:
+    def _again(self, rows: int, block: int, turns: float, local: frozenset[str]) -> list[float]:
         """Return the cycles that each item loses because iterations read parts of cache lines that others read, too."""
         parts = []
         for n, item in enumerate(self.group.items):
             fixed = self._fixed(n, rows, block)
-            moving = [
-                a for a in item.measured.accesses if a.tensor not in self.local and any(a.stride(i) for i in fixed)
-            ]
+            moving = [a for a in item.measured.accesses if a.tensor not in local and any(a.stride(i) for i in fixed)]
             parts.append([(self._lines(item, a, fixed), self._lines(item, a, {})) for a in moving])
         far = self.target.beyond(sum(part for item in parts for part, _ in item))
         return [sum(max(0.0, turns * part - whole) for part, whole in item) * far for item in parts]
@@ -238,10 +248,12 @@ class _Costs:
             turns *= ceil(max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items)) / step)
         return turns
 
-    @cached_property
-    def local(self) -> frozenset[str]:
-        """The temporaries that no statement outside the group uses."""
-        return local_tensors(self.program, self.group)
+    def local(self, loops: int) -> frozenset[str]:
+        """Return the temporaries of which so many common loops keep a part at a time."""
+        if loops not in self.kept:
+            self.kept[loops] = local_tensors(self.program, self.group, loops)
+            self.kept[loops] |= rolling_tensors(self.program, self.group, loops)
+        return self.kept[loops]
 
     @cached_property
     def _whole(self) -> list[int]:
@@ -277,11 +289,23 @@ class _Costs:
         return min(cells, whole) * access.itemsize
 
 
-def local_tensors(program: TypedProgram, group: Group) -> frozenset[str]:
-    """Return the temporaries of which every value is written and read in one iteration of the group's loops."""
+def local_tensors(program: TypedProgram, group: Group, loops: int) -> frozenset[str]:
+    """Return the temporaries of which every value is written and read in one iteration of the group's first `loops` loops."""
+    return _own(program, group) - frozenset().union(*group.crossing[:loops])
+
+
+def rolling_tensors(program: TypedProgram, group: Group, loops: int) -> frozenset[str]:
+    """Return the temporaries of which iterations of the last of those loops read what earlier ones wrote."""
+    if not loops:
+        return frozenset()
+    return (_own(program, group) & group.crossing[loops - 1]) - frozenset().union(*group.crossing[: loops - 1])
+
+
+def _own(program: TypedProgram, group: Group) -> frozenset[str]:
+    """Return the temporaries that no statement outside the group uses."""
     inside = {s.name for i in group.items for s in (i.statement, *([i.start] if i.start else []))}
     used = {t for i in group.items for t in i.tensors}
-    outside = {t for t in used if program.tensor(t).role is not Role.TEMPORARY} | group.crossing
+    outside = {t for t in used if program.tensor(t).role is not Role.TEMPORARY}
     for s in program.statements():
         if s.name not in inside:
             outside |= {t.tensor for t in touches(s)}

@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
+from polyker.rewrite.short_sums import short_sums, unfold_sums
 from polyker.schedule.fuse_items import alone, touches
-from polyker.schedule.plan import HEAVY, MOST_OPERATIONS, values
+from polyker.schedule.plan import MOST_OPERATIONS, is_costly, values
 
 # Cycles of a vector: one operation, one costly one, one load; to store a value, and to run the loop that computes it.
 OPERATION, COSTLY, LOAD, PASS = 0.5, 8.0, 0.5, 4.0
 
 
 @dataclass(frozen=True)
-class _Inlined:
+class _Inlining:
     """A definition, and the statements that read its target with the reads of each."""
 
     definition: TypedStatement
@@ -28,7 +29,22 @@ class _Inlined:
 
 
 def inline_values(program: TypedProgram) -> TypedProgram:
-    """Return the program without the temporaries of one definition that are read once, or are cheap to compute again."""
+    """Return the program without the temporaries of one definition that are read once, or are cheap to compute again.
+
+    A reduction of few terms counts as a value where that lets it be computed where it is read.
+    """
+    short = short_sums(program)
+    while short:
+        found = _inlined(unfold_sums(program, short))
+        left = short & {t.name for t in found.tensors}
+        if not left:
+            return found
+        short -= left
+    return _inlined(program)
+
+
+def _inlined(program: TypedProgram) -> TypedProgram:
+    """Return the program without the temporaries that had better be computed where they are read."""
     if not any(t.role is Role.TEMPORARY for t in program.tensors):
         return program
     gone: set[str] = set()
@@ -44,7 +60,7 @@ def inline_values(program: TypedProgram) -> TypedProgram:
     return replace(program, tensors=tuple(t for t in program.tensors if t.name not in gone)) if gone else program
 
 
-def _candidates(program: TypedProgram) -> Iterator[_Inlined]:
+def _candidates(program: TypedProgram) -> Iterator[_Inlining]:
     """Yield what can be inlined and had better be."""
     used: dict[str, list[TypedStatement]] = {}
     for s in program.statements():
@@ -63,12 +79,12 @@ def _candidates(program: TypedProgram) -> Iterator[_Inlined]:
         written = {s.target for s in replace(program, body=between).statements()}
         reads = [_reads(reader, tensor.name) for reader in readers]
         if all(reads) and not sources & written:
-            found = _Inlined(definition, tuple(zip(readers, reads, strict=True)))
+            found = _Inlining(definition, tuple(zip(readers, reads, strict=True)))
             if _pays(found):
                 yield found
 
 
-def _pays(found: _Inlined) -> bool:
+def _pays(found: _Inlining) -> bool:
     """Whether to compute the value where it is read takes no more cycles than to store it, and its code stays short."""
     size = sum(1 for _ in values(found.definition.expr))
     for reader, reads in found.readers:
@@ -82,7 +98,7 @@ def _pays(found: _Inlined) -> bool:
 def _cycles(expr: Expr) -> float:
     """Return the cycles to compute one vector of a value."""
     parts = set(values(expr))
-    operations = sum(COSTLY if p.op in HEAVY else OPERATION for p in parts if isinstance(p, Call))
+    operations = sum(COSTLY if is_costly(p) else OPERATION for p in parts if isinstance(p, Call))
     return operations + LOAD * sum(isinstance(p, Read) and bool(p.subscripts) for p in parts)
 
 

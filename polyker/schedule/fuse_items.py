@@ -88,30 +88,50 @@ def touches(statement: TypedStatement) -> Iterator[Touch]:
         yield Touch(statement, read.tensor, read.subscripts, False, exact)
 
 
-def follows(program: TypedProgram, first: Item, a: str, second: Item, b: str) -> bool | None:
-    """Whether loops over the first item's iterator `a` and the second's `b` can be one loop, the first item's part before.
+@dataclass(frozen=True)
+class Lag:
+    """How two iterators move together: of two instances that touch one cell, the first item's is at most `most` later.
 
-    None if not; True if no instance of either depends on one of the other in another iteration.
+    `exact`: always by as much.
     """
-    together = True
+
+    most: int
+    exact: bool
+
+    def with_(self, other: Lag | None) -> Lag:
+        """Return what holds of the instances of both."""
+        if other is None:
+            return self
+        return Lag(max(self.most, other.most), self.exact and other.exact and self.most == other.most)
+
+
+# Iterations of a common loop that a statement may run later than one that it reads from: their values wait in a buffer.
+MOST_LAG = 64
+
+
+def follows(program: TypedProgram, first: Item, a: str, second: Item, b: str) -> Lag | None:
+    """Return by how much loops over the first item's iterator `a` and the second's `b` can be one loop, the first item's part
+    before and the second's so much later; None if not."""
+    together: Lag | None = None
     for one in first.touches:
         for other in second.touches:
             if one.tensor != other.tensor or not (one.is_write or other.is_write):
                 continue
             found = _step(program, one, a, other, b)
-            if found is None:
+            if found is None or found.most > MOST_LAG:
                 return None
-            together = together and found
-    return together
+            together = found.with_(together)
+    return Lag(0, True) if together is None else together
 
 
 def walks_with(first: Item, a: str, second: Item, b: str) -> bool:
-    """Whether some tensor that both access is walked alike by the two iterators, and none differently."""
+    """Whether some tensor that both access is walked alike by the two iterators, but for few cells, and none differently."""
     found = False
     for one in first.touches:
         for other in second.touches:
             if one.tensor == other.tensor:
-                if _same_subscript(one, a, other, b):
+                ahead = _ahead(one, a, other, b)
+                if ahead is not None and abs(ahead) <= MOST_LAG:
                     found = True
                 elif _uses(one, a) or _uses(other, b):
                     return False
@@ -122,15 +142,14 @@ def _uses(touch: Touch, iterator: str) -> bool:
     return any(iterator in indices_of(s) for s in touch.subscripts)
 
 
-def _same_subscript(one: Touch, a: str, other: Touch, b: str) -> bool:
-    """Whether one dimension's subscripts are `a + c` and `b + c`: then one cell means one value of the iterators."""
-    if not (one.exact and other.exact):
-        return False
-    for s, t in zip(one.subscripts, other.subscripts, strict=True):
-        here, there = alone(s), alone(t)
-        if here is not None and there is not None and (here[0], there[0]) == (a, b) and here[1] == there[1]:
-            return True
-    return False
+def _ahead(one: Touch, a: str, other: Touch, b: str) -> int | None:
+    """Return by how much `a` is greater than `b` where the two touch one cell, None if the subscripts do not show it."""
+    if one.exact and other.exact:
+        for s, t in zip(one.subscripts, other.subscripts, strict=True):
+            here, there = alone(s), alone(t)
+            if here is not None and there is not None and (here[0], there[0]) == (a, b):
+                return there[1] - here[1]
+    return None
 
 
 def alone(subscript: Expr) -> tuple[str, int] | None:
@@ -142,11 +161,12 @@ def alone(subscript: Expr) -> tuple[str, int] | None:
     return (names[0], parts.get("", 0)) if len(names) == 1 and parts[names[0]] == 1 else None
 
 
-def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> bool | None:
-    """Whether of two accesses of one cell the iterators are equal (True), or never decrease (False); None if neither."""
-    if _same_subscript(one, a, other, b):
-        return True
-    if not (_uses(one, a) and _uses(other, b)) or not (one.exact and other.exact):
+def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> Lag | None:
+    """Return how much later the first iterator may be of two accesses of one cell; None if nothing is known."""
+    ahead = _ahead(one, a, other, b)
+    if ahead is not None:
+        return Lag(ahead, True)
+    if not (one.exact and other.exact and _uses(one, a) and _uses(other, b)):
         return None
     head = parameters(program)
     relations = []
@@ -158,7 +178,8 @@ def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> bo
     left = ", ".join(one.statement.iterators)
     right = ", ".join(f"{i}_" for i in other.statement.iterators)
     names = f"{one.statement.name}[{left}] -> {other.statement.name}[{right}]"
-    backwards = read_map(f"{head}{{ {names} : {a} > {b}_ }}")
-    if not pairs.intersect(backwards).is_empty():
-        return None
-    return bool(pairs.is_subset(read_map(f"{head}{{ {names} : {a} = {b}_ }}")))
+    later = pairs.wrap().apply(read_map(f"{head}{{ [{names}] -> [{a} - {b}_] }}"))
+    if later.is_empty():
+        return Lag(0, True)
+    most, least = later.dim_max_val(0), later.dim_min_val(0)
+    return Lag(most.get_num_si(), bool(most.eq(least))) if most.is_int() else None

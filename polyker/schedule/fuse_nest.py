@@ -14,12 +14,12 @@ from typing import Protocol
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Literal
-from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod, substitute
+from polyker.ir.quasi_affine import add, coefficients, floordiv, is_quasi_affine, lit, mod, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.schedule.fuse_cost import Fusion, local_tensors
+from polyker.schedule.fuse_cost import Fusion, local_tensors, rolling_tensors
 from polyker.schedule.fuse_items import Item, Touch, alone
 from polyker.schedule.fuse_move import moved
-from polyker.schedule.nest import Nest
+from polyker.schedule.nest import Nest, band
 from polyker.schedule.places import spliced
 from polyker.schedule.tree import Band, Filter, Member, Promotion, Scope, Sequence, Tree
 from polyker.target.model import Target
@@ -60,9 +60,13 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     bodies: list[tuple[TypedStatement, ...]] = []
     children: list[Filter] = []
     before: list[Nest] = []
-    # Of each loop: the statement, the loop's origin, the statement's iterator.
+    # Of each loop: the statement, the value of its iterator that comes first, the iterator.
     times: list[list[tuple[str, int, str]]] = [[] for _ in loops]
-    origins = tuple(min(i.measured.lo(loop[n]) for n, i in enumerate(fusion.group.items)) for loop in loops)
+    shifts = fusion.shifts()
+    origins = tuple(
+        min(i.measured.lo(loop[n]) + shift[n] for n, i in enumerate(fusion.group.items))
+        for loop, shift in zip(loops, shifts, strict=True)
+    )
     for n, item in enumerate(fusion.group.items):
         mine = tuple(loop[n] for loop in loops)
         nest = _inside(scheduler, program, item, mine[:rows])
@@ -76,18 +80,21 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
             if not set(own) <= set(s.iterators):
                 return None
             for d, iterator in enumerate(own):
-                times[d].append((s.name, origins[d], iterator))
+                times[d].append((s.name, origins[d] - shifts[d][n], iterator))
             if fusion.block:
-                places[s.name] = {own[-1]: _within(own[-1], origins[-1], fusion.block)}
+                places[s.name] = {own[-1]: _within(own[-1], origins[-1] - shifts[-1][n], fusion.block)}
         tree = _counted(nest.tree, places) if fusion.block else nest.tree
         children.append(Filter(tuple(s.name for s in nest.statements), tree))
-    members = [_member(step, found) for step, found in zip(steps, times, strict=True)]
-    inside: Tree = Sequence(tuple(children))
-    promotions = _promotions(program, fusion, scheduler.target)
-    if promotions:
-        inside = Scope(promotions, inside)
+    *outer_members, last = [
+        _member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)
+    ]
+    inside = _held(
+        local_tensors(program, fusion.group, len(loops)), program, fusion, scheduler.target, Sequence(tuple(children))
+    )
+    rolling = rolling_tensors(program, fusion.group, len(loops))
+    tree = band(outer_members, _held(rolling, program, fusion, scheduler.target, Band((last,), inside)))
     statements = tuple(s for f in children for s in f.statements)
-    together = Nest(tuple(s for b in bodies for s in b if s.name in statements), Band(tuple(members), inside))
+    together = Nest(tuple(s for b in bodies for s in b if s.name in statements), tree)
     return Together(tuple(bodies), tuple(before), together)
 
 
@@ -114,8 +121,8 @@ def held(tree: Tree) -> frozenset[str]:
     match tree:
         case Band(child=child):
             return held(child)
-        case Scope(promotions=promotions):
-            return frozenset(p.tensor for p in promotions)
+        case Scope(promotions=promotions, child=child):
+            return frozenset(p.tensor for p in promotions) | held(child)
         case Sequence(children=children):
             return frozenset().union(*(held(f.child) for f in children))
         case _:
@@ -141,11 +148,10 @@ def _of_start(item: Item, iterators: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(names[places[i]] for i in iterators)
 
 
-def _member(step: int, found: list[tuple[str, int, str]]) -> Member:
+def _member(step: int, origin: int, found: list[tuple[str, int, str]]) -> Member:
     """Return one common loop; all blocks are counted from one origin."""
-    times = tuple(
-        (s, floordiv(add(Index(i, i64), lit(-origin)), step) if step > 1 else Index(i, i64)) for s, origin, i in found
-    )
+    first = 0 if step > 1 else -origin
+    times = tuple((s, floordiv(add(Index(i, i64), lit(-first - lo)), step)) for s, lo, i in found)
     return Member(times, f"{found[0][2]}.rows" if step > 1 else found[0][2])
 
 
@@ -172,29 +178,30 @@ def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
             return tree
 
 
-def _promotions(program: TypedProgram, fusion: Fusion, target: Target) -> tuple[Promotion, ...]:
-    """Return buffers for the temporaries of which an iteration's part is small enough."""
+def _held(tensors: frozenset[str], program: TypedProgram, fusion: Fusion, target: Target, tree: Tree) -> Tree:
+    """Return the tree with buffers for those of the temporaries of which a small enough part is alive at a time."""
     second = target.cache(2).size
-    result = []
-    for tensor in sorted(local_tensors(program, fusion.group)):
+    found = []
+    for tensor in sorted(tensors):
         modulo = _modulo(program, fusion, tensor)
         if modulo is not None and prod(modulo) * program.tensor(tensor).dtype.itemsize <= second:
-            result.append(Promotion(tensor, modulo))
-    return tuple(result)
+            found.append(Promotion(tensor, modulo))
+    return Scope(tuple(found), tree) if found else tree
 
 
 def _modulo(program: TypedProgram, fusion: Fusion, tensor: str) -> tuple[int, ...] | None:
-    """Return the extents of a temporary's buffer: a common loop's own dimension has only as many cells as it runs together."""
+    """Return the extents of a temporary's buffer: of a common loop's dimension as many cells as are alive in an iteration."""
     modulo = []
     touching = [(n, t) for n, item in enumerate(fusion.group.items) for t in item.touches if t.tensor == tensor]
     if not all(t.exact and all(is_quasi_affine(s) for s in t.subscripts) for _, t in touching):
         return None
     for d, extent in enumerate(program.tensor(tensor).shape):
         size = int(extent.value.real) if isinstance(extent, Literal) else None
-        for loop, step in zip(fusion.loops(), fusion.steps(), strict=True):
-            found = [alone(t.subscripts[d]) for _, t in touching]
-            if all(f is not None and f[0] == loop[n] for f, (n, _) in zip(found, touching, strict=True)):
-                size = step if size is None else min(step, size)
+        for loop, shift, step in zip(fusion.loops(), fusion.shifts(), fusion.steps(), strict=True):
+            spans = [_span(fusion, n, t.subscripts[d], loop[n], shift[n]) for n, t in touching]
+            if all(s is not None for s in spans):
+                alive = step + max(s[1] for s in spans if s) - min(s[0] for s in spans if s)
+                size = alive if size is None else min(alive, size)
                 break
         else:
             if size is not None:
@@ -203,6 +210,24 @@ def _modulo(program: TypedProgram, fusion: Fusion, tensor: str) -> tuple[int, ..
             return None
         modulo.append(size)
     return tuple(modulo)
+
+
+def _span(fusion: Fusion, n: int, subscript: Expr, iterator: str, shift: int) -> tuple[int, int] | None:
+    """Return the least and greatest cell that an item reaches in a loop's first iteration, None if other loops move it, too."""
+    parts = coefficients(subscript)
+    if parts is None or parts.get(iterator) != 1:
+        return None
+    low = high = parts.get("", 0) - shift
+    common = {loop[n] for loop in fusion.loops()}
+    for i, factor in parts.items():
+        if i in ("", iterator) or not factor:
+            continue
+        lo, extent = fusion.group.items[n].measured.bounds.get(i, (None, None))
+        if lo is None or extent is None or i in common:
+            return None
+        ends = factor * lo, factor * (lo + extent - 1)
+        low, high = low + min(ends), high + max(ends)
+    return low, high
 
 
 def _reach(fusion: Fusion, n: int, touch: Touch, dimension: int) -> int:

@@ -27,7 +27,14 @@ from polyker.ir.quasi_affine import coefficients, indices_of, print_affine, subs
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.legality_buffers import apart, check_access, check_buffers, promoted_tensors
+from polyker.schedule.legality_buffers import (
+    apart,
+    broken_reuse,
+    check_access,
+    check_buffers,
+    promoted_tensors,
+    reuses,
+)
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
@@ -83,7 +90,12 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
     together = {s for m in loops(schedule.tree) if m.kind in (Kind.VECTOR, Kind.PARALLEL) for s, _ in m.times}
     pairs = [p for p in pairs if p.dependence.kind != "reduction" or p.flows or p.dependence.source in together]
     proof.visit(schedule.tree, dict(scop.domains), pairs, _Path())
-    check_buffers(scop, schedule.tree)
+    for shared in check_buffers(scop, schedule.tree):
+        try:
+            order = [_Pair(d, None, False) for d in reuses(scop, shared)]
+            _Proof(scop, found, promoted).visit(schedule.tree, dict(scop.domains), order, _Path())
+        except LegalityError:
+            raise broken_reuse(scop, shared) from None
     if proof.apart:
         apart(scop, schedule.tree, sorted(proof.apart))
 

@@ -1,13 +1,14 @@
 """The proof that promoted temporaries lose nothing: their buffers are reused by each run of a scope.
 
-A buffer is one for all runs of its scope, which follow each other; in one run no two cells may share a place, and every value
-has to be read in the run that wrote it.
+A buffer is one for all runs of its scope, which follow each other. Every value has to be read in the run that wrote it; two
+cells of one run may share a place only if the one is used no more when the other is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 
 import islpy as isl
 
@@ -15,6 +16,7 @@ from polyker.errors import LegalityError, failure, register
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedStatement
+from polyker.poly.dependences import Dependence
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
 from polyker.schedule.legality_text import instances, label
@@ -55,8 +57,20 @@ def check_access(scop: Scop, statement: str, domain: isl.Set, homeless: frozense
             raise failure(UNFIT, tensor=label(scop, access.tensor), reason=reason)
 
 
-def check_buffers(scop: Scop, tree: Tree) -> None:
-    """Raise LegalityError unless every buffer fits its tensor, and no two cells used in one run share a place."""
+@dataclass(frozen=True)
+class Shared:
+    """A buffer in which cells that one run of its scope uses share places: `touching` it, by `here` to the scope."""
+
+    promotion: Promotion
+    touching: tuple[Access, ...]
+    here: Mapping[str, Way]
+
+
+def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
+    """Return the buffers in which two cells that are used in one run share a place.
+
+    Raises LegalityError unless every buffer fits its tensor.
+    """
     total, held, fitting = 0, False, set[Promotion]()
     for scope in _scopes(tree):
         inside = promoted_tensors(scope.child)
@@ -74,15 +88,45 @@ def check_buffers(scop: Scop, tree: Tree) -> None:
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
+    found: list[Shared] = []
     if not held:
-        return
+        return found
     for scope, here in scope_ways(tree, scop.program):
         for promotion in scope.promotions:
             touching = [a for a in scop.accesses if a.tensor == promotion.tensor and a.statement in here]
             # Without the conditions on the way there are more instances, but simpler sets: mostly they do already.
             wide = {a.statement: replace(here[a.statement], conditions=()) for a in touching}
             if _clash(scop, promotion, touching, wide):
-                _check_cells(scop, promotion, touching, {a.statement: here[a.statement] for a in touching})
+                ways = {a.statement: here[a.statement] for a in touching}
+                if _clash(scop, promotion, touching, ways):
+                    found.append(Shared(promotion, tuple(touching), ways))
+    return found
+
+
+def reuses(scop: Scop, shared: Shared) -> Iterator[Dependence]:
+    """Yield what has to be in order for the cells that share a place to follow each other there, the lesser ones first.
+
+    Of two cells, so many apart in a dimension as the buffer has places there, all that uses the lesser one has to come before
+    all that writes the greater one. Those that are farther apart than a place's next cell are in it, too: it asks for more than
+    is needed, of simpler sets.
+    """
+    d = range(len(shared.promotion.modulo))
+    names = [", ".join(f"{letter}{n}" for n in d) for letter in "ab"]
+    tensor = shared.promotion.tensor
+    runs = {s: way.run(scop, s, "P") for s, way in shared.here.items()}
+    for n, m in enumerate(shared.promotion.modulo):
+        later = read_map(f"{{ {tensor}[{names[0]}] -> {tensor}[{names[1]}] : b{n} >= a{n} + {m} }}")
+        for first in shared.touching:
+            for second in shared.touching:
+                if second.is_write:
+                    together = runs[first.statement].apply_range(runs[second.statement].reverse())
+                    pairs = first.relation.apply_range(later).apply_range(second.relation.reverse()).intersect(together)
+                    if not pairs.is_empty():
+                        yield Dependence("reuse", first.statement, second.statement, tensor, partial(_same, pairs))
+
+
+def _same(pairs: isl.Map) -> isl.Map:
+    return pairs
 
 
 def _scopes(tree: Tree) -> Iterator[Scope]:
@@ -197,16 +241,14 @@ def _lies_within(scop: Scop, statement: str, subscript: Expr, modulo: int) -> bo
             return False
 
 
-def _check_cells(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> None:
-    """Raise LegalityError if two cells that are used in one run of the scope share a place of the buffer."""
-    if not _clash(scop, promotion, touching, here):
-        return
-    tensor = promotion.tensor
-    runs = {s: way.run(scop, s, "P") for s, way in here.items()}
-    source, sink = _sharing(tensor, promotion, touching, runs)
+def broken_reuse(scop: Scop, shared: Shared) -> Exception:
+    """Return the error for two cells that are used in one run of a scope, and share a place of the buffer."""
+    tensor, promotion = shared.promotion.tensor, shared.promotion
+    runs = {s: way.run(scop, s, "P") for s, way in shared.here.items()}
+    source, sink = _sharing(tensor, promotion, list(shared.touching), runs)
     one, other = instances(scop, _between(source, sink, tensor, promotion, runs))
     reason = "two cells that they use share a place of the buffer"
-    raise failure(PROMOTION, tensor=label(scop, tensor), source=one, sink=other, reason=reason)
+    return failure(PROMOTION, tensor=label(scop, tensor), source=one, sink=other, reason=reason)
 
 
 def _sharing(

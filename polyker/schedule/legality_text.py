@@ -11,6 +11,7 @@ KINDS = {
     "war": "write-after-read",
     "waw": "write-after-write",
     "reduction": "reduction",
+    "reuse": "reuse",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from polyker.ir.expr import TRANSCENDENTAL, Expr, Index, Read, children
+from polyker.ir.expr import TRANSCENDENTAL, Call, Expr, Index, Literal, Read, children
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.target.model import Target
@@ -15,6 +15,14 @@ from polyker.target.model import Target
 MOST_OPERATIONS = 400
 # Functions cost several multiply-adds a vector.
 HEAVY = {*TRANSCENDENTAL, "pow", "div", "sqrt"}
+
+
+def is_costly(expr: Expr) -> bool:
+    """Whether a value is a function that costs several multiply-adds a vector; a square does not."""
+    square = (
+        isinstance(expr, Call) and expr.op == "pow" and isinstance(expr.args[1], Literal) and expr.args[1].value == 2
+    )
+    return isinstance(expr, Call) and expr.op in HEAVY and not square
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from math import ceil, prod
 from polyker.ir.expr import Call
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.measure import Measured, MemoryAccess
-from polyker.schedule.plan import HEAVY, Plan, bare_target, unit_iterator, values, vector_lanes
+from polyker.schedule.plan import Plan, bare_target, is_costly, unit_iterator, values, vector_lanes
 from polyker.target.model import Target
 
 # Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one lane of a gather or of
@@ -66,7 +66,7 @@ def _operations(measured: Measured) -> float:
     count = 0.0
     for e in values(measured.statement.expr):
         if isinstance(e, Call):
-            count += 12.0 if e.op in HEAVY else max(1, len(e.args) - 1)
+            count += 12.0 if is_costly(e) else 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
     if (
         measured.statement.op == "add"
         and isinstance(measured.statement.expr, Call)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker import pipeline
 from polyker.codegen.kernel_text import print_kernel
-from polyker.errors import failure
+from polyker.errors import LegalityError, failure
 from polyker.poly.scop import Scop
 from polyker.schedule import fuse_cost, order
 from polyker.schedule.legality import BROKEN, prove
@@ -32,6 +32,9 @@ STEPS = (
     "{s}[i] = {p}[i,0];  {o}[i,j] = {s}[i] + X[i,j]",
     "{o}[i,j] = {p}[i,j] + {p}[i-1,j; pad=1] - {p}[i,j-1; pad=edge]",
     "{o}[i,j] = {p}[{n}-1-i,j] + X[i,j]",
+    "{o}[i,j] = {p}[i,j] - {p}[i+1,j; pad=1] + 3 * {p}[i+3,j; pad=0]",
+    "{o}[i,j] += {p}[i+r,j; pad=0] * X[i,r]  for r in 0:2, i in 0:{n}",
+    "{o}[i,j] = minimum({p}[i+1,j+1; pad=2], X[i,j]) + {p}[i-2,j; pad=0]",
     "{s}[i] += X[i,j] where j <= i;  {o}[i,j] = {s}[i] * {p}[i,j]",
     "{o}[i,j] = X[i,j]; {o}[i,j] += {p}[i,k] for k in 0:2, j in 0:{m}",
     "{s}[j] += {p}[i,j];  {o}[i,j] = {p}[i,j] + {s}[j]",
@@ -122,7 +125,6 @@ def test_what_a_later_iteration_reads_is_no_buffer_of_one(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "text",
     [
-        "T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] + T[i+1,j; pad=0] + T[i,j+1; pad=0]",  # rows and columns read ahead
         "T[i,j] = X[i,j] + 1;  O[i,j] = T[59-i,47-j] + T[i,j]",
         "T[i,j] = X[i,j] + 1;  S += T[i,j];  O[i,j] = T[i,j] - S",
     ],
@@ -130,6 +132,44 @@ def test_what_a_later_iteration_reads_is_no_buffer_of_one(monkeypatch: pytest.Mo
 def test_what_needs_a_later_iteration_does_not_share_its_loop(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
     assert not any("T O" in t for t in together(text, X="f32[60,48]"))
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] + T[i+1,j; pad=0] + T[i,j+1; pad=0]", 2),
+        ("T[i,j] = X[i,j] + 1;  O[i,j] = T[i+3,j] - T[i,j]  for i in 0:56", 4),
+        ("T[i,j] = X[i,j] * 3;  O[i,j] += T[i+r,j]  for r in 0:5", 5),
+        (
+            "T[i,j] = X[i,j] + 1;  U[i,j] = T[i+2,j] + X[i,j]  for i in 0:58;  O[i,j] = T[i,j] - U[i+1,j]  for i in 0:56",
+            4,
+        ),
+    ],
+)
+def test_rows_that_a_window_reads_wait_in_a_buffer_as_high_as_it(
+    text: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    found = case(text, X="f32[60,48]")
+    scop, schedule = found.automatic(TINY)
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    assert isinstance(schedule.tree, Scope)
+    held = {scop.program.tensor(p.tensor).label: p.modulo[0] for p in schedule.tree.promotions}
+    step = loops(schedule.tree).__next__().time("S1").args if "rows" in next(loops(schedule.tree)).label else None
+    block = int(step[1].value) if step else 1  # type: ignore[union-attr]
+    assert held["T"] == rows + block - 1
+
+
+def test_a_window_s_buffer_that_is_a_row_short_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    scop, schedule = case("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] + T[i+2,j; pad=0]", X="f32[60,48]").automatic(TINY)
+    scope = schedule.tree
+    assert isinstance(scope, Scope)
+    (held,) = scope.promotions
+    short = replace(scope, promotions=(replace(held, modulo=(held.modulo[0] - 1, *held.modulo[1:])),))
+    with pytest.raises(LegalityError, match="two cells that they use share a place"):
+        prove(scop, Schedule(short))
 
 
 def test_a_product_of_matrices_keeps_its_tiles() -> None:
