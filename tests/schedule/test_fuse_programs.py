@@ -217,7 +217,7 @@ def test_buffers_of_rows_hold_whole_tiles_so_that_their_cells_need_no_remainder(
 def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     def prove_once(scop: Scop, schedule: Schedule) -> None:
         if any("run together" in n for n in schedule.notes):
-            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1")
+            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
         prove(scop, schedule)
 
     monkeypatch.setattr(pipeline, "prove", prove_once)
