@@ -49,7 +49,7 @@ from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
 from polyker.schedule.lifetimes import Uses, never_together, uses_of
 from polyker.schedule.to_isl import scope_mark, to_isl
-from polyker.schedule.tree import STACK_BYTES, Kind, Member, Promotion, Schedule
+from polyker.schedule.tree import Kind, Member, Promotion, Schedule
 
 _KINDS = {kind: LoopKind[kind.name] for kind in Kind}
 
@@ -220,7 +220,7 @@ class _Lowering:
             for promotion in scope.promotions:
                 tensor = self.scop.program.tensor(promotion.tensor)
                 # What threads share is no stack buffer: those may be written beside the lanes that are on.
-                large = promotion.cells() * tensor.dtype.itemsize > STACK_BYTES or mark in self.marks.shared
+                large = not promotion.on_stack(tensor.dtype.itemsize) or mark in self.marks.shared
                 yield _ScopeBuffer(mark, buffer_name(tensor.name, mark), tensor.dtype, promotion, large)
 
     def large_buffers(self) -> tuple[TypedTensor, ...]:

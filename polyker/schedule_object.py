@@ -193,6 +193,39 @@ class Steps:
         """
         return self._step("unroll", {"sizes": _merged(loops, factors)})
 
+    def promote(
+        self,
+        tensor: str,
+        /,
+        at: str | None = None,
+        memory: str | None = None,
+        layout: Sequence[int | tuple[int, int]] | None = None,
+    ) -> Schedule:
+        """Hold what each iteration of a loop uses of a tensor in a buffer: a temporary itself, of others a copy.
+
+        `at`: the loop; None for the whole program. `memory`: "registers", "stack" (up to 32 KiB) or "scratch" (memory that the
+        call brings); by its size if None. `layout`: the tensor's dimensions, outermost first; `(d, n)` are blocks of n of
+        dimension d, so `((1, 16), 0, 1)` makes panels of 16 columns.
+
+        >>> import polyker as pk
+        >>> s = pk.op("C[i,j] += A[i,k] * B[k,j]").schedule(pk.f32[64, 64], pk.f32[64, 64], auto=False)
+        >>> s = s["C"].split(k=16)["C"].interchange("k.tile", "i", "j")
+        >>> print(s["C"].promote("A", at="k.tile", layout=(1, 0)))
+        for i
+          for j
+            C.start: C[i, j] = 0
+        for k.tile = k//16
+          with A.packed: f32[64, 16] in stack, laid out by dimensions 1 % 16, 0 % 64
+          for i
+            for k
+              A.packed: A.packed[i, k] = A[i, k]
+          for i
+            for j
+              for k.point = k % 16
+                C: C[i, j] += A.packed[i, k]*B[k, j]
+        """
+        return self._step("promote", {"tensor": tensor, "at": at, "memory": memory, "layout": layout})
+
 
 class Schedule(Steps):
     """The order in which an operator's instances run, for given types. Made by `Operator.schedule`; it never changes.

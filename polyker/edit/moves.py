@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from polyker.edit.find import Place, place, statement_named
+from polyker.edit.promotion import promoted
 from polyker.edit.state import State
 from polyker.edit.step import Step
 from polyker.errors.base import CATALOGUE, LegalityError, PolykerError, ScheduleError, failure
@@ -180,4 +181,5 @@ _MOVES: dict[str, Callable[[State, Step], Outcomes]] = {
     "reverse": _reverse,
     "vectorise": _vectorise,
     "unroll": _unroll,
+    "promote": promoted,
 }

@@ -177,8 +177,10 @@ def _index_labels(program: TypedProgram) -> dict[str, str]:
             for tensor, subscripts in _accesses(s):
                 for d, e in enumerate(subscripts):
                     i = _bare(e)
-                    if i is not None and i not in labels and hints.get((tensor, d), i) not in {*taken, i}:
+                    if i is not None and i not in labels and (tensor, d) in hints:
                         labels[i] = hints[tensor, d]
+                        while labels[i] in taken:
+                            labels[i] += "'"
                         taken.add(labels[i])
         if all(i in labels for i in fresh):
             break

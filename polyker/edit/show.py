@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from polyker.edit.state import State
+from polyker.edit.state import State, scopes
 from polyker.errors.base import escape
-from polyker.ir.expr import Call, Expr, Literal, transform
+from polyker.ir.expr import Call, Expr, Literal, Read, transform
 from polyker.ir.quasi_affine import indices_of, lit, mod
 from polyker.ir.typed import TypedStatement
 from polyker.ir.typed_printing import print_expr, relabel
 from polyker.poly.isl import read_set
-from polyker.schedule.tree import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
 _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
 _LIMIT = 2000  # characters of a line
@@ -37,6 +38,7 @@ class _Show:
         program = state.program
         self.labels = dict(program.sizes) | {t.name: t.label for t in program.tensors} | dict(program.labels)
         self.statements = {s.name: s for s in program.statements()}
+        self.hidden = _hidden(state)
 
     def lines(self, tree: Tree, depth: int, here: tuple[str, ...]) -> Iterator[str]:
         pad = "  " * depth
@@ -65,6 +67,9 @@ class _Show:
         by_text: dict[str, list[str]] = {}
         for s, time in member.times:
             by_text.setdefault(print_expr(plain(time), self.labels), []).append(self.state.names.statements[s])
+        own = {self.state.names.statements.get(s.name) for s in self.state.typed.statements()}
+        if len(by_text) == 2 and label in by_text and not own & set(by_text[label]):
+            del by_text[label]  # copies, whose index is the loop's
         if len(by_text) == 1:
             (text,) = by_text
             return f"{kind} {label}" + (f" = {text}" if text != label else "")
@@ -82,19 +87,42 @@ class _Show:
 
     def buffer(self, p: Promotion, child: Tree) -> str:
         tensor = self.state.program.tensor(p.tensor)
-        shape = ", ".join(str(m) for m in p.modulo)
+        seen = [d for d in range(len(p.modulo)) if d not in self.hidden.get(p.tensor, ())]
+        shape = ", ".join(str(p.modulo[d]) for d in seen)
         text = f"{tensor.label}: {tensor.dtype.name}[{shape}] in {memory_of(self.state, p, child)}"
         if p.layout:
-            dims = (str(d) + (f"//{by}" if by > 1 else "") + f" % {n}" for d, by, n in p.layout)
+            dims = (
+                str(seen.index(d)) + (f"//{by}" if by > 1 else "") + f" % {n}" for d, by, n in p.layout if d in seen
+            )
             text += f", laid out by dimensions {', '.join(dims)}"
         return text
 
+    def seen(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        hidden = self.hidden.get(tensor, ())
+        return tuple(e for d, e in enumerate(subscripts) if d not in hidden)
+
     def statement(self, s: TypedStatement) -> str:
-        subscripts = ", ".join(print_expr(e, self.labels) for e in s.subscripts)
+        def short(e: Expr) -> Expr:
+            return replace(e, subscripts=self.seen(e.tensor, e.subscripts)) if isinstance(e, Read) else e
+
+        subscripts = ", ".join(print_expr(e, self.labels) for e in self.seen(s.target, s.subscripts))
         target = self.labels[s.target] + (f"[{subscripts}]" if subscripts else "")
-        text = f"{target} {_UPDATES.get(s.op, s.op + '=')} {print_expr(s.expr, self.labels)}"
+        value = print_expr(transform(s.expr, short), self.labels)
+        text = f"{target} {_UPDATES.get(s.op, s.op + '=')} {value}"
         name = self.state.names.statements[s.name]
         return f"{name}: {text}"
+
+
+def _hidden(state: State) -> dict[str, frozenset[int]]:
+    """Return, of tensors that were made, the dimensions that number the runs of their buffer's scope: they say nothing in it."""
+    found: dict[str, frozenset[int]] = {}
+    own = {t.name for t in state.typed.tensors}
+    for scope in scopes(state.schedule.tree):
+        for p in scope.promotions:
+            ones = frozenset(d for d, m in enumerate(p.modulo) if m == 1)
+            if p.tensor not in own:
+                found[p.tensor] = found.get(p.tensor, ones) & ones
+    return found
 
 
 def constraints(text: str) -> str:
@@ -124,13 +152,13 @@ def plain(time: Expr) -> Expr:
 
 def memory_of(state: State, p: Promotion, child: Tree) -> str:
     """Return where a buffer lies: registers if each access has a constant place once the code is unrolled."""
-    if p.cells() * state.program.tensor(p.tensor).dtype.itemsize > STACK_BYTES:
+    if not p.on_stack(state.program.tensor(p.tensor).dtype.itemsize):
         return "scratch"
-    return "registers" if constant_places(state, p.tensor, child) else "stack"
+    return "registers" if constant_places(state, p, child) else "stack"
 
 
-def constant_places(state: State, tensor: str, child: Tree) -> bool:
-    """Whether no serial loop inside a scope moves a subscript of the tensor."""
+def constant_places(state: State, p: Promotion, child: Tree) -> bool:
+    """Whether no serial loop inside a scope moves a cell of the tensor to another place of the buffer."""
     moving: dict[str, set[str]] = {}
 
     def visit(tree: Tree) -> None:
@@ -151,8 +179,9 @@ def constant_places(state: State, tensor: str, child: Tree) -> bool:
 
     visit(child)
     for s in state.program.statements():
-        found = [s.subscripts] if s.target == tensor else []
-        found += [r.subscripts for r in s.reads() if r.tensor == tensor]
-        if any(indices_of(e) & moving.get(s.name, set()) for subscripts in found for e in subscripts):
+        found = [s.subscripts] if s.target == p.tensor else []
+        found += [r.subscripts for r in s.reads() if r.tensor == p.tensor]
+        places = (e for subscripts in found for e, m in zip(subscripts, p.modulo, strict=True) if m > 1)
+        if any(indices_of(e) & moving.get(s.name, set()) for e in places):
             return False
     return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from polyker.edit.names import Names, named
 from polyker.ir.typed import TypedProgram
-from polyker.schedule.tree import Band, Filter, Leaf, Member, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Leaf, Member, Schedule, Scope, Sequence, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,18 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`typed`: the program as written; `program`: with accumulators and copies; `schedule` orders its statements."""
+    """`typed`: the program as written; `raw`: with accumulators and copies, which `schedule` orders; `program`: the same,
+    with names of the user's as labels."""
 
     typed: TypedProgram
+    raw: TypedProgram
     program: TypedProgram
     schedule: Schedule
     names: Names
 
-    def changed(self, schedule: Schedule, program: TypedProgram | None = None) -> State:
-        """Return the state with another tree, and maybe another program."""
-        if program is None:
-            return replace(self, schedule=schedule)
-        return state(self.typed, program, schedule)
+    def changed(self, schedule: Schedule) -> State:
+        """Return the state with another tree."""
+        return replace(self, schedule=schedule)
 
     def internal(self, shown: str) -> str | None:
         """Return the generated name of a statement, or None."""
@@ -51,7 +51,7 @@ class State:
 def state(typed: TypedProgram, program: TypedProgram, schedule: Schedule) -> State:
     """Return the state of a program and its schedule."""
     dressed, names = named(typed, program)
-    return State(typed, dressed, schedule, names)
+    return State(typed, program, dressed, schedule, names)
 
 
 def paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:
@@ -71,14 +71,16 @@ def paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:
             yield ()
 
 
-def filters(tree: Tree) -> Iterator[Filter]:
-    """Yield the children of all sequences."""
+def scopes(tree: Tree) -> Iterator[Scope]:
+    """Yield the scopes of a tree."""
     match tree:
-        case Band(child=child) | Scope(child=child):
-            yield from filters(child)
+        case Scope(child=child):
+            yield tree
+            yield from scopes(child)
+        case Band(child=child):
+            yield from scopes(child)
         case Sequence(children=children):
             for f in children:
-                yield f
-                yield from filters(f.child)
+                yield from scopes(f.child)
         case Leaf():
             return

@@ -23,7 +23,13 @@ _ROLES = {Role.INPUT: "input", Role.OUTPUT: "output", Role.INOUT: "in-out argume
 
 
 def promote(
-    scop: Scop, schedule: Schedule, tensor: str, statement: str | None = None, loop: str | None = None
+    scop: Scop,
+    schedule: Schedule,
+    tensor: str,
+    statement: str | None = None,
+    loop: str | None = None,
+    *,
+    limit: int = BUFFER_LIMIT,
 ) -> Schedule:
     """Hold a temporary in a buffer that each iteration of a loop has anew; without a loop there is one for the whole program.
 
@@ -35,7 +41,8 @@ def promote(
 
         for i: with T in [1, 8]: { for k: T[i % 1, k % 8] = ...;  for k: ... T[i % 1, k % 8] ... }
 
-    A dimension of the buffer is as long as the largest distance of two cells in one run, plus one. Raises ScheduleError.
+    A dimension of the buffer is as long as the largest distance of two cells in one run, plus one; `limit`: bytes that it may
+    take. Raises ScheduleError.
     """
     found = _tensor(scop, tensor)
     if found.role is not Role.TEMPORARY:
@@ -58,7 +65,11 @@ def promote(
     else:
         tree = at_loops(schedule.tree, statement, (loop,), change)
     sizes = iter(
-        [_modulo(scop, found, here) for scope, here in scope_ways(tree, scop.program) if planned in scope.promotions]
+        [
+            modulo_of(scop, found, here, limit)
+            for scope, here in scope_ways(tree, scop.program)
+            if planned in scope.promotions
+        ]
     )
     used = False
 
@@ -99,8 +110,11 @@ def _scopes(tree: Tree) -> Iterator[Scope]:
                 yield from _scopes(f.child)
 
 
-def _modulo(scop: Scop, tensor: TypedTensor, here: dict[str, Way]) -> tuple[int, ...] | None:
-    """Return the extents of the buffer for one scope, None where nothing in it uses the tensor."""
+def modulo_of(scop: Scop, tensor: TypedTensor, here: dict[str, Way], limit: int) -> tuple[int, ...] | None:
+    """Return the extents of the buffer for one scope, None where nothing in it uses the tensor.
+
+    Raises ScheduleError where no constant bounds them, or they take more than `limit` bytes.
+    """
     cells: isl.Map | None = None
     for access in scop.accesses:
         if access.tensor == tensor.name and access.statement in here:
@@ -117,6 +131,6 @@ def _modulo(scop: Scop, tensor: TypedTensor, here: dict[str, Way]) -> tuple[int,
             raise failure(UNBOUNDED, tensor=tensor.label, dimension=d)
         modulo.append(int(most.to_python()) + 1)
     size = prod(modulo) * tensor.dtype.itemsize
-    if size > BUFFER_LIMIT:
-        raise failure(BIG_BUFFER, tensor=tensor.label, size=size, limit=BUFFER_LIMIT)
+    if size > limit:
+        raise failure(BIG_BUFFER, tensor=tensor.label, size=size, limit=limit)
     return tuple(modulo)

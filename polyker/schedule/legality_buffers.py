@@ -21,7 +21,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
 from polyker.schedule.legality_text import instances, label
 from polyker.schedule.to_isl import Way, scope_ways
-from polyker.schedule.tree import STACK_BYTES, Band, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
 
 PROMOTION = register(
     "PK503",
@@ -82,8 +82,8 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
                 raise _unfit(scop, promotion.tensor, "it has another buffer inside this one")
             if promotion.cells() > MOST_CELLS:
                 raise _unfit(scop, promotion.tensor, f"{promotion.cells()} elements are more than {MOST_CELLS}")
-            size = promotion.cells() * scop.program.tensor(promotion.tensor).dtype.itemsize
-            total += size if size <= STACK_BYTES else 0
+            itemsize = scop.program.tensor(promotion.tensor).dtype.itemsize
+            total += promotion.cells() * itemsize if promotion.on_stack(itemsize) else 0
             held = True
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)

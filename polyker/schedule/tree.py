@@ -89,11 +89,17 @@ class Promotion:
     `layout`: the buffer's own dimensions, outermost first, as (dimension of the tensor, divisor, extent): cell c has
     there the coordinate floor(c / divisor) mod extent. So `((0, 48, 10), (1, 1, 256), (0, 1, 48))` lays a tensor of
     modulo (480, 256) out in ten panels, each of 256 rows of 48. Empty: the tensor's dimensions in their order.
+    `scratch`: it lies in memory that the call brings, also where the stack has room for it.
     """
 
     tensor: str
     modulo: tuple[int, ...]
     layout: tuple[tuple[int, int, int], ...] = ()
+    scratch: bool = False
+
+    def on_stack(self, itemsize: int) -> bool:
+        """Whether the buffer lies on the stack; elements have `itemsize` bytes."""
+        return not self.scratch and self.cells() * itemsize <= STACK_BYTES
 
     def pieces(self) -> tuple[tuple[int, int, int], ...]:
         """Return the buffer's dimensions as (dimension of the tensor, divisor, extent)."""

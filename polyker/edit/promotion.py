@@ -1,0 +1,329 @@
+"""Promotion of any tensor at any loop: a temporary lives in a buffer, of others each run of the loop has a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import islpy as isl
+
+from polyker.edit.find import Place, did_you_mean, place
+from polyker.edit.show import constant_places
+from polyker.edit.state import State, scopes, state
+from polyker.edit.step import Step
+from polyker.errors.base import ScheduleError, failure
+from polyker.errors.schedules import BIG_BUFFER, NO_BUFFER, NO_TENSOR, UNUSED
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Index
+from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor, statements_of
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import Scop, build_scop
+from polyker.rewrite.copy_runs import Copied, copy_reads, copy_writes
+from polyker.schedule import tree as trees
+from polyker.schedule.buffers import modulo_of, promote
+from polyker.schedule.places import joined
+from polyker.schedule.to_isl import scope_ways
+from polyker.schedule.tree import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Tree
+
+REGISTER_CELLS = 512  # of one buffer that is to lie in registers
+SCRATCH_BYTES = 1 << 26  # of one buffer in memory that the call brings
+
+
+def promoted(now: State, step: Step) -> Iterator[State]:
+    """Yield the state with the tensor in a buffer of its own, then that with a copy of it."""
+    tensor = _tensor(now, step["tensor"])
+    at = _place(now, step, tensor)
+    refused: ScheduleError | None = None
+    if tensor.role is Role.TEMPORARY:
+        try:
+            yield _held(now, step, tensor, at)
+        except ScheduleError as error:
+            refused = error
+    if at is None:
+        if refused is not None:
+            raise refused
+        raise failure(NO_BUFFER, tensor=tensor.label, loop="all", reason="a copy is made at a loop: say `at=`")
+    try:
+        yield _copied(now, step, tensor, at)
+    except ScheduleError as error:
+        raise refused or error from None
+
+
+def _tensor(now: State, name: str) -> TypedTensor:
+    known = [t.label for t in now.program.tensors]
+    if name not in known:
+        shown = ", ".join(known)
+        raise failure(NO_TENSOR, tensor=name, known=shown, hint=did_you_mean(name, known))
+    return next(t for t in now.program.tensors if t.label == name)
+
+
+def _place(now: State, step: Step, tensor: TypedTensor) -> Place | None:
+    """Return the loop: of the statement that was named, or of those that use the tensor."""
+    if step["at"] is None:
+        return None
+    if step.statement is not None:
+        return place(now, step.statement, (step["at"],), "promote")
+    users = [s for s in now.program.statements() if tensor.name in {s.target, *(r.tensor for r in s.reads())}]
+    having = [s for s in users if any(step["at"] in (x.name, *x.others) for x in now.loops(s.name))]
+    own = [s for s in having if now.names.statements[s.name] == now.names.families[s.name]] or having
+    if len(own) == 1:
+        return place(now, now.names.statements[own[0].name], (step["at"],), "promote")
+    return place(now, None, (step["at"],), "promote")
+
+
+def _held(now: State, step: Step, tensor: TypedTensor, at: Place | None) -> State:
+    where = () if at is None else (at.statement, at.labels[step["at"]])
+    limit = SCRATCH_BYTES if step["memory"] == "scratch" else STACK_BYTES
+    schedule = promote(build_scop(now.program), now.schedule, tensor.name, *where, limit=limit)
+    return _finished(now, step, now.raw, schedule, tensor.name)
+
+
+def _copied(now: State, step: Step, tensor: TypedTensor, at: Place) -> State:
+    label = at.labels[step["at"]]
+
+    def refuse(reason: str) -> Exception:
+        return failure(NO_BUFFER, tensor=tensor.label, loop=step["at"], reason=reason)
+
+    around = _around(now.schedule.tree, at.statement, label)
+    if around is None:
+        raise refuse("the loops around it are not the same everywhere")
+    inside = [s for s in now.raw.statements() if all(s.name in dict(m.times) for m in around)]
+    readers = [s for s in inside if any(r.tensor == tensor.name for r in s.reads())]
+    writers = [s for s in inside if s.target == tensor.name]
+    if not readers and not writers:
+        raise failure(UNUSED, loop=step["at"], statement=now.names.statements[at.statement], tensor=tensor.label)
+    if any(m.kind is Kind.VECTOR for m in around):
+        raise refuse("it stands inside a vector loop")
+    for s in (*readers, *writers):
+        subscripts = [r.subscripts for r in s.reads() if r.tensor == tensor.name]
+        subscripts += [s.subscripts] if s.target == tensor.name else []
+        if any(r.pad is not None for r in s.reads() if r.tensor == tensor.name):
+            raise refuse(f"{now.names.statements[s.name]} reads it padded")
+        if not all(is_quasi_affine(e) for e in (x for one in subscripts for x in one)):
+            raise refuse(f"{now.names.statements[s.name]} gathers from it or scatters to it")
+    times = {s.name: [m.time(s.name) for m in around] for s in inside}
+    if readers and not writers:
+        if not _together(now.raw.body, {s.name for s in readers}, tensor.name):
+            raise refuse("what reads it inside does not stand together in the text")
+        made = copy_reads(now.raw, tensor.name, readers, times)
+    elif len(writers) == 1 and not readers:
+        (writer,) = writers
+        if writer.op != "set" and writer.acc != tensor.dtype:
+            raise refuse("each run would round what is accumulated in a wider type")
+        made = copy_writes(now.raw, writer, times)
+    else:
+        raise refuse("it is read and written there")
+    tree = _with_copies(now, made, at.statement, label, unrolled=step["memory"] == "registers")
+    labels = ((n, now.names.loop(m.label)) for n, m in zip(made.numbers, around, strict=True) if n is not None)
+    program = replace(made.program, labels=(*made.program.labels, *labels))
+    return _finished(now, step, program, Schedule(tree, now.schedule.notes), made.tensor, made)
+
+
+def _together(body: Sequence[TypedNode], names: set[str], tensor: str) -> bool:
+    """Whether statements stand in one body, and nothing between the first and the last of them writes the tensor."""
+    for node in body:
+        if isinstance(node, TypedLoop) and names & {s.name for s in statements_of(node.body)}:
+            return _together(node.body, names, tensor)
+    places = [n for n, node in enumerate(body) if not isinstance(node, TypedLoop) and node.name in names]
+    if len(places) != len(names):
+        return False
+    between = statements_of(body[places[0] : places[-1] + 1])
+    return all(s.target != tensor for s in between)
+
+
+def _around(tree: Tree, statement: str, label: str) -> tuple[Member, ...] | None:
+    """Return the loops from the root to the one of a label, None where they are not the same on all ways to it."""
+    found: list[tuple[Member, ...]] = []
+
+    def visit(node: Tree, above: tuple[Member, ...]) -> None:
+        match node:
+            case Band(members=members, child=child):
+                if statement in dict(members[0].times):
+                    at = next((n for n, m in enumerate(members) if m.label == label), None)
+                    if at is not None:
+                        found.append((*above, *members[: at + 1]))
+                    visit(child, (*above, *members))
+            case trees.Sequence(children=children):
+                for f in children:
+                    if statement in f.statements:
+                        visit(f.child, above)
+            case Scope(child=child):
+                visit(child, above)
+            case Leaf():
+                return
+
+    visit(tree, ())
+    return found[0] if found and all(f == found[0] for f in found) else None
+
+
+def _with_copies(now: State, made: Copied, statement: str, label: str, *, unrolled: bool) -> Tree:
+    """Return the tree with the copies at the loop: before what is inside, and after."""
+    new = (*made.before, *made.after)
+    kind = Kind.UNROLL if unrolled else Kind.SERIAL
+
+    def timed(member: Member, n: int) -> Member:
+        return replace(member, times=(*member.times, *((s.name, made.times[n]) for s in new)))
+
+    def nest(s: TypedStatement) -> Filter:
+        loops = tuple(Member(((s.name, Index(i, i64)),), i, kind) for i in made.own)
+        return Filter((s.name,), Band(loops, Leaf()) if loops else Leaf())
+
+    def visit(node: Tree, depth: int) -> Tree | None:
+        match node:
+            case Band():
+                band = joined(node)
+                if statement not in dict(band.members[0].times):
+                    return None
+                at = next((n for n, m in enumerate(band.members) if m.label == label), None)
+                if at is not None:
+                    inner: Tree = Band(band.members[at + 1 :], band.child) if band.members[at + 1 :] else band.child
+                    here = tuple(s for s, _ in band.members[0].times)
+                    parts = (*map(nest, made.before), Filter(here, inner), *map(nest, made.after))
+                    members = tuple(timed(m, depth + n) for n, m in enumerate(band.members[: at + 1]))
+                    return Band(members, Scope((Promotion(made.tensor, ()),), trees.Sequence(parts)))
+                below = visit(band.child, depth + len(band.members))
+                members = tuple(timed(m, depth + n) for n, m in enumerate(band.members))
+                return None if below is None else Band(members, below)
+            case trees.Sequence(children=children):
+                found = [visit(f.child, depth) if statement in f.statements else None for f in children]
+                several = sum(f is not None for f in found) > 1
+                held: list[isl.Set] = []
+                parts_: list[Filter] = []
+                for f, child in zip(children, found, strict=True):
+                    if child is None:
+                        parts_.append(f)
+                        continue
+                    conditions = f.conditions
+                    if several:
+                        part = _part(now, made, dict(f.conditions))
+                        if any(not part.intersect(other).is_empty() for other in held):
+                            reason = "two parts of its loops use the same cells in one run"
+                            raise failure(NO_BUFFER, tensor=now.names.statements[statement], loop=label, reason=reason)
+                        held.append(part)
+                        conditions += tuple((s.name, str(part.set_tuple_name(s.name))) for s in new)
+                    parts_.append(Filter((*f.statements, *(s.name for s in new)), child, conditions))
+                return trees.Sequence(tuple(parts_)) if held or any(c is not None for c in found) else None
+            case Scope(child=inside):
+                below = visit(inside, depth)
+                return None if below is None else replace(node, child=below)
+            case Leaf():
+                return None
+
+    tree = visit(now.schedule.tree, 0)
+    assert tree is not None
+    return tree
+
+
+def _part(now: State, made: Copied, conditions: Mapping[str, str]) -> isl.Set:
+    """Return the copies' instances that serve the part of the statements that meet conditions."""
+    parts = []
+    for name, texts in made.maps.items():
+        domain = read_set(next(s.domain for s in now.raw.statements() if s.name == name))
+        if name in conditions:
+            domain = domain.intersect(read_set(conditions[name]))
+        parts += [domain.apply(read_map(text)) for text in texts]
+    return reduce(lambda a, b: a.union(b), parts).coalesce()
+
+
+def _finished(
+    now: State, step: Step, program: TypedProgram, schedule: Schedule, tensor: str, made: Copied | None = None
+) -> State:
+    """Return the state with the size, the layout and the memory of the buffer."""
+    scop = build_scop(program)
+    buffers = _buffers(scop, schedule.tree, tensor, step, 0 if made is None else made.dims)
+    tree = _filled(schedule.tree, tensor, iter(buffers))
+    if made is not None:
+        shapes = zip(*(p.modulo[made.dims :] for p in buffers), strict=True)
+        tree = _trimmed(tree, dict(zip(made.own, map(max, shapes), strict=True)))
+    result = state(now.typed, program, replace(schedule, tree=tree))
+    if step["memory"] == "registers":
+        held = ((p, scope.child) for scope in scopes(tree) for p in scope.promotions if p.tensor == tensor)
+        if any(p.cells() > REGISTER_CELLS or not constant_places(result, p, child) for p, child in held):
+            reason = f"a loop that is not unrolled moves its cells, or there are more than {REGISTER_CELLS}"
+            label = result.program.tensor(tensor).label
+            raise failure(NO_BUFFER, tensor=label, loop=step["at"] or "all", reason=reason)
+    return result
+
+
+def _buffers(scop: Scop, tree: Tree, tensor: str, step: Step, numbers: int) -> list[Promotion]:
+    """Return the buffer of each scope that holds the tensor; raises ScheduleError where one is larger than its memory."""
+    found = scop.program.tensor(tensor)
+    limit = STACK_BYTES if step["memory"] in ("stack", "registers") else SCRATCH_BYTES
+    buffers = []
+    for scope, here in scope_ways(tree, scop.program):
+        for p in scope.promotions:
+            if p.tensor == tensor:
+                modulo = p.modulo or modulo_of(scop, found, here, limit)
+                buffers.append(_laid_out(found, modulo or (1,) * len(found.shape), step, numbers))
+    for p in buffers:
+        size = p.cells() * found.dtype.itemsize
+        if size > limit:
+            raise failure(BIG_BUFFER, tensor=found.label, size=size, limit=limit)
+    return buffers
+
+
+def _filled(tree: Tree, tensor: str, buffers: Iterator[Promotion]) -> Tree:
+    """Return the tree with the buffers in its scopes, in the order of the walk."""
+    match tree:
+        case Band(child=child):
+            return replace(tree, child=_filled(child, tensor, buffers))
+        case trees.Sequence(children=children):
+            return trees.Sequence(tuple(replace(f, child=_filled(f.child, tensor, buffers)) for f in children))
+        case Scope(promotions=promotions, child=child):
+            changed = tuple(next(buffers) if p.tensor == tensor else p for p in promotions)
+            return Scope(changed, _filled(child, tensor, buffers))
+        case Leaf():
+            return tree
+
+
+def _trimmed(tree: Tree, extents: Mapping[str, int]) -> Tree:
+    """Return the tree with the loops of copies as long as their buffer: one of a single iteration is none."""
+    match tree:
+        case Band(members=members, child=child):
+            kept = [
+                replace(m, extent=extents[m.label]) if m.kind is Kind.UNROLL and m.label in extents else m
+                for m in members
+                if extents.get(m.label) != 1
+            ]
+            below = _trimmed(child, extents)
+            return Band(tuple(kept), below) if kept else below
+        case trees.Sequence(children=children):
+            return trees.Sequence(tuple(replace(f, child=_trimmed(f.child, extents)) for f in children))
+        case Scope(child=child):
+            return replace(tree, child=_trimmed(child, extents))
+        case Leaf():
+            return tree
+
+
+def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: Step, numbers: int) -> Promotion:
+    """Return the buffer with the layout that was asked for: dimensions, outermost first, each whole or by blocks."""
+    scratch = step["memory"] == "scratch"
+    wanted = step["layout"]
+    if wanted is None:
+        return Promotion(found.name, modulo, scratch=scratch)
+
+    def refuse(reason: str) -> Exception:
+        return failure(NO_BUFFER, tensor=found.label, loop=step["at"] or "all", reason=reason)
+
+    rank = len(modulo) - numbers
+    sizes = list(modulo)
+    blocks: dict[int, list[int]] = {d: [] for d in range(rank)}
+    for d, block in wanted:
+        if d >= rank:
+            raise refuse(f"the layout names dimension {d} of {rank}")
+        blocks[d].append(max(block, 1))
+    pieces: dict[tuple[int, int], int] = {}
+    for d, dividers in blocks.items():
+        if sorted(set(dividers), reverse=True) != dividers or not dividers or dividers[-1] != 1:
+            raise refuse(f"the layout has dimension {d} not once in whole, after its blocks from the largest down")
+        whole = sizes[numbers + d] = -(-sizes[numbers + d] // dividers[0]) * dividers[0]
+        for divider in dividers:
+            if whole % divider:
+                raise refuse(f"blocks of {divider} do not fill {whole}")
+            pieces[d, divider] = whole // divider
+            whole = divider
+    layout = [(n, 1, sizes[n]) for n in range(numbers)]
+    layout += [(numbers + d, max(block, 1), pieces[d, max(block, 1)]) for d, block in wanted]
+    return Promotion(found.name, tuple(sizes), tuple(layout), scratch=scratch)
