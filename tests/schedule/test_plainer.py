@@ -35,7 +35,7 @@ def test_a_schedule_that_fails_is_not_tried_again(text: str, monkeypatch: pytest
     def refuse(scop: Scop, schedule: Schedule) -> None:
         tried.append(str(schedule.tree))
         if len(tried) == 1:
-            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1")
+            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
         prove(scop, schedule)
 
     monkeypatch.setattr(pipeline, "prove", refuse)
