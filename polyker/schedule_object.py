@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -193,6 +194,23 @@ class Steps:
         """
         return self._step("unroll", {"sizes": _merged(loops, factors)})
 
+    def parallel(self, loop: str, /, threads: int | None = None) -> Schedule:
+        """Run the iterations of a loop on several threads, as many as the options say where that is None.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i,j] = A[j,i]").schedule(pk.f32[64, 64], auto=False)
+        >>> print(s.parallel("i", threads=4))
+        parallel(4) i
+          for j
+            B: B[i, j] = A[j, i]
+        """
+        return self._step("parallel", {"loop": loop, "threads": self._threads() if threads is None else threads})
+
+    parallelise = parallelize = parallel
+
+    def _threads(self) -> int:
+        raise NotImplementedError
+
     def promote(
         self,
         tensor: str,
@@ -371,6 +389,16 @@ class Schedule(Steps):
             raise failure(BAD_TEXT, reason=error.message) from error
         return found
 
+    def _threads(self) -> int:
+        chosen = self._base.bound.options.threads
+        return (
+            chosen
+            if chosen > 1
+            else len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+
     @property
     def acc(self) -> DType | None:
         """The type that the operator's sums are accumulated in, None for the notation's rules."""
@@ -405,6 +433,9 @@ class OfStatement(Steps):
 
     def _step(self, name: str, given: Mapping[str, object]) -> Schedule:
         return self._schedule._step(name, given, self._statement)
+
+    def _threads(self) -> int:
+        return self._schedule._threads()
 
     @property
     def loops(self) -> tuple[str, ...]:

@@ -98,6 +98,11 @@ def _distribute(state: State, step: Step) -> Outcomes:
     yield state.changed(steps.distribute(state.schedule, found.statement, found.labels[step["loop"]]))
 
 
+def _parallel(state: State, step: Step) -> Outcomes:
+    found = place(state, step.statement, (step["loop"],), "parallel")
+    yield state.changed(steps.parallel(state.schedule, found.statement, found.labels[step["loop"]], step["threads"]))
+
+
 def _fuse(state: State, step: Step) -> Outcomes:
     first, second = statement_named(state, step["first"]), statement_named(state, step["second"])
     refused: ScheduleError | None = None
@@ -181,5 +186,6 @@ _MOVES: dict[str, Callable[[State, Step], Outcomes]] = {
     "reverse": _reverse,
     "vectorise": _vectorise,
     "unroll": _unroll,
+    "parallel": _parallel,
     "promote": promoted,
 }

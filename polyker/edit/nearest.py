@@ -83,16 +83,15 @@ def _fusing(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
 
 
 def _elsewhere(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
-    """Yield the step on other loops of the statement, the innermost first."""
-    said = dict(step["sizes"]) if step.name == "vectorise" else {step["loop"]: 0}
+    """Yield the step on other loops of the statement: vectors the innermost first, threads the outermost."""
+    vectors = step.name == "vectorise"
+    said = dict(step["sizes"]) if vectors else {step["loop"]: step["threads"]}
     found = place(state, step.statement, said, step.name)
-    for loop in reversed(state.loops(found.statement)):
+    count = next(iter(said.values()))
+    for loop in state.loops(found.statement)[:: -1 if vectors else 1]:
         if loop.name not in said and loop.member.kind is Kind.SERIAL:
-            who = step.statement if step.statement is not None else state.names.statements[found.statement]
-            given = (
-                {"sizes": {loop.name: next(iter(said.values()))}} if step.name == "vectorise" else {"loop": loop.name}
-            )
-            for statement in (step.statement, who):
+            given = {"sizes": {loop.name: count}} if vectors else {"loop": loop.name, "threads": count}
+            for statement in dict.fromkeys((step.statement, state.names.statements[found.statement])):
                 yield (step_of(step.name, statement, given),)
 
 

@@ -174,6 +174,7 @@ FORMS: dict[str, Form] = {
     "reverse": Form('s.reverse("i")', {"loop": _name}, {}),
     "vectorise": Form("s.vectorise(j=8)", {"sizes": _sizes}, {}),
     "unroll": Form("s.unroll(i=4)", {"sizes": _sizes}, {}),
+    "parallel": Form('s.parallel("i", threads=4)', {"loop": _name, "threads": lambda v: _integer(v, 1)}, {}),
     "promote": Form(
         's.promote("A", at="k.tile", memory="stack", layout=(1, 0))',
         {"tensor": _name, "at": _maybe, "memory": _memory, "layout": _layout},

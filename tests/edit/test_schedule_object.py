@@ -205,6 +205,16 @@ def test_an_illegal_step_shows_two_instances_the_cell_and_what_is_legal():
         )
 
 
+def test_loops_run_on_threads():
+    s = text(MM, *TYPES)
+    t = s["C"].parallel("i", threads=2)
+    assert "parallel(2) i" in str(t)
+    same(MM, t, whole(6, 7), whole(7, 16))
+    assert s["C"].parallel("i").steps[0]["threads"] >= 1
+    with pytest.raises(pk.LegalityError, match=r'legal instead: s.parallel\("j", threads=2\)'):
+        text(SWEEP, pk.f64[9, 9]).parallel("i", threads=2)
+
+
 def test_the_alternatives_are_legal():
     s = text(SWEEP, pk.f64[9, 9]).skew(j="i", factor=1).interchange("j", "i")
     array = whole(9, 9).astype("f8")

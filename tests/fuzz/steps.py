@@ -202,7 +202,7 @@ def random_step(rng: random.Random, s: pk.Schedule) -> Step | None:
     names = [n for n in s.statements if s[n].loops]
     name = rng.choice(
         ["tile", "tile", "split", "interchange", "interchange", "interchange", "unroll", "vectorise", "vectorise", "distribute",
-         "skew", "shift", "reverse", "promote", "promote", "promote", *["fuse"] * 6 * (len(s.statements) > 1)]
+         "skew", "shift", "reverse", "parallel", "promote", "promote", "promote", *["fuse"] * 6 * (len(s.statements) > 1)]
     )  # fmt: skip
     if name == "fuse":
         first, second = sorted(rng.sample(range(len(s.statements)), 2))
@@ -230,6 +230,8 @@ def random_step(rng: random.Random, s: pk.Schedule) -> Step | None:
             return step_of(name, who, {"sizes": {loop: rng.choice([2, 3, 4, 4, 8])}})
         case "distribute" | "reverse":
             return step_of(name, who, {"loop": loop})
+        case "parallel":
+            return step_of(name, who, {"loop": rng.choice(serial[:2] or loops), "threads": rng.choice([1, 2, 2, 3])})
         case "shift":
             return step_of(name, who, {"offsets": {loop: rng.choice([-2, -1, 1, 1, 2, 3])}})
         case "skew":
