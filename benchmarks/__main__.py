@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import process
+from benchmarks import peak_memory, process
 from benchmarks.polybench import run as polybench
 
 FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory", "programs")
@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     cpu.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     cpu.add_argument("--plot", type=Path, metavar="FILE", help="draw a roofline and bars (matplotlib)")
     polybench.add_parser(commands)
+    peak_memory.add_parser(commands)
     commands.add_parser("list", help="print the names of all cases")
     return found
 
@@ -52,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.command == "polybench":
         return polybench.main(options)
+    if options.command == "peak":
+        return peak_memory.main(options)
     cores = process.prepare(options.core, options.threads)
     return measure(options, cores)
 
