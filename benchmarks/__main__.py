@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks import peak_memory, process
 from benchmarks.polybench import run as polybench
 
-FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory", "programs")
+FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory", "programs", "stencils")
 PEERS = ("numpy", "torch", "jax", "tblis", "numba")
 
 

@@ -282,6 +282,90 @@ def stages(X, out):
     return out
 
 
+def heat_2d(A, out, steps):
+    out[:] = A
+    B = np.empty_like(A)
+    for _ in range(steps):
+        for i in range(1, A.shape[0] - 1):
+            for j in range(1, A.shape[1] - 1):
+                B[i, j] = 0.25 * (out[i - 1, j] + out[i + 1, j] + out[i, j - 1] + out[i, j + 1])
+        for i in range(1, A.shape[0] - 1):
+            for j in range(1, A.shape[1] - 1):
+                out[i, j] = B[i, j]
+    return out
+
+
+def jacobi_2d(A, out, steps):
+    out[:] = A
+    B = A.copy()
+    for _ in range(steps // 2):
+        for i in range(1, A.shape[0] - 1):
+            for j in range(1, A.shape[1] - 1):
+                B[i, j] = 0.2 * (out[i, j] + out[i, j - 1] + out[i, j + 1] + out[i + 1, j] + out[i - 1, j])
+        for i in range(1, A.shape[0] - 1):
+            for j in range(1, A.shape[1] - 1):
+                out[i, j] = 0.2 * (B[i, j] + B[i, j - 1] + B[i, j + 1] + B[i + 1, j] + B[i - 1, j])
+    return out
+
+
+def jacobi_1d(A, out, steps):
+    out[:] = A
+    B = A.copy()
+    for _ in range(steps // 2):
+        for i in range(1, A.shape[0] - 1):
+            B[i] = 0.33333 * (out[i - 1] + out[i] + out[i + 1])
+        for i in range(1, A.shape[0] - 1):
+            out[i] = 0.33333 * (B[i - 1] + B[i] + B[i + 1])
+    return out
+
+
+def heat_3d(A, out, steps):
+    out[:] = A
+    B = A.copy()
+    for step in range(steps):
+        S, T = (out, B) if step % 2 == 0 else (B, out)
+        for i in range(1, A.shape[0] - 1):
+            for j in range(1, A.shape[1] - 1):
+                for k in range(1, A.shape[2] - 1):
+                    T[i, j, k] = (
+                        0.125 * (S[i + 1, j, k] - 2.0 * S[i, j, k] + S[i - 1, j, k])
+                        + 0.125 * (S[i, j + 1, k] - 2.0 * S[i, j, k] + S[i, j - 1, k])
+                        + 0.125 * (S[i, j, k + 1] - 2.0 * S[i, j, k] + S[i, j, k - 1])
+                        + S[i, j, k]
+                    )
+    return out
+
+
+def seidel_2d(A, out, steps):
+    out[:] = A
+    for _ in range(steps):
+        for i in range(1, A.shape[0] - 1):
+            for j in range(1, A.shape[1] - 1):
+                up = out[i - 1, j - 1] + out[i - 1, j] + out[i - 1, j + 1]
+                here = out[i, j - 1] + out[i, j] + out[i, j + 1]
+                out[i, j] = (up + here + out[i + 1, j - 1] + out[i + 1, j] + out[i + 1, j + 1]) / 9.0
+    return out
+
+
+def fdtd_2d(X, Y, H, out, steps):
+    out[:] = H
+    ex, ey = X.copy(), Y.copy()
+    n = H.shape[0]
+    for t in range(steps):
+        for j in range(n):
+            ey[0, j] = 0.1 * t
+        for i in range(1, n):
+            for j in range(n):
+                ey[i, j] = ey[i, j] - 0.5 * (out[i, j] - out[i - 1, j])
+        for i in range(n):
+            for j in range(1, n):
+                ex[i, j] = ex[i, j] - 0.5 * (out[i, j] - out[i, j - 1])
+        for i in range(n - 1):
+            for j in range(n - 1):
+                out[i, j] = out[i, j] - 0.7 * (ex[i, j + 1] - ex[i, j] + ey[i + 1, j] - ey[i, j])
+    return out
+
+
 @cache
 def compiled(numba: Any) -> Any:
     """Return all nests, compiled when they are first called."""

@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from functools import cache
 
 from benchmarks.case import Case
-from benchmarks.cases import conv, matmul, memory, programs, semiring, tccg, tensor
+from benchmarks.cases import conv, matmul, memory, programs, semiring, stencils, tccg, tensor
 
 FAMILIES = {
     "matmul": matmul.cases,
@@ -16,6 +16,7 @@ FAMILIES = {
     "conv": conv.cases,
     "memory": memory.cases,
     "programs": programs.cases,
+    "stencils": stencils.cases,
 }
 
 
