@@ -177,3 +177,9 @@ NO_BUFFER = register(
     "{tensor} cannot have a copy at the loop `{loop}`: {reason}",
     "a copy is of what statements inside a loop read at affine places, or write",
 )
+NOT_DRAWN = register(
+    "PK547",
+    ScheduleError,
+    "the instances of `{statement}` cannot be listed: {reason}",
+    "a picture has up to {most} instances: take small, fixed sizes; the order is the same for large ones",
+)
