@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from polyker.edit.state import Loop, State
@@ -27,15 +27,22 @@ def statement_named(state: State, name: str) -> str:
     return found
 
 
-def place(state: State, wanted: str | None, loops: Iterable[str], step: str) -> Place:
+def place(
+    state: State, wanted: str | None, loops: Iterable[str], step: str, among: Collection[str] | None = None
+) -> Place:
     """Return the statement that has the loops: the one `wanted`, or the only one of the user's, or else the only one.
 
-    Statements that share a loop share what becomes of it: any of them will do. Raises ScheduleError.
+    Statements that share a loop share what becomes of it: any of them will do. `among`: those that come into question. Raises
+    ScheduleError.
     """
     names = tuple(loops)
     if wanted is not None:
         return _of(state, statement_named(state, wanted), names)
-    having = [s for s in state.names.statements if all(_loop(state, s, n) is not None for n in names)]
+    having = [
+        s
+        for s in (state.names.statements if among is None else among)
+        if all(_loop(state, s, n) is not None for n in names)
+    ]
     if not having:
         raise _unknown(state, names)
     own = [s for s in having if state.names.statements[s] == state.names.families[s]]

@@ -19,7 +19,7 @@ _SHIFTS = (1, 2, 3, 4)
 
 def nearest(state: State, step: Step, tried: Callable[[State, Step], State]) -> str | None:
     """Return the first legal one of some steps near to an illegal one, as calls; None where none is found."""
-    until = time.monotonic() + SECONDS
+    until, before = time.monotonic() + SECONDS, str(state.schedule)
     try:
         for steps in _candidates(state, step):
             if time.monotonic() > until:
@@ -29,6 +29,8 @@ def nearest(state: State, step: Step, tried: Callable[[State, Step], State]) -> 
                 for s in steps:
                     now = tried(now, s)
             except PolykerError:
+                continue
+            if str(now.schedule) == before:
                 continue
             return "s" + "".join(
                 ("" if s.statement is None else f'["{s.statement}"]') + f".{call_text(s)}" for s in steps
@@ -42,6 +44,8 @@ def _candidates(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
     match step.name:
         case "interchange":
             yield from _leaning(step, step["order"])
+            for loop in step["order"]:
+                yield step_of("reverse", step.statement, {"loop": loop}), step
             for order in permutations(step["order"]):
                 if order != step["order"]:
                     yield (step_of("interchange", step.statement, {"order": order}),)
@@ -56,7 +60,9 @@ def _candidates(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
             yield from _elsewhere(state, step)
         case "shift":
             yield from _other_offsets(step)
-        case "reverse" | "distribute" | "skew" | "promote" | "unroll" | "split":
+        case "promote" if step["at"] is not None:
+            yield from _other_loops(state, step)
+        case _:
             return
 
 
@@ -78,8 +84,26 @@ def _fusing(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
             yield step_of("shift", step["second"], {"offsets": {loop: offset}}), step
         if len(loops) > 1:
             yield step_of("shift", step["second"], {"offsets": dict.fromkeys(loops, offset)}), step
+    yield _chained(state, step)
     for depth in range(step["depth"] - 1, 0, -1):
         yield (step_of("fuse", None, {"first": step["first"], "second": step["second"], "depth": depth}),)
+
+
+def _chained(state: State, step: Step) -> tuple[Step, ...]:
+    """Return the fusion after that of all statements in between."""
+    names = list(state.names.statements.values())
+    between = names[names.index(step["first"]) + 1 : names.index(step["second"])]
+    seconds = (*between, step["second"])
+    return tuple(step_of("fuse", None, {"first": step["first"], "second": s, "depth": step["depth"]}) for s in seconds)
+
+
+def _other_loops(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+    """Yield the promotion at other loops, the next ones out first."""
+    found = place(state, step.statement, (step["at"],), "promote")
+    loops = [x.name for x in state.loops(found.statement)]
+    at = loops.index(step["at"]) if step["at"] in loops else 0
+    for loop in (*reversed(loops[:at]), *loops[at + 1 :]):
+        yield (step_of("promote", step.statement, {**dict(step.arguments), "at": loop}),)
 
 
 def _elsewhere(state: State, step: Step) -> Iterator[tuple[Step, ...]]:

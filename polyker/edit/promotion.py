@@ -65,12 +65,8 @@ def _place(now: State, step: Step, tensor: TypedTensor) -> Place | None:
         return None
     if step.statement is not None:
         return place(now, step.statement, (step["at"],), "promote")
-    users = [s for s in now.program.statements() if tensor.name in {s.target, *(r.tensor for r in s.reads())}]
-    having = [s for s in users if any(step["at"] in (x.name, *x.others) for x in now.loops(s.name))]
-    own = [s for s in having if now.names.statements[s.name] == now.names.families[s.name]] or having
-    if len(own) == 1:
-        return place(now, now.names.statements[own[0].name], (step["at"],), "promote")
-    return place(now, None, (step["at"],), "promote")
+    users = [s.name for s in now.program.statements() if tensor.name in {s.target, *(r.tensor for r in s.reads())}]
+    return place(now, None, (step["at"],), "promote", users)
 
 
 def _held(now: State, step: Step, tensor: TypedTensor, at: Place | None) -> State:

@@ -9,7 +9,7 @@ from polyker.edit.moves import in_user_names, outcomes
 from polyker.edit.nearest import nearest
 from polyker.edit.state import State
 from polyker.edit.step import Step
-from polyker.errors.base import LegalityError
+from polyker.errors.base import LegalityError, ScheduleError
 from polyker.ir.typed import TypedProgram
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.scop import Scop, build_scop
@@ -48,16 +48,20 @@ def check(state: State) -> None:
 
 def legal(states: Iterator[State]) -> State:
     """Return the first legal one of some states; raises what the first raises where there is none."""
-    refused: LegalityError | None = None
-    for state in states:
+    refused: ScheduleError | None = None
+    while True:
         try:
+            state = next(states)
             check(state)
+        except StopIteration:
+            assert refused is not None
+            raise refused from None
         except LegalityError as error:
             refused = refused or error
-            continue
-        return state
-    assert refused is not None
-    raise refused
+        except ScheduleError as error:
+            raise (refused or error) from None
+        else:
+            return state
 
 
 def stepped(state: State, step: Step, *, advise: bool = True) -> State:

@@ -143,7 +143,7 @@ def vectorise(schedule: Schedule, statement: str, loop: str, lanes: int) -> Sche
 
         for i.tile = i // 8: vector(8) i.point = i % 8: S(i)
 
-    Raises ScheduleError.
+    A loop that is unrolled as often becomes the vector itself. Raises ScheduleError.
     """
     check_size(loop, lanes, 1, LANES_LIMIT)
     changed = _changed(schedule, statement, (loop,), lambda b: _carried_out(b, statement, loop, Kind.VECTOR, lanes))
@@ -244,6 +244,9 @@ def _cut(member: Member, size: int) -> tuple[Member, Member]:
 def _carried_out(band: Band, statement: str, label: str, kind: Kind, extent: int) -> Tree:
     at = _places(band, statement, (label,))[label]
     member = band.members[at]
+    if member.kind is Kind.UNROLL and kind is Kind.VECTOR and member.extent == extent:
+        members = (*band.members[:at], replace(member, kind=kind), *band.members[at + 1 :])
+        return replace(band, members=members)
     _check_serial(member, statement)
     if all(_is_below(e, extent) for _, e in member.times):
         cut = [replace(member, kind=kind, extent=extent)]

@@ -205,6 +205,26 @@ def test_an_illegal_step_shows_two_instances_the_cell_and_what_is_legal():
         )
 
 
+def test_an_alternative_is_another_schedule():
+    floyd = pk.op("f(D: f64[N,N]) -> D:\n  for k in 0:N:\n    D[i,j] = minimum(D[i,j], D[i,k] + D[k,j])")
+    with pytest.raises(pk.LegalityError) as caught:
+        text(floyd, pk.f64[9, 9]).interchange("i", "k")
+    assert "legal instead" not in str(caught.value)
+
+
+def test_statements_in_between_are_fused_first():
+    s = text(CHAIN, pk.f32[5, 6])
+    with pytest.raises(pk.LegalityError) as caught:
+        s.fuse("T", "O")
+    assert 's.fuse("T", "D.start", depth=1).fuse("T", "D", depth=1).fuse("T", "O", depth=1)' in str(caught.value)
+
+
+def test_a_buffer_that_is_illegal_says_what_is_lost_not_why_there_is_no_copy():
+    s = text(pk.op("O[i] = sum[k](A[i,k]) * 2"), pk.f32[5, 6]).fuse("O.sum", "O")
+    with pytest.raises(pk.LegalityError, match="O.sum cannot be held in a buffer here"):
+        s.promote("O.sum", at="i")
+
+
 def test_loops_run_on_threads():
     s = text(MM, *TYPES)
     t = s["C"].parallel("i", threads=2)
