@@ -276,11 +276,17 @@ class _Lowering:
         least, greatest = bounds(polynomial(lo), self.ranges)[0], bounds(polynomial(hi), self.ranges)[1]
         if greatest is None and least is not None and member is not None and member.extent and isinstance(lo, Const):
             greatest = least + member.extent
+        start = _least_start(lo, hi, least, greatest, step, member) if self.entered else None
+        least = least if start is None else start
         self.ranges[fresh] = (least, None if greatest is None else greatest - 1)
         inner = env | {node.for_get_iterator().get_id().get_name(): Var(fresh)}
         body = self.block(node.for_get_body(), inner, None)
+        if start is not None:
+            ahead = tuple(s for s in body if isinstance(s, Prefetch))
+            rest = tuple(s for s in body if not isinstance(s, Prefetch))
+            body, lo = (*ahead, If(Op("le", (lo, Var(fresh)), bool_), rest)), Const(start)
         trip = None
-        if isinstance(lo, Const) and isinstance(hi, Const):
+        if start is None and isinstance(lo, Const) and isinstance(hi, Const):
             trip = max(0, -(-(int(hi.value.real) - int(lo.value.real)) // step))
         if member is None or member.kind is Kind.SERIAL:
             return For(fresh, lo, hi, body, step, trip=trip)
@@ -411,6 +417,22 @@ class _Lowering:
 
 def _piece(cell: KExpr, divisor: int, extent: int) -> KExpr:
     return Op("mod", (Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell, Const(extent)))
+
+
+def _least_start(
+    lo: KExpr, hi: KExpr, least: int | None, end: int | None, step: int, member: Member | None
+) -> int | None:
+    """Return a constant that a loop inside a tile may start from, under a condition; None where it starts at one, or may not.
+
+    `for v in range(max(0, e), min(6, f))`, or `range(e, 6)`, of at most 6 iterations: 0. So the places that it is unrolled to,
+    or its vectors, are constants, and what lies there can be in registers. `least`, `end`: what is known of lo and hi.
+    """
+    if member is None or member.kind not in (Kind.UNROLL, Kind.VECTOR) or step != 1 or isinstance(lo, Const):
+        return None
+    if isinstance(hi, Const):
+        before = int(hi.value.real) - member.extent
+        least = before if least is None else max(least, before)
+    return least if least is not None and end is not None and end <= least + member.extent else None
 
 
 def _plus_one(bound: KExpr) -> KExpr:

@@ -11,8 +11,10 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters, tensor_box
+from polyker.poly.boxes import corners
+from polyker.poly.isl import Set, read_map, read_set
+from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
+from polyker.poly.tiling import Tiling, mates
 from polyker.rewrite.fresh import Fresh, identity
 
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
@@ -60,6 +62,8 @@ def accumulate(
     blocks: tuple[Block, ...] = (),
     inner: str | None = None,
     origin: Mapping[str, int] | None = None,
+    results: Set | None = None,
+    tiles: Tiling = (),
 ) -> Accumulated:
     """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
 
@@ -69,7 +73,9 @@ def accumulate(
     With `blocks`, each block of the reduction has its own accumulator, so that long sums are summed by blocks. With `start`,
     too, the first block is stored, for every cell that `start` set, and the others are added.
     `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
-    iterators; the accumulator's cells are counted from there, as the tiles are.
+    iterators; the accumulator's cells are counted from there, as the tiles are. `results`: what of the kept iterators' values
+    is stored, where the accumulators have other cells, too. `tiles`: of the kept iterators; the accumulators of a block are
+    started and stored for whole tiles, those cells among them, too, that have terms in other blocks only.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     acc, op = statement.acc, statement.op
@@ -81,7 +87,11 @@ def accumulate(
     block_of = {n: floordiv(_index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
     lane = fresh.iterator() if lanes else None
     accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
-    places = _kept_domain(program, statement, start, kept, blocks)
+    places = _kept_domain(program, statement, start, kept, blocks, more=results is not None)
+    if blocks and tiles and not program.sizes and corners(places) is None:
+        cells = places.project_out(isl.dim_type.set, len(kept), len(numbers))
+        cells = cells.insert_dims(isl.dim_type.set, len(kept), len(numbers))
+        places = places.apply(mates(program, "", (*kept, *numbers), tiles)).intersect(cells).coalesce()
     first = _Named((*kept, *numbers), places, domain_text(places, "X_"))
     one = identity(op, acc)
     lane_cell = (_index(lane),) if lane else ()
@@ -112,6 +122,10 @@ def accumulate(
         )
         folds, source, source_cell = (zero, fold), folded, block_cell
     result = Read(source, source_cell, dtype=acc)
+    stored = first
+    if results is not None:
+        places = places.intersect(results.insert_dims(isl.dim_type.set, len(kept), len(numbers)).reset_tuple_id())
+        stored = _Named(first.iterators, places, domain_text(places, "X_"))
     if start is not None and blocks:
         head = f"{parameters(program)}{{ [{', '.join(first.iterators)}] : "
         zero = read_set(f"{head}{' and '.join(f'{n} = 0' for n in numbers)} }}")
@@ -125,7 +139,7 @@ def accumulate(
             )
         )
     else:
-        stores = _stores(program, fresh, statement, first, result, start is not None)
+        stores = _stores(program, fresh, statement, stored, result, start is not None)
     return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell)
 
 
@@ -160,8 +174,10 @@ def _kept_domain(
     start: TypedStatement | None,
     kept: tuple[str, ...],
     blocks: tuple[Block, ...],
+    *,
+    more: bool = False,
 ) -> isl.Set:
-    """Return the cells of the accumulator: where the result is started anew that is every cell of the result."""
+    """Return the cells of the accumulator: where the result is started anew, every cell of the result; `more`: and others."""
     head = parameters(program)
     started: isl.Set | None = None
     if start is not None:
@@ -170,12 +186,32 @@ def _kept_domain(
         target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
         first = ", ".join((*kept, *("0" for _ in blocks)))
         started = read_set(start.domain).apply(read_map(f"{head}{{ {start.name}[{target}] -> [{first}] }}"))
-        if not blocks:
+        if not blocks and not more:
             return started
     columns = ", ".join((*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     terms = read_map(f"{head}{{ {source} -> [{columns}] }}").intersect_domain(read_set(statement.domain)).range()
     return (terms if started is None else terms.union(started)).coalesce()
+
+
+def started_apart(
+    program: TypedProgram, fresh: Fresh, start: TypedStatement, statement: TypedStatement, results: Set
+) -> tuple[TypedStatement, TypedStatement | None]:
+    """Return the start of those cells that a reduction stores, and that of the others, None where there are none.
+
+    `results`: the values of the reduction's kept iterators that have terms.
+    """
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
+    target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
+    onto = read_map(f"{parameters(program)}{{ [{', '.join(kept)}] -> {start.name}[{target}] }}")
+    here = read_set(start.domain).intersect(results.apply(onto)).coalesce()
+    rest = read_set(start.domain).subtract(here).coalesce()
+    own = replace(start, domain=domain_text(here, start.name))
+    if rest.is_empty():
+        return own, None
+    name = fresh.statement()
+    return own, replace(start, name=name, domain=domain_text(rest, name))
 
 
 def _stores(
@@ -201,7 +237,7 @@ def _stores(
 
 
 def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement: TypedStatement) -> bool:
-    """Whether `start` set exactly the target's cells to the identity and the kept iterators are its cells, one to one."""
+    """Whether `start` set the cells that the statement reaches to the identity; the kept iterators are its cells, one to one."""
     if start is None or start.op != "set" or start.target != statement.target or start.outer or statement.outer:
         return False
     if start.expr != identity(statement.op, program.tensor(statement.target).dtype) or not isinstance(
@@ -214,5 +250,8 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
     whole = own == list(start.iterators) and len(own) == len(start.subscripts)
     box = read_set(tensor_box(program, start.target)).set_tuple_name(start.name)
     if not box.intersect_params(read_set(program.context)).is_subset(read_set(start.domain)):
-        return False
+        relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
+        reached = relation.intersect_domain(read_set(statement.domain)).range().set_tuple_name(start.name)
+        if not whole or not reached.is_subset(read_set(start.domain)):
+            return False
     return whole and len(names) == len(statement.subscripts) and sorted(names) == sorted(kept)

@@ -8,17 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+import islpy as isl
+
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine, lit
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
-from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
+from polyker.rewrite.accumulate import Block, accumulate, started_apart, starts_fresh
 from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
+from polyker.rewrite.whole_tiles import whole_tiles
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, rows_ahead
 from polyker.schedule.choose import choose
@@ -259,18 +262,38 @@ class _Scheduler:
             return self.blocked(measured, plan, blocks, start)
         if plan.packed or (plan.packs_result and start is not None):
             return self.packed(measured, plan, start)
+        statement, start, results, before = self.whole(measured, plan, start, kept)
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
         cut = (Block(*block),) if block else ()
         origin = {i: measured.lo(i) for i in kept}
         parts = accumulate(
-            self.program, self.fresh, statement, start=start, lanes=lanes, blocks=cut, inner=plan.vector, origin=origin
-        )
+            self.program, self.fresh, statement, start=start, lanes=lanes, blocks=cut, inner=plan.vector, origin=origin,
+            results=results, tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
+        )  # fmt: skip
         order = tile_order(measured, plan, kept)
         panels = panels_of(measured, plan, order, self.target)
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
-        return reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
+        nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
+        return _in_order([*before, nest])
+
+    def whole(
+        self, measured: Measured, plan: Plan, start: TypedStatement | None, kept: tuple[str, ...]
+    ) -> tuple[TypedStatement, TypedStatement | None, isl.Set | None, list[Nest]]:
+        """Return the reduction with whole tiles where its results are no box, the start of the cells that it stores, which these
+        are, and the nest that starts the others."""
+        statement = measured.statement
+        tiles = tuple((i, plan.size(i), measured.lo(i)) for i in kept)
+        found = whole_tiles(self.program, statement, tiles)
+        if found is None:
+            return statement, start, None, []
+        self.notes.append(f"{statement.name}: tiles that the results' border crosses are computed whole")
+        before = []
+        if start is not None:
+            start, rest = started_apart(self.program, self.fresh, start, statement, found.results)
+            before = [] if rest is None else [self.map(rest)]
+        return found.statement, start, found.results, before
 
     def without_padding(self, statement: TypedStatement, start: TypedStatement | None, reads: tuple[Read, ...]) -> Nest:
         """Return the nest of a reduction whose padded operands are copied first, and the nests of the copies."""
@@ -289,7 +312,8 @@ class _Scheduler:
 
     def blocked(self, measured: Measured, plan: Plan, blocks: Blocking, start: TypedStatement | None) -> Nest:
         """Return the nest of a reduction by cache blocks, with the copies of its operands."""
-        statement = measured.statement
+        kept = tuple(i for i in measured.statement.iterators if i not in measured.statement.reduced)
+        statement, start, results, before = self.whole(measured, plan, start, kept)
         origin = {i: measured.lo(i) for i in statement.iterators}
         if all(a.read in blocks.packs_columns for a in measured.accesses if a.read and a.stride(plan.vector or "")):
             plan = replace(plan, across=None)
@@ -306,7 +330,15 @@ class _Scheduler:
         if not self.program.sizes:  # of unknown strides each row to come would take a register of its own
             statement = replace(statement, prefetch=rows_ahead(blocks, plan, measured, self.target))
         parts = accumulate(
-            self.program, self.fresh, statement, start=start, blocks=cuts, inner=plan.vector, origin=origin
+            self.program,
+            self.fresh,
+            statement,
+            start=start,
+            blocks=cuts,
+            inner=plan.vector,
+            origin=origin,
+            results=results,
+            tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
         )
         if cuts and all(map(is_quasi_affine, statement.subscripts)):
             # The tile of the result is asked for while its terms are summed.
@@ -318,7 +350,8 @@ class _Scheduler:
             f"{statement.name}: {_describe(plan)}; blocks {cut}; tiles {order}; terms {', '.join(blocks.reduced)}"
         )
         columns = len(blocks.packs_columns)
-        return nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
+        tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
+        return _in_order([*before, tiled])
 
     def apart(self, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the kept iterators along which no two results fall into one cell."""

@@ -16,7 +16,7 @@ from polyker.poly.scop import parameters
 from polyker.rewrite.accumulate import Accumulated
 from polyker.schedule.measure import Measured
 from polyker.schedule.plan import Plan
-from polyker.schedule.tiles import Part, tile_parts
+from polyker.schedule.tiles import Part, common_terms, tile_parts
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
 
@@ -222,13 +222,30 @@ def _terms(
     origin: dict[str, int],
     cut: Mapping[str, int],
 ) -> Tree:
-    """Return the loops over the terms; a vectorised reduced iterator runs by full vectors, then by the rest."""
+    """Return the loops over the terms; a vectorised reduced iterator runs by full vectors, then by the rest.
+
+    Where the results of a tile have other terms each, as below a diagonal, those that all have run before those that some have.
+    """
     here = (parts.update,)
     points = point_members(here, plan, kept, origin)
     if plan.vector not in reduced_order or plan.vector is None:
         places = {i: mod(Index(i, i64), cut[i]) if i in cut else Index(i, i64) for i in reduced_order}
         if plan.across is None:
-            return band([shared(here, places[i], i) for i in reduced_order], band(points, Leaf()))
+            loops = [shared(here, places[i], i) for i in reduced_order]
+            tiles = tuple((i, plan.size(i), origin[i]) for i in kept)
+            found = None if plan.is_cut else common_terms(program, parts.update, tiles)
+            if found is None:
+                return band([*loops, *points], Leaf())
+            # Terms that some results have: vector by vector, so that each runs through its own alone.
+            outside = [m for m in points if m.label == f"{plan.vector}.vectors"]
+            apart = [*outside, *loops, *(m for m in points if m not in outside)]
+            name = parts.update.name
+            return Sequence(
+                (
+                    Filter((name,), band([*loops, *points], Leaf()), ((name, str(found[0])),)),
+                    Filter((name,), band(apart, Leaf()), ((name, str(found[1])),)),
+                )
+            )
         across, size = plan.across
         loops = [shared(here, places[i], i) for i in reduced_order if i != across]
         loops.append(shared(here, floordiv(places[across], size), f"{across}.tile"))

@@ -7,10 +7,11 @@ from itertools import product
 
 import islpy as isl
 
-from polyker.ir.typed import TypedProgram
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
+from polyker.poly.tiling import Tiling, mates
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,22 @@ def tile_parts(
     program: TypedProgram,
     domain: isl.Set,
     iterators: tuple[str, ...],
-    tiles: tuple[tuple[str, int, int], ...],
+    tiles: Tiling,
     apart: str | None = None,
 ) -> list[Part]:
     """Split a domain by the shape of its tiles.
 
     `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles. For a
-    box of fixed extents the partial ones are kept apart by the dimensions in which they are cut: each part has one shape. Else
-    they are one part, or two: those cut along the iterator `apart` only, and the rest. Empty parts are left out; the parts are
-    disjoint.
+    box of fixed extents, or whole tiles within one, the partial ones are kept apart by the dimensions in which they are cut: each
+    part has one shape. Else they are one part, or two: those cut along the iterator `apart` only, and the rest. Empty parts are
+    left out; the parts are disjoint.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
     if program.sizes:
         domain = domain.intersect_params(read_set(program.context))
     if not tiles:
         return [Part(domain, True)]
-    if not program.sizes and corners(domain) is not None:
+    if not program.sizes and (corners(domain) is not None or _is_of_tiles(program, domain, iterators, tiles)):
         cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
         parts = []
         for choice in product((False, True), repeat=len(tiles)):
@@ -64,18 +65,45 @@ def tile_parts(
     return [p for p in parts if not p.domain.is_empty()]
 
 
-def _cut(
-    program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: tuple[tuple[str, int, int], ...]
-) -> isl.Set:
-    """Return the instances whose tile, along `tiles` together, reaches outside the domain."""
-    sizes = {i: (s, o) for i, s, o in tiles}
-    others = [f"{i}_" if i in sizes else i for i in iterators]
-    near = []
-    for i, (size, origin) in sizes.items():
-        near.append(f"floor(({i}_ - {origin})/{size}) = floor(({i} - {origin})/{size})")
-    name = domain.get_tuple_name() if domain.has_tuple_name() else ""
-    mates = read_map(
-        f"{parameters(program)}{{ {name}[{', '.join(iterators)}] -> {name}[{', '.join(others)}] : {' and '.join(near)} }}"
+def common_terms(program: TypedProgram, statement: TypedStatement, tiles: Tiling) -> tuple[isl.Set, isl.Set] | None:
+    """Return the instances of a reduction whose term all results of their tile have, and the others.
+
+    `tiles`: of the kept iterators, as in `tile_parts`. None where either set is empty: there is nothing to part.
+    """
+    tiles = tuple(t for t in tiles if t[1] > 1)
+    if program.sizes or not tiles:
+        return None
+    domain = read_set(statement.domain)
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(kept)}] }}")
+    lacking = onto.intersect_range(domain.apply(onto)).domain().subtract(domain)
+    some = (
+        mates(program, statement.name, statement.iterators, tiles)
+        .intersect_domain(domain)
+        .intersect_range(lacking)
+        .domain()
     )
-    outside = mates.intersect_domain(domain).intersect_range(domain.complement())
-    return outside.domain()
+    every = domain.subtract(some).coalesce()
+    return None if some.is_empty() or every.is_empty() else (every, some.coalesce())
+
+
+def _is_of_tiles(program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling) -> bool:
+    """Whether a domain has all of each tile that it has a part of, as far as the tile lies in the domain's box."""
+    around = domain.apply(mates(program, _name(domain), iterators, tiles))
+    for d in range(domain.dim(isl.dim_type.set)):
+        low, high = domain.dim_min_val(d), domain.dim_max_val(d)
+        if not low.is_int() or not high.is_int():
+            return False
+        around = around.lower_bound_val(isl.dim_type.set, d, low).upper_bound_val(isl.dim_type.set, d, high)
+    return bool(around.is_subset(domain))
+
+
+def _cut(program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling) -> isl.Set:
+    """Return the instances whose tile, along `tiles` together, reaches outside the domain."""
+    near = mates(program, _name(domain), iterators, tiles)
+    return near.intersect_domain(domain).intersect_range(domain.complement()).domain()
+
+
+def _name(domain: isl.Set) -> str:
+    return domain.get_tuple_name() if domain.has_tuple_name() else ""

@@ -27,7 +27,7 @@ def points(domain) -> set[tuple[int, int]]:  # type: ignore[no-untyped-def]
         ("0 <= i < 8 and 2 <= j < 10", 1),  # whole tiles alone
         (f"{BOX} and j <= i + 4", 2),
         (f"{BOX} and i mod 2 = 0", 1),  # none is full
-        (f"{BOX} and (i < 4 or j < 6)", 2),
+        (f"{BOX} and (i < 4 or j < 6)", 3),  # whole tiles of a box
     ],
 )
 def test_parts_cover_a_domain_and_know_whether_their_tiles_are_of_one_shape(domain: str, count: int) -> None:

@@ -1,0 +1,81 @@
+"""Reductions over triangles and bands: whole tiles, terms that all results of a tile have apart from the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyker.poly.isl import read_set
+from polyker.rewrite.whole_tiles import whole_tiles
+from polyker.schedule.tiles import common_terms
+from polyker.target.detect import target
+from tests.schedule.support import SMALL, assert_same, case
+
+WHOLE = "computed whole"
+TRIANGLES = {
+    "lower": "C[i,j] += A[i,k] * B[k,j] where j <= i",
+    "strictly upper": "C[i,j] += A[k,i] * B[k,j] where j > i",
+    "of one operand": "C[i,j] += A[i,k] * A[j,k] where j <= i",
+    "greatest": "C[i,j] max= A[i,k] + B[k,j] where j <= i",
+    "with what was there": "f(C: f32[21,21], A: f32[21,5]) -> C:\n    C[i,j] += A[i,k] * A[j,k] where j <= i",
+    "terms up to the row": "C[i,j] += A[i,k] * B[k,j] where k <= i",
+    "terms from the column": "C[i,j] += A[i,k] * B[k,j] where k >= j",
+    "terms between": "C[i,j] += A[i,k] * B[k,j] where j <= k and k <= i",
+    "a band": "C[i,j] += A[i,k] * B[k,j] where i - 9 <= j and j <= i + 11",
+    "a batch": "C[b,i,j] += X[b,i,k] * X[b,j,k] where i <= j",
+}
+
+
+def bound(text: str, n: int, m: int):  # type: ignore[no-untyped-def]
+    types = {"X": f"f32[2,{n},{m}]"} if "X" in text else {"A": f"f32[{n},{m}]"}
+    if "where k" in text or "B[" in text:
+        types = {"A": f"f32[{n},{n}]", "B": f"f32[{n},{n}]"}
+    if "-> C" in text:
+        types = {"C": "f32[21,21]", "A": "f32[21,5]"}
+    return case(text, **types)
+
+
+@pytest.mark.parametrize("name", TRIANGLES)
+@pytest.mark.parametrize(("n", "m", "native"), [(21, 5, True), (8, 3, False)])
+def test_triangles_give_what_the_plain_interpreter_gives(name: str, n: int, m: int, native: bool) -> None:
+    found = bound(TRIANGLES[name], n, m)
+    scop, schedule = found.automatic(target(SMALL))
+    assert_same(found, scop, schedule, native=native)
+
+
+@pytest.mark.parametrize("name", ["lower", "strictly upper", "of one operand", "greatest"])
+def test_tiles_that_a_border_crosses_are_computed_whole_and_only_results_are_stored(name: str) -> None:
+    found = bound(TRIANGLES[name], 45, 5)
+    scop, schedule = found.automatic(target(SMALL))
+    assert any(WHOLE in note for note in schedule.notes)
+    written = [s for s in scop.program.statements() if s.target in scop.program.outputs]
+    cells = [read_set(s.domain).count_val().to_python() for s in written]
+    shape = [int(e.value.real) for e in scop.program.tensor(scop.program.outputs[0]).shape]
+    assert sum(cells) == shape[0] * shape[1]  # each cell once: the results, and the identity elsewhere
+
+
+def test_a_thin_band_keeps_its_tests_instead_of_computing_what_nobody_asks_for() -> None:
+    found = case("C[i,j] += A[i,k] * B[k,j] where i <= j and j <= i + 1", A="f32[24,3]", B="f32[3,24]")
+    scop, schedule = found.automatic(target(SMALL))
+    assert not any(WHOLE in note for note in schedule.notes)
+    assert_same(found, scop, schedule)
+
+
+def test_cells_whose_operands_are_not_there_are_not_computed() -> None:
+    found = case("C[i,j] += A[i-j,k] for i in 0:32, j in 0:32 where j <= i", A="f32[32,8]")
+    update = tuple(found.flat.statements())[-1]
+    assert whole_tiles(found.flat, update, ((update.iterators[0], 4, 0), (update.iterators[1], 8, 0))) is None
+    box = case("C[i,j] += A[i,k] * B[k,j]", A="f32[32,8]", B="f32[8,32]")
+    assert whole_tiles(box.flat, tuple(box.flat.statements())[-1], (("i0", 4, 0), ("i1", 8, 0))) is None
+
+
+def test_terms_that_all_results_of_a_tile_have_are_told_from_the_others() -> None:
+    flat = case("C[i,j] += A[i,k] * B[k,j] where k <= i", A="f32[8,8]", B="f32[8,8]").flat
+    update = tuple(flat.statements())[-1]
+    i, j = update.iterators[:2]
+    found = common_terms(flat, update, ((i, 4, 0), (j, 8, 0)))
+    assert found is not None
+    every = read_set(f"{{ {update.name}[i, j, k] : 0 <= i, j, k < 8 and k <= 4*floor(i/4) }}")
+    assert found[0].is_equal(every)
+    assert found[1].is_equal(read_set(update.domain).subtract(every))
+    box = case("C[i,j] += A[i,k] * B[k,j]", A="f32[8,8]", B="f32[8,8]").flat
+    assert common_terms(box, tuple(box.statements())[-1], ((i, 4, 0), (j, 8, 0))) is None
