@@ -49,9 +49,10 @@ class TimeCosts:
 
     def best(self) -> TimeTiles | None:
         """Return the cheapest tiles, None where none pay."""
-        base = self._moved * self.target.beyond(self._bytes(self._extents))
-        if not base:
-            return None
+        whole = self._bytes(self._extents)
+        base = self._moved * self.target.beyond(whole)
+        if self.target.beyond(whole) <= self.target.beyond(0.75 * self.target.cache(2).size):
+            return None  # what the second cache costs is hidden behind the arithmetic
         cost, tiles = min(((self._cost(t), t) for t in self._choices()), key=lambda c: c[0], default=(base, None))
         work = sum(
             p.cost * prod(hi - lo + 1 for lo, hi in list(q.bounds.values())[1:])

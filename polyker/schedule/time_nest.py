@@ -3,7 +3,8 @@
     for t.tile: for i.tile: for t: for i: { row of S0;  row of S1, a shift behind }
 
 The tiles' loops run over blocks of time and of the fronts (see polyker.schedule.time_skew); inside a tile all statements run
-row by row, each row by vectors. Time counts from the beginning of its block, so that all blocks look alike.
+row by row, each row by vectors. No dependence goes backwards along any of the tiles' loops, so that two of them may run as
+waves on several threads.
 """
 
 from __future__ import annotations
@@ -41,14 +42,13 @@ class TimeNest:
         statements = tuple(p.statement for p in self.places)
         clock = statements[0].iterators[0]
         since = offset(clock, self.places[0].bounds[clock][0])
-        step = mod(since, self.tiles.steps)
         loops = [shared(statements, floordiv(since, self.tiles.steps), f"{clock}.tile")]
-        loops += [self._member(f, step, n, "tile") for f, n in self.tiles.sizes]
-        loops.append(shared(statements, step, clock))
+        loops += [self._member(f, since, n, "tile") for f, n in self.tiles.sizes]
+        loops.append(shared(statements, since, clock))
         loops += [
-            self._member(f, step, n, "point") for f, n in self.tiles.sizes if f.dimension not in self._vectors_along
+            self._member(f, since, n, "point") for f, n in self.tiles.sizes if f.dimension not in self._vectors_along
         ]
-        children = tuple(Filter((s.name,), self._row(n, step)) for n, s in enumerate(statements))
+        children = tuple(Filter((s.name,), self._row(n, since)) for n, s in enumerate(statements))
         return Nest(statements, band(loops, children[0].child if len(children) == 1 else Sequence(children)))
 
     @property
