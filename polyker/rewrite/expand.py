@@ -10,6 +10,7 @@ import islpy as isl
 from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Reduce, rebuild, transform
 from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.boxes import free_range
 from polyker.poly.isl import read_set
 from polyker.rewrite.fresh import Fresh
 
@@ -71,8 +72,21 @@ class Site:
 def _mean(expr: Reduce, site: Site) -> Expr:
     assert expr.acc is not None
     total = replace(expr, op="sum", dtype=expr.acc)
-    count = replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
+    count = _count(expr, site)
     return _to(Call("div", (total, Cast(expr.acc, count, expr.acc)), expr.acc), expr.dtype)
+
+
+def _count(expr: Reduce, site: Site) -> Expr:
+    """Return the number of terms: a constant where it is the same for all instances."""
+    assert expr.domain is not None
+    points = read_set(expr.domain)
+    terms = 1
+    for d in range(site.depth, points.dim(isl.dim_type.set)):
+        ends = free_range(points, d) if not points.is_empty() else None
+        if ends is None:
+            return replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
+        terms *= ends[1] - ends[0] + 1
+    return Literal(terms, i64)
 
 
 def _logsumexp(expr: Reduce, site: Site) -> Expr:

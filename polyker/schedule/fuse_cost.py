@@ -18,9 +18,11 @@ from polyker.schedule.choose import choose
 from polyker.schedule.fuse_groups import Group, grow
 from polyker.schedule.fuse_items import Item, touches
 from polyker.schedule.fuse_move import moved
+from polyker.schedule.fuse_zip import paired
 from polyker.schedule.measure import FAR, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_plan
+from polyker.schedule.tile_cost import LOAD
 from polyker.target.model import Target
 
 # Cycles to begin the loops of one statement; the share of all cycles that has to be won.
@@ -218,6 +220,9 @@ class _Costs:
             strain[n] += again
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
+        for n, mate in enumerate(paired(items, plans, self.target)):
+            if mate is not None:  # one loop for both, and what both read is loaded once
+                together -= turns * START + points[n] * LOAD / plans[n].lanes
         return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)
 
     def _again(self, rows: int, block: int, turns: float, local: frozenset[str]) -> list[float]:

@@ -19,6 +19,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.schedule.fuse_cost import Fusion, local_tensors, rolling_tensors
 from polyker.schedule.fuse_items import Item, Touch, alone
 from polyker.schedule.fuse_move import moved
+from polyker.schedule.fuse_zip import paired, zipped
 from polyker.schedule.nest import Nest, band
 from polyker.schedule.places import spliced
 from polyker.schedule.tree import Band, Filter, Member, Promotion, Scope, Sequence, Tree
@@ -85,6 +86,7 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
                 places[s.name] = {own[-1]: _within(own[-1], origins[-1] - shifts[-1][n], fusion.block)}
         tree = _counted(nest.tree, places) if fusion.block else nest.tree
         children.append(Filter(tuple(s.name for s in nest.statements), tree))
+    children = _paired(fusion, children, scheduler.target)
     *outer_members, last = [
         _member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)
     ]
@@ -96,6 +98,15 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     statements = tuple(s for f in children for s in f.statements)
     together = Nest(tuple(s for b in bodies for s in b if s.name in statements), tree)
     return Together(tuple(bodies), tuple(before), together)
+
+
+def _paired(fusion: Fusion, children: list[Filter], target: Target) -> list[Filter]:
+    """Return the children with those in one that share the loops over their terms."""
+    found: dict[int, Filter] = {}
+    for n, (child, mate) in enumerate(zip(children, paired(fusion.group.items, fusion.plans, target), strict=True)):
+        pair = zipped(found[mate], child) if mate is not None else None
+        found[n if pair is None or mate is None else mate] = pair or child
+    return list(found.values())
 
 
 def _parted(nest: Nest, loops: tuple[str, ...], item: Item) -> tuple[Nest, list[Nest]]:

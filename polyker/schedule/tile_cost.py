@@ -48,6 +48,9 @@ LINE = 40.0
 LONE = 12.0
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
+# How much more a vector costs of several rows that are read at once and beyond the first cache: one after the other they come
+# sooner.
+APART = 0.12
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
 # Terms of a block, at least.
@@ -67,11 +70,8 @@ def _operations(measured: Measured) -> float:
     for e in values(measured.statement.expr):
         if isinstance(e, Call):
             count += 12.0 if is_costly(e) else 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
-    if (
-        measured.statement.op == "add"
-        and isinstance(measured.statement.expr, Call)
-        and measured.statement.expr.op == "mul"
-    ):
+    expr = measured.statement.expr
+    if measured.statement.op == "add" and isinstance(expr, Call) and expr.op in ("mul", "pow") and not is_costly(expr):
         return max(count, 1.0)
     return count + (measured.statement.op != "set")
 
@@ -86,6 +86,7 @@ class _Read:
     near: float
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
+    spread: bool  # beyond the first cache
     columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
     # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
     lone: str | None
@@ -145,7 +146,10 @@ class Tiles:
             held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
             held |= {} if self.folds else {vector: width}
             panel = self.measured.footprint(access, held) * access.itemsize
-        return _Read(access, one, bool(access.stride(vector)), near, copying, panel, columns, self._lone(access))
+        spread = self.measured.footprint(access) * access.itemsize > self.target.caches[0].size
+        return _Read(
+            access, one, bool(access.stride(vector)), near, copying, panel, spread, columns, self._lone(access)
+        )
 
     def _lone(self, access: MemoryAccess) -> str | None:
         """Return the iterator an operand is contiguous along if the second cache does not keep its lines for the next tile."""
@@ -269,6 +273,8 @@ class Tiles:
             streamed += copies * r.panel
             if not self.folds and 2 * chunks * r.panel > self.target.caches[0].size:
                 cost *= SECOND_CACHE
+            if self.folds and r.spread and any(r.access.stride(i) for i, _ in others):
+                cost += APART * copies
             if r.lone is not None and dict(others).get(r.lone, 1) == 1:
                 cost += LONE * copies
             loads += cost + self._thrashing(

@@ -13,6 +13,7 @@ import polyker as pk
 from polyker import pipeline
 from polyker.codegen.kernel_text import print_kernel
 from polyker.errors import LegalityError, failure
+from polyker.ir.quasi_affine import indices_of
 from polyker.poly.scop import Scop
 from polyker.schedule import fuse_cost, order
 from polyker.schedule.legality import BROKEN, prove
@@ -170,6 +171,26 @@ def test_a_window_s_buffer_that_is_a_row_short_is_refused(monkeypatch: pytest.Mo
     short = replace(scope, promotions=(replace(held, modulo=(held.modulo[0] - 1, *held.modulo[1:])),))
     with pytest.raises(LegalityError, match="two cells that they use share a place"):
         prove(scop, Schedule(short))
+
+
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        ("s[i] += X[i,j];  q[i] += X[i,j] * X[i,j]", True),
+        ("s[i] += X[i,j];  t[i] = s[i] + 1;  q[i] max= X[i,j]", True),
+        ("s[i] += X[i,j];  q[i] += X[i,j] * s[i]", False),  # needs all of s
+        ("s[i] += X[i,j];  q[i] += Y[i,j]", False),  # nothing to share
+    ],
+)
+def test_sums_of_what_is_read_once(text: str, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    found = case(text, X="f32[60,96]", **({"Y": "f32[60,96]"} if "Y" in text else {}))
+    scop, schedule = found.automatic(replace(TINY, vector_registers=32))
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    terms = {i for s in found.flat.statements() for i in s.reduced}
+    both = [m for m in loops(schedule.tree) if len({i for _, t in m.times for i in indices_of(t)} & terms) > 1]
+    assert bool(both) == shared
 
 
 def test_a_product_of_matrices_keeps_its_tiles() -> None:
