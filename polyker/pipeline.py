@@ -63,7 +63,7 @@ from polyker.schedule.contract import contract
 from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
-from polyker.schedule.tree import Schedule
+from polyker.schedule.tree import REFUSED, Schedule
 from polyker.target.model import Target
 
 
@@ -197,7 +197,7 @@ def lowered_kernel(
                 return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
         except (LegalityError, CompileError) as error:
             logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message)
-            notes += (f"a plainer schedule is taken: {error.message}",)
+            notes += (f"{REFUSED}a plainer schedule is taken: {error.message}",)
     with isl_job("schedule"):
         return proven_kernel(flat, replace(default_schedule(flat), notes=notes), layouts)
 

@@ -28,6 +28,7 @@ from polyker.schedule.choose import choose
 from polyker.schedule.fuse_cost import Fusion, best_fusion
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_nest import fused, held
+from polyker.schedule.fuse_reasons import why_apart
 from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
@@ -38,7 +39,7 @@ from polyker.schedule.scan_nest import scan_nest, scan_plan
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
-from polyker.schedule.tree import Band, Filter, Schedule, Sequence, Tree
+from polyker.schedule.tree import REFUSED, Band, Filter, Schedule, Sequence, Tree
 from polyker.schedule.wave_nest import wave_nest
 from polyker.target.model import Target
 
@@ -200,6 +201,8 @@ class _Scheduler:
             return list(items)
         found = best_fusion(self.program, items, self.target)
         if found is None:
+            reason = why_apart(self.program, items, self.target)
+            self.notes += [REFUSED + reason] if reason else []
             return [items[0], *self.units(items[1:])]
         fusion, before, after = found
         return [*self.units(before), fusion, *self.units(after)]
@@ -257,7 +260,10 @@ class _Scheduler:
         if padded:
             return self.without_padding(statement, start, padded)
         plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target, packed)
-        blocks = blocking(measured, plan, kept, self.target) if self.may_block(statement, kept) else None
+        refused: list[tuple[str, str]] = []
+        blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
+        if packed is None:
+            self.notes += [f"{REFUSED}{statement.name}: {t} is not packed: {why}" for t, why in refused]
         if blocks is not None and not plan.packs_result:
             return self.blocked(measured, plan, blocks, start)
         if plan.packed or (plan.packs_result and start is not None):

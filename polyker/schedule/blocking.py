@@ -66,8 +66,13 @@ class _Groups:
     reduced: tuple[str, ...]
 
 
-def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Target) -> Blocking | None:
-    """Return the blocks of a reduction, None where its operands had better be read where they are."""
+def blocking(
+    measured: Measured, plan: Plan, kept: tuple[str, ...], target: Target, refused: list[tuple[str, str]] | None = None
+) -> Blocking | None:
+    """Return the blocks of a reduction, None where its operands had better be read where they are.
+
+    `refused` gets the tensors that are not packed, and why.
+    """
     groups = _groups(measured, plan, kept)
     if groups is None:
         return None
@@ -90,14 +95,18 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
-    packed = []
+    packed: list[Read] = []
+    left = [] if refused is None else refused
     for a in groups.column_reads:
         near = a.stride(plan.vector or "") == 1
-        cost = measured.footprint(a) * (COPY if near else COPY_ACROSS)
+        share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
-        worth = a.read in plan.packed or (cost < WORTH * cycles and far)
-        if a.read is not None and can_pack_block(a.read) and worth:
+        if a.read is None or not can_pack_block(a.read):
+            continue
+        if a.read in plan.packed or (share < WORTH and far):
             packed.append(a.read)
+        else:
+            left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
     if not packed and not rows:
         if not terms:
             return None
@@ -117,6 +126,10 @@ def blocking(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targ
         tuple(a.read for a in rows if a.read is not None),
         tuple(ahead),
     )
+
+
+def _too_dear(share: float) -> str:
+    return f"a copy would take {100 * share:.0f}% of the arithmetic's cycles, which is over {100 * WORTH:.0f}%"
 
 
 def rows_ahead(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> tuple[Ahead, ...]:

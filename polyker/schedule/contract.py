@@ -23,6 +23,7 @@ from polyker.schedule.pieces import waiting
 from polyker.schedule.plan import vector_lanes
 from polyker.schedule.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
 from polyker.schedule.tile_cost import LOAD
+from polyker.schedule.tree import REFUSED
 from polyker.target.model import Target
 
 # What copies of operands cost besides: a nest of loops and code of their own, which fuse with nothing.
@@ -118,6 +119,11 @@ class _Search:
                 won = 100 * (1 - cycles / before)
                 notes.append(f"{self.described(found)}; the model wins {won:.0f}% of the cycles")
                 return found
+        won = max((1 - cycles / before for cycles, _, _ in judged), default=0.0)
+        notes.append(
+            f"{REFUSED}{self.product.statement.name}: the sum of {len(self.product.factors)} factors is taken at once: "
+            f"steps would win {max(0.0, 100 * won):.0f}% of the cycles, which is under {100 * WORTH:.0f}%"
+        )
         return None
 
     def made(self, fresh: Fresh, steps: list[Step]) -> list[TypedStatement] | None:

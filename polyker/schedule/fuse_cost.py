@@ -92,7 +92,7 @@ def best_fusion(
     left: list[Item] = []
     for _ in range(TRIES + 1):
         group, before, after = grow(program, items, left)
-        found = _fusion_of(program, group, target)
+        found = fusion_of(program, group, target)
         if found is None:
             break
         if best is None or found.gain > best[0].gain:
@@ -104,7 +104,7 @@ def best_fusion(
     return best if best is not None and best[0].pays else None
 
 
-def _fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | None:
+def fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | None:
     """Return the best way to run a group together, None where there is none."""
     if len(group.items) < 2:
         return None

@@ -12,7 +12,7 @@ A tree orders the instances of the statements of a typed program. From the root 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
 from typing import TypeAlias
@@ -144,7 +144,7 @@ class Schedule:
     """A tree, and the reasons for it in words for `explain`."""
 
     tree: Tree
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return "\n".join(print_tree(self.tree))

@@ -28,8 +28,8 @@ def tiny_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     found: list[bool] = []
     chosen = auto.blocking
 
-    def blocking(measured, plan, kept, target):  # type: ignore[no-untyped-def]
-        choice = chosen(measured, plan, kept, target)
+    def blocking(measured, plan, kept, target, refused):  # type: ignore[no-untyped-def]
+        choice = chosen(measured, plan, kept, target, refused)
         found.append(choice is not None)
         return choice
 
