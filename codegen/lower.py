@@ -274,7 +274,8 @@ class _Lowering:
         step = node.for_get_inc().get_val().get_num_si()
         fresh = next(self.names)
         least, greatest = bounds(polynomial(lo), self.ranges)[0], bounds(polynomial(hi), self.ranges)[1]
-        if greatest is None and least is not None and member is not None and member.extent and isinstance(lo, Const):
+        bounded = member is not None and member.kind in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE)
+        if greatest is None and least is not None and bounded and member is not None and isinstance(lo, Const):
             greatest = least + member.extent
         start = _least_start(lo, hi, least, greatest, step, member) if self.entered else None
         least = least if start is None else start

@@ -205,6 +205,13 @@ def test_an_illegal_step_shows_two_instances_the_cell_and_what_is_legal():
         )
 
 
+def test_a_loop_on_threads_may_have_more_iterations_than_threads():
+    op = pk.op("O[z] = L[z//3]  for z in 0:N")
+    s = op.schedule(pk.f64["M"], auto=False).parallel("z", threads=3)
+    array = whole(9).astype("f8")
+    np.testing.assert_array_equal(op.compile(schedule=s)(array, N=25), array[np.arange(25) // 3])
+
+
 def test_an_alternative_is_another_schedule():
     floyd = pk.op("f(D: f64[N,N]) -> D:\n  for k in 0:N:\n    D[i,j] = minimum(D[i,j], D[i,k] + D[k,j])")
     with pytest.raises(pk.LegalityError) as caught:
@@ -221,7 +228,7 @@ def test_statements_in_between_are_fused_first():
 
 def test_a_buffer_that_is_illegal_says_what_is_lost_not_why_there_is_no_copy():
     s = text(pk.op("O[i] = sum[k](A[i,k]) * 2"), pk.f32[5, 6]).fuse("O.sum", "O")
-    with pytest.raises(pk.LegalityError, match="O.sum cannot be held in a buffer here"):
+    with pytest.raises(pk.LegalityError, match=r"O\.sum cannot be held in a buffer here"):
         s.promote("O.sum", at="i")
 
 

@@ -16,6 +16,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +114,7 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step]) -> Non
             trail.pop()
             found.refused[step.name] += 1
             found.advised += "legal instead" in str(error)
-            legal = [truth.wrong(state) for state in outcomes(s._state, step)]
+            legal = [truth.wrong(state) for state in _outcomes(s._state, step)]
             found.judged += all(w is not None for w in legal)
             if any(w == set() for w in legal):
                 done = [str(t) for t in trail]
@@ -155,6 +156,14 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step]) -> Non
     verdict = judge(case, results)
     if verdict.problem:
         found.problem = f"{verdict.problem}\n{s}"
+
+
+def _outcomes(state: State, step: Step) -> Iterator[State]:
+    """Yield what a step may lead to, up to the first that has no place."""
+    try:
+        yield from outcomes(state, step)
+    except ScheduleError:
+        return
 
 
 class _Truths:
@@ -332,6 +341,9 @@ class Campaign:
         self.slow = sorted([*self.slow, (said["took"], said["number"])], reverse=True)[:5]
         if said["problem"]:
             self.problems.append(f"program {self.seed}/{said['number']}: {said['problem']}")
+            print(self.problems[-1], file=sys.stderr, flush=True)
+        if self.programs % 100 == 0:
+            print(self.summary(), file=sys.stderr, flush=True)
 
     def report(self) -> str:
         """Return all that was found, as text."""
@@ -339,14 +351,17 @@ class Campaign:
         names = sorted({n for c in self.counts.values() for n in c})
         lines.append(f"{'step':<28}{'accepted':>10}{'refused':>10}{'no place':>10}")
         lines += [f"{n:<28}" + "".join(f"{c[n]:>10}" for c in self.counts.values()) for n in names]
+        return "\n".join([*lines, self.summary()])
+
+    def summary(self) -> str:
+        """Return the figures in one line."""
         refused = self.counts["refused"].total()
         share = 100 * len(self.legal) / max(1, self.judged)
-        lines.append(
+        return (
             f"{self.programs} programs: {self.counts['accepted'].total()} steps accepted ({self.confirmed} enumerated), "
             f"{refused} refused ({self.judged} enumerated, {len(self.legal)} of them legal: {share:.2f}%), "
             f"{len(self.problems)} failures; slowest {', '.join(f'{t:.1f} s: {n}' for t, n in self.slow)}"
         )
-        return "\n".join(lines)
 
 
 def _child(seed: int, first: int, step: int, wanted: int) -> None:
