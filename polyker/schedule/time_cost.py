@@ -55,7 +55,7 @@ class TimeCosts:
             return None  # what the second cache costs is hidden behind the arithmetic
         cost, tiles = min(((self._cost(t), t) for t in self._choices()), key=lambda c: c[0], default=(base, None))
         work = sum(
-            p.cost * prod(hi - lo + 1 for lo, hi in list(q.bounds.values())[1:])
+            p.cost * prod(hi - lo + 1 for i, (lo, hi) in q.bounds.items() if i != q.clock)
             for p, q in zip(self.plans, self.places, strict=True)
         )
         won = (base - cost) / (base + work)
@@ -63,9 +63,9 @@ class TimeCosts:
 
     @cached_property
     def steps(self) -> int:
-        """The number of time steps."""
-        lo, hi = self.places[0].bounds[self.places[0].statement.iterators[0]]
-        return hi - lo + 1
+        """The number of time steps; many where it is not known."""
+        found = self.places[0].bounds.get(self.places[0].clock)
+        return SIZES[-1] if found is None else found[1] - found[0] + 1
 
     @cached_property
     def vector(self) -> tuple[int, int] | None:

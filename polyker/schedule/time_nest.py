@@ -40,8 +40,8 @@ class TimeNest:
     def nest(self) -> Nest:
         """Return the statements with their tree."""
         statements = tuple(p.statement for p in self.places)
-        clock = statements[0].iterators[0]
-        since = offset(clock, self.places[0].bounds[clock][0])
+        clock = self.places[0].clock
+        since = offset(clock, self.places[0].first)
         loops = [shared(statements, floordiv(since, self.tiles.steps), f"{clock}.tile")]
         loops += [self._member(f, since, n, "tile") for f, n in self.tiles.sizes]
         loops.append(shared(statements, since, clock))

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+import islpy as isl
+
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, scale
@@ -34,11 +36,18 @@ class Place:
     """A statement of a time loop: its place in space, and the ranges of its iterators.
 
     `space`: for each dimension of what it defines the iterator (None: none) and a constant, whose sum is the subscript.
+    `bounds` has the loop's iterator only where the number of steps is a constant; `first` is the first of them.
     """
 
     statement: TypedStatement
     space: tuple[tuple[str | None, int], ...]
     bounds: dict[str, Interval]
+    first: int
+
+    @property
+    def clock(self) -> str:
+        """The time loop's iterator."""
+        return self.statement.iterators[0]
 
     def coordinate(self, dimension: int) -> Expr:
         """Return the place along a dimension."""
@@ -78,7 +87,7 @@ def places_of(statements: tuple[TypedStatement, ...]) -> tuple[Place, ...] | Non
     """Return the places of a time loop's statements, None where they have none: other ranks, ranges that depend on others."""
     found = []
     for s in statements:
-        box = corners(read_set(s.domain))
+        box = _box(s)
         if s.op != "set" or s.outer != 1 or box is None or len(s.subscripts) != len(statements[0].subscripts):
             return None
         space = []
@@ -91,8 +100,8 @@ def places_of(statements: tuple[TypedStatement, ...]) -> tuple[Place, ...] | Non
         inner = [i for i, _ in space if i is not None]
         if sorted(inner) != sorted(s.iterators[1:]):
             return None
-        found.append(Place(s, tuple(space), dict(zip(s.iterators, box, strict=True))))
-    return tuple(found)
+        found.append(Place(s, tuple(space), *box))
+    return tuple(found) if len({p.first for p in found}) == 1 else None
 
 
 def distances(places: tuple[Place, ...]) -> tuple[Distance, ...] | None:
@@ -141,6 +150,32 @@ def reach(front: Front, found: tuple[Distance, ...]) -> int:
     spread = max(front.shifts) - min(front.shifts)
     apart = [d.apart[front.dimension] for d in found]
     return spread + max((max(abs(a[0]), abs(a[1])) for a in apart if a is not None), default=0)
+
+
+def _box(statement: TypedStatement) -> tuple[dict[str, Interval], int] | None:
+    """Return the ranges of a statement's iterators and the first step; None where they depend on each other, or on sizes.
+
+    The number of steps may depend on sizes.
+    """
+    domain = read_set(statement.domain)
+    count = domain.dim(isl.dim_type.param)
+    space = domain.project_out(isl.dim_type.set, 0, 1).project_out(isl.dim_type.param, 0, count)
+    inner = corners(space)
+    if inner is None:
+        return None
+    times = domain.project_out(isl.dim_type.set, 1, len(inner))
+    low, high = times.dim_min_val(0), times.dim_max_val(0)
+    if not low.is_int() or not domain.is_equal(
+        times.flat_product(space.reset_tuple_id()).set_tuple_name(statement.name)
+    ):
+        return None
+    first = times.fix_val(isl.dim_type.set, 0, low)
+    if not times.params().is_subset(first.params()):
+        return None
+    bounds = dict(zip(statement.iterators[1:], inner, strict=True))
+    if not count and high.is_int():
+        bounds[statement.iterators[0]] = low.get_num_si(), high.get_num_si()
+    return bounds, low.get_num_si()
 
 
 def _offset(place: Place, dimension: int, subscript: Expr) -> Interval | None:

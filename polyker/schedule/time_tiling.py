@@ -23,7 +23,7 @@ def time_tiled(
     `free`: statement -> the iterators along which no instance of one step depends on another.
     """
     statements = tuple(n for n in loop.body if isinstance(n, TypedStatement))
-    if len(statements) < len(loop.body) or program.sizes or not statements:
+    if len(statements) < len(loop.body) or not statements:
         return None
     places = places_of(statements)
     found = distances(places) if places is not None else None

@@ -19,6 +19,8 @@ from polyker.target.model import Cache
 from tests.schedule.support import SMALL, Case, assert_same, case
 
 TINY = replace(target(SMALL), caches=(Cache(256), Cache(1024), Cache(4096)))
+# Its second cache holds a dozen rows.
+ROWS = replace(target(SMALL), caches=(Cache(1 << 11), Cache(1 << 14), Cache(1 << 15)))
 AXES = "ijk"
 
 
@@ -123,11 +125,20 @@ def plain(start: np.ndarray, steps: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 10, 25])
-@pytest.mark.parametrize("shape", [(3, 3), (2, 9), (40, 3), (33, 70)])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 9), (40, 3), (55, 70)])
 def test_steps_that_are_copied_back_keep_their_bits(shape: tuple[int, int], steps: int) -> None:
     start = np.random.default_rng(1).standard_normal(shape)
-    found = pk.op(HEAT, steps=steps).compile(start, target=TINY)
+    found = pk.op(HEAT, steps=steps).compile(start, target=ROWS)
     assert np.array_equal(found(start), plain(start, steps))
+
+
+@pytest.mark.parametrize("shape", [(40, 70), (99, 40)])
+def test_a_kernel_for_any_number_of_steps_is_tiled_and_keeps_the_bits(shape: tuple[int, int]) -> None:
+    start = np.random.default_rng(1).standard_normal(shape)
+    kernel = pk.op(HEAT).compile(A=pk.f64[shape], target=ROWS)
+    assert "run in one part of space" in kernel.source("schedule")
+    for steps in (0, 1, 2, 3, 8, 33):
+        assert np.array_equal(kernel(start, steps=steps), plain(start, steps)), steps
 
 
 def test_time_is_tiled_where_a_step_touches_more_than_the_second_cache_and_not_where_less() -> None:
