@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyker.codegen.artifact import Artifact
+from polyker.codegen.kernel import For, Kernel, LoopKind
+from polyker.codegen.walk import statements
 from polyker.edit.names import named
 from polyker.explain import operations
 from polyker.explain.amounts import Amounts
@@ -34,9 +36,9 @@ def explain(
         program, own = named(typed, program)
         labels = _labels(program) | _labels(written)
         amounts, later = Amounts(written, values), Amounts(program, values)
-        statements = operations.work_of(written, amounts, shown.statements, labels)
+        work = operations.work_of(written, amounts, shown.statements, labels)
         moved = moved_bytes(written, amounts, labels)
-        flops: Amount = sum((w.flops for w in statements), 0)
+        flops: Amount = sum((w.flops for w in work), 0)
         scheduled = operations.total_flops(program, later)
         total: Amount = sum((m.read + m.written for m in moved), 0)
         arithmetic = operations.cycles(written, amounts, target)
@@ -52,7 +54,7 @@ def explain(
     chosen, refused = decisions_of(schedule, known)
     return Explanation(
         title=title,
-        statements=tuple(statements),
+        statements=tuple(work),
         flops=flops,
         scheduled_flops=scheduled,
         arguments=tuple(moved),
@@ -61,7 +63,7 @@ def explain(
         levels=levels,
         intermediates=found,
         peak_bytes=peak,
-        floor=_floor(arithmetic, total, target, rates),
+        floor=_floor(arithmetic, total, target, rates, _threads(artifact.kernel)),
         decisions=chosen,
         refused=refused,
     )
@@ -76,18 +78,25 @@ def _sum_of(found: tuple[Intermediate, ...]) -> Amount:
     return sum((t.bytes for t in found if t.place == "memory"), 0)
 
 
-def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | None) -> Floor:
-    """Return the floor; with symbolic sizes, of bytes that come from memory."""
+def _threads(kernel: Kernel) -> int:
+    """Return the threads on which its parallel loops run."""
+    found = (s.lanes for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL)
+    return max(found, default=1)
+
+
+def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | None, threads: int) -> Floor:
+    """Return the floor: of so many cores that have the bandwidth of one each; with symbolic sizes, of bytes from memory."""
+    arithmetic, share = arithmetic / threads, total / threads
     levels = names(target)
     level = levels[-1]
-    cycles = total * _per_byte(target, len(target.caches))
+    cycles = share * _per_byte(target, len(target.caches))
     if isinstance(total, int):
         number = next((n for n, c in enumerate(target.caches) if total <= FULL * c.size), len(target.caches))
-        level, cycles = levels[number], float(total) * _per_byte(target, number)
+        level, cycles = levels[number], share * _per_byte(target, number)
     if rates is None or not isinstance(total, int):
-        return Floor(arithmetic, cycles, level)
+        return Floor(arithmetic, cycles, level, threads)
     second = rates.flops["f32"] / (2 * target.lanes(4) * target.fma_per_cycle)  # cycles of the model's
-    return Floor(arithmetic, cycles, level, 1, float(arithmetic) / second, total / rates.bandwidth[level])
+    return Floor(arithmetic, cycles, level, threads, float(arithmetic) / second, share / rates.bandwidth[level])
 
 
 def _per_byte(target: Target, level: int) -> float:

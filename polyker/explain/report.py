@@ -198,7 +198,7 @@ def _lines(e: Explanation) -> Iterator[str]:
 
 
 def _floor(floor: Floor) -> Iterator[str]:
-    many = f" of {floor.threads} cores" if floor.threads > 1 else ""
+    many = f" on each of {floor.threads} cores" if floor.threads > 1 else ""
     for kind, cycles, seconds in (
         ("arithmetic", floor.arithmetic, floor.arithmetic_seconds),
         (f"bytes from {floor.level}", floor.memory, floor.memory_seconds),

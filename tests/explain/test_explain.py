@@ -52,13 +52,13 @@ def explained(text: str, types: dict[str, Any], target: str = TARGET) -> Explana
     return pk.op(text).explain(target=target, **types)
 
 
-@pytest.mark.parametrize("name", ["matmul", "triangle", "symbolic"])
+@pytest.mark.parametrize("name", ["matmul", "symbolic"])
 def test_the_whole_report_is_as_kept(name: str, golden: Callable[[str, str], None]) -> None:
     text, types = CASES[name]
     golden(f"explain/{name}.txt", f"{text}\n\n{explained(text, types)}\n")
 
 
-@pytest.mark.parametrize("name", ["convolution", "softmax", "gather", "chain"])
+@pytest.mark.parametrize("name", ["triangle", "convolution", "softmax", "gather", "chain"])
 def test_what_follows_from_the_program_is_reported_as_kept(name: str, golden: Callable[[str, str], None]) -> None:
     text, types = CASES[name]
     report = str(explained(text, types)).partition("bytes that the schedule moves")[0]
@@ -265,3 +265,14 @@ def test_rates_that_are_not_this_machines_are_left_alone(text: str) -> None:
     rates.path().write_text(text)
     rates.stored.cache_clear()
     assert rates.stored() is None
+
+
+def test_a_schedule_of_the_users_is_explained_too() -> None:
+    op = pk.op("C[i,j] += A[i,k] * B[k,j]")
+    types = {"A": f32[64, 64], "B": f32[64, 64]}
+    plain = op.schedule(auto=False, **types)
+    one = op.compile(schedule=plain).explain()
+    assert (one.flops, one.scheduled_flops, one.floor.threads) == (2 * 64**3, 2 * 64**3, 1)
+    both = op.compile(schedule=plain["C"].parallel("i", threads=2)).explain()
+    assert both.floor.threads == 2
+    assert both.floor.arithmetic == one.floor.arithmetic / 2
