@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.ir.typed import TypedLoop, TypedStatement
+from polyker.schedule import time_cost
 from polyker.schedule.legality import prove
 from polyker.schedule.time_cost import TimeCosts, TimeTiles
 from polyker.schedule.time_skew import Front, distances, fronts, places_of
@@ -126,14 +127,20 @@ def plain(start: np.ndarray, steps: int) -> np.ndarray:
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 10, 25])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 9), (40, 3), (55, 70)])
-def test_steps_that_are_copied_back_keep_their_bits(shape: tuple[int, int], steps: int) -> None:
+def test_steps_that_are_copied_back_keep_their_bits(
+    shape: tuple[int, int], steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_cost, "WORTH", 0.0)
     start = np.random.default_rng(1).standard_normal(shape)
     found = pk.op(HEAT, steps=steps).compile(start, target=ROWS)
     assert np.array_equal(found(start), plain(start, steps))
 
 
 @pytest.mark.parametrize("shape", [(40, 70), (99, 40)])
-def test_a_kernel_for_any_number_of_steps_is_tiled_and_keeps_the_bits(shape: tuple[int, int]) -> None:
+def test_a_kernel_for_any_number_of_steps_is_tiled_and_keeps_the_bits(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_cost, "WORTH", 0.0)
     start = np.random.default_rng(1).standard_normal(shape)
     kernel = pk.op(HEAT).compile(A=pk.f64[shape], target=ROWS)
     assert "run in one part of space" in kernel.source("schedule")
