@@ -109,7 +109,7 @@ Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherErr
     def _subject(self) -> Subject:
         from polyker.explained import Subject
 
-        return Subject(self.__call__, self.program, self.fixed, self._compiled, self.target, self._title)
+        return Subject(self, self.program, self.fixed, self._compiled, self.target, self._title)
 
     @property
     def _title(self) -> str:

@@ -30,7 +30,7 @@ LLVM = {"f32": ("float", 4), "f64": ("double", 8)}
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """FLOP/s of one core by element type, and bytes a second, read and written together, of each level by its name."""
+    """FLOP/s of one core by element type; bytes a second of each level by its name, of a copy or of reading, the faster."""
 
     cpu: str
     flops: Mapping[str, float]
@@ -65,7 +65,7 @@ def measured(*, store: bool = True) -> Rates:
     """Measure this core, for about a second; the rates are stored where the folder can be written."""
     target = host()
     flops = {dtype: peak(dtype, target) for dtype in LLVM}
-    rates = Rates(target.cpu, flops, {name: bandwidth(size) for name, size in levels(target)})
+    rates = Rates(target.cpu, flops, {name: max(bandwidth(n), reading(n)) for name, n in levels(target)})
     if store:
         with contextlib.suppress(OSError):
             path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -219,6 +219,69 @@ def bandwidth(size: int, seconds: float = 0.1) -> float:
             loop.run(destination.ctypes.data, source.ctypes.data, blocks, repeats)
             best, count = min(best, (time.perf_counter() - start) / repeats), count + 1
     return 2 * blocks * block / best
+
+
+@cache
+def read_loop(target: Target) -> Loop:
+    """Return `run(sink, source, n, times)`: reads n blocks of 8 vectors, and stores one vector that depends on all."""
+    vector, size = f"<{target.vector_bytes // 8} x i64>", target.vector_bytes
+    reads = []
+    for k in range(8):
+        reads += [
+            f"  %o{k} = add i64 %offset, {k * size}",
+            f"  %f{k} = getelementptr i8, ptr %from, i64 %o{k}",
+            f"  %v{k} = load {vector}, ptr %f{k}, align {size}",
+            f"  %n{k} = xor {vector} %a{k}, %v{k}",
+        ]
+    again = [f"  %b{k} = phi {vector} [ zeroinitializer, %entry ], [ %n{k}, %last ]" for k in range(8)]
+    phis = [f"  %a{k} = phi {vector} [ %b{k}, %again ], [ %n{k}, %loop ]" for k in range(8)]
+    total = ["  %s0 = xor " + f"{vector} %n0, %n1"]
+    total += [f"  %s{k - 1} = xor {vector} %s{k - 2}, %n{k}" for k in range(2, 8)]
+    text = f"""
+define void @kernel(ptr noalias %to, ptr noalias %from, i64 %n, i64 %times) {{
+entry:
+  br label %again
+again:
+  %turn = phi i64 [ 0, %entry ], [ %after, %last ]
+{chr(10).join(again)}
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %again ], [ %next, %loop ]
+{chr(10).join(phis)}
+  %offset = mul i64 %i, {8 * size}
+{chr(10).join(reads)}
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %n
+  br i1 %more, label %loop, label %last
+last:
+  %after = add i64 %turn, 1
+  %repeat = icmp ult i64 %after, %times
+  br i1 %repeat, label %again, label %done
+done:
+{chr(10).join(total)}
+  store {vector} %s6, ptr %to, align {size}
+  ret void
+}}
+"""
+    code = build(text, target)
+    kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    return Loop(code, ctypes.CFUNCTYPE(None, *kinds)(code.address))
+
+
+def reading(size: int, seconds: float = 0.05) -> float:
+    """Return the bytes a second that are read of `size` bytes."""
+    target = host()
+    block = 8 * target.vector_bytes
+    blocks = max(1, size // block)
+    source, sink = aligned(blocks * block // 4, "f32"), aligned(target.vector_bytes // 4, "f32")
+    repeats = max(1, (1 << 20) // (blocks * block))
+    loop = read_loop(target)
+    best, end, count = float("inf"), time.perf_counter() + seconds, 0
+    while count < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        loop.run(sink.ctypes.data, source.ctypes.data, blocks, repeats)
+        best, count = min(best, (time.perf_counter() - start) / repeats), count + 1
+    return blocks * block / best
 
 
 def aligned(count: int, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
