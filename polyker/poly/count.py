@@ -2,8 +2,9 @@
 
 isl counts by enumeration. Here a set is summed up dimension by dimension: the last one runs from its least to its greatest
 value, both quasi-affine on isl's pieces, in steps that isl tells; what is left is a quasi-polynomial over the other
-dimensions. Where a floor holds the next dimension, the residues are summed one by one. What this does not reach is
-enumerated if it is small, and else bounded from above by a box, and `exact` is false.
+dimensions. Where a floor holds the next dimension, the residues are summed one by one. Tiles are
+counted as quotients and remainders. What this does not reach is enumerated if it is small, and else bounded from above by a
+box, and `exact` is false.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from polyker.poly.quasi_polynomial import (
 
 # Residues that are summed one by one, of fixed and of symbolic sizes; pieces and isl's operations that a count may take; points
 # that may be enumerated.
-RESIDUES, PIECES, QUOTA, ENUMERATED = (64, 12), 128, 400_000, 4096
+RESIDUES, PIECES, QUOTA, ENUMERATED = (64, 24), 128, 400_000, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +94,39 @@ def count(points: isl.Set, context: isl.Set | None = None) -> Count:
     for k in range(points.dim(dim.set)):
         if not (points.dim_has_lower_bound(dim.set, k) and points.dim_has_upper_bound(dim.set, k)):
             raise ValueError("the set is not bounded")
-    try:
-        with isl_job("count", QUOTA):
-            return _whole(points, context)
-    except (CompileError, _TooHardError):
-        pass
+    for split in (False, True):
+        try:
+            with isl_job("count", QUOTA):
+                return _whole(_split(points) if split else points, context)
+        except (CompileError, _TooHardError):
+            pass
     return _bounded(points, context)
 
 
 class _TooHardError(Exception):
     """The sums do not reach this set."""
+
+
+def _split(points: isl.Set) -> isl.Set:
+    """Return as many points with each dimension that is divided by a constant as two: its quotient and its remainder.
+
+    Then tiles have bounds without floors. Raises _TooHardError where no dimension stands alone in a division.
+    """
+    divisors: dict[int, int] = {}
+    for basic in points.get_basic_sets():
+        for n in range(basic.dim(dim.div)):
+            div = basic.get_div(n)
+            used = [k for k in range(points.dim(dim.set)) if not div.get_coefficient_val(dim.in_, k).is_zero()]
+            if len(used) == 1:
+                divisors[used[0]] = lcm(divisors.get(used[0], 1), div.get_denominator_val().to_python())
+    if not divisors:
+        raise _TooHardError
+    names = [f"x{k}" for k in range(points.dim(dim.set))]
+    onto = [f"{divisors[k]}y{k} + {x}" if k in divisors else x for k, x in enumerate(names)]
+    split = [f"y{k}, {x}" if k in divisors else x for k, x in enumerate(names)]
+    inside = " and ".join(f"0 <= x{k} < {by}" for k, by in divisors.items())
+    text = f"{{ [{', '.join(split)}] -> [{', '.join(onto)}] : {inside} }}"
+    return points.apply(isl.Map.read_from_str(points.get_ctx(), text).reverse()).coalesce()
 
 
 def _whole(points: isl.Set, context: isl.Set | None) -> Count:
