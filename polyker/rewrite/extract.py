@@ -12,10 +12,10 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, rebuild, walk
-from polyker.ir.quasi_affine import lit, substitute, subtract
+from polyker.ir.quasi_affine import is_quasi_affine, lit, substitute, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.expand import expand_reductions
 from polyker.rewrite.fresh import Fresh, identity
@@ -40,13 +40,51 @@ def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
     reads = {e.tensor for r in walk(expanded.expr) if isinstance(r, Reduce) for e in walk(r) if isinstance(e, Read)}
     interleaved = statement.target in reads
     if interleaved and statement.op == "set":
-        expanded = replace(expanded, outer=len(expanded.iterators))
+        depth = _carrying(program, expanded)
+        interleaved = depth > expanded.outer
+        expanded = replace(expanded, outer=depth)
     lift = _Lift(program, fresh, expanded, interleaved)
     value = lift.change(expanded.expr, expanded.iterators, read_set(expanded.domain))
     body: tuple[TypedNode, ...] = (*lift.statements, replace(expanded, expr=value))
     for iterator in reversed(expanded.iterators[statement.outer : expanded.outer]):
         body = (TypedLoop(iterator, body),)
     return list(body)
+
+
+def _carrying(program: TypedProgram, statement: TypedStatement) -> int:
+    """Return how many loops have to stay around a statement and its reductions, so that these read what it wrote before.
+
+    `B[i,j] = B[i,j] + sum[k in i+1:N](A[k,i] * B[k,j])` reads cells that it writes later only: none.
+    """
+    every, least = len(statement.iterators), statement.outer
+    write = read_map(access_relation(program, statement, statement.target, statement.subscripts))
+    write = write.intersect_domain(read_set(statement.domain))
+    own = ", ".join(statement.iterators)
+    depth = least
+    for reduction in (e for e in walk(statement.expr) if isinstance(e, Reduce)):
+        if any(isinstance(e, Reduce) for e in walk(reduction.body)) or reduction.domain is None:
+            return every
+        inner = (*statement.iterators, *(r.index for r in reduction.ranges))
+        terms = read_set(reduction.domain).set_tuple_name(statement.name)
+        around = replace(statement, iterators=inner, domain=str(terms))
+        onto = read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(inner)}] -> {statement.name}[{own}] }}")
+        for read in (e for e in walk(reduction.body) if isinstance(e, Read) and e.tensor == statement.target):
+            elsewhere = read.pad is not None and read.pad.mode != "constant"
+            if elsewhere or not all(map(is_quasi_affine, read.subscripts)):
+                return every
+            cells = read_map(access_relation(program, around, read.tensor, read.subscripts)).intersect_domain(terms)
+            pairs = onto.reverse().apply_range(cells).apply_range(write.reverse())  # reader -> writer
+            for level in range(depth, every):
+                if not _earlier(pairs, level).is_empty():
+                    depth = level + 1
+    return depth
+
+
+def _earlier(pairs: isl.Map, level: int) -> isl.Map:
+    """Return the pairs of (reader, writer) of which the writer comes first, by the loop `level`."""
+    for d in range(level):
+        pairs = pairs.equate(isl.dim_type.in_, d, isl.dim_type.out, d)
+    return pairs.order_gt(isl.dim_type.in_, level, isl.dim_type.out, level)
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,11 @@ class BlockedNest:
         def block(iterator: str, size: int) -> tuple[Expr, str]:
             return floordiv(self._place(iterator, iterator), size), f"{iterator}.block"
 
+        def cut(iterator: str, size: int) -> tuple[Expr, str]:
+            return floordiv(Index(iterator, i64), size), f"{iterator}.block"  # as the accumulators are numbered
+
         return BlockedLoops(
-            tuple(block(i, n) for i, n in choice.blocks + choice.terms),
+            (*(block(i, n) for i, n in choice.blocks), *(cut(i, n) for i, n in choice.terms)),
             tuple(block(i, n) for i, n in choice.row_blocks),
             tuple(map(tile, choice.rows)),
             tuple(map(tile, choice.columns)),

@@ -166,7 +166,7 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | 
     columns, rows = with_columns - with_rows, with_rows - with_columns
     both = tuple(i for i in kept if (i in columns) == (i in rows))
     fits = vector in columns and rows and plan.others and not statement.outer
-    counted = all(measured.bounds[i][0] == 0 for i in statement.reduced)
+    counted = all((lo := measured.bounds[i][0]) is not None and lo >= 0 for i in statement.reduced)
     if not fits or not counted or any(plan.size(i) > 1 for i in both):
         return None
 

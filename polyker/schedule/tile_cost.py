@@ -270,7 +270,9 @@ class Tiles:
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows
-            streamed += copies * r.panel
+            if self.folds and set(r.access.strides) != set(self.measured.bounds):
+                # What is read once comes from where it lies; the vectors of a row walk along it one after another.
+                streamed += (copies // chunks if r.moves else copies) * r.panel
             if not self.folds and 2 * chunks * r.panel > self.target.caches[0].size:
                 cost *= SECOND_CACHE
             if self.folds and r.spread and any(r.access.stride(i) for i, _ in others):

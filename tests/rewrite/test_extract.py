@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import polyker as pk
+from polyker.rewrite.extract import extract_reductions
+from polyker.target.detect import target
+from tests.schedule.support import SMALL, assert_same, case
 
 
 def test_a_reduction_keeps_an_index_that_another_is_bound_to() -> None:
@@ -17,3 +21,21 @@ def test_a_reduction_keeps_an_index_that_another_is_bound_to() -> None:
             if (w + k) % 2 == 0:
                 want[w, k] = d[w] * b[: k + 1].mean() * y[k]
     np.testing.assert_array_equal(op(d, b, y), want)
+
+
+IN_PLACE = {
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] + sum[k in i+1:6](A[k,i] * B[k,j])": 0,  # what is not written yet
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:i](A[i,k] * B[k,j])": 1,  # the rows before
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:j](A[k,i] * B[i,k])": 2,  # the row itself
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = A[i,0] - sum[k](B[k,j; pad=edge])": 2,  # anything
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    for t in 0:3:\n        B[i,j] = A[i,0] - sum[k in 0:2](B[i+k,j; pad=0])": 1,
+}
+
+
+@pytest.mark.parametrize("text", IN_PLACE)
+def test_only_loops_that_carry_what_a_reduction_reads_stay_around_it(text: str) -> None:
+    found = case(text, A="f64[6,6]", B="f64[6,5]")
+    depth = {s.outer for s in extract_reductions(found.typed).statements() if s.op != "set"}
+    assert depth == {IN_PLACE[text]}
+    scop, schedule = found.automatic(target(SMALL))
+    assert_same(found, scop, schedule)

@@ -116,3 +116,16 @@ def test_a_block_has_room_for_several_indices_of_unknown_extent(tiny_caches: lis
     for sizes in ({"a": 3, "b": 5, "i": 9, "k": 4, "l": 6}, {"a": 9, "b": 2, "i": 21, "k": 70, "l": 3}):
         x, y = operands("akbl,lik->abi", sizes, np.float64)
         np.testing.assert_array_equal(kernel(x, y), np.einsum("akbl,lik->abi", x, y))
+
+
+@pytest.mark.parametrize("where", ["j <= i", "k > i", "k >= j", "k <= i and j <= k"])
+def test_triangles_are_cut_into_blocks_and_give_numpys_values(tiny_caches: list[bool], where: str) -> None:
+    rng = np.random.default_rng(0)
+    n = 75
+    A, B = rng.integers(-4, 5, (n, n)).astype("f4"), rng.integers(-4, 5, (n, n)).astype("f4")
+    found = pk.op(f"C[i,j] += A[k,i] * B[k,j] for i in 0:{n}, j in 0:{n} where {where}").compile(A, B)(A, B)
+    i, j, k = np.ogrid[:n, :n, :n]
+    points = eval(where.replace("and", "&").replace("j <= k", "(j <= k)").replace("k <= i &", "(k <= i) &")) & (i == i)
+    want = np.einsum("ijk,ki,kj->ij", np.broadcast_to(points, (n, n, n)).astype("f4"), A, B)
+    np.testing.assert_array_equal(found, want)
+    assert True in tiny_caches

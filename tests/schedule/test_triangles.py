@@ -20,6 +20,7 @@ TRIANGLES = {
     "terms up to the row": "C[i,j] += A[i,k] * B[k,j] where k <= i",
     "terms from the column": "C[i,j] += A[i,k] * B[k,j] where k >= j",
     "terms between": "C[i,j] += A[i,k] * B[k,j] where j <= k and k <= i",
+    "terms from the next row on": "C[i,j] += A[k,i] * B[k,j] where k > i",
     "a band": "C[i,j] += A[i,k] * B[k,j] where i - 9 <= j and j <= i + 11",
     "a batch": "C[b,i,j] += X[b,i,k] * X[b,j,k] where i <= j",
 }
