@@ -18,7 +18,7 @@ def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set |
     write = target.intersect_domain(domain)
     distances = write.apply_range(write.reverse()).deltas()
     for read in {e for e in walk(statement.expr) if isinstance(e, Read) and e.tensor == statement.target}:
-        if read.pad is not None:
+        if read.pad is not None and read.pad.mode != "constant":
             return None
         other = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(domain)
         distances = distances.union(write.apply_range(other.reverse()).deltas())

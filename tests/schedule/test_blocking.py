@@ -124,8 +124,8 @@ def test_triangles_are_cut_into_blocks_and_give_numpys_values(tiny_caches: list[
     n = 75
     A, B = rng.integers(-4, 5, (n, n)).astype("f4"), rng.integers(-4, 5, (n, n)).astype("f4")
     found = pk.op(f"C[i,j] += A[k,i] * B[k,j] for i in 0:{n}, j in 0:{n} where {where}").compile(A, B)(A, B)
-    i, j, k = np.ogrid[:n, :n, :n]
-    points = eval(where.replace("and", "&").replace("j <= k", "(j <= k)").replace("k <= i &", "(k <= i) &")) & (i == i)
+    at = dict(zip("ijk", np.ogrid[:n, :n, :n], strict=True))
+    points = eval(where.replace("and", ") & (").join("()"), {}, at) & (at["i"] == at["i"])
     want = np.einsum("ijk,ki,kj->ij", np.broadcast_to(points, (n, n, n)).astype("f4"), A, B)
     np.testing.assert_array_equal(found, want)
     assert True in tiny_caches

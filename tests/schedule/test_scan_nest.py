@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.target.detect import target
+from tests.schedule.support import SMALL, assert_same, case
 
 ROWS = "f(S: f32[B,T], X: f32[B,T]) -> S:\n    S[b,t] = S[b,t-{d}] * X[b,t] + X[b,t-1]  for t in {d}:T, b in 0:B"
 MIDDLE = "f(S: f32[B,T,C], X: f32[B,T,C]) -> S:\n    S[b,t,c] = S[b,t-1,c] + X[b,t,c]  for t in 1:T, b in 0:B, c in 0:C"
@@ -85,3 +87,17 @@ def test_the_loop_loads_nothing_that_it_stored(text: str) -> None:
     stored = next(line for line in body.splitlines() if "store float" in line and "!alias.scope" in line)
     scope = stored[stored.index("!alias.scope") :].split(",")[0]
     assert not any("load float" in line and scope in line for line in body.splitlines())
+
+
+@pytest.mark.parametrize(("mode", "order"), [("0", "depends on itself"), ("edge", "the order of the text is kept")])
+def test_a_recurrence_that_reads_a_constant_before_its_first_cell_is_free_across_the_others(
+    mode: str, order: str
+) -> None:
+    text = "f(X: f32[9,7]) -> Y: f32[9,7]:\n"
+    text += f"    Y[i,j] = X[i,j] + Y[i-1,j; pad={mode}] * 2 - Y[i-2,j; pad=0]  for i in 0:9, j in 0:7"
+    if mode == "edge":  # before the first cell is the first cell: read before it is written
+        text = text.replace("Y: f32[9,7]:", "Y:").replace("f(X", "f(Y: f32[9,7], X")
+    found = case(text, **dict.fromkeys("YX" if mode == "edge" else "X", "f32[9,7]"))
+    scop, schedule = found.automatic(target(SMALL))
+    assert any(order in note for note in schedule.notes)
+    assert_same(found, scop, schedule)
