@@ -182,6 +182,9 @@ class Buffer:
     writable: bool = True
 
 
+Pairs: TypeAlias = frozenset[tuple[str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A function `i64 name(ptr pointers, ptr integers)` that returns 0, or the code of the Guard that failed.
@@ -190,7 +193,7 @@ class Kernel:
     values of `integers` in order (sizes, then strides), and where a loop is PARALLEL the address of the run time's functions
     (polyker.codegen.llvm_parallel) after them. Output buffers alias no other buffer.
     `fastmath`: LLVM flags allowed on every operation, none by default. `apart`: pairs of SCRATCH buffers that may lie in the
-    same memory: no value of one is needed once the other is written.
+    same memory: no value of one is needed once the other is written. `in_place`: pairs that may if they begin at the same place.
     """
 
     name: str
@@ -198,4 +201,5 @@ class Kernel:
     integers: tuple[str, ...]
     body: Block
     fastmath: tuple[str, ...] = ()
-    apart: frozenset[tuple[str, str]] = frozenset()
+    apart: Pairs = frozenset()
+    in_place: Pairs = frozenset()

@@ -88,7 +88,8 @@ class Emitter:
             "!4 = distinct !{!4}",
         ]
         names = [b.name for b in self.kernel.buffers]
-        apart = self.kernel.apart | {(b, a) for a, b in self.kernel.apart}
+        sharing = self.kernel.apart | self.kernel.in_place
+        apart = sharing | {(b, a) for a, b in sharing}
         for k, name in enumerate(names):
             others = ", ".join(f"!{5 + 3 * j}" for j, o in enumerate(names) if j != k and (name, o) not in apart)
             lines += [

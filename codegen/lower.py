@@ -26,6 +26,7 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
+    Pairs,
     Prefetch,
     Space,
     Stmt,
@@ -93,20 +94,22 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
             Buffer(tensor.name, tensor.dtype, shape, _strides(tensor.name, shape, Layout())[0], Space.SCRATCH)
         )
     names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
-    kernel = Kernel("kernel", tuple(buffers), names, body, apart=_apart(program, schedule, [t.name for t in scratch]))
+    apart, in_place = _sharing(program, schedule, [t.name for t in scratch])
+    kernel = Kernel("kernel", tuple(buffers), names, body, apart=apart, in_place=in_place)
     return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)
 
 
-def _apart(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> frozenset[tuple[str, str]]:
-    """Return the pairs of temporaries in memory that may share it."""
+def _sharing(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> tuple[Pairs, Pairs]:
+    """Return the pairs of temporaries in memory that may share it anyhow, and those that may if they begin at one place."""
 
     def name(uses: Uses) -> str:
         return uses.tensor if uses.scope is None else buffer_name(uses.tensor, scope_mark(uses.scope))
 
     if len(scratch) < 2:
-        return frozenset()
-    found = [u for u in uses_of(program, schedule.tree) if name(u) in scratch]
-    return frozenset((name(a), name(b)) for a, b in never_together(program, found))
+        return frozenset(), frozenset()
+    found = list(never_together(program, [u for u in uses_of(program, schedule.tree) if name(u) in scratch]))
+    anyhow, in_place = ({(name(a), name(b)) for a, b, same in found if same is kind} for kind in (False, True))
+    return frozenset(anyhow), frozenset(in_place)
 
 
 def argument_names(program: TypedProgram) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from polyker.ir.dtypes import DType
 from polyker.ir.typed import Role, TypedProgram, TypedTensor
 from polyker.poly.isl import read_set
 from polyker.poly.scop import tensor_box
-from polyker.runtime.memory import arena
+from polyker.runtime.memory import kernel_arena
 from polyker.schedule.tree import STACK_BYTES, Band, Promotion, Schedule, Scope, Sequence, Tree
 
 
@@ -117,5 +117,4 @@ def arena_bytes(kernel: Kernel, values: Mapping[str, int]) -> int:
         if b.space is Space.SCRATCH:
             extents = [value_of(e, values) for e in b.shape]
             found[b.name] = prod(max(0, n or 0) for n in extents) * b.dtype.itemsize
-    number = {name: n for n, name in enumerate(found)}
-    return arena(list(found.values()), {frozenset((number[a], number[b])) for a, b in kernel.apart})[1]
+    return kernel_arena(list(found), list(found.values()), kernel)[1]

@@ -16,7 +16,7 @@ from polyker.errors.base import failure
 from polyker.errors.calls import KERNEL_STATUS, SCRATCH, TOO_LARGE
 from polyker.ir.expr import Expr, Literal, Size
 from polyker.runtime.arrays import LIMIT, Array, is_usable
-from polyker.runtime.memory import address, aligned_block, arena, overlap, physical_memory, reach
+from polyker.runtime.memory import address, aligned_block, kernel_arena, overlap, physical_memory, reach
 from polyker.runtime.threads import runtime
 
 # int64_t kernel(void **pointers, int64_t *integers); ctypes releases the interpreter's lock around the call.
@@ -149,8 +149,7 @@ def _scratch(
 ) -> tuple[tuple[int, ...], int]:
     """Return the offsets of the temporaries and their total size; raises ShapeError over the limit."""
     sizes = [prod(extents(t.shape, values, evaluate)) * t.dtype.itemsize for t in artifact.scratch]
-    number = {t.name: n for n, t in enumerate(artifact.scratch)}
-    offsets, total = arena(sizes, {frozenset((number[a], number[b])) for a, b in artifact.kernel.apart})
+    offsets, total = kernel_arena([t.name for t in artifact.scratch], sizes, artifact.kernel)
     allowed = physical_memory() // 4 if limit is None else limit
     if total > allowed:
         names = ", ".join(f"`{t.label}`" for t in artifact.scratch)

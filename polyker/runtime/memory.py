@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cache
 
 import numpy as np
 
+from polyker.codegen.kernel import Kernel
 from polyker.ir.layout import DENSE, Layout
 from polyker.runtime.arrays import Array
 
@@ -109,10 +110,13 @@ def aligned_block(size: int) -> tuple[Array, int]:
     return block, (address(block) + 63) & -64
 
 
-def arena(sizes: Sequence[int], apart: Set[frozenset[int]]) -> tuple[tuple[int, ...], int]:
-    """Return offsets of blocks of so many bytes, multiples of 64, and the bytes of all; pairs in `apart` may overlap.
+def arena(
+    sizes: Sequence[int], apart: Set[frozenset[int]], in_place: Set[frozenset[int]] = frozenset()
+) -> tuple[tuple[int, ...], int]:
+    """Return offsets of blocks of so many bytes, multiples of 64, and the bytes of all.
 
-    The largest first, each at the least offset where it meets none that it must not overlap.
+    Pairs in `apart` may overlap; those `in_place` may if they begin at the same offset. The largest first, each at the least
+    offset where it meets none that it must not overlap.
 
     >>> arena([100, 300, 60], {frozenset((0, 1))})
     ((0, 0, 320), 384)
@@ -120,13 +124,25 @@ def arena(sizes: Sequence[int], apart: Set[frozenset[int]]) -> tuple[tuple[int, 
     placed: dict[int, tuple[int, int]] = {}
     for n in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         size = (sizes[n] + 63) & -64
-        start = 0
-        for low, high in sorted(p for m, p in placed.items() if frozenset((m, n)) not in apart):
-            if start + size <= low:
+        near = {m: p for m, p in placed.items() if frozenset((m, n)) not in apart}
+        for start in sorted({0, *(p for low, high in near.values() for p in (low, high))}):
+            if all(
+                start + size <= low or high <= start or (start == low and frozenset((m, n)) in in_place)
+                for m, (low, high) in near.items()
+            ):
                 break
-            start = max(start, high)
         placed[n] = start, start + size
     return tuple(placed[n][0] for n in range(len(sizes))), max((high for _, high in placed.values()), default=0)
+
+
+def kernel_arena(names: Sequence[str], sizes: Sequence[int], kernel: Kernel) -> tuple[tuple[int, ...], int]:
+    """Return the offsets of a kernel's temporaries, of so many bytes each, and the bytes of all."""
+    number = {name: n for n, name in enumerate(names)}
+
+    def numbered(pairs: Iterable[tuple[str, str]]) -> set[frozenset[int]]:
+        return {frozenset((number[a], number[b])) for a, b in pairs}
+
+    return arena(sizes, numbered(kernel.apart), numbered(kernel.in_place))
 
 
 @cache

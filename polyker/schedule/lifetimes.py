@@ -18,9 +18,8 @@ from polyker.schedule.tree import Band, Kind, Leaf, Scope, Tree
 from polyker.schedule.tree import Sequence as Children
 
 LOOP, THREADS = -1, -2
-Path = tuple[
-    int, ...
-]  # from the root: the child taken in each sequence, LOOP for each band, THREADS for one with a parallel loop
+# From the root: the child taken in each sequence, LOOP for each band, THREADS for one with a parallel loop.
+Path = tuple[int, ...]
 
 
 @dataclass
@@ -66,8 +65,9 @@ def uses_of(program: TypedProgram, tree: Tree) -> list[Uses]:
     return list(found.values())
 
 
-def never_together(program: TypedProgram, uses: Sequence[Uses]) -> Iterator[tuple[Uses, Uses]]:
-    """Yield the pairs that are never in use at the same time, or of which one may replace the other cell by cell."""
+def never_together(program: TypedProgram, uses: Sequence[Uses]) -> Iterator[tuple[Uses, Uses, bool]]:
+    """Yield the pairs that are never in use at the same time, and True with those of which one may replace the other cell by
+    cell: these may share memory only if they begin at the same place."""
     statements = {s.name: s for s in program.statements()}
     for one, other in combinations(uses, 2):
         shared = _common([p for p, _ in (*one.paths, *other.paths)])
@@ -78,9 +78,12 @@ def never_together(program: TypedProgram, uses: Sequence[Uses]) -> Iterator[tupl
         if None in spans:
             continue
         (a, b), (c, d) = spans  # type: ignore[misc]
-        before = b < c or (b == c and _replaces(program, statements, one, other, place, b))
-        if before or d < a or (d == a and _replaces(program, statements, other, one, place, d)):
-            yield one, other
+        if b < c or d < a:
+            yield one, other, False
+        elif (b == c and _replaces(program, statements, one, other, place, b)) or (
+            d == a and _replaces(program, statements, other, one, place, d)
+        ):
+            yield one, other, True
 
 
 def _common(paths: list[Path]) -> Path:

@@ -25,7 +25,7 @@ def bound(text: str, **types: TensorType) -> TypedProgram:
     return bind(parse(text), types)
 
 
-def pairs(typed: TypedProgram) -> list[tuple[Uses, Uses]]:
+def pairs(typed: TypedProgram) -> list[tuple[Uses, Uses, bool]]:
     return list(never_together(typed, uses_of(typed, default_schedule(typed).tree)))
 
 
@@ -77,7 +77,7 @@ def test_of_symbolic_sizes_they_share_it_by_the_sizes_of_the_call() -> None:
 
 def test_one_after_another_means_in_one_run_of_the_loops_around() -> None:
     typed = bound("A[t] = X[t]; O[t] = A[t] * A[t]; B[t] = X[t] * 2; P[t] = B[t] * B[t]", X=f32[8])
-    names = {typed.tensor(u.tensor).label for pair in pairs(typed) for u in pair}
+    names = {typed.tensor(u.tensor).label for *pair, _ in pairs(typed) for u in pair}
     assert {"A", "B"} <= names
     loop = """
     f(X: f32[8]) -> O, P:
@@ -88,13 +88,13 @@ def test_one_after_another_means_in_one_run_of_the_loops_around() -> None:
             P[t] = B[t] * B[t]
     """
     typed = bound(loop, X=f32[8])
-    assert not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for pair in pairs(typed))
+    assert not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for *pair, _ in pairs(typed))
 
 
 def test_a_temporary_takes_the_place_of_the_one_it_is_computed_from_cell_by_cell() -> None:
     def together(text: str) -> bool:
         typed = bound(text, X=f32[8])
-        return not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for pair in pairs(typed))
+        return not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for *pair, _ in pairs(typed))
 
     assert not together("A[i] = X[i]; B[i] = A[i] + 1; O[i] = B[i]")
     assert together("A[i] = X[i]; B[i] = A[7 - i] + 1; O[i] = B[i]")
@@ -125,14 +125,23 @@ def test_what_lives_through_the_steps_of_a_loop_shares_nothing() -> None:
 @given(st.lists(st.integers(0, 500), max_size=7), st.data())
 def test_an_arena_keeps_apart_what_is_alive_together(sizes: list[int], data: st.DataObject) -> None:
     pairs = [frozenset(p) for p in itertools.combinations(range(len(sizes)), 2)]
-    apart = {p for p in pairs if data.draw(st.booleans())}
-    offsets, total = arena(sizes, apart)
+    kinds = {p: data.draw(st.sampled_from(["alive", "apart", "in place"])) for p in pairs}
+    apart, in_place = ({p for p in pairs if kinds[p] == kind} for kind in ("apart", "in place"))
+    offsets, total = arena(sizes, apart, in_place)
     assert all(o % 64 == 0 for o in offsets)
     ends = [o + s for o, s in zip(offsets, sizes)]
     assert max(ends, default=0) <= total <= sum((s + 63) & -64 for s in sizes)
     for pair in set(pairs) - apart:
         a, b = pair
-        assert ends[a] <= offsets[b] or ends[b] <= offsets[a]
+        same = pair in in_place and offsets[a] == offsets[b]
+        assert same or ends[a] <= offsets[b] or ends[b] <= offsets[a]
+
+
+def test_what_replaces_another_cell_by_cell_begins_where_that_began() -> None:
+    both = frozenset((1, 2))
+    assert arena([300, 200, 200], set(), {both}) == ((0, 320, 320), 576)
+    # Where it cannot begin there it has memory of its own, though a part of the other's would do.
+    assert arena([300, 200, 200], {frozenset((0, 1))}, {both})[0] == (0, 0, 320)
 
 
 @pytest.mark.parametrize(("sizes", "total"), [([], 0), ([64], 64), ([1, 1], 128)])
