@@ -180,8 +180,9 @@ def _with_copies(now: State, made: Copied, statement: str, label: str, *, unroll
                     members = tuple(timed(m, depth + n) for n, m in enumerate(band.members[: at + 1]))
                     return Band(members, Scope((Promotion(made.tensor, ()),), trees.Sequence(parts)))
                 below = visit(band.child, depth + len(band.members))
-                members = tuple(timed(m, depth + n) for n, m in enumerate(band.members))
-                return None if below is None else Band(members, below)
+                if below is None:
+                    return None
+                return Band(tuple(timed(m, depth + n) for n, m in enumerate(band.members)), below)
             case trees.Sequence(children=children):
                 found = [visit(f.child, depth) if statement in f.statements else None for f in children]
                 several = sum(f is not None for f in found) > 1

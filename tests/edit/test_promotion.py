@@ -120,3 +120,28 @@ def test_a_recurrence_is_not_copied():
     op = pk.op("S[0] = X[0]; S[t] = S[t-1] + X[t] for t in 1:N")
     with pytest.raises(pk.ScheduleError, match="it is read and written there"):
         op.schedule(pk.f32[9], N=9, auto=False)["S#2"].promote("S", at="t")
+
+
+def test_loops_without_the_place_may_be_deeper_than_it():
+    op = pk.op("O[i,j] += A[i,k] * B[k,j]")
+    s = op.schedule(pk.f32["M", "K"], pk.f32["K", "N"])
+    loop = s["O"].loops[-1]
+    with pytest.raises(pk.ScheduleError):
+        s["O"].promote("O.acc", at=loop)
+
+
+PADDED = pk.op("O[i] = X[i-1; pad=0] + X[i]")
+GATHERED = pk.op("O[i] = X[I[i]]")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "tensor", "reason"),
+    [
+        (lambda: PADDED.schedule(pk.f32[9], auto=False), "X", "O reads it padded"),
+        (lambda: GATHERED.schedule(pk.f32[9], pk.i64[9], auto=False), "X", "O gathers from it"),
+    ],
+)
+def test_a_copy_that_cannot_be_made_says_why(schedule, tensor, reason):
+    with pytest.raises(pk.ScheduleError, match=reason) as caught:
+        schedule().promote(tensor, at="i")
+    assert caught.value.code == "PK546"
