@@ -11,6 +11,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
+from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, tensor_box
@@ -35,6 +36,10 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
             if statement.op == "set" or statement.target in given:
                 continue
             cells = _cells_to_start(program, statement, defined.get(statement.target))
+            needed = _needed(program, statement.target) if cells is not None else None
+            if cells is not None and needed is not None:
+                cells = cells.intersect(needed).coalesce()
+                cells = None if cells.is_empty() else cells
             if cells is not None:
                 body.append(_start(program, fresh, statement, cells))
                 define(statement.target, cells)
@@ -57,6 +62,28 @@ def _cells_to_start(program: TypedProgram, statement: TypedStatement, defined: i
         return cells
     cells = cells.subtract(defined).coalesce()
     return None if cells.intersect_params(read_set(program.context)).is_empty() else cells
+
+
+def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
+    """Return the cells of a temporary that some statement reads or reduces into, None where all may be needed."""
+    if program.tensor(tensor).role is not Role.TEMPORARY:
+        return None
+    found: isl.Set | None = None
+    for s in program.statements():
+        used = [s.subscripts] * (s.target == tensor and s.op != "set")
+        for r in s.reads():
+            if r.tensor == tensor:
+                used.append(r.subscripts)
+                if r.pad is not None and r.pad.mode != "constant":
+                    return None
+        for subscripts in used:
+            if not all(map(is_quasi_affine, subscripts)):
+                return None
+            cells = (
+                read_map(access_relation(program, s, tensor, subscripts)).intersect_domain(read_set(s.domain)).range()
+            )
+            found = cells if found is None else found.union(cells)
+    return found
 
 
 def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, cells: isl.Set) -> TypedStatement:

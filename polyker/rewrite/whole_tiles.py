@@ -33,14 +33,17 @@ class WholeTiles:
     results: Set
 
 
-def whole_tiles(program: TypedProgram, statement: TypedStatement, tiles: Tiling) -> WholeTiles | None:
+def whole_tiles(
+    program: TypedProgram, statement: TypedStatement, tiles: Tiling, *, moved: bool = False
+) -> WholeTiles | None:
     """Return a reduction with whole tiles, None where its results are a box or what would be read is not there.
 
-    `tiles` has (kept iterator, size, origin): the tile of x is floor((x - origin) / size).
+    `tiles` has (kept iterator, size, origin): the tile of x is floor((x - origin) / size). `moved`: the loops around the
+    statement are its own, moved outside; else they are the text's, and what is read in them may change.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     tiles = tuple(t for t in tiles if t[1] > 1 and t[0] in kept)
-    if not tiles or program.sizes or statement.outer:
+    if not tiles or program.sizes or (statement.outer and not moved):
         return None
     domain = read_set(statement.domain)
     results = domain.apply(_onto(program, statement.iterators, kept, statement.name))

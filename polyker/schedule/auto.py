@@ -25,7 +25,7 @@ from polyker.rewrite.whole_tiles import whole_tiles
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, rows_ahead
 from polyker.schedule.choose import choose
-from polyker.schedule.fuse_cost import Fusion, best_fusion
+from polyker.schedule.fuse_cost import Fusion, best_fusion, steady_tensors
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_nest import fused, held
 from polyker.schedule.fuse_reasons import why_apart
@@ -103,6 +103,7 @@ class _Scheduler:
     plain: bool = False
     fuse: bool = False
     notes: list[str] = field(default_factory=list)
+    steady: frozenset[str] | None = None  # tensors that may be copied before the common loops being made
     near: frozenset[str] = frozenset()  # tensors that are not to be written past the caches
 
     def result(self) -> tuple[TypedProgram, Schedule]:
@@ -180,9 +181,9 @@ class _Scheduler:
         for unit in self.units(items):
             if isinstance(unit, Fusion):
                 known = len(self.notes)
-                self.near = unit.written()
+                self.near, self.steady = unit.written(), steady_tensors(unit.group)
                 together = fused(self, unit)
-                self.near = frozenset()
+                self.near, self.steady = frozenset(), None
                 if together is not None:
                     made.update(zip(unit.group.items, together.bodies, strict=True))
                     nests += [*together.before, together.nest]
@@ -250,7 +251,7 @@ class _Scheduler:
 
         `packed`: the vector for which operands were copied already.
         """
-        measured = measure(self.program, statement, self.layout)
+        measured = replace(measure(self.program, statement, self.layout), steady=self.steady)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         if self.plain:
             parts = accumulate(self.program, self.fresh, statement, start=start)
@@ -291,7 +292,7 @@ class _Scheduler:
         are, and the nest that starts the others."""
         statement = measured.statement
         tiles = tuple((i, plan.size(i), measured.lo(i)) for i in kept)
-        found = whole_tiles(self.program, statement, tiles)
+        found = whole_tiles(self.program, statement, tiles, moved=self.steady is not None)
         if found is None:
             return statement, start, None, []
         self.notes.append(f"{statement.name}: tiles that the results' border crosses are computed whole")
@@ -314,7 +315,7 @@ class _Scheduler:
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
         """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
         same = self.program.tensor(statement.target).dtype == statement.acc
-        return same and self.apart(statement, kept) == kept
+        return self.steady is None and same and self.apart(statement, kept) == kept
 
     def blocked(self, measured: Measured, plan: Plan, blocks: Blocking, start: TypedStatement | None) -> Nest:
         """Return the nest of a reduction by cache blocks, with the copies of its operands."""
@@ -389,7 +390,7 @@ class _Scheduler:
             statement = found.statement
             self.notes.append(f"{statement.name}: the result is packed along {vector}")
         nests = [self.map(s) for s in before]
-        if start is not None and not starts_fresh(self.program, start, statement):
+        if start is not None and plan.packs_result and not starts_fresh(self.program, start, statement):
             nests.append(self.map(start))
             start = None
         nests.append(self.reduction(statement, start, vector))

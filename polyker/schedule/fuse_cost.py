@@ -130,7 +130,7 @@ class _Costs:
     target: Target
 
     def __post_init__(self) -> None:
-        self.plans: dict[tuple[int, int], Plan] = {}
+        self.plans: dict[tuple[int, int, bool], Plan] = {}
         self.kept: dict[int, frozenset[str]] = {}
 
     def choices(self) -> Iterator[Fusion]:
@@ -141,46 +141,48 @@ class _Costs:
             if rows and any(self.group.shifts[rows - 1]):
                 break  # what waits for a later iteration waits in the innermost common loop
             if rows < len(self.group.dims):
-                block = self._block(rows)
-                if block:
+                for block in self._blocks(rows):
                     yield self._fusion(rows, block)
 
-    def plan(self, n: int, rows: int) -> Plan:
-        """Return the tile of an item inside so many common loops."""
-        if (n, rows) not in self.plans:
+    def plan(self, n: int, rows: int, together: bool = True) -> Plan:
+        """Return the tile of an item inside so many common loops; not `together`: of an item by itself."""
+        if (n, rows, together) not in self.plans:
             item = self.group.items[n]
             fixed = tuple(dim[n] for dim in self.group.dims[:rows])
             statement = moved(self.program, item.statement, fixed, len(fixed))
             free = tuple(i for i in item.free if i not in fixed)
             reduced = item.statement.reduced if item.reduces else ()
-            measured = replace(item.measured, statement=statement)
+            steady = steady_tensors(self.group) if together and not item.statement.outer else None
+            measured = replace(item.measured, statement=statement, steady=steady)
             plan = choose(measured, free, reduced, self.target)
             if not item.reduces and len(free) < len(statement.iterators) - statement.outer:
                 plan = scan_plan(measured, plan, free, self.target)[0]
-            self.plans[n, rows] = plan
-        return self.plans[n, rows]
+            self.plans[n, rows, together] = plan
+        return self.plans[n, rows, together]
 
-    def _block(self, rows: int) -> int:
-        """Return how many iterations of the next loop run together: whole tiles of all items, within the caches."""
+    def _blocks(self, rows: int) -> Iterator[int]:
+        """Yield how many iterations of the next loop may run together: whole tiles of all items, within the caches."""
         dim = self.group.dims[rows]
         step, starts = 1, list[int]()
         for n, item in enumerate(self.group.items):
             plan = self.plan(n, rows)
-            if plan.packed or plan.packs_result:
-                return 0
+            if plan.packs_result or not {r.tensor for r in plan.packed} <= steady_tensors(self.group):
+                return
             step = lcm(step, plan.size(dim[n]))
             starts.append(item.measured.lo(dim[n]) + self.group.shifts[rows][n])
-        origins = {start % step for start in starts}
+        if len({start % step for start in starts}) > 1:
+            return
         one = self.part(0, len(self.group.items), rows, 1)
         two = self.part(0, len(self.group.items), rows, 2)
         each, fixed = max(1, two - one), max(0, 2 * one - two)
         extent = max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items))
-        first = self.target.caches[0].size
-        second = self.target.cache(2).size
-        if len(origins) > 1 or fixed + step * each > second // 2:
-            return 0
-        count = max(1, (first // 2 - fixed) // (each * step))
-        return min(step * (1 << count.bit_length() - 1), -(-extent // step) * step)
+        whole = -(-extent // step) * step
+        found = set()
+        for room in (self.target.caches[0].size // 2, *(c.size * 3 // 4 for c in self.target.caches[1:])):
+            count = max(1, (room - fixed) // (each * step))
+            if fixed + step * each <= room:
+                found.add(min(step * (1 << count.bit_length() - 1), whole))
+        yield from sorted(found)
 
     def _fusion(self, rows: int, block: int) -> Fusion:
         items = self.group.items
@@ -188,8 +190,8 @@ class _Costs:
         points = [float(prod(i.measured.extent(x) for x in i.measured.bounds)) for i in items]
         steps = (1,) * rows + ((block,) if block else ())
         turns = self._turns(steps)
-        apart = sum(p * self.plan(n, 0).cost for n, p in enumerate(points))
-        strain = [p * (self.plan(n, rows).cost - self.plan(n, 0).cost) for n, p in enumerate(points)]
+        apart = sum(p * self.plan(n, 0, False).cost for n, p in enumerate(points))
+        strain = [p * (self.plan(n, rows).cost - self.plan(n, 0, False).cost) for n, p in enumerate(points)]
         together = apart + turns * START * last
         # What a later item finds of what an earlier one touched.
         total = sum(self._whole)
@@ -292,6 +294,11 @@ class _Costs:
         shape = self.program.tensor(access.tensor).shape
         whole = prod(int(e.value.real) if isinstance(e, Literal) else 512 for e in shape)
         return min(cells, whole) * access.itemsize
+
+
+def steady_tensors(group: Group) -> frozenset[str]:
+    """Return the tensors that the items read and none writes."""
+    return frozenset().union(*(i.tensors for i in group.items)) - frozenset().union(*(i.writes for i in group.items))
 
 
 def local_tensors(program: TypedProgram, group: Group, loops: int) -> frozenset[str]:

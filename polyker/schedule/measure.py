@@ -44,11 +44,19 @@ class MemoryAccess:
 
 @dataclass(frozen=True)
 class Measured:
-    """A statement with its accesses and the (least value, number of values) of each iterator, None where it is a symbol."""
+    """A statement with its accesses and the (least value, number of values) of each iterator, None where it is a symbol.
+
+    `steady`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
+    """
 
     statement: TypedStatement
     accesses: tuple[MemoryAccess, ...]
     bounds: Mapping[str, tuple[int | None, int | None]]
+    steady: frozenset[str] | None = None
+
+    def may_copy(self, access: MemoryAccess) -> bool:
+        """Whether an operand may be copied before the statement's loops."""
+        return access.tensor in self.steady if self.steady is not None else not self.statement.outer
 
     def extent(self, iterator: str, guess: int | None = None) -> int:
         """Return the number of an iterator's values; where it depends on sizes `guess`, or as many as tensors of `CELLS` have."""

@@ -98,7 +98,7 @@ class Tiles:
     def __init__(
         self, measured: Measured, vector: str, reduced: tuple[str, ...], target: Target, *, may_pack: bool
     ) -> None:
-        self.may_pack = may_pack and not measured.statement.outer
+        self.may_pack = may_pack
         self.measured, self.vector, self.target = measured, vector, target
         self.reduces, self.folds = bool(reduced), vector in reduced
         extent = measured.extent(vector)
@@ -133,14 +133,17 @@ class Tiles:
         elif across and self.across is not None and unit == self.across[0]:
             one, columns = TRANSPOSE_TERMS * width, self.across[1]
         near = LOAD * max(1.0, width * access.itemsize / 64)
-        if self.reduces and self.may_pack and not self.folds and access.stride(vector) == 1 and self._is_far(access):
+        blocked = self.reduces and self.may_pack and self.measured.steady is None
+        if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
             one = near  # it is copied by blocks, each vector in a line of its own
         copying = None
         cells = prod(self.measured.extent(i) for i in access.strides)
-        free = self.reduces and self.may_pack and access.stride(vector) not in (0, 1)
+        free = self.reduces and self.may_pack and self.measured.may_copy(access) and access.stride(vector) not in (0, 1)
         if free and 4 * cells <= self.total and can_pack(read, vector):
             # Along a term it is copied whole, through memory; else by blocks.
             copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
+            if self.measured.steady is not None:  # it is copied whole, before the common loops
+                copying += 2 * cells * access.itemsize * self.target.beyond(cells * access.itemsize)
         panel = 0
         if self.reduces and access.stride(vector):
             held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
@@ -182,7 +185,8 @@ class Tiles:
         )
         copying = (PACK_ACROSS if along else PACK) * self.width + self.again
         far = self.write.stride(self.vector) not in (0, 1) and store > copying
-        if far and self.reduces and self.may_pack and bare_target(self.measured):
+        whole = self.measured.steady is None and not self.measured.statement.outer
+        if far and whole and self.reduces and self.may_pack and bare_target(self.measured):
             return copying, True
         return store, False
 
