@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
@@ -147,3 +148,36 @@ def test_what_replaces_another_cell_by_cell_begins_where_that_began() -> None:
 @pytest.mark.parametrize(("sizes", "total"), [([], 0), ([64], 64), ([1, 1], 128)])
 def test_an_arena_is_no_larger_than_it_must_be(sizes: list[int], total: int) -> None:
     assert arena(sizes, set())[1] == total
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> str:
+    """Draw a program of temporaries of one shape, each computed from some before it, at the same cell or another."""
+    names = ["X"]
+    lines = []
+    for n in range(draw(st.integers(3, 7))):
+        terms = []
+        for _ in range(draw(st.integers(1, 2))):
+            source = draw(st.sampled_from(names[-3:]))
+            terms.append(source + draw(st.sampled_from(["[i,j]", "[i,j]", "[i,j]", "[6 - i,j]", "[i,8 - j]", "[i,0]"])))
+        update = draw(st.sampled_from(["=", "=", "="] if n % 3 else ["=", "+="]))
+        ranges = "  for i in 0:7, j in 0:9"
+        lines.append(f"T{n}[i,j] {update} {' - '.join(terms)}" + (f" + X[i,k]{ranges}" if update == "+=" else ranges))
+        names.append(f"T{n}")
+    unread = [n for n in names[1:] if sum(line.count(f"{n}[") for line in lines) == 1]
+    lines.append("O[i,j] = X[i,j] * 2" + "".join(f" + {n}[i,j]" for n in unread) + "  for i in 0:7, j in 0:9")
+    return "\n".join(lines)
+
+
+@settings(max_examples=25, deadline=None)
+@given(chains())
+def test_programs_whose_temporaries_are_all_in_memory_give_the_interpreters_values(text: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 10, (7, 9)).astype("f8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        operator = pk.op(text)
+        kernel = operator.compile(x, schedule=operator.schedule(x, auto=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLYKER_INTERPRET", "1")
+        wanted = operator(x)
+    np.testing.assert_array_equal(kernel(x), wanted)
