@@ -16,18 +16,21 @@ from polyker.ir.dtypes import DType, i64
 class Space(Enum):
     """Where a buffer lives. ARGUMENT: the caller's; SCRATCH: memory that the run time lends for the call, 64-byte aligned;
     STACK: a small array of constant shape, row-major, which becomes registers where every access to it has a constant place
-    (and whose last dimension is padded so that a full vector from any multiple of the lane count stays inside)."""
+    (and whose last dimension is padded so that a full vector from any multiple of the lane count stays inside); on a GPU each
+    thread has one of its own. SHARED: an array of constant shape, row-major, that the threads of a block share."""
 
     ARGUMENT = "argument"
     SCRATCH = "scratch"
     STACK = "stack"
+    SHARED = "shared"
 
 
 class LoopKind(Enum):
     """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
     means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed. STREAM:
     means what SERIAL means; neighbouring cells that it stores are computed by vectors and written past the caches.
-    PARALLEL: the iterations do not depend on each other, and run on several threads."""
+    PARALLEL: the iterations do not depend on each other, and run on several threads. BLOCK and THREAD: the iterations do not
+    depend on each other (but through a Barrier), and are those of a GPU's blocks and of the threads of a block."""
 
     SERIAL = "serial"
     UNROLL = "unroll"
@@ -35,6 +38,8 @@ class LoopKind(Enum):
     VECTOR = "vector"
     STREAM = "stream"
     PARALLEL = "parallel"
+    BLOCK = "block"
+    THREAD = "thread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,8 @@ class For:
     `thread`, bound in the body, is the number of the one that runs an iteration, below it; `work` is about what an iteration
     does, in the operations of polyker.codegen.work. It stands in no VECTOR and no other PARALLEL loop, and no STACK buffer
     from outside is used in it.
+    BLOCK and THREAD: only inside a Launch; `axis` (x, y or z) names the numbers of blocks or threads that the iterations
+    are dealt out to in turn, whatever their count; `lanes` of a THREAD loop bounds the trip count.
     `trip` is the exact trip count where it is a known constant, else None.
     """
 
@@ -156,17 +163,37 @@ class For:
     trip: int | None = None
     thread: str = ""
     work: KExpr | None = None
+    axis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """The extent in the kernel in which a STACK buffer is alive; its contents start undefined at each entry."""
+    """The extent in the kernel in which a STACK or SHARED buffer is alive; its contents start undefined at each entry."""
 
     buffer: Buffer
     body: Block
 
 
-Stmt: TypeAlias = Store | Prefetch | Let | Guard | If | For | Allocate
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """No thread of a block goes on before all have come here, and what they wrote is seen by all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run the body as a GPU's kernel of that name, by `grid` blocks of `block` threads (each along x, y, z), to its end.
+
+    Every thread runs the body; BLOCK and THREAD loops deal their iterations out. Along an axis with more than one thread
+    (or block) every Store stands inside a loop of that axis. In a kernel with launches all stores stand in them.
+    """
+
+    name: str
+    grid: tuple[KExpr, KExpr, KExpr]
+    block: tuple[int, int, int]
+    body: Block
+
+
+Stmt: TypeAlias = Store | Prefetch | Let | Guard | If | For | Allocate | Barrier | Launch
 Block: TypeAlias = tuple[Stmt, ...]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from polyker.codegen.kernel import (
     Allocate,
+    Barrier,
     Block,
     Const,
     Convert,
@@ -14,11 +15,13 @@ from polyker.codegen.kernel import (
     If,
     Kernel,
     KExpr,
+    Launch,
     Let,
     Load,
     LoopKind,
     Op,
     Prefetch,
+    Space,
     Store,
     Var,
 )
@@ -65,12 +68,20 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                     yield from _block(orelse, depth + 1)
             case For(var=var, lo=lo, hi=hi, step=step, kind=kind, lanes=lanes, body=body):
                 by = f", {step}" if step != 1 else ""
-                how = "" if kind is LoopKind.SERIAL else f"  # {kind.value}({lanes})"
+                how = "" if kind is LoopKind.SERIAL else f"  # {kind.value}({lanes or ''})"
+                how = f"  # {kind.value}.{node.axis}" if node.axis else how
                 how += f", on thread {node.thread}" if node.thread else ""
                 yield f"{pad}for {var} in range({print_value(lo)}, {print_value(hi)}{by}):{how}"
                 yield from _block(body, depth + 1)
             case Allocate(buffer=b, body=body):
-                yield f"{pad}with {b.name}: {b.dtype.name}[{', '.join(map(print_value, b.shape))}] on the stack:"
+                where = "in shared memory" if b.space is Space.SHARED else "on the stack"
+                yield f"{pad}with {b.name}: {b.dtype.name}[{', '.join(map(print_value, b.shape))}] {where}:"
+                yield from _block(body, depth + 1)
+            case Barrier():
+                yield f"{pad}barrier"
+            case Launch(name=name, grid=grid, block=threads, body=body):
+                blocks = ", ".join(map(print_value, grid))
+                yield f"{pad}launch {name} by ({blocks}) blocks of ({', '.join(map(str, threads))}) threads:"
                 yield from _block(body, depth + 1)
 
 

@@ -6,7 +6,7 @@ Comes after legality was proven; before simplification, unrolling and printing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -37,7 +37,7 @@ from polyker.codegen.lower_ast import is_loop, marks_in
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.codegen.walk import substitute
+from polyker.codegen.walk import statements, substitute
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_
 from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
@@ -50,7 +50,7 @@ from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
 from polyker.schedule.lifetimes import Uses, never_together, uses_of
 from polyker.schedule.to_isl import scope_mark, to_isl
-from polyker.schedule.tree import Kind, Member, Promotion, Schedule
+from polyker.schedule.tree import AT_ONCE, Kind, Member, Promotion, Schedule
 
 _KINDS = {kind: LoopKind[kind.name] for kind in Kind}
 
@@ -197,9 +197,12 @@ class _Lowering:
         ast = build.node_from_schedule(tree)
         # isl may split what was in a loop that it drops: the buffers in it have to live as long as the kernel.
         places = ((n.mark_get_id().get_name(), n.mark_get_node()) for n in marks_in(ast))
-        self.dropped = frozenset(m for m, inner in places if m in self.marks.private and not is_loop(inner))
+        self.dropped = frozenset(m for m, inner in places if self._is_parallel(m) and not is_loop(inner))
         body = self.block(ast, {}, None)
         return self._allocated(body, frozenset(self.marks.scopes) - frozenset(self._threads()))
+
+    def _is_parallel(self, mark: str) -> bool:
+        return mark in self.marks.members and self.marks.members[mark].kind is Kind.PARALLEL
 
     def _threads(self) -> dict[str, int]:
         """Return the number of threads of each scope inside a parallel loop."""
@@ -253,8 +256,8 @@ class _Lowering:
         kind = isl.ast_node_type(node.get_type())
         if kind == isl.ast_node_type.block:
             children = node.block_get_children()
-            parts = (self.block(children.get_at(n), env, member) for n in range(children.n_ast_node()))
-            return tuple(s for part in parts for s in part)
+            nodes = [children.get_at(n) for n in range(children.n_ast_node())]
+            return tuple(s for part in self._together(nodes) for s in self.blocks(part, env, member))
         if kind == isl.ast_node_type.for_:
             return (self._for(node, env, member),)
         if kind == isl.ast_node_type.if_:
@@ -267,6 +270,34 @@ class _Lowering:
         if kind == isl.ast_node_type.user:
             return self._instance(node.user_get_expr(), env)
         raise InternalError(f"isl gave a node of kind {kind}")
+
+    def _together(self, nodes: list[isl.AstNode]) -> list[list[isl.AstNode]]:
+        """Return the nodes in their order, parts of one BLOCK or THREAD loop that isl split together: buffers live in it."""
+        parts: list[list[isl.AstNode]] = []
+        last = None
+        for node in nodes:
+            mark = None
+            if isl.ast_node_type(node.get_type()) == isl.ast_node_type.mark:
+                name = node.mark_get_id().get_name()
+                dealt = name in self.marks.members and self.marks.members[name].kind in (Kind.BLOCK, Kind.THREAD)
+                mark = name if dealt and not is_loop(node.mark_get_node()) else None
+            if mark is not None and mark == last:
+                parts[-1].append(node)
+            else:
+                parts.append([node])
+            last = mark
+        return parts
+
+    def blocks(self, nodes: list[isl.AstNode], env: dict[str, KExpr], member: Member | None) -> Block:
+        """Return the statements of nodes that stand one after another; those of one mark stand in one loop."""
+        if len(nodes) == 1:
+            return self.block(nodes[0], env, member)
+        name = nodes[0].mark_get_id().get_name()
+        found = self.marks.members[name]
+        inside = tuple(
+            s for part in self._together([n.mark_get_node() for n in nodes]) for s in self.blocks(part, env, found)
+        )
+        return self._dealt(inside, found, self.marks.private[name])
 
     def _for(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Stmt:
         lo = substitute(from_ast(node.for_get_init()), env)
@@ -296,6 +327,8 @@ class _Lowering:
             return For(fresh, lo, hi, body, step, trip=trip)
         if member.kind is Kind.PARALLEL:
             return For(fresh, lo, hi, body, step, LoopKind.PARALLEL, member.extent, trip, self.thread)
+        if member.kind in (Kind.BLOCK, Kind.THREAD):
+            return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip, axis=member.axis)
         if member.kind is Kind.VECTOR and step != 1:
             # isl steps over the values that the domain leaves out: those lanes are masked.
             runs = Op("eq", (Op("mod", (Op("sub", (Var(fresh), lo)), Const(step))), Const(0)), bool_)
@@ -307,12 +340,14 @@ class _Lowering:
         inner = node.mark_get_node()
         if name in self.marks.members:
             member = self.marks.members[name]
-            if member.kind is not Kind.PARALLEL:
+            if member.kind not in AT_ONCE:
                 return self.block(inner, env, member)
+            if member.kind is not Kind.PARALLEL:
+                return self._dealt(self.block(inner, env, member), member, self.marks.private[name])
             if name in self.dropped:
                 return self.block(inner, env, replace(member, kind=Kind.SERIAL))
             outer, self.thread = self.thread, next(self.names)
-            found = self._private(self.block(inner, env, self.marks.members[name]), self.marks.private[name])
+            found = self._private(self.block(inner, env, member), self.marks.private[name])
             self.thread = outer
             return found
         outside, copies = dict(self.entered), self._threads()
@@ -344,6 +379,22 @@ class _Lowering:
                 case _:
                     raise InternalError("isl made something else than loops of a parallel loop")
         return tuple(result)
+
+    def _dealt(self, block: Block, member: Member, scopes: Collection[str]) -> Block:
+        """Return what isl made of a BLOCK or THREAD loop with the buffers of the scopes in it; one iteration is a loop too."""
+        kind = _KINDS[member.kind]
+        if any(b.is_large and b.mark in scopes for b in self._buffers()):
+            raise InternalError(
+                f"a buffer inside the {member.kind.value} loop {member.label!r} is too large for a thread"
+            )
+
+        def single(body: Block) -> Stmt:
+            inside = self._allocated(body, scopes)
+            return For(next(self.names), Const(0), Const(1), inside, 1, kind, 1, 1, axis=member.axis)
+
+        return _iterations(
+            block, kind, member.axis, lambda loop: replace(loop, body=self._allocated(loop.body, scopes)), single
+        )
 
     def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:
         name, iterators = ast_arguments(call)
@@ -449,3 +500,33 @@ def _plus_one(bound: KExpr) -> KExpr:
             return Op("minimum", tuple(_plus_one(a) for a in args))
         case _:
             return Op("add", (bound, Const(1)))
+
+
+def _iterations(
+    block: Block, kind: LoopKind, axis: str, whole: Callable[[For], Stmt], single: Callable[[Block], Stmt]
+) -> Block:
+    """Return what isl made of a loop, its loops changed by `whole`; of one iteration isl makes no loop: `single` gets those."""
+    result: list[Stmt] = []
+    alone: list[Stmt] = []  # of iterations without a loop, whose statements belong together
+
+    def is_loop(stmt: Stmt) -> bool:
+        return isinstance(stmt, For) and (stmt.kind, stmt.axis) == (kind, axis)
+
+    def flush() -> None:
+        if alone:
+            result.append(single(tuple(alone)))
+            alone.clear()
+
+    for stmt in block:
+        if is_loop(stmt):
+            flush()
+            assert isinstance(stmt, For)
+            result.append(whole(stmt))
+        elif isinstance(stmt, If) and any(map(is_loop, statements((stmt,)))):
+            flush()
+            body = _iterations(stmt.body, kind, axis, whole, single)
+            result.append(replace(stmt, body=body, orelse=_iterations(stmt.orelse, kind, axis, whole, single)))
+        else:
+            alone.append(stmt)
+    flush()
+    return tuple(result)

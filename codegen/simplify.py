@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from polyker.codegen.kernel import (
     Allocate,
+    Barrier,
     Block,
     Const,
     For,
@@ -14,6 +15,7 @@ from polyker.codegen.kernel import (
     If,
     Kernel,
     KExpr,
+    Launch,
     Let,
     Load,
     LoopKind,
@@ -117,6 +119,11 @@ class _Copier:
                 return replace(stmt, lo=lo, hi=hi, work=work, body=self.block(body, inner))
             case Allocate(buffer=buffer, body=body):
                 return Allocate(buffer, self.block(body, values))
+            case Launch(grid=(x, y, z), body=body):
+                sizes = (substitute(x, values), substitute(y, values), substitute(z, values))
+                return replace(stmt, grid=sizes, body=self.block(body, values))
+            case Barrier():
+                return stmt
             case Let():
                 raise AssertionError("Let is handled by its block")
 
@@ -170,6 +177,12 @@ class _Simplifier:
             case Allocate(buffer=buffer, body=body):
                 inner = self.block(body, ranges)
                 return (Allocate(buffer, inner),) if inner else ()
+            case Launch(grid=(x, y, z), body=body):
+                sizes = tuple(simplify_expression(e, ranges) for e in (x, y, z))
+                inner = self.block(body, ranges)
+                return (replace(stmt, grid=(sizes[0], sizes[1], sizes[2]), body=inner),) if inner else ()
+            case Barrier():
+                return (stmt,)
             case Let():
                 raise AssertionError("Let is handled by its block")
 
@@ -190,13 +203,14 @@ class _Simplifier:
             trip = 0 if reach is not None and reach <= 0 else None
         if trip == 0:
             return ()
-        if trip == 1:
+        dealt = loop.kind in (LoopKind.BLOCK, LoopKind.THREAD)
+        if trip == 1 and not dealt:
             return self.block(self._copier.inlined(loop.body, {loop.var: lo, loop.thread: Const(0)}), ranges)
         inner = {**ranges, loop.var: self._range(first, last, trip, loop, ranges)}
         body = self.block(loop.body, inner)
         if not body:
             return ()
-        guards, body = self._hoistable(loop, body)
+        guards, body = ((), body) if dealt else self._hoistable(loop, body)
         if trip is None and guards:
             guards = (If(Op("lt", (lo, hi), bool_), guards),)
         rest = (replace(loop, lo=lo, hi=hi, trip=trip, body=body),) if body else ()
@@ -206,7 +220,7 @@ class _Simplifier:
         low, first = bounds(lo, ranges)
         high = bounds(hi, ranges)[1]
         high = None if high is None else high - 1
-        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM, LoopKind.PARALLEL)
+        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM, LoopKind.PARALLEL, LoopKind.BLOCK)
         most = trip if trip is not None else loop.lanes if bounded else None
         if most is not None and first is not None:
             reach = first + (most - 1) * loop.step

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from polyker.codegen.kernel import (
     Allocate,
+    Barrier,
     Block,
     Buffer,
     Const,
@@ -16,6 +18,7 @@ from polyker.codegen.kernel import (
     If,
     Kernel,
     KExpr,
+    Launch,
     Let,
     Load,
     LoopKind,
@@ -27,11 +30,13 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.polynomial import as_constant, polynomial
+from polyker.codegen.walk import on_gpu
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import ARITHMETIC, COMPARISONS, FUNCTIONS, INTERNAL, LOGICAL
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
+_AXES = ("x", "y", "z")
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", *COMPARISONS})
 _OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *FUNCTIONS, *INTERNAL, "sub"})
@@ -45,6 +50,7 @@ class _Scope:
     buffers: Mapping[str, Buffer]
     in_vector: bool = False
     in_parallel: bool = False
+    launched: tuple[bool, ...] | None = None  # for blocks x y z, threads x y z: whether a Store needs a loop of it yet
 
     def bind(self, name: str, dtype: DType, node: object) -> _Scope:
         _check(name not in self.names and name not in self.buffers, f"the name {name!r} is bound already", node)
@@ -64,9 +70,15 @@ def verify(kernel: Kernel) -> None:
     for name in kernel.integers:
         scope = scope.bind(name, i64, name)
     for buffer in kernel.buffers:
-        _check(buffer.space is not Space.STACK, "a STACK buffer is allocated in the body", buffer)
+        _check(
+            buffer.space in (Space.ARGUMENT, Space.SCRATCH),
+            f"a {buffer.space.name} buffer is allocated in the body",
+            buffer,
+        )
         _buffer(buffer, scope)
         scope = _Scope(scope.names, {**scope.buffers, buffer.name: buffer})
+    if on_gpu(kernel):
+        scope = replace(scope, launched=(True,) * 6)
     _block(kernel.body, scope)
 
 
@@ -75,10 +87,14 @@ def _buffer(buffer: Buffer, scope: _Scope) -> None:
     _check(len(buffer.shape) == len(buffer.strides), "one stride a dimension is needed", buffer)
     for expr in (*buffer.shape, *buffer.strides):
         _index(expr, scope, buffer)
-    if buffer.space is Space.STACK:
+    if buffer.space in (Space.STACK, Space.SHARED):
         sizes = [as_constant(polynomial(s)) for s in buffer.shape]
-        _check(all(s is not None and s > 0 for s in sizes), "a STACK buffer has a constant positive shape", buffer)
-        _check(buffer.writable, "a STACK buffer is writable", buffer)
+        _check(
+            all(s is not None and s > 0 for s in sizes),
+            f"a {buffer.space.name} buffer has a constant positive shape",
+            buffer,
+        )
+        _check(buffer.writable, f"a {buffer.space.name} buffer is writable", buffer)
 
 
 def _block(block: Block, scope: _Scope) -> None:
@@ -94,6 +110,8 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
         case Store(buffer=name, indices=indices, value=value):
             buffer = _access(name, indices, scope, stmt)
             _check(buffer.writable, f"store to the read-only buffer {name!r}", stmt)
+            one = buffer.space is Space.STACK or not any(scope.launched or ())
+            _check(one, "a store by more than one thread, or outside a Launch", stmt)
             _typed(value, buffer.dtype, scope, stmt)
         case Prefetch(buffer=name, indices=indices):
             _access(name, indices, scope, stmt)
@@ -107,9 +125,20 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
         case For():
             _loop(stmt, scope)
         case Allocate(buffer=buffer, body=body):
-            _check(buffer.space is Space.STACK, "only STACK buffers are allocated in the body", buffer)
+            inner = buffer.space is Space.STACK or (buffer.space is Space.SHARED and scope.launched is not None)
+            _check(inner, "only STACK buffers are allocated in the body, and SHARED ones in a Launch", buffer)
             _buffer(buffer, scope)
             _block(body, replace(scope, buffers={**scope.buffers, buffer.name: buffer}))
+        case Barrier():
+            _check(scope.launched is not None, "a Barrier outside a Launch", stmt)
+        case Launch(grid=grid, block=threads, body=body):
+            header = (stmt.name, grid, threads)
+            _check(scope.launched == (True,) * 6, "a Launch in a Launch", header)
+            for size in grid:
+                _index(size, scope, header)
+            _check(all(n > 0 for n in threads) and prod(threads) <= 1024, "1 to 1024 threads", header)
+            several = (*(g != Const(1) for g in grid), *(n > 1 for n in threads))
+            _block(body, replace(scope, launched=several))
         case _:
             _check(False, "not a statement", stmt)
 
@@ -120,7 +149,11 @@ def _loop(loop: For, scope: _Scope) -> None:
     _index(loop.hi, scope, header)
     _check(isinstance(loop.step, int) and loop.step > 0, "the step is a positive constant", header)
     _check(loop.trip is None or loop.trip >= 0, "the trip count is not negative", header)
-    if loop.kind is not LoopKind.SERIAL:
+    if loop.kind in (LoopKind.BLOCK, LoopKind.THREAD):
+        _check(
+            loop.axis in _AXES and scope.launched is not None, "a BLOCK or THREAD loop has an axis, in a Launch", header
+        )
+    elif loop.kind is not LoopKind.SERIAL:
         _check(loop.lanes > 0 or (loop.kind is LoopKind.UNROLL and loop.trip is not None), "lanes are needed", header)
         free = loop.trip is None or loop.lanes == 0 or loop.kind in (LoopKind.STREAM, LoopKind.PARALLEL)
         _check(free or (loop.trip or 0) <= loop.lanes, "more iterations than lanes", header)
@@ -136,6 +169,9 @@ def _loop(loop: For, scope: _Scope) -> None:
         inner = inner.bind(loop.thread, i64, header) if loop.thread else inner
         shared = {name: b for name, b in inner.buffers.items() if b.space is not Space.STACK}
         inner = replace(inner, buffers=shared, in_parallel=True)
+    if loop.axis and scope.launched is not None:
+        place = _AXES.index(loop.axis) + 3 * (loop.kind is LoopKind.THREAD)
+        inner = replace(inner, launched=tuple(x and n != place for n, x in enumerate(scope.launched)))
     _block(loop.body, inner)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from polyker.codegen.kernel import (
     Allocate,
+    Barrier,
     Block,
     Convert,
     For,
@@ -14,6 +15,7 @@ from polyker.codegen.kernel import (
     If,
     Kernel,
     KExpr,
+    Launch,
     Let,
     Load,
     LoopKind,
@@ -38,7 +40,9 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
             return (condition,)
         case For(lo=lo, hi=hi):
             return (lo, hi)
-        case Allocate():
+        case Launch(grid=grid):
+            return grid
+        case Allocate() | Barrier():
             return ()
 
 
@@ -50,7 +54,7 @@ def statements(block: Block) -> Iterator[Stmt]:
             case If(body=body, orelse=orelse):
                 yield from statements(body)
                 yield from statements(orelse)
-            case For(body=body) | Allocate(body=body):
+            case For(body=body) | Allocate(body=body) | Launch(body=body):
                 yield from statements(body)
             case _:
                 pass
@@ -114,3 +118,8 @@ def uses(name: str, *exprs: KExpr) -> bool:
 def is_parallel(kernel: Kernel) -> bool:
     """Return whether some loop runs on several threads."""
     return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in statements(kernel.body))
+
+
+def on_gpu(kernel: Kernel) -> bool:
+    """Return whether the kernel launches kernels on a GPU."""
+    return any(isinstance(s, Launch) for s in statements(kernel.body))

@@ -96,6 +96,9 @@ def _elsewhere(target: Target) -> Exception | None:
     from polyker.codegen.llvm_build import is_host
     from polyker.target.detect import host
 
+    if target.gpu is not None:
+        reason = "there is no interface to its driver yet; target='cuda-sim' runs the same kernels on the processor"
+        return None if target.gpu.simulated else failure(NO_TARGET, target=target.name, reason=reason)
     if not is_host(target):
         return failure(NO_TARGET, target=target.name, reason="it is another machine's code")
     if target.vector_bytes > host().vector_bytes:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from polyker.explained import Subject
     from polyker.schedule_object import Schedule
 
-STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm")
-LATER = ("cuda", "ptx")
+STAGES = ("program", "isl", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
 
 
 class Kernel:
@@ -68,14 +67,13 @@ Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherErr
         return self._options.fastmath
 
     def source(self, stage: str) -> str:
-        """Return a stage of the compile as text: program, isl, schedule, loops, llvm or asm."""
-        if stage in LATER:
-            raise NotImplementedError(f"Kernel.source({stage!r}) is not made yet: there is no code for CUDA")
+        """Return a stage of the compile as text: program, isl, schedule, loops; then llvm, or cuda and ptx; and asm."""
         artifact = self._compiled.artifact()
-        if stage == "asm":
+        if stage == "asm" and "ptx" not in artifact.stages:
             return artifact.code.assembly()
-        if stage not in STAGES or stage not in artifact.stages:
-            raise failure(NO_STAGE, stage=stage, stages=", ".join(STAGES))
+        if stage not in artifact.stages:
+            stages = [s for s in STAGES if s in artifact.stages or (s == "asm" and "ptx" not in artifact.stages)]
+            raise failure(NO_STAGE, stage=stage, target=self.target, stages=", ".join(stages))
         return artifact.stages[stage]
 
     @property

@@ -23,6 +23,14 @@
             -> codegen.llvm_emit     -> LLVM IR
             -> codegen.llvm_build    -> Artifact         machine code in memory
 
+For a GPU (docs/gpu.md) the same program, each statement a launch of its own so far:
+
+            -> schedule.gpu_auto     -> TypedProgram, Schedule   loops on blocks and threads
+            -> poly.scop, schedule.legality, codegen.lower       as above
+            -> codegen.launch        -> Kernel           how many blocks and threads each launch takes
+            -> codegen.cuda_text     -> CUDA C
+            -> codegen.sim_build     -> Artifact         for `cuda-sim`: compiled for this machine's processor
+
 Each stage prints (`Artifact.stages`, `kernel.source(stage)`) and is verified where something can be: the schedule is proven, the
 kernel is checked by codegen.verify, the LLVM IR by LLVM's verifier.
 """
@@ -36,13 +44,17 @@ from dataclasses import replace
 from polyker.codegen.ahead import prefetch_gathers
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.carry import carry
+from polyker.codegen.cuda_build import CudaCode, ptx
+from polyker.codegen.cuda_text import cuda_source
 from polyker.codegen.fold import merge_folds
 from polyker.codegen.kernel_text import print_kernel
+from polyker.codegen.launch import launches
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.lower import Lowered, argument_names, lower
 from polyker.codegen.regions import settle
-from polyker.codegen.simplify import unroll
+from polyker.codegen.sim_build import build_sim
+from polyker.codegen.simplify import simplify, unroll
 from polyker.codegen.verify import verify
 from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
@@ -61,10 +73,11 @@ from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.contract import contract
 from polyker.schedule.fuse_inline import inline_values
+from polyker.schedule.gpu_auto import gpu_schedule
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
 from polyker.schedule.tree import REFUSED, Schedule
-from polyker.target.model import Target
+from polyker.target.model import Gpu, Target
 
 
 class Stages(Mapping[str, str]):
@@ -103,6 +116,8 @@ def compile_typed(
     `given`: a schedule of the user's, and the program that it orders, instead of the automatic one.
     Raises CompileError, CompileTimeout, InternalError, LegalityError.
     """
+    if target.gpu is not None:
+        return compile_gpu(typed, layouts, target, target.gpu, options, given)
     if given is None:
         program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes)
     else:
@@ -127,6 +142,76 @@ def compile_typed(
     )  # fmt: skip
 
 
+def compile_gpu(
+    typed: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    gpu: Gpu,
+    options: Options,
+    given: tuple[TypedProgram, Schedule] | None = None,
+) -> Artifact:
+    """Return the kernels of a typed program for a GPU, or for the simulator of one; arguments as of `compile_typed`."""
+    if given is None:
+        program, schedule, lowered = scheduled_gpu(typed, layouts, target, gpu, options.scratch_bytes)
+    else:
+        with isl_job("schedule", GIVEN_QUOTA):
+            program, schedule, lowered = proven_kernel(*given, layouts)
+    kernel = replace(launches(simplify(unroll(lowered.kernel))), fastmath=options.fastmath)
+    verify(kernel)
+    sizes = frozenset(n for n, _ in program.sizes)
+    text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})
+    stages = Stages(
+        program=lambda: print_typed(typed),
+        isl=lambda: print_scop(build_scop(program)),
+        schedule=lambda: "\n".join((str(schedule), *schedule.notes)),
+        loops=lambda: print_kernel(kernel),
+        cuda=lambda: text,
+        **({} if gpu.simulated else {"ptx": lambda: ptx(text, target)}),
+    )
+    code = build_sim(text) if gpu.simulated else CudaCode(text, target)
+    return Artifact(
+        typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
+        (program, schedule),
+    )  # fmt: skip
+
+
+def scheduled_gpu(
+    typed: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    gpu: Gpu,
+    most: int | None = None,
+    *,
+    plain: bool = False,
+    merge: bool = True,
+) -> tuple[TypedProgram, Schedule, Lowered]:
+    """Return the kernels of the automatic schedule for a GPU; of one thread each where isl finds that illegal or too hard.
+
+    `plain`: of one thread each, in the order of the text. `most`, `merge`: as of `scheduled`.
+    """
+    names = dict(zip(argument_names(typed), layouts, strict=True))
+
+    def layout(tensor: str) -> Layout:
+        return names.get(tensor, DENSE)
+
+    with isl_job("rewrite"):
+        found = contract(extract_reductions(typed), target, layout, most=most)
+        flat = inline_values(count_truths(widen_reductions(start_reductions(found.program))))
+        if merge:
+            flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
+    notes = found.notes
+    try:
+        with isl_job("schedule", QUOTA):
+            program, schedule = gpu_schedule(flat, gpu, layout, plain=plain)
+            return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
+    except (LegalityError, CompileError) as error:
+        logging.getLogger("polyker").info("each statement is run by one thread: %s", error.message)
+        notes += (f"each statement is run by one thread: {error.message}",)
+    with isl_job("schedule"):
+        program, schedule = gpu_schedule(flat, gpu, layout, plain=True)
+        return proven_kernel(program, replace(schedule, notes=notes), layouts)
+
+
 def start_to_edit(
     typed: TypedProgram, target: Target, options: Options, *, auto: bool
 ) -> tuple[TypedProgram, Schedule]:
@@ -136,6 +221,11 @@ def start_to_edit(
     In the order of the text, too, what is accumulated in a wider type than its tensor's has accumulators.
     """
     layouts = (DENSE,) * len(argument_names(typed))
+    if target.gpu is not None:
+        program, schedule, _ = scheduled_gpu(
+            typed, layouts, target, target.gpu, options.scratch_bytes, plain=not auto, merge=False
+        )
+        return program, schedule
     if auto:
         program, schedule, _ = scheduled(typed, layouts, target, options.scratch_bytes, merge=False)
         return program, schedule

@@ -62,7 +62,7 @@ class _Show:
                 yield from (pad + self.statement(self.statements[s]) for s in here)
 
     def loop(self, member: Member) -> str:
-        kind = member.kind.value + (f"({member.extent})" if member.extent else "")
+        kind = member.role
         label = self.state.names.loop(member.label)
         by_text: dict[str, list[str]] = {}
         for s, time in member.times:

@@ -114,7 +114,7 @@ BAD_TYPE = register(
     "`{name}` is {value}, neither an array nor a type",
     'write for example pk.f32[64, 32] or "f32[64,32]"',
 )
-NO_STAGE = register("PK746", ArgumentError, "there is no stage `{stage}`", "stages: {stages}")
+NO_STAGE = register("PK746", ArgumentError, "a kernel for {target} has no stage `{stage}`", "stages: {stages}")
 KERNEL_STATUS = register("PK747", InternalError, "the kernel returned the unknown status {status}")
 BAD_PARALLEL_FOR = register(
     "PK748",

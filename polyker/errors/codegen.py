@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyker.errors.base import BackendUnavailable, CompileError, register
+from polyker.errors.base import BackendUnavailable, CompileError, InternalError, register
 
 UNKNOWN_TARGET = register(
     "PK601", CompileError, "unknown target {name!r}", "known targets: cpu (this machine), {known}"
@@ -14,5 +14,24 @@ UNKNOWN_CPU = register(
     "known processors: {known}",
 )
 NO_CUDA = register(
-    "PK602", BackendUnavailable, "target {name!r} needs the CUDA back end, which is not here yet", "use target='cpu'"
+    "PK602",
+    BackendUnavailable,
+    "target 'cuda' is this machine's GPU, and none can be asked what it is: there is no driver interface yet",
+    "name one: {known}",
+)
+NO_COMPILER = register(
+    "PK604",
+    BackendUnavailable,
+    "the simulator of CUDA kernels needs a C++ compiler: {reason}",
+    "install g++, or name a compiler by the environment variable CXX",
+)
+COMPILER_FAILED = register("PK605", InternalError, "{compiler} does not compile the generated text: {reason}")
+NOT_IN_CUDA = register(
+    "PK606", CompileError, "{what} has no CUDA code yet", "compile for target='cpu', or write it by other operations"
+)
+NO_NVCC = register(
+    "PK607",
+    BackendUnavailable,
+    "PTX and machine code of CUDA kernels need nvcc, which is not found",
+    "install the CUDA toolkit; the CUDA text needs nothing",
 )

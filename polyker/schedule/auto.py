@@ -12,7 +12,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read
-from polyker.ir.quasi_affine import is_quasi_affine, lit
+from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
@@ -33,7 +33,7 @@ from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
-from polyker.schedule.own_distances import free_iterators, own_distances
+from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances, reads_own
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_nest, scan_plan
 from polyker.schedule.stream_nest import stream_nest, streams
@@ -141,7 +141,7 @@ class _Scheduler:
                 nests.append(_loop(node, nest))
                 continue
             before = run[-1].statement if run else None
-            reduces = node.op != "set" and bool(node.reduced) and not _reads(node, node.target)
+            reduces = node.op != "set" and bool(node.reduced) and not reads_own(node)
             start = before if reduces and starts_fresh(self.program, before, node) else None
             if start is not None:
                 run.pop()
@@ -170,7 +170,7 @@ class _Scheduler:
             if not reduces:
                 return free_iterators(program, statement)
             inner = statement.iterators[statement.outer :]
-            return self.apart(statement, tuple(i for i in inner if i not in statement.reduced))
+            return cells_apart(self.program, statement, tuple(i for i in inner if i not in statement.reduced))
 
         return Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
 
@@ -260,7 +260,7 @@ class _Scheduler:
         padded = _padded(measured)
         if padded:
             return self.without_padding(statement, start, padded)
-        plan = choose(measured, self.apart(statement, kept), statement.reduced, self.target, packed)
+        plan = choose(measured, cells_apart(self.program, statement, kept), statement.reduced, self.target, packed)
         refused: list[tuple[str, str]] = []
         blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
         if packed is None:
@@ -315,7 +315,7 @@ class _Scheduler:
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
         """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
         same = self.program.tensor(statement.target).dtype == statement.acc
-        return self.steady is None and same and self.apart(statement, kept) == kept
+        return self.steady is None and same and cells_apart(self.program, statement, kept) == kept
 
     def blocked(self, measured: Measured, plan: Plan, blocks: Blocking, start: TypedStatement | None) -> Nest:
         """Return the nest of a reduction by cache blocks, with the copies of its operands."""
@@ -359,18 +359,6 @@ class _Scheduler:
         columns = len(blocks.packs_columns)
         tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
         return _in_order([*before, tiled])
-
-    def apart(self, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of the kept iterators along which no two results fall into one cell."""
-        names = [s.name for s in statement.subscripts if isinstance(s, Index)]
-        if len(names) == len(statement.subscripts) and set(kept) <= set(names):
-            return kept
-        source = f"{statement.name}[{', '.join(statement.iterators)}]"
-        own = tuple(i for i in statement.iterators if i not in statement.reduced)
-        onto = read_map(f"{parameters(self.program)}{{ {source} -> {statement.name}[{', '.join(own)}] }}")
-        results = str(read_set(statement.domain).apply(onto))
-        free = free_iterators(self.program, replace(statement, iterators=own, domain=results, reduced=(), expr=lit(0)))
-        return tuple(i for i in kept if i in free)
 
     def packed(self, measured: Measured, plan: Plan, start: TypedStatement | None) -> Nest:
         """Return the nests of the copies that the plan asks for, around the nest of the statement that uses them."""
@@ -421,10 +409,6 @@ def _describe(plan: Plan) -> str:
     if plan.vector is None:
         return f"scalar{tile}"
     return f"vectors of {plan.lanes} along {plan.vector}, {plan.chunks} at a time{tile}"
-
-
-def _reads(statement: TypedStatement, tensor: str) -> bool:
-    return any(r.tensor == tensor for r in statement.reads())
 
 
 def _start_of(

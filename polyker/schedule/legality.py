@@ -36,7 +36,7 @@ from polyker.schedule.legality_buffers import (
     reuses,
 )
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
+from polyker.schedule.tree import AT_ONCE, Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 BROKEN = register(
     "PK501",
@@ -87,7 +87,7 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
     promoted = promoted_tensors(schedule.tree)
     proof = _Proof(scop, found, promoted)
     pairs = [_Pair(d, None, d.tensor in promoted and _carries(scop, d)) for d in found]
-    together = {s for m in loops(schedule.tree) if m.kind in (Kind.VECTOR, Kind.PARALLEL) for s, _ in m.times}
+    together = {s for m in loops(schedule.tree) if m.kind in (Kind.VECTOR, *AT_ONCE) for s, _ in m.times}
     pairs = [p for p in pairs if p.dependence.kind != "reduction" or p.flows or p.dependence.source in together]
     proof.visit(schedule.tree, dict(scop.domains), pairs, _Path())
     for shared in check_buffers(scop, schedule.tree):
@@ -162,7 +162,7 @@ class _Proof:
                     pairs = [p for pair in pairs for p in self._through(member, pair, here, path)]
                     self._check_extent(member, here, path)
                     vector = member.label if member.kind is Kind.VECTOR else path.vector
-                    parallel = member.label if member.kind is Kind.PARALLEL else path.parallel
+                    parallel = member.label if member.kind in AT_ONCE else path.parallel
                     path = replace(path, members=(*path.members, member), vector=vector, parallel=parallel)
                 self.visit(child, here, pairs, path)
             case Sequence(children=children):
@@ -248,7 +248,7 @@ class _Proof:
         vector, relaxed = member.kind is Kind.VECTOR, dependence.kind == "reduction"
         # Each thread has its own buffers of the scopes that are further in.
         private = dependence.tensor in self.promoted and dependence.tensor not in path.entered
-        parallel = member.kind is Kind.PARALLEL and not private
+        parallel = member.kind in AT_ONCE and not private
         alone = True  # all pairs are at one time
         for compare in (">", "<"):
             if (compare == "<" or relaxed) and not (vector or parallel or pair.flows):
@@ -300,6 +300,12 @@ class _Proof:
         if wrong or len(member.times) != len(here):
             names = ", ".join(sorted(wrong or here))
             raise failure(MISSING, instance=names, reason=f"the loop `{member.label}` has not the statements around it")
+        if member.kind in (Kind.BLOCK, Kind.THREAD):
+            kind = f"{member.kind.value}.{member.axis}"
+            for other in path.members:
+                inner = member.kind is Kind.BLOCK and other.kind not in (Kind.SERIAL, Kind.BLOCK)
+                if inner or (other.kind, other.axis) == (member.kind, member.axis):
+                    raise failure(NESTED, kind=kind, loop=member.label, around=other.kind.value, outer=other.label)
         if member.kind in (Kind.VECTOR, Kind.PARALLEL):
             outer = {"vector": path.vector}
             outer |= {"parallel": path.parallel} if member.kind is Kind.PARALLEL else {}
@@ -308,7 +314,7 @@ class _Proof:
                     raise failure(NESTED, kind=member.kind.value, loop=member.label, around=around, outer=name)
 
     def _check_extent(self, member: Member, here: Mapping[str, isl.Set], path: _Path) -> None:
-        if member.kind in (Kind.SERIAL, Kind.STREAM, Kind.PARALLEL):
+        if member.kind in (Kind.SERIAL, Kind.STREAM, Kind.PARALLEL, Kind.BLOCK):
             return
         count = extent_of(self.scop, member, here, path.members)
         if count is None or count > member.extent:
@@ -322,7 +328,7 @@ class _Proof:
         tensor = label(self.scop, dependence.tensor)
         kind = KINDS[dependence.kind]
         if loop is not None:
-            row = PARALLEL if loop.kind is Kind.PARALLEL else VECTOR
+            row = VECTOR if loop.kind is Kind.VECTOR else PARALLEL
             return failure(row, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
         return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
 

@@ -14,7 +14,7 @@ from itertools import combinations
 
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.schedule.tree import Band, Kind, Leaf, Scope, Tree
+from polyker.schedule.tree import AT_ONCE, Band, Leaf, Scope, Tree
 from polyker.schedule.tree import Sequence as Children
 
 LOOP, THREADS = -1, -2
@@ -45,7 +45,7 @@ def uses_of(program: TypedProgram, tree: Tree) -> list[Uses]:
         nonlocal scopes
         match node:
             case Band(members=members, child=child):
-                step = THREADS if any(m.kind is Kind.PARALLEL for m in members) else LOOP
+                step = THREADS if any(m.kind in AT_ONCE for m in members) else LOOP
                 visit(child, (*path, step), tuple(s for s, _ in members[0].times), held)
             case Children(children=children):
                 for n, f in enumerate(children):

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import islpy as isl
 
-from polyker.ir.expr import Read, walk
+from polyker.ir.expr import Index, Read, walk
+from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
-from polyker.poly.scop import access_relation
+from polyker.poly.scop import access_relation, parameters
+
+
+def reads_own(statement: TypedStatement) -> bool:
+    """Return whether a statement reads the tensor that it writes (a reduction's own update apart)."""
+    return any(r.tensor == statement.target for r in statement.reads())
 
 
 def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set | None:
@@ -33,7 +41,7 @@ def free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[st
     All of them where the instances do not depend on each other: two instances of `=` never write one cell.
     """
     inner = statement.iterators[statement.outer :]
-    if statement.op == "set" and all(r.tensor != statement.target for r in statement.reads()):
+    if statement.op == "set" and not reads_own(statement):
         return inner
     distances = own_distances(program, statement)
     if distances is None:
@@ -43,3 +51,16 @@ def free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[st
         if distances.subtract(distances.fix_val(isl.dim_type.set, d, int_val(0))).is_empty():
             free.append(iterator)
     return tuple(free)
+
+
+def cells_apart(program: TypedProgram, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the kept iterators along which no two results fall into one cell."""
+    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    if len(names) == len(statement.subscripts) and set(kept) <= set(names):
+        return kept
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    own = tuple(i for i in statement.iterators if i not in statement.reduced)
+    onto = read_map(f"{parameters(program)}{{ {source} -> {statement.name}[{', '.join(own)}] }}")
+    results = str(read_set(statement.domain).apply(onto))
+    free = free_iterators(program, replace(statement, iterators=own, domain=results, reduced=(), expr=lit(0)))
+    return tuple(i for i in kept if i in free)

@@ -12,14 +12,15 @@ from polyker.ir.quasi_affine import print_affine
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import context, read_map, read_set
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
+from polyker.schedule.tree import AT_ONCE, Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 
 @dataclass(frozen=True)
 class Marks:
     """What the marks in isl's tree stand for: `m3` is a loop, `p2` a scope.
 
-    `private`: the scopes inside a parallel loop, by its mark; `shared`: those that have a parallel loop inside.
+    `private`: the scopes inside a parallel loop (of nested ones, the innermost), by its mark; `shared`: those that have a
+    PARALLEL loop inside.
     """
 
     members: Mapping[str, Member]
@@ -66,8 +67,9 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
                 band: dict[str, object] = {"schedule": f"{head}[{{ {times} }}]", "permutable": 1, "coincident": [0]}
                 below, before = Band(tuple(rest), child) if rest else child, len(scopes)
                 converted = child_of(band, below, tuple(s for s, _ in first.times))
-                if first.kind is Kind.PARALLEL:
-                    private[mark] = tuple(scopes)[before:]
+                if first.kind in AT_ONCE:
+                    nested = {s for found in private.values() for s in found}
+                    private[mark] = tuple(s for s in tuple(scopes)[before:] if s not in nested)
                 return {"mark": mark, "child": converted}
             case Sequence(children=children):
                 return {

@@ -24,7 +24,8 @@ from polyker.ir.quasi_affine import print_affine
 class Kind(Enum):
     """How a band member's iterations are carried out: one after another, the code repeated, as the lanes of a vector; TRANSPOSE:
     repeated around a vector loop, and what they read by columns is read by rows and transposed in registers; STREAM: neighbouring
-    cells by vectors, which are written past the caches; PARALLEL: on several threads, in any order."""
+    cells by vectors, which are written past the caches; PARALLEL: on several threads, in any order; BLOCK and THREAD: by the
+    blocks of a GPU, and by the threads of a block, along the member's axis. The outermost BLOCK member is a launch."""
 
     SERIAL = "for"
     UNROLL = "unroll"
@@ -32,6 +33,12 @@ class Kind(Enum):
     TRANSPOSE = "transpose"
     STREAM = "stream"
     PARALLEL = "parallel"
+    BLOCK = "block"
+    THREAD = "thread"
+
+
+# Loops whose iterations run at the same time and do not depend on each other.
+AT_ONCE = (Kind.PARALLEL, Kind.BLOCK, Kind.THREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +47,25 @@ class Member:
 
     An UNROLL, VECTOR or TRANSPOSE member takes at most `extent` consecutive values, for any values of the members around it.
     `extent` is 0 where it is not bounded by a constant. In a STREAM member about `extent` iterations are taken together; of a
-    PARALLEL one it is the number of threads.
+    PARALLEL one it is the number of threads. A THREAD member takes at most `extent` consecutive values, a BLOCK one any
+    number; `axis` is x, y or z for both.
     """
 
     times: tuple[tuple[str, Expr], ...]
     label: str
     kind: Kind = Kind.SERIAL
     extent: int = 0
+    axis: str = ""
 
     def time(self, statement: str) -> Expr:
         """Return the time of a statement's instance at this loop."""
         return next(e for s, e in self.times if s == statement)
+
+    @property
+    def role(self) -> str:
+        """How the loop is carried out, in words: `vector(8)`, `thread.x(32)`."""
+        axis = f".{self.axis}" if self.axis else ""
+        return f"{self.kind.value}{axis}" + (f"({self.extent})" if self.extent else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +211,7 @@ def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
         case Band(members=members, child=child):
             for member in members:
                 times = ", ".join(f"{s}: {print_affine(e)}" for s, e in member.times)
-                kind = member.kind.value + (f"({member.extent})" if member.extent else "")
-                yield f"{'  ' * depth}{kind} {member.label}  {{{times}}}"
+                yield f"{'  ' * depth}{member.role} {member.label}  {{{times}}}"
                 depth += 1
             yield from print_tree(child, depth)
         case Sequence(children=children):

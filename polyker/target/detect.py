@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from polyker.errors.base import failure
-from polyker.target.known import KNOWN
+from polyker.target.known import GPUS, KNOWN
 from polyker.target.model import Cache, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -64,7 +64,8 @@ def host() -> Target:
 
 
 def target(name: str | Target = "cpu") -> Target:
-    """Return the target of a name: `cpu` (this machine), `cpu:x86-64-v3` and the like, `aarch64-linux-gnu`, `wasm32`.
+    """Return the target of a name: `cpu` (this machine), `cpu:x86-64-v3` and the like, `aarch64-linux-gnu`, `wasm32`,
+    `cuda:sm_80`, `cuda:sm_90a`, `cuda-sim` (CUDA kernels run by this machine's processor).
 
     Raises CompileError for an unknown name, with those that are known.
 
@@ -77,8 +78,10 @@ def target(name: str | Target = "cpu") -> Target:
         return host()
     if name in KNOWN:
         return KNOWN[name]
+    if name in GPUS:
+        return GPUS[name]
     from polyker.errors.codegen import NO_CUDA, UNKNOWN_TARGET
 
-    if name.startswith("cuda"):
-        raise failure(NO_CUDA, name=name)
-    raise failure(UNKNOWN_TARGET, name=name, known=", ".join(KNOWN))
+    if name == "cuda":
+        raise failure(NO_CUDA, known=", ".join(GPUS))
+    raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*KNOWN, *GPUS)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from polyker.target.model import Cache, Target
+from dataclasses import replace
+
+from polyker.target.model import Cache, Gpu, Target
 
 _DESKTOP = (Cache(32 << 10), Cache(512 << 10), Cache(16 << 20, ways=16))
 _LINUX = "x86_64-unknown-linux-gnu"
@@ -16,5 +18,25 @@ KNOWN: dict[str, Target] = {
         Target("cpu:x86-64-v4", _LINUX, "x86-64-v4", "", 64, 32, True, 2, 4, _DESKTOP),
         Target("aarch64-linux-gnu", "aarch64-unknown-linux-gnu", "generic", "+neon", 16, 32, False, 2, 4, _DESKTOP),
         Target("wasm32", "wasm32-unknown-unknown", "generic", "+simd128", 16, 16, False, 1, 4, _DESKTOP),
+    )
+}
+
+# A100 (SXM, 80 GB) and H200 by their data sheets.
+_AMPERE = Gpu("sm_80", 32, 1024, 65536, 163 << 10, 2048, 108, 19.5e12, 2.0e12, 40 << 20)
+_HOPPER = Gpu("sm_90a", 32, 1024, 65536, 227 << 10, 2048, 132, 66.9e12, 4.8e12, 50 << 20)
+
+
+def _cuda(name: str, triple: str, gpu: Gpu) -> Target:
+    """Return a GPU as a target: a multiprocessor as a core whose vector is a warp."""
+    caches = (Cache(gpu.shared, 128), Cache(gpu.l2, 128, 16))
+    return Target(name, triple, gpu.arch, "", 4 * gpu.warp, 64, True, 4, 4, caches, gpu.processors, gpu)
+
+
+GPUS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        _cuda("cuda:sm_80", "nvptx64-nvidia-cuda", _AMPERE),
+        _cuda("cuda:sm_90a", "nvptx64-nvidia-cuda", _HOPPER),
+        _cuda("cuda-sim", "", replace(_HOPPER, simulated=True)),
     )
 }

@@ -28,12 +28,35 @@ _BEYOND = (0.0, 1 / 128, 1 / 48, 1 / 20)
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """What the schedules of a GPU are made for.
+
+    `arch`: as nvcc names it, such as sm_90a. `warp`: threads that run together; `threads`: the most in a block; of one
+    multiprocessor `registers` (of 32 bits), `shared` bytes that one block may have, and threads in all (`resident`);
+    `processors`: multiprocessors; `flops`: multiply-adds of f32 count as two, in operations a second; `bandwidth` of memory
+    in bytes a second; `l2`: bytes. `simulated`: the kernels run on this machine's processor.
+    """
+
+    arch: str
+    warp: int
+    threads: int
+    registers: int
+    shared: int
+    resident: int
+    processors: int
+    flops: float
+    bandwidth: float
+    l2: int
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A processor: what LLVM is told (`triple`, `cpu`, `features`) and what the schedules are made for.
 
     `vector_bytes`: width of a vector register in bytes; `vector_registers`: their number; `masked`: whether masked loads and
     stores are cheap (AVX-512, SVE); `fma_per_cycle` and `fma_latency`: fused multiply-adds a cycle, and their latency in
-    cycles; `caches`: from the level nearest the core outwards; `cores`.
+    cycles; `caches`: from the level nearest the core outwards; `cores`. `gpu`: of a GPU, whose multiprocessors are the cores.
     """
 
     name: str
@@ -47,6 +70,7 @@ class Target:
     fma_latency: int
     caches: tuple[Cache, ...]
     cores: int = 1
+    gpu: Gpu | None = None
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""

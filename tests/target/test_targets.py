@@ -44,7 +44,14 @@ def test_an_unknown_target_names_those_that_are_known():
     assert caught.value.code == "PK601"
 
 
-def test_cuda_targets_say_that_the_back_end_is_missing():
-    with pytest.raises(BackendUnavailable) as caught:
-        target("cuda:sm_90a")
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_90a", "cuda-sim"])
+def test_gpus_are_values_too(name):
+    found = target(name)
+    assert found.gpu is not None and found.gpu.warp == 32 and found.cores == found.gpu.processors
+    assert found.gpu.simulated == (name == "cuda-sim")
+
+
+def test_the_gpu_of_this_machine_is_not_found_yet():
+    with pytest.raises(BackendUnavailable, match="sm_90a") as caught:
+        target("cuda")
     assert caught.value.code == "PK602"

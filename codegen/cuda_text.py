@@ -1,0 +1,329 @@
+"""Kernels on a GPU as CUDA C that a person can read: one function a Launch, and the host's function that launches them.
+
+The same text is compiled by nvcc, by NVRTC (which leaves the host's function out) and, for the simulator, by a C++ compiler;
+it begins with the one header that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+
+from polyker.codegen.cuda_expr import Expressions, identifier, is_single
+from polyker.codegen.kernel import (
+    Allocate,
+    Barrier,
+    Block,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Launch,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.polynomial import polynomial
+from polyker.codegen.simplify_index import Range, bounds
+from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.errors.base import InternalError
+
+_UPDATES = {"add": "+=", "mul": "*="}
+
+
+@cache
+def data_file(name: str) -> str:
+    """Return the text of one of the package's headers or sources."""
+    return (files("polyker.data") / name).read_text(encoding="utf-8")
+
+
+def cuda_source(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str]) -> str:
+    """Return the whole text: header, kernels, and the host's function.
+
+    `sizes`: those of the kernel's integers that are sizes, not strides; `labels`: names of tensors for people.
+    """
+    return "\n".join((data_file("pk_cuda.h"), cuda_kernels(kernel, sizes, labels)))
+
+
+def cuda_kernels(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str]) -> str:
+    """Return the kernels and the host's function, without the header."""
+    known: dict[str, Range] = dict.fromkeys(sizes, (0, None))
+    host = _Host(kernel, known)
+    body = list(host.block(kernel.body, 1))
+    text = [f"// {b.name}: {_comment(labels.get(b.name, b.name))}, {b.dtype}, {b.space.value}" for b in kernel.buffers]
+    for function in host.functions:
+        text += ["", *function]
+    text += ["", *_host_function(kernel, body), ""]
+    return "\n".join(text)
+
+
+def _comment(label: str) -> str:
+    """Return a name that cannot end a comment."""
+    return "".join(c if c.isalnum() or c in "_.[], " else "_" for c in label)
+
+
+def _host_function(kernel: Kernel, body: list[str]) -> Iterator[str]:
+    yield "#ifndef __CUDACC_RTC__"
+    yield "// Launches the kernels in order. `pointers`: the arrays; `failed`: on the device, 0 before; see pk_fail."
+    yield 'extern "C" void launch(void **pointers, const i64 *integers, int *failed, pk_stream stream) {'
+    for n, b in enumerate(kernel.buffers):
+        kind = f"{'' if b.writable else 'const '}{b.dtype.name} *"
+        yield f"  {kind}{identifier(b.name)} = ({kind})pointers[{n}];"
+    for n, name in enumerate(kernel.integers):
+        yield f"  const i64 {identifier(name)} = integers[{n}];"
+    yield from body
+    yield "}"
+    yield "#endif"
+
+
+@dataclass
+class _Host:
+    """What runs on the host: loops around launches."""
+
+    kernel: Kernel
+    known: dict[str, Range]
+    functions: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.e = Expressions({}, dict(self.known))
+
+    def block(self, block: Block, depth: int) -> Iterator[str]:
+        pad = "  " * depth
+        for stmt in block:
+            match stmt:
+                case For(var=var, lo=lo, hi=hi, step=step, body=body):
+                    name = identifier(var)
+                    by = f"{name}++" if step == 1 else f"{name} += {step}"
+                    yield f"{pad}for (i64 {name} = {self.e.index(lo)}; {name} < {self.e.index(hi)}; {by}) {{"
+                    self.e.ranges[var] = loop_range(stmt, self.e.ranges)
+                    yield from self.block(body, depth + 1)
+                    yield pad + "}"
+                case If(condition=condition, body=body, orelse=orelse):
+                    yield f"{pad}if ({self.e.condition(condition)}) {{"
+                    yield from self.block(body, depth + 1)
+                    if orelse:
+                        yield pad + "} else {"
+                        yield from self.block(orelse, depth + 1)
+                    yield pad + "}"
+                case Launch():
+                    yield pad + self._launch(stmt)
+                case _:
+                    raise InternalError(f"{type(stmt).__name__} has no place on the host")
+
+    def _launch(self, launch: Launch) -> str:
+        used = _names(launch)
+        buffers = [b for b in self.kernel.buffers if b.name in used]
+        strides = {e.name for b in buffers for s in b.strides for e in subexpressions(s) if isinstance(e, Var)}
+        inside = {s.var for s in statements(launch.body) if isinstance(s, For)}
+        inside |= {s.name for s in statements(launch.body) if isinstance(s, Let)}
+        local = {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
+        numbers = sorted((used | strides) - inside - local - {b.name for b in buffers})
+        fails = any(isinstance(s, Guard) for s in statements(launch.body))
+        device = _Device(self.kernel, Expressions({b.name: b for b in buffers}, dict(self.e.ranges)), launch)
+        apart = {name for pair in self.kernel.apart for name in pair}
+        parameters = [
+            f"{'' if b.writable else 'const '}{b.dtype.name} *{'' if b.name in apart else '__restrict__ '}{identifier(b.name)}"
+            for b in buffers
+        ]
+        parameters += [f"i64 {identifier(n)}" for n in numbers] + (["int *failed"] if fails else [])
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        self.functions.append(
+            [
+                f'extern "C" __global__ void __launch_bounds__({threads}) {launch.name}(',
+                *(f"    {p}{',' if n + 1 < len(parameters) else ') {'}" for n, p in enumerate(parameters)),
+                *(["    ) {"] if not parameters else []),
+                *device.block(launch.body, 1),
+                "}",
+            ]
+        )
+        arguments = [identifier(b.name) for b in buffers] + [identifier(n) for n in numbers]
+        arguments += ["failed"] if fails else []
+        grid = ", ".join(
+            f"unsigned({self.e.index(g)})" if not isinstance(g, Const) else self.e.index(g) for g in launch.grid
+        )
+        sizes = ", ".join(map(str, launch.block))
+        together = any(isinstance(s, Barrier) for s in statements(launch.body))
+        return f"PK_LAUNCH({launch.name}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
+
+
+def _names(launch: Launch) -> set[str]:
+    """Return the names that the body of a launch uses."""
+    found: set[str] = set()
+    for stmt in statements(launch.body):
+        if isinstance(stmt, Store):
+            found.add(stmt.buffer)
+        for top in expressions(stmt):
+            for e in subexpressions(top):
+                if isinstance(e, Var):
+                    found.add(e.name)
+                elif isinstance(e, Load):
+                    found.add(e.buffer)
+    return found
+
+
+def loop_range(loop: For, ranges: Mapping[str, Range]) -> Range:
+    """Return the least and the greatest value of a loop's variable."""
+    greatest = bounds(polynomial(loop.hi), ranges)[1]
+    return bounds(polynomial(loop.lo), ranges)[0], None if greatest is None else greatest - 1
+
+
+@dataclass
+class _Device:
+    """What a thread runs."""
+
+    kernel: Kernel
+    e: Expressions
+    launch: Launch
+
+    def block(self, block: Block, depth: int) -> Iterator[str]:
+        pad = "  " * depth
+        for n, stmt in enumerate(block):
+            if isinstance(stmt, Guard):
+                # A thread that finds an index outside tells it, and leaves out what uses it.
+                yield f"{pad}if ({self.e.condition(stmt.condition)}) {{"
+                yield from self.block(block[n + 1 :], depth + 1)
+                yield f"{pad}}} else pk_fail(failed, {stmt.code});"
+                return
+            if len(block) > 1 and (isinstance(stmt, Allocate) or (isinstance(stmt, For) and bool(stmt.axis))):
+                yield pad + "{"
+                yield from self.statement(stmt, depth + 1)
+                yield pad + "}"
+            else:
+                yield from self.statement(stmt, depth)
+
+    def statement(self, stmt: Stmt, depth: int) -> Iterator[str]:
+        pad = "  " * depth
+        match stmt:
+            case Store():
+                yield pad + self._store(stmt)
+            case Prefetch():
+                pass
+            case Let(name=name, value=value):
+                yield f"{pad}const {value.dtype.name} {identifier(name)} = {self.e.value(value)};"
+            case If(condition=condition, body=body, orelse=orelse):
+                yield f"{pad}if ({self.e.condition(condition)}) {{"
+                yield from self.block(body, depth + 1)
+                if orelse:
+                    yield pad + "} else {"
+                    yield from self.block(orelse, depth + 1)
+                yield pad + "}"
+            case For(kind=LoopKind.BLOCK | LoopKind.THREAD):
+                yield from self._dealt(stmt, depth)
+            case For(var=var, lo=lo, hi=hi, step=step, body=body):
+                name = identifier(var)
+                by = f"{name}++" if step == 1 else f"{name} += {step}"
+                yield f"{pad}for (i64 {name} = {self.e.index(lo)}; {name} < {self.e.index(hi)}; {by}) {{"
+                self.e.ranges[var] = loop_range(stmt, self.e.ranges)
+                yield from self.block(body, depth + 1)
+                yield pad + "}"
+            case Allocate(buffer=buffer, body=body):
+                yield pad + self._declared(buffer)
+                self.e.buffers[buffer.name] = buffer
+                yield from self.block(body, depth)
+                del self.e.buffers[buffer.name]
+            case Barrier():
+                yield f"{pad}__syncthreads();"
+            case _:
+                raise InternalError(f"{type(stmt).__name__} has no place in a kernel")
+
+    def _declared(self, buffer: Buffer) -> str:
+        name = identifier(buffer.name)
+        if is_single(buffer):
+            return f"{buffer.dtype.name} {name};"
+        cells = 1
+        for size in buffer.shape:
+            assert isinstance(size, Const)
+            cells *= int(size.value.real)
+        return f"{'__shared__ ' if buffer.space is Space.SHARED else ''}{buffer.dtype.name} {name}[{cells}];"
+
+    def _store(self, stmt: Store) -> str:
+        place = self.e.place(stmt.buffer, stmt.indices)
+        match stmt.value:
+            # Longer sums are folded from the left: what stands on the right here would be summed first.
+            case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype) if (
+                op in _UPDATES
+                and dtype.name in ("f32", "f64")
+                and (old.buffer, old.indices) == (stmt.buffer, stmt.indices)
+            ):
+                return f"{place} {_UPDATES[op]} {_bare(self.e.value(term))};"
+            case _:
+                pass
+        return f"{place} = {_bare(self.e.value(stmt.value))};"
+
+    def _dealt(self, loop: For, depth: int) -> Iterator[str]:
+        """Print a loop over blocks or threads: one iteration each where there are enough of them, else in turn."""
+        pad, name = "  " * depth, identifier(loop.var)
+        blocks = loop.kind is LoopKind.BLOCK
+        mine = f"{'blockIdx' if blocks else 'threadIdx'}.{loop.axis}"
+        count = self.launch.grid["xyz".index(loop.axis)] if blocks else Const(self.launch.block["xyz".index(loop.axis)])
+        self.e.ranges[loop.var] = loop_range(loop, self.e.ranges)
+        least, most = self.e.ranges[loop.var]
+        if not blocks and most is None and least is not None:
+            self.e.ranges[loop.var] = least, least + loop.step * (loop.lanes - 1)
+        lo, hi = self.e.index(loop.lo), self.e.index(self._bound(loop, count, blocks=blocks))
+        step = "" if loop.step == 1 else f"{loop.step} * "
+        # CUDA's numbers of blocks and threads are unsigned and of 32 bits.
+        first = mine if loop.step == 1 and lo == "0" else f"{lo} + {step}i64({mine})"
+        enough = _covers(loop, count, blocks=blocks)
+        if loop.trip == 1 and count == Const(1):
+            yield f"{pad}const i64 {name} = {lo};"
+            yield from self._scoped(loop.body, depth)
+        elif enough and loop.trip is not None and count == Const(loop.trip):
+            yield f"{pad}const i64 {name} = {first};"
+            yield from self._scoped(loop.body, depth)
+        elif enough:
+            yield f"{pad}if (const i64 {name} = {first}; {name} < {hi}) {{"
+            yield from self.block(loop.body, depth + 1)
+            yield pad + "}"
+        else:
+            by = f"{step}i64({'gridDim' if blocks else 'blockDim'}.{loop.axis})"
+            yield f"{pad}for (i64 {name} = {first}; {name} < {hi}; {name} += {by}) {{"
+            yield from self.block(loop.body, depth + 1)
+            yield pad + "}"
+
+    def _bound(self, loop: For, count: KExpr, *, blocks: bool) -> KExpr:
+        """Return the upper bound of a loop that is dealt out, without what the number of threads says already."""
+        match loop.hi:
+            case Op(op="minimum", args=args) if not blocks and loop.step == 1 and loop.lo == Const(0):
+                rest = tuple(a for a in args if a != count)
+                if len(rest) < len(args) and rest:
+                    return rest[0] if len(rest) == 1 else Op("minimum", rest)
+        return loop.hi
+
+    def _scoped(self, body: Block, depth: int) -> Iterator[str]:
+        yield from self.block(body, depth)
+
+
+def _covers(loop: For, count: KExpr, *, blocks: bool) -> bool:
+    """Return whether each iteration is known to have a block or thread of its own."""
+    if not isinstance(count, Const):
+        return False
+    known = loop.trip if loop.trip is not None else None if blocks else loop.lanes
+    return known is not None and known <= int(count.value.real)
+
+
+def _bare(text: str) -> str:
+    """Return an expression without the parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for n, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and n + 1 < len(text):
+            return text
+    return text[1:-1]
+
+
+__all__ = ["Convert", "cuda_kernels", "cuda_source", "data_file"]

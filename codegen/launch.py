@@ -1,0 +1,88 @@
+"""Each outermost BLOCK loop becomes a Launch: how many blocks and threads it takes is computed on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+from polyker.codegen.kernel import Block, Const, For, If, Kernel, KExpr, Launch, LoopKind, Op, Stmt, Var
+from polyker.codegen.polynomial import polynomial
+from polyker.codegen.simplify import trip_count
+from polyker.codegen.simplify_index import Range, bounds, simplify_expression
+from polyker.codegen.walk import statements, subexpressions
+
+AXES = ("x", "y", "z")
+
+# The most blocks that a grid may have along each axis (CUDA C++ Programming Guide, compute capabilities). Blocks take the
+# iterations of a BLOCK loop in turn, so fewer of them than iterations do as well.
+MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
+
+# Blocks where their number follows from nothing that the host knows.
+UNKNOWN_BLOCKS = 1024
+
+
+def launches(kernel: Kernel) -> Kernel:
+    """Return the kernel with each outermost BLOCK loop, and the threads in it, as a Launch."""
+    numbers = count()
+
+    def block(body: Block, ranges: dict[str, Range], known: frozenset[str]) -> Block:
+        return tuple(statement(s, ranges, known) for s in body)
+
+    def statement(stmt: Stmt, ranges: dict[str, Range], known: frozenset[str]) -> Stmt:
+        match stmt:
+            case For(kind=LoopKind.BLOCK):
+                return _launch(f"kernel{next(numbers)}", stmt, ranges, known)
+            case For(body=body):
+                inner = {**ranges, stmt.var: _range(stmt, ranges)}
+                return replace(stmt, body=block(body, inner, known | {stmt.var}))
+            case If(body=body, orelse=orelse):
+                return replace(stmt, body=block(body, ranges, known), orelse=block(orelse, ranges, known))
+            case _:
+                return stmt
+
+    return replace(kernel, body=block(kernel.body, {}, frozenset(kernel.integers)))
+
+
+def _range(loop: For, ranges: dict[str, Range]) -> Range:
+    greatest = bounds(polynomial(loop.hi), ranges)[1]
+    return bounds(polynomial(loop.lo), ranges)[0], None if greatest is None else greatest - 1
+
+
+def _launch(name: str, loop: For, ranges: dict[str, Range], known: frozenset[str]) -> Launch:
+    blocks: dict[str, list[KExpr]] = {a: [] for a in AXES}
+    threads = dict.fromkeys(AXES, 1)
+    for stmt in statements((loop,)):
+        if isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
+            blocks[stmt.axis].append(_trips(stmt, ranges, known))
+        elif isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
+            threads[stmt.axis] = max(threads[stmt.axis], stmt.lanes)
+    x, y, z = (_most(blocks[a], most, ranges) for a, most in zip(AXES, MOST_BLOCKS, strict=True))
+    return Launch(name, (x, y, z), (threads["x"], threads["y"], threads["z"]), (loop,))
+
+
+def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr:
+    """Return the number of iterations as the host computes it: exact, or at least one and about right."""
+    trip = trip_count(loop)
+    if trip is not None:
+        return Const(trip)
+    if all(not isinstance(e, Var) or e.name in known for bound in (loop.lo, loop.hi) for e in subexpressions(bound)):
+        length: KExpr = Op("sub", (loop.hi, loop.lo))
+        if loop.step > 1:
+            length = Op("floordiv", (Op("add", (length, Const(loop.step - 1))), Const(loop.step)))
+        return simplify_expression(length, ranges)
+    return Const(UNKNOWN_BLOCKS)
+
+
+def _most(trips: list[KExpr], most: int, ranges: dict[str, Range]) -> KExpr:
+    """Return how many blocks the loops of one axis need, 1 at least."""
+    found: KExpr = Const(1)
+    for trip in _unique(trips):
+        found = trip if found == Const(1) else Op("maximum", (found, trip))
+    if isinstance(found, Const):
+        return Const(max(1, min(most, int(found.value.real))))
+    return simplify_expression(Op("maximum", (Const(1), Op("minimum", (Const(most), found)))), ranges)
+
+
+def _unique(trips: list[KExpr]) -> Iterator[KExpr]:
+    return iter(dict.fromkeys(trips))

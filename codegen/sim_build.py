@@ -1,0 +1,106 @@
+"""Printed CUDA text -> machine code of this machine's processor, by the system's C++ compiler: the target `cuda-sim`."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from polyker.codegen.cuda_text import data_file
+from polyker.errors.base import failure
+from polyker.errors.codegen import COMPILER_FAILED, NO_COMPILER
+
+# Floating-point operations as they stand: nothing is contracted, nothing is taken to be finite.
+FLAGS = ("-std=c++17", "-w", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off")
+SECONDS = 300
+
+
+def compiler() -> str:
+    """Return the path of the C++ compiler: CXX, or the first that is found; raises BackendUnavailable where there is none."""
+    named = os.environ.get("CXX")
+    found = shutil.which(named) if named else next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
+    if found is None:
+        raise failure(
+            NO_COMPILER, reason=f"CXX={named!r} is not found" if named else "none of g++, clang++, c++ is found"
+        )
+    return found
+
+
+def compile_cxx(source: str, output: Path, *flags: str) -> None:
+    """Compile a text to a file, which appears complete or not at all; raises InternalError with the compiler's messages."""
+    path = compiler()
+    handle, temporary = tempfile.mkstemp(dir=output.parent, suffix=output.suffix)
+    os.close(handle)
+    command = [path, *FLAGS, *flags, "-x", "c++", "-", "-o", temporary]
+    objects = [f for f in flags if f.endswith(".o")]
+    if objects:  # after `-x none` they are what their names say
+        command = [path, *FLAGS, *(f for f in flags if f not in objects), "-x", "c++", "-", "-x", "none", *objects]
+        command += ["-o", temporary]
+    try:
+        done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr[-500:]]
+            raise failure(COMPILER_FAILED, compiler=Path(path).name, reason="; ".join(errors[:3]))
+        os.replace(temporary, output)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Return the folder of the user's in which compiled parts of the simulator are kept."""
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("polyker") / "sim"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@cache
+def run_time() -> Path:
+    """Return the object file of the simulator's run time, compiled once for a user and a compiler."""
+    source, path = data_file("pk_sim.cpp"), compiler()
+    version = subprocess.run([path, "--version"], text=True, capture_output=True, timeout=SECONDS, check=False).stdout  # noqa: S603
+    key = hashlib.sha256("\0".join((source, path, version, *FLAGS)).encode()).hexdigest()[:24]
+    output = cache_folder() / f"{key}.o"
+    if not output.exists():
+        compile_cxx(source, output, "-O2", "-c")
+    return output
+
+
+def sim_text(text: str) -> str:
+    """Return a printed text as one that needs no other file: the simulator's header in its place."""
+    return text.replace('#include "pk_sim.h"', data_file("pk_sim.h"))
+
+
+@dataclass(slots=True)
+class SimCode:
+    """A simulated kernel, in memory while this object lives."""
+
+    address: int
+    text: str = field(repr=False)
+    _library: ctypes.CDLL | None = field(default=None, repr=False, compare=False)
+
+    def assembly(self) -> str:
+        """Return the assembly text of the simulated kernels."""
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "kernel.s"
+            compile_cxx(sim_text(self.text), output, "-O1", "-DPK_SIM", "-S")
+            return output.read_text()
+
+
+def build_sim(text: str) -> SimCode:
+    """Return the simulator's code of a printed text; raises BackendUnavailable without a compiler, else InternalError."""
+    runtime = run_time()
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "kernel.so"
+        compile_cxx(sim_text(text), output, "-O1", "-DPK_SIM", "-shared", str(runtime))
+        library = ctypes.CDLL(str(output))
+    address = ctypes.cast(library.kernel, ctypes.c_void_p).value
+    assert address is not None
+    return SimCode(address, text, library)

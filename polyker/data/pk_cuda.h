@@ -1,0 +1,193 @@
+// pk_cuda.h: what kernels printed by polyker use: element types, and operations whose results are those of NumPy.
+// Compiled by nvcc and NVRTC, and with PK_SIM defined by any C++17 compiler (pk_sim.h). Needs no other header.
+#pragma once
+#ifdef PK_SIM
+#include "pk_sim.h"
+#else
+#define PK_BOTH __host__ __device__ __forceinline__
+#define PK_FN __device__ __forceinline__
+// A gathered index was outside: the first one to be seen is told at the next synchronisation.
+PK_FN void pk_fail(int *failed, int code) { atomicCAS(failed, 0, code); }
+#ifndef __CUDACC_RTC__
+typedef cudaStream_t pk_stream;
+// `together`: the threads of a block meet in barriers.
+#define PK_LAUNCH(name, blocks, threads, together, ...) name<<<dim3 blocks, dim3 threads, 0, stream>>>(__VA_ARGS__)
+#endif
+#endif
+
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+// ---- integers: sums wrap; division rounds down, and by zero it gives 0 --------------------------------------------------
+template <class T> PK_BOTH T pk_add(T a, T b) { return T(u64(a) + u64(b)); }
+template <class T> PK_BOTH T pk_sub(T a, T b) { return T(u64(a) - u64(b)); }
+template <class T> PK_BOTH T pk_mul(T a, T b) { return T(u64(a) * u64(b)); }
+template <class T> PK_BOTH T pk_neg(T a) { return T(0 - u64(a)); }
+template <class T> PK_BOTH T pk_floordiv(T a, T b) {
+  if (b == T(0)) return T(0);
+  if (T(-1) < T(0) && b == T(-1)) return pk_neg(a);
+  T q = T(a / b), r = T(a % b);
+  return r != T(0) && (r < T(0)) != (b < T(0)) ? T(q - 1) : q;
+}
+template <class T> PK_BOTH T pk_mod(T a, T b) {
+  if (b == T(0) || (T(-1) < T(0) && b == T(-1))) return T(0);
+  T r = T(a % b);
+  return r != T(0) && (r < T(0)) != (b < T(0)) ? T(r + b) : r;
+}
+template <class T> PK_BOTH T pk_min(T a, T b) { return b < a ? b : a; }
+template <class T> PK_BOTH T pk_max(T a, T b) { return a < b ? b : a; }
+template <class T> PK_FN T pk_abs(T a) { return a < T(0) ? pk_neg(a) : a; }
+template <class T> PK_FN T pk_sign(T a) { return T(T(0) < a) - T(a < T(0)); }
+template <class T> PK_FN T pk_pow(T x, T y) {
+  if (y < T(0)) return x == T(1) ? T(1) : x == T(-1) ? (y & T(1) ? T(-1) : T(1)) : T(0);
+  u64 r = 1, s = u64(x);
+  for (u64 e = u64(y); e; e >>= 1, s *= s)
+    if (e & 1) r *= s;
+  return T(r);
+}
+
+// ---- f32 and f64: a NaN in either argument makes an extremum NaN --------------------------------------------------------
+PK_FN f32 pk_min(f32 a, f32 b) { return a < b || a != a ? a : b; }
+PK_FN f64 pk_min(f64 a, f64 b) { return a < b || a != a ? a : b; }
+PK_FN f32 pk_max(f32 a, f32 b) { return a > b || a != a ? a : b; }
+PK_FN f64 pk_max(f64 a, f64 b) { return a > b || a != a ? a : b; }
+PK_FN f32 pk_sign(f32 x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x == 0 ? 0.0f : x; }
+PK_FN f64 pk_sign(f64 x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x == 0 ? 0.0 : x; }
+PK_FN f32 pk_inf32() { return (f32)(1e300 * 1e300); }
+PK_FN f64 pk_inf64() { return 1e300 * 1e300; }
+PK_FN f32 pk_nan32() { return pk_inf32() - pk_inf32(); }
+PK_FN f64 pk_nan64() { return pk_inf64() - pk_inf64(); }
+template <class T> PK_FN T pk_power2(T x) { return x * x; }
+template <class T> PK_FN T pk_power3(T x) { return x * x * x; }
+template <class T> PK_FN T pk_power4(T x) { return (x * x) * (x * x); }
+#define PK_REAL(T, S)                                                                                                         \
+  PK_FN T pk_abs(T x) { return fabs##S(x); }                                                                                  \
+  PK_FN T pk_exp(T x) { return exp##S(x); }                                                                                   \
+  PK_FN T pk_expm1(T x) { return expm1##S(x); }                                                                               \
+  PK_FN T pk_log(T x) { return log##S(x); }                                                                                   \
+  PK_FN T pk_log1p(T x) { return log1p##S(x); }                                                                               \
+  PK_FN T pk_sqrt(T x) { return sqrt##S(x); }                                                                                 \
+  PK_FN T pk_rsqrt(T x) { return T(1) / sqrt##S(x); }                                                                         \
+  PK_FN T pk_sin(T x) { return sin##S(x); }                                                                                   \
+  PK_FN T pk_cos(T x) { return cos##S(x); }                                                                                   \
+  PK_FN T pk_tan(T x) { return tan##S(x); }                                                                                   \
+  PK_FN T pk_tanh(T x) { return tanh##S(x); }                                                                                 \
+  PK_FN T pk_erf(T x) { return erf##S(x); }                                                                                   \
+  PK_FN T pk_floor(T x) { return floor##S(x); }                                                                               \
+  PK_FN T pk_ceil(T x) { return ceil##S(x); }                                                                                 \
+  PK_FN T pk_round(T x) { return rint##S(x); }                                                                                \
+  PK_FN T pk_pow(T x, T y) { return pow##S(x, y); }                                                                           \
+  PK_FN T pk_relu(T x) { return pk_max(x, T(0)); }                                                                            \
+  PK_FN T pk_sigmoid(T x) { return T(1) / (T(1) + exp##S(-x)); }                                                              \
+  PK_FN T pk_silu(T x) { return x / (T(1) + exp##S(-x)); }                                                                    \
+  PK_FN T pk_gelu(T x) { return T(0.5) * x * erfc##S(x * T(-0.70710678118654752440)); }                                         \
+  PK_FN T pk_mod(T x, T y) {                                                                                                  \
+    T r = fmod##S(x, y);                                                                                                      \
+    if (y == T(0)) return r;                                                                                                  \
+    return r != T(0) ? ((r < T(0)) != (y < T(0)) ? r + y : r) : copysign##S(T(0), y);                                         \
+  }                                                                                                                           \
+  PK_FN T pk_floordiv(T x, T y) {                                                                                             \
+    if (y == T(0)) return x / y;                                                                                              \
+    T r = fmod##S(x, y), q = (x - r) / y;                                                                                     \
+    if (r != T(0) && (r < T(0)) != (y < T(0))) q -= T(1);                                                                     \
+    if (q == T(0)) return copysign##S(T(0), x / y);                                                                           \
+    T f = floor##S(q);                                                                                                        \
+    return q - f > T(0.5) ? f + T(1) : f;                                                                                     \
+  }
+PK_REAL(f32, f)
+PK_REAL(f64, )
+#undef PK_REAL
+
+// A float as an integer: through a wider signed type, as C compilers do it for NumPy.
+template <class T> PK_FN T pk_int(f64 x) { return T(x < 9223372036854775808.0 ? u64(i64(x)) : u64(x)); }
+
+// ---- half precision: computed in f32 and rounded after every operation --------------------------------------------------
+#ifndef PK_SIM
+PK_FN u16 pk_f16_bits(f32 x) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+PK_FN u16 pk_bf16_bits(f32 x) { u16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+PK_FN f32 pk_f16_value(u16 h) { f32 x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h)); return x; }
+PK_FN f32 pk_bf16_value(u16 h) { return __uint_as_float(u32(h) << 16); }
+PK_FN u32 pk_float_bits(f32 x) { return __float_as_uint(x); }
+PK_FN f32 pk_bits_float(u32 x) { return __uint_as_float(x); }
+#endif
+// f64 to f32 rounded to odd, so that a second rounding to half precision is as good as one.
+PK_FN f32 pk_odd(f64 x) {
+  f32 y = (f32)x;
+  if ((f64)y == x || x != x) return y;
+  u32 bits = pk_float_bits(y);
+  if (fabs((f64)y) > fabs(x)) bits -= 1;
+  return pk_bits_float(bits | 1);
+}
+#define PK_HALF(H)                                                                                                            \
+  struct H {                                                                                                                  \
+    u16 bits;                                                                                                                 \
+    H() = default;                                                                                                            \
+    PK_FN explicit H(f32 x) : bits(pk_##H##_bits(x)) {}                                                                       \
+    PK_FN explicit H(f64 x) : bits(pk_##H##_bits(pk_odd(x))) {}                                                               \
+    PK_FN explicit operator f32() const { return pk_##H##_value(bits); }                                                      \
+    PK_FN explicit operator f64() const { return pk_##H##_value(bits); }                                                      \
+  };                                                                                                                          \
+  PK_FN H operator+(H a, H b) { return H(f32(a) + f32(b)); }                                                                  \
+  PK_FN H operator-(H a, H b) { return H(f32(a) - f32(b)); }                                                                  \
+  PK_FN H operator*(H a, H b) { return H(f32(a) * f32(b)); }                                                                  \
+  PK_FN H operator/(H a, H b) { return H(f32(a) / f32(b)); }                                                                  \
+  PK_FN H operator-(H a) { return H(-f32(a)); }                                                                               \
+  PK_FN bool operator<(H a, H b) { return f32(a) < f32(b); }                                                                  \
+  PK_FN bool operator<=(H a, H b) { return f32(a) <= f32(b); }                                                                \
+  PK_FN bool operator>(H a, H b) { return f32(a) > f32(b); }                                                                  \
+  PK_FN bool operator>=(H a, H b) { return f32(a) >= f32(b); }                                                                \
+  PK_FN bool operator==(H a, H b) { return f32(a) == f32(b); }                                                                \
+  PK_FN bool operator!=(H a, H b) { return f32(a) != f32(b); }                                                                \
+  PK_FN H pk_min(H a, H b) { return H(pk_min(f32(a), f32(b))); }                                                              \
+  PK_FN H pk_max(H a, H b) { return H(pk_max(f32(a), f32(b))); }                                                              \
+  PK_FN H pk_pow(H a, H b) { return H(pk_pow(f32(a), f32(b))); }                                                              \
+  PK_FN H pk_mod(H a, H b) { return H(pk_mod(f32(a), f32(b))); }                                                              \
+  PK_FN H pk_floordiv(H a, H b) { return H(pk_floordiv(f32(a), f32(b))); }                                                    \
+  PK_HALF1(H, abs) PK_HALF1(H, sign) PK_HALF1(H, exp) PK_HALF1(H, expm1) PK_HALF1(H, log) PK_HALF1(H, log1p)                  \
+  PK_HALF1(H, sqrt) PK_HALF1(H, rsqrt) PK_HALF1(H, sin) PK_HALF1(H, cos) PK_HALF1(H, tan) PK_HALF1(H, tanh)                   \
+  PK_HALF1(H, erf) PK_HALF1(H, floor) PK_HALF1(H, ceil) PK_HALF1(H, round) PK_HALF1(H, relu) PK_HALF1(H, sigmoid)             \
+  PK_HALF1(H, silu) PK_HALF1(H, gelu) PK_HALF1(H, power2) PK_HALF1(H, power3) PK_HALF1(H, power4)
+#define PK_HALF1(H, name) PK_FN H pk_##name(H x) { return H(pk_##name(f32(x))); }
+PK_HALF(f16)
+PK_HALF(bf16)
+#undef PK_HALF
+#undef PK_HALF1
+
+// ---- complex numbers ----------------------------------------------------------------------------------------------------
+template <class T> struct pk_complex {
+  T re, im;
+  pk_complex() = default;
+  PK_FN pk_complex(T r, T i) : re(r), im(i) {}
+  template <class S> PK_FN explicit pk_complex(pk_complex<S> z) : re(T(z.re)), im(T(z.im)) {}
+};
+typedef pk_complex<f32> c64;
+typedef pk_complex<f64> c128;
+template <class T> PK_FN pk_complex<T> operator+(pk_complex<T> a, pk_complex<T> b) { return {a.re + b.re, a.im + b.im}; }
+template <class T> PK_FN pk_complex<T> operator-(pk_complex<T> a, pk_complex<T> b) { return {a.re - b.re, a.im - b.im}; }
+template <class T> PK_FN pk_complex<T> operator-(pk_complex<T> a) { return {-a.re, -a.im}; }
+template <class T> PK_FN pk_complex<T> operator*(pk_complex<T> a, pk_complex<T> b) {
+  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+template <class T> PK_FN pk_complex<T> operator/(pk_complex<T> a, pk_complex<T> b) {
+  if (pk_abs(b.re) >= pk_abs(b.im)) {
+    if (b.re == T(0) && b.im == T(0)) return {a.re / pk_abs(b.re), a.im / pk_abs(b.re)};
+    T r = b.im / b.re, s = T(1) / (b.re + b.im * r);
+    return {(a.re + a.im * r) * s, (a.im - a.re * r) * s};
+  }
+  T r = b.re / b.im, s = T(1) / (b.im + b.re * r);
+  return {(a.re * r + a.im) * s, (a.im * r - a.re) * s};
+}
+template <class T> PK_FN bool operator==(pk_complex<T> a, pk_complex<T> b) { return a.re == b.re && a.im == b.im; }
+template <class T> PK_FN bool operator!=(pk_complex<T> a, pk_complex<T> b) { return !(a == b); }
+template <class T> PK_FN pk_complex<T> pk_conj(pk_complex<T> z) { return {z.re, -z.im}; }
+PK_FN f32 pk_abs(c64 z) { return hypotf(z.re, z.im); }
+PK_FN f64 pk_abs(c128 z) { return hypot(z.re, z.im); }
+template <class T> PK_FN bool pk_truth(pk_complex<T> z) { return z.re != T(0) || z.im != T(0); }

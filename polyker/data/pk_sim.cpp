@@ -1,0 +1,176 @@
+// pk_sim.cpp: runs the threads of CUDA kernels on a CPU, one block after another. Threads that meet in barriers are fibers.
+// Compiled once and never with a sanitizer: AddressSanitizer and ThreadSanitizer are told about the fibers through weak hooks.
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <sched.h>
+#define WEAK __attribute__((weak))
+struct pk_dim { unsigned x, y, z; };
+extern "C" {
+void __sanitizer_start_switch_fiber(void **, const void *, size_t) WEAK;
+void __sanitizer_finish_switch_fiber(void *, const void **, size_t *) WEAK;
+void __asan_unpoison_memory_region(const volatile void *, size_t) WEAK;
+void *__tsan_create_fiber(unsigned) WEAK;
+void __tsan_destroy_fiber(void *) WEAK;
+void *__tsan_get_current_fiber(void) WEAK;
+void __tsan_switch_to_fiber(void *, unsigned) WEAK;
+void __tsan_acquire(void *) WEAK;
+void __tsan_release(void *) WEAK;
+pk_dim pk_thread_index, pk_block_index, pk_block_size, pk_grid_size;
+}
+namespace {
+const size_t STACK = 256 * 1024;
+const unsigned MOST = 1024;
+struct Fiber { char *stack; void *stack_pointer; pk_dim index; bool done, waits; uint64_t turn; void *tsan, *fake; ucontext_t context; };
+Fiber fibers[MOST], host, *current;
+unsigned order[MOST], alive, arrived, total;
+int barrier_line;
+uint64_t turn;
+char barrier_order[2], begin_order, end_order;
+void (*body)(void *);
+void *argument;
+const char *kernel_name;
+const void *host_stack;
+size_t host_size;
+int busy;
+void acquire(void *p) { if (__tsan_acquire) __tsan_acquire(p); }
+void release(void *p) { if (__tsan_release) __tsan_release(p); }
+void die(const char *what, int one, int other) {
+  fprintf(stderr, "PK-ERROR %s: %s (lines %d, %d), block (%u, %u, %u)\n", kernel_name, what, one, other, pk_block_index.x,
+          pk_block_index.y, pk_block_index.z);
+  fflush(stderr);
+  _exit(70);
+}
+#ifdef __x86_64__
+extern "C" void pk_switch(void **save, void *to);
+asm(".text\n.hidden pk_switch\n.globl pk_switch\npk_switch:\n pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n"
+    " pushq %r15\n movq %rsp,(%rdi)\n movq %rsi,%rsp\n popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+#endif
+void go(Fiber *from, Fiber *to) {
+  bool leaves = from->done && from != &host;
+  if (__sanitizer_start_switch_fiber)
+    __sanitizer_start_switch_fiber(leaves ? nullptr : &from->fake, to == &host ? host_stack : to->stack, to == &host ? host_size : STACK);
+  if (__tsan_switch_to_fiber) __tsan_switch_to_fiber(to->tsan, 1);  // 1: the switch orders nothing
+#ifdef __x86_64__
+  pk_switch(&from->stack_pointer, to->stack_pointer);
+#else
+  swapcontext(&from->context, &to->context);
+#endif
+  if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(from->fake, nullptr, nullptr);
+}
+void check_barrier() {
+  if (!alive || arrived < alive) return;
+  if (alive != total) die("a barrier that some threads never reach", barrier_line, 0);
+  arrived = 0;
+  turn++;
+}
+void run() {
+  if (__sanitizer_finish_switch_fiber) {
+    const void *bottom;
+    size_t size;
+    __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
+    if (!host_stack) host_stack = bottom, host_size = size;
+  }
+  acquire(&begin_order);
+  body(argument);
+  release(&end_order);
+  Fiber *f = current;
+  f->done = true;
+  alive--;
+  check_barrier();
+  go(f, &host);
+  abort();
+}
+void prepare(Fiber &f) {
+  if (!f.stack) f.stack = (char *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(f.stack, STACK);
+  if (__tsan_create_fiber) {
+    if (f.tsan) __tsan_destroy_fiber(f.tsan);
+    f.tsan = __tsan_create_fiber(0);
+  }
+#ifdef __x86_64__
+  void **top = (void **)(f.stack + STACK);
+  *--top = nullptr;
+  *--top = (void *)run;
+  for (int i = 0; i < 6; i++) *--top = nullptr;
+  f.stack_pointer = top;
+#else
+  getcontext(&f.context);
+  f.context.uc_stack.ss_sp = f.stack;
+  f.context.uc_stack.ss_size = STACK;
+  makecontext(&f.context, run, 0);
+#endif
+}
+pk_dim place(unsigned n, pk_dim size) { return {n % size.x, n / size.x % size.y, n / (size.x * size.y)}; }
+void shuffle(unsigned n) {
+  static int seed = -1;
+  if (seed < 0) { const char *text = getenv("POLYKER_SIM_SEED"); seed = text ? atoi(text) & 0x7FFFFFFF : 1; }
+  for (unsigned i = 0; i < n; i++) order[i] = i;
+  unsigned s = (unsigned)seed;
+  for (unsigned i = n; seed && i-- > 1;) {
+    s = s * 1664525u + 1013904223u;
+    unsigned j = (s >> 8) % (i + 1), t = order[i];
+    order[i] = order[j], order[j] = t;
+  }
+}
+void run_together() {
+  alive = total; arrived = 0; turn = 0;
+  release(&begin_order);
+  for (unsigned i = 0; i < total; i++) {
+    fibers[i].index = place(i, pk_block_size);
+    fibers[i].done = fibers[i].waits = false;
+    prepare(fibers[i]);
+  }
+  while (alive) {
+    bool moved = false;
+    for (unsigned k = 0; k < total; k++) {
+      Fiber &f = fibers[order[k]];
+      if (f.done || (f.waits && turn == f.turn)) continue;
+      moved = true;
+      current = &f;
+      pk_thread_index = f.index;
+      go(&host, &f);
+    }
+    if (!moved) die("not every thread reaches a barrier", barrier_line, 0);
+  }
+  acquire(&end_order);
+}
+}  // namespace
+extern "C" {
+void pk_barrier(int line) {
+  if (!current) die("a barrier in a kernel that was launched without", line, 0);
+  Fiber *f = current;
+  uint64_t here = turn;
+  release(&barrier_order[here & 1]);
+  if (!arrived) barrier_line = line;
+  else if (barrier_line != line) die("threads of a block meet in different barriers", barrier_line, line);
+  f->turn = here;
+  f->waits = true;
+  arrived++;
+  check_barrier();
+  if (turn == here) go(f, &host);
+  f->waits = false;
+  acquire(&barrier_order[here & 1]);
+}
+void pk_launch(const char *name, pk_dim blocks, pk_dim threads, int together, void (*function)(void *), void *with) {
+  kernel_name = name; body = function; argument = with;
+  pk_grid_size = blocks; pk_block_size = threads;
+  total = threads.x * threads.y * threads.z;
+  if (!total || total > MOST) die("a block has 1 to 1024 threads", 0, 0);
+  if (blocks.y > 65535 || blocks.z > 65535 || !blocks.x || !blocks.y || !blocks.z) die("a grid of that size cannot be launched", 0, 0);
+  if (__tsan_get_current_fiber) host.tsan = __tsan_get_current_fiber();
+  shuffle(total);
+  for (pk_block_index.z = 0; pk_block_index.z < blocks.z; pk_block_index.z++)
+    for (pk_block_index.y = 0; pk_block_index.y < blocks.y; pk_block_index.y++)
+      for (pk_block_index.x = 0; pk_block_index.x < blocks.x; pk_block_index.x++) {
+        if (together || __tsan_create_fiber) { run_together(); current = nullptr; continue; }
+        for (unsigned k = 0; k < total; k++) { pk_thread_index = place(order[k], threads); function(with); }
+      }
+}
+// One call at a time.
+void pk_enter(void) { while (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) sched_yield(); }
+void pk_leave(void) { __atomic_store_n(&busy, 0, __ATOMIC_RELEASE); }
+}

@@ -1,0 +1,89 @@
+"""Which loops of a statement are the blocks and threads of a GPU: plain data, chosen from extents and strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyker.ir.quasi_affine import floordiv, lit, mod
+from polyker.ir.typed import TypedStatement
+from polyker.schedule.measure import Measured
+from polyker.schedule.nest import offset, shared
+from polyker.schedule.tree import Kind, Member
+from polyker.target.model import Gpu
+
+AXES = ("x", "y", "z")
+
+# Threads of a block that works on its own cells alone, and how they lie where two iterators are dealt out.
+THREADS = 256
+ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """The iterators along the axes x, y, z, each with the number of threads of a block along it (1: only blocks).
+
+    `rest`: iterators that each thread runs through, outermost first.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    rest: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{i} on block.{a}" + (f" and {n} of thread.{a}" if n > 1 else "")
+            for a, (i, n) in zip(AXES, self.axes, strict=False)
+        )
+
+
+def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mapping:
+    """Return the mapping of a statement whose iterators `free` carry no dependence.
+
+    Neighbouring threads (axis x) take neighbouring cells of the result; where it has none, of the largest read.
+    """
+    if not free:
+        return Mapping((), ())
+    along = _contiguous(measured, free)
+    others = [i for i in reversed(free) if i != along and measured.extent(i) > 1]
+    others.sort(key=lambda i: -min(measured.extent(i), THREADS))  # stable: of two long ones the inner one is y
+    width = _power(min(measured.extent(along), THREADS if not others else max(gpu.warp, THREADS // ROWS)))
+    axes = [(along, width)]
+    for place, i in enumerate(others[:2]):
+        room = THREADS // width if place == 0 else 1
+        axes.append((i, _power(min(room, measured.extent(i)))))
+    mapped = {i for i, _ in axes}
+    return Mapping(tuple(axes), tuple(i for i in free if i not in mapped))
+
+
+def _contiguous(measured: Measured, free: tuple[str, ...]) -> str:
+    """Return the iterator along which neighbours lie together in the result, else in the largest read, else the last."""
+    by_size = sorted(measured.accesses, key=lambda a: (not a.is_write, -measured.footprint(a)))
+    for access in by_size:
+        found = [i for i in free if abs(access.stride(i)) == 1 and measured.extent(i) > 1]
+        if found:
+            return max(found, key=measured.extent)
+    return max(free, key=lambda i: (measured.extent(i), free.index(i)))
+
+
+def _power(count: int) -> int:
+    """Return the least power of two that is not below a count."""
+    return 1 << max(0, count - 1).bit_length()
+
+
+def mapped_members(statements: tuple[TypedStatement, ...], mapping: Mapping, origin: dict[str, int]) -> list[Member]:
+    """Return the loops over blocks and threads; without an iterator, one block that runs everything."""
+    if not mapping.axes:
+        return [_on(shared(statements, lit(0), "once", Kind.BLOCK), "x")]
+    blocks, threads = [], []
+    for axis, (i, count) in zip(AXES, mapping.axes, strict=False):
+        place = offset(i, origin[i])
+        blocks.append(shared(statements, floordiv(place, count), f"{i}.block", Kind.BLOCK))
+        if count > 1:
+            threads.append(shared(statements, mod(place, count), f"{i}.thread", Kind.THREAD, count))
+            threads[-1] = _on(threads[-1], axis)
+        blocks[-1] = _on(blocks[-1], axis)
+    # Blocks along z come first, and so do threads: x moves fastest.
+    return [*reversed(blocks), *reversed(threads)]
+
+
+def _on(member: Member, axis: str) -> Member:
+    return Member(member.times, member.label, member.kind, member.extent, axis)

@@ -1,0 +1,91 @@
+"""The printed CUDA text: what it says, that it can be read, and that nvcc compiles it."""
+
+import subprocess
+import sys
+
+import pytest
+
+import polyker as pk
+from polyker.codegen.cuda_build import cubin
+from polyker.errors import ArgumentError, BackendUnavailable, CompileError
+from polyker.target.detect import target
+from tests.gpu.support import needs_nvcc
+
+MATMUL = "C[i,j] += A[i,k] * B[k,j]"
+
+FAMILIES = {
+    "product": (MATMUL, (pk.f32[70, 50], pk.f32[50, 90])),
+    "symbolic product": (MATMUL, (pk.f32["M", "K"], pk.f32["K", "N"])),
+    "convolution": ("O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]", (pk.f32[2, 3, 20, 20], pk.f32[4, 3, 3, 3])),
+    "softmax": (
+        "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))",
+        (pk.f32[100, 200],),
+    ),
+    "gather": ("E[b,d] += T[idx[b,l], d]", (pk.f32[100, 64], pk.i32[8, 5])),
+    "recurrence": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:60", (pk.f32[50, 60],)),
+    "half precision": ("Y[i] = exp(X[i]) * W[i]", (pk.f16[1000], pk.f16[1000])),
+    "complex": ("Y[i] = X[i] * W[i] / 3", (pk.c64[1000], pk.c64[1000])),
+    "integers": ("Y[i] = X[i] // W[i] + X[i] ** 3", (pk.i16[1000], pk.i16[1000])),
+}
+
+
+def kernels_of(kernel):
+    """Return the text after the header."""
+    return kernel.source("cuda").split("// t0:", 1)[1]
+
+
+def test_without_a_gpu_the_text_is_printed_and_a_call_says_why_it_cannot_run():
+    kernel = pk.op(MATMUL).compile(pk.f32[64, 64], pk.f32[64, 64], target="cuda:sm_90a")
+    text = kernels_of(kernel)
+    assert "__global__ void __launch_bounds__(256) kernel0(" in text
+    assert "blockIdx.x" in text and "threadIdx.x" in text
+    with pytest.raises(BackendUnavailable, match="driver"):
+        kernel([[0.0] * 64] * 64, [[0.0] * 64] * 64)
+
+
+def test_neighbouring_threads_take_neighbouring_cells_of_the_result():
+    kernel = pk.op("T[j,i] = X[i,j]").compile(pk.f32[64, 128], target="cuda:sm_80")
+    assert "block.x i.block = i//32" in str(kernel.schedule) and "thread.x(32) i.thread" in str(kernel.schedule)
+
+
+def test_names_of_the_users_cannot_end_a_comment():
+    kernel = pk.op("C[i] = A[i] * 2").compile(pk.f32[4], target="cuda:sm_80")
+    assert "// t0: A, f32, argument" in kernel.source("cuda")
+
+
+def test_stages_of_other_targets_are_refused_by_name():
+    kernel = pk.op(MATMUL).compile(pk.f32[4, 4], pk.f32[4, 4], target="cuda:sm_80")
+    with pytest.raises(ArgumentError, match="a kernel for cuda:sm_80 has no stage `llvm`"):
+        kernel.source("llvm")
+    with pytest.raises(ArgumentError, match="cuda"):
+        pk.op(MATMUL).compile(pk.f32[4, 4], pk.f32[4, 4]).source("cuda")
+
+
+def test_what_has_no_cuda_code_says_so_by_name():
+    with pytest.raises(CompileError, match="tanh on c64") as caught:
+        pk.op("Y[i] = tanh(X[i])").compile(pk.c64[4], target="cuda:sm_80")
+    assert caught.value.code == "PK606"
+
+
+def test_the_text_needs_neither_nvcc_nor_a_c_compiler():
+    program = (
+        "import os; os.environ['PATH'] = '/nowhere'; import polyker as pk;"
+        "k = pk.op('C[i] = A[i] * 2').compile(pk.f32[4], target='cuda:sm_90a'); assert '__global__' in k.source('cuda')\n"
+        "try: k.source('ptx')\n"
+        "except pk.errors.BackendUnavailable as e: print(e.code)\n"
+        "try: pk.op('C[i] = A[i] * 2').compile(pk.f32[4], target='cuda-sim')\n"
+        "except pk.errors.BackendUnavailable as e: print(e.code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["PK607", "PK604"], done.stderr
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["cuda:sm_80", "cuda:sm_90a"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nvcc_compiles_one_kernel_of_each_family_without_spills(family, arch):
+    text, types = FAMILIES[family]
+    kernel = pk.op(text).compile(*types, target=arch)
+    image, used = cubin(kernel.source("cuda"), target(arch))
+    assert image.startswith(b"\x7fELF") and len(used) == kernel.source("cuda").count("__global__ void")
+    assert all(r.spilled == 0 and 0 < r.registers <= 255 for r in used.values()), used
