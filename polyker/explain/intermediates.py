@@ -15,7 +15,7 @@ from polyker.ir.typed import Role, TypedProgram, TypedTensor
 from polyker.poly.isl import read_set
 from polyker.poly.scop import tensor_box
 from polyker.runtime.memory import kernel_arena
-from polyker.schedule.tree import STACK_BYTES, Band, Promotion, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Sequence, Tree
 
 
 def intermediates_of(
@@ -33,6 +33,10 @@ def intermediates_of(
     used = {n for s in program.statements() for n in (s.target, *(r.tensor for r in s.reads()))}
     held = _buffers(schedule.tree)
     in_registers = registers(kernel)
+    lent: dict[str, int] = {}  # by all threads together
+    for buffer, size in _lent(kernel, amounts[1].values).items():
+        tensor_name = buffer.rpartition("_")[0]
+        lent[tensor_name] = max(size, lent.get(tensor_name, 0))
     known = {t.name: t for t in written.tensors if t.role is Role.TEMPORARY}
     known |= {t.name: t for t in program.tensors if t.role is Role.TEMPORARY and t.name not in known}
     for name, tensor in known.items():
@@ -42,7 +46,7 @@ def intermediates_of(
         label = labels.get(name, tensor.label)
         whole = _whole(written, name, tensor.dtype, amounts[0]) if from_text else None
         if name in held:
-            yield _buffer(label, tensor, held[name], in_registers, whole)
+            yield _buffer(label, tensor, held[name], name in in_registers, lent.get(name), whole)
         elif name not in used:
             yield Intermediate(label, whole, "not stored", 0, from_text, "computed where it is read")
         else:
@@ -55,12 +59,16 @@ def _whole(program: TypedProgram, name: str, dtype: DType, amounts: Amounts) -> 
 
 
 def _buffer(
-    label: str, tensor: TypedTensor, promotions: list[Promotion], in_registers: frozenset[str], whole: Amount | None
+    label: str, tensor: TypedTensor, promotions: list[Promotion], constant: bool, lent: int | None, whole: Amount | None
 ) -> Intermediate:
-    """Return a temporary that lives in buffers of scopes; `whole`: the bytes of all its cells, if the text names it."""
+    """Return a temporary that lives in buffers of scopes.
+
+    `constant`: each access has a constant place; `lent`: bytes in memory that the call brings, if they lie there; `whole`: the
+    bytes of all its cells, if the text names it.
+    """
     largest = max(promotions, key=Promotion.cells)
-    size = largest.cells() * tensor.dtype.itemsize
-    place = "memory" if size > STACK_BYTES else "registers" if tensor.name in in_registers else "stack"
+    size = largest.cells() * tensor.dtype.itemsize if lent is None else lent
+    place = "memory" if lent is not None else "registers" if constant else "stack"
     extents = " x ".join(str(n) for n in largest.modulo) or "1"
     why = f"{extents} cells at a time"
     return Intermediate(label, size if whole is None else whole, place, size, whole is not None, why)
@@ -110,11 +118,17 @@ def registers(kernel: Kernel) -> frozenset[str]:
     return frozenset(t for t in tensors if not any(b.rpartition("_")[0] == t for b in moving))
 
 
-def arena_bytes(kernel: Kernel, values: Mapping[str, int]) -> int:
-    """Return the bytes of the block in which the temporaries in memory lie, for the sizes of a call."""
+def _lent(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
+    """Return the bytes of each temporary in memory; one whose size is not known has none."""
     found = {}
     for b in kernel.buffers:
         if b.space is Space.SCRATCH:
             extents = [value_of(e, values) for e in b.shape]
             found[b.name] = prod(max(0, n or 0) for n in extents) * b.dtype.itemsize
+    return found
+
+
+def arena_bytes(kernel: Kernel, values: Mapping[str, int]) -> int:
+    """Return the bytes of the block in which the temporaries in memory lie, for the sizes of a call."""
+    found = _lent(kernel, values)
     return kernel_arena(list(found), list(found.values()), kernel)[1]
