@@ -227,9 +227,17 @@ class Operator:
         return Kernel(self.program, made, bound.types, bound.known, bound.options, bound.target, schedule or automatic)
 
     def schedule(
-        self, /, *types: Any, auto: bool = True, target: str | None = None, acc: Any = UNSET, **named: Any
+        self,
+        /,
+        *types: Any,
+        auto: bool = True,
+        target: str | None = None,
+        acc: Any = UNSET,
+        specialize: Any = UNSET,
+        timeout: Any = UNSET,
+        **named: Any,
     ) -> Schedule:
-        """Return the schedule for arrays or types, as in `compile`, to print and to edit.
+        """Return the schedule for arrays or types, as in `compile`, to print and to edit; `timeout` is each step's, too.
 
         It starts as the automatic one, with the accumulators and copies that go with it, and each index in loops of its own; with
         `auto=False` as the order of the text, each statement its own nest.
@@ -246,7 +254,7 @@ class Operator:
         """
         from polyker.schedule_object import started
 
-        bound = self._bound(types, named, {"acc": acc}, target)
+        bound = self._bound(types, named, {"acc": acc, "specialize": specialize, "timeout": timeout}, target)
         return started(self.program, self.identity, bound, auto=auto)
 
     def _bound(self, types: Sequence[Any], named: Mapping[str, Any], changes: Mapping[str, Any], target: Any) -> Bound:

@@ -141,7 +141,8 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step]) -> Non
                 return
         s = after
     str(s)
-    again = pk.Schedule.from_json(s.to_json(), op, **given) if not symbolic else s
+    own = {} if symbolic or not any(i.python for i in case.inputs) else given
+    again = pk.Schedule.from_json(s.to_json(), op, **own)
     if str(again) != str(s):
         found.problem = f"another schedule from JSON\n{s}\n{again}"
         return
