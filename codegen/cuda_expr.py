@@ -11,13 +11,16 @@ import numpy as np
 from polyker.codegen.kernel import Buffer, Const, Convert, KExpr, Load, Op, Var
 from polyker.codegen.polynomial import Poly, constant, expression, plus, polynomial, times
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.errors.base import InternalError, failure
-from polyker.errors.codegen import NOT_IN_CUDA
+from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, i64
+from polyker.ir.expr import ARITHMETIC, COMPARISONS
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_COMPLEX = frozenset({"add", "sub", "mul", "div", "neg", "eq", "ne", "conj", "real", "imag", "abs", "where"})
+_COMPLEX = frozenset(
+    {*ARITHMETIC, *COMPARISONS, "sub", "conj", "real", "imag", "abs", "where", "minimum", "maximum", "sign", "exp", "expm1",
+     "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh"} - {"floordiv", "mod"}
+)  # fmt: skip
 _IDENTITY_ON_INTEGERS = ("floor", "ceil", "round")
 
 
@@ -140,7 +143,7 @@ class Expressions:
     def _operation(self, expr: Op) -> str:
         op, args, dtype = expr.op, expr.args, expr.args[-1].dtype
         if dtype.is_complex and op not in _COMPLEX:
-            raise failure(NOT_IN_CUDA, what=f"the operation {op} on {dtype}")
+            raise InternalError(f"no operation {op!r} on {dtype}")
         if op == "where":
             c, a, b = args
             return f"({self.condition(c)} ? {self.value(a)} : {self.value(b)})"

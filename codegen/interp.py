@@ -6,14 +6,16 @@ written is an error; a VECTOR loop runs each statement for all of its lanes befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from polyker.codegen.interp_gpu import run_launch
 from polyker.codegen.interp_ops import apply, combine, convert
 from polyker.codegen.kernel import (
     Allocate,
+    Barrier,
     Block,
     Buffer,
     Const,
@@ -23,6 +25,7 @@ from polyker.codegen.kernel import (
     If,
     Kernel,
     KExpr,
+    Launch,
     Let,
     Load,
     LoopKind,
@@ -60,7 +63,7 @@ def run(
     `stores`, if given, receives for each of those buffers how often each element was stored to.
     Raises InternalError on an access outside a buffer and on a read of an undefined element.
     """
-    state = _Interpreter(kernel, buffers, integers)
+    state = Interpreter(kernel, buffers, integers)
     if stores is not None:
         stores.update(state.counts)
     try:
@@ -68,10 +71,10 @@ def run(
             state.block(kernel.body, {})
     except _Failed as failed:
         return failed.code
-    return 0
+    return state.failed
 
 
-class _Interpreter:
+class Interpreter:
     """`env` maps variables to 0-d arrays, or to 1-d arrays in a vector loop: one element a lane."""
 
     def __init__(self, kernel: Kernel, buffers: Mapping[str, Array], integers: Mapping[str, int]) -> None:
@@ -81,6 +84,10 @@ class _Interpreter:
         self.counts: dict[str, Array] = {}
         self.mask: Array | None = None  # of the vector loop around, else None
         self.affine: dict[str, Poly] = {}  # of Lets that are index arithmetic
+        self.failed = 0  # the code of the first guard that did not hold in a launch
+        self.watch: Callable[..., None] | None = (
+            None  # called with the name and indices of each scalar use, and `write`
+        )
         for buffer in kernel.buffers:
             array = buffers[buffer.name]
             shape = tuple(int(self.value(s, self.integers)) for s in buffer.shape)
@@ -88,9 +95,10 @@ class _Interpreter:
                 raise InternalError(
                     f"buffer {buffer.name!r} is {array.dtype}{array.shape}, declared {buffer.dtype}{shape}"
                 )
-            self._add(buffer, array)
+            self.add(buffer, array)
 
-    def _add(self, buffer: Buffer, array: Array) -> None:
+    def add(self, buffer: Buffer, array: Array) -> None:
+        """Let a buffer live in an array; of a STACK, SHARED or SCRATCH one nothing is defined."""
         self.arrays[buffer.name] = array
         self.counts[buffer.name] = np.zeros(array.shape, np.int64)
         if buffer.space is not Space.ARGUMENT:
@@ -128,8 +136,12 @@ class _Interpreter:
                 self._serial(stmt, env)
             case Allocate(buffer=buffer, body=body):
                 shape = tuple(int(self.value(s, env)) for s in buffer.shape)
-                self._add(buffer, np.zeros(shape, buffer.dtype.numpy))
+                self.add(buffer, np.zeros(shape, buffer.dtype.numpy))
                 self.block(body, env)
+            case Launch():
+                run_launch(self, stmt, env)
+            case Barrier():
+                raise InternalError("a barrier outside a launch")
 
     def _active(self) -> Array:
         return np.asarray(True) if self.mask is None else self.mask
@@ -211,6 +223,8 @@ class _Interpreter:
             at = self._indices(load.buffer, load.indices, env, active)
             if load.buffer in self.defined and (~self.defined[load.buffer][at] & active).any():
                 raise InternalError(f"read of an undefined element of {load.buffer!r} at {[a.tolist() for a in at]}")
+            if self.watch is not None:
+                self.watch(load.buffer, at, write=False)
             value = array[at]
             if np.ndim(value) or active.ndim:
                 value = np.where(active, value, np.zeros((), array.dtype))
@@ -276,6 +290,8 @@ class _Interpreter:
         return True
 
     def _write(self, name: str, at: tuple[Array, ...], value: Array) -> None:
+        if self.watch is not None:
+            self.watch(name, at, write=True)
         self.arrays[name][at] = value
         np.add.at(self.counts[name], at, 1)
         if name in self.defined:

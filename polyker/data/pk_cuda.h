@@ -191,3 +191,90 @@ template <class T> PK_FN pk_complex<T> pk_conj(pk_complex<T> z) { return {z.re, 
 PK_FN f32 pk_abs(c64 z) { return hypotf(z.re, z.im); }
 PK_FN f64 pk_abs(c128 z) { return hypot(z.re, z.im); }
 template <class T> PK_FN bool pk_truth(pk_complex<T> z) { return z.re != T(0) || z.im != T(0); }
+#define PK_COMPLEX(T, S)                                                                                                      \
+  PK_FN T pk_sinh(T x) { return sinh##S(x); }                                                                                 \
+  PK_FN T pk_cosh(T x) { return cosh##S(x); }                                                                                 \
+  PK_FN T pk_hypot(T x, T y) { return hypot##S(x, y); }                                                                       \
+  PK_FN T pk_angle(T y, T x) { return atan2##S(y, x); }                                                                       \
+  PK_FN T pk_like(T x, T y) { return copysign##S(x, y); }
+PK_COMPLEX(f32, f)
+PK_COMPLEX(f64, )
+#undef PK_COMPLEX
+// Ordered by the real part, then by the imaginary one, as NumPy does it.
+#define PK_ORDER(op, strict)                                                                                                  \
+  template <class T> PK_FN bool operator op(pk_complex<T> a, pk_complex<T> b) {                                               \
+    return (a.re strict b.re && a.im == a.im && b.im == b.im) || (a.re == b.re && a.im op b.im);                              \
+  }
+PK_ORDER(<, <)
+PK_ORDER(<=, <)
+PK_ORDER(>, >)
+PK_ORDER(>=, >)
+#undef PK_ORDER
+template <class T> PK_FN bool pk_is_nan(pk_complex<T> z) { return z.re != z.re || z.im != z.im; }
+template <class T> PK_FN pk_complex<T> pk_min(pk_complex<T> a, pk_complex<T> b) { return a <= b || pk_is_nan(a) ? a : b; }
+template <class T> PK_FN pk_complex<T> pk_max(pk_complex<T> a, pk_complex<T> b) { return a >= b || pk_is_nan(a) ? a : b; }
+template <class T> PK_FN pk_complex<T> pk_sign(pk_complex<T> z) {
+  T r = pk_hypot(z.re, z.im);
+  return r == T(0) ? pk_complex<T>(T(0), T(0)) : pk_complex<T>(z.re / r, z.im / r);
+}
+template <class T> PK_FN pk_complex<T> pk_exp(pk_complex<T> z) {
+  T e = pk_exp(z.re);
+  return z.im == T(0) ? pk_complex<T>(e, z.im) : pk_complex<T>(e * pk_cos(z.im), e * pk_sin(z.im));
+}
+template <class T> PK_FN pk_complex<T> pk_expm1(pk_complex<T> z) {
+  T h = pk_sin(z.im / T(2));
+  return {pk_expm1(z.re) * pk_cos(z.im) - T(2) * h * h, pk_exp(z.re) * pk_sin(z.im)};
+}
+template <class T> PK_FN T pk_log_abs(T x, T y) {
+  T a = pk_max(pk_abs(x), pk_abs(y)), b = pk_min(pk_abs(x), pk_abs(y));
+  if (a > T(0.5) && a < T(2) && b < T(2)) return pk_log1p((a - T(1)) * (a + T(1)) + b * b) / T(2);
+  return pk_log(pk_hypot(x, y));
+}
+template <class T> PK_FN pk_complex<T> pk_log(pk_complex<T> z) { return {pk_log_abs(z.re, z.im), pk_angle(z.im, z.re)}; }
+template <class T> PK_FN pk_complex<T> pk_log1p(pk_complex<T> z) {
+  T near = z.re * (T(2) + z.re) + z.im * z.im, angle = pk_angle(z.im, T(1) + z.re);
+  return {near > T(-0.5) && near < T(1) ? pk_log1p(near) / T(2) : pk_log_abs(T(1) + z.re, z.im), angle};
+}
+template <class T> PK_FN pk_complex<T> pk_sqrt(pk_complex<T> z) {
+  if (z.re == T(0) && z.im == T(0)) return {T(0), z.im};
+  T t = pk_sqrt((pk_abs(z.re) + pk_hypot(z.re, z.im)) / T(2));
+  if (z.re >= T(0)) return {t, z.im / (T(2) * t)};
+  return {pk_abs(z.im) / (T(2) * t), pk_like(t, z.im)};
+}
+template <class T> PK_FN pk_complex<T> pk_rsqrt(pk_complex<T> z) { return pk_complex<T>(T(1), T(0)) / pk_sqrt(z); }
+template <class T> PK_FN pk_complex<T> pk_sin(pk_complex<T> z) {
+  return {pk_sin(z.re) * pk_cosh(z.im), pk_cos(z.re) * pk_sinh(z.im)};
+}
+template <class T> PK_FN pk_complex<T> pk_cos(pk_complex<T> z) {
+  return {pk_cos(z.re) * pk_cosh(z.im), -pk_sin(z.re) * pk_sinh(z.im)};
+}
+// W. Kahan, Branch cuts for complex elementary functions, 1987.
+template <class T> PK_FN pk_complex<T> pk_tanh(pk_complex<T> z) {
+  if (pk_abs(z.re) > T(20)) {
+    T rest = T(4) * pk_sin(z.im) * pk_cos(z.im) * pk_exp(T(-2) * pk_abs(z.re));
+    return {pk_like(T(1), z.re), rest};
+  }
+  T t = pk_tan(z.im), b = T(1) + t * t, s = pk_sinh(z.re), r = pk_sqrt(T(1) + s * s), d = T(1) + b * s * s;
+  return {b * r * s / d, t / d};
+}
+template <class T> PK_FN pk_complex<T> pk_tan(pk_complex<T> z) {
+  pk_complex<T> w = pk_tanh(pk_complex<T>(-z.im, z.re));
+  return {w.im, -w.re};
+}
+// Small whole powers by multiplication, as NumPy does it.
+template <class T> PK_FN pk_complex<T> pk_pow(pk_complex<T> a, pk_complex<T> b) {
+  pk_complex<T> one(T(1), T(0));
+  if (b.re == T(0) && b.im == T(0)) return one;
+  if (a.re == T(0) && a.im == T(0)) {
+    T bad = b.re > T(0) ? T(0) : T(pk_nan64());
+    return {bad, bad};
+  }
+  if (b.im == T(0) && b.re > T(-100) && b.re < T(100) && b.re == pk_floor(b.re)) {
+    int n = int(pk_abs(b.re));
+    pk_complex<T> r = one, s = a;
+    for (bool first = true; n; n >>= 1, s = s * s)
+      if (n & 1) r = first ? s : r * s, first = false;
+    return b.re < T(0) ? one / r : r;
+  }
+  return pk_exp(b * pk_log(a));
+}

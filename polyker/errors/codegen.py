@@ -26,9 +26,6 @@ NO_COMPILER = register(
     "install g++, or name a compiler by the environment variable CXX",
 )
 COMPILER_FAILED = register("PK605", InternalError, "{compiler} does not compile the generated text: {reason}")
-NOT_IN_CUDA = register(
-    "PK606", CompileError, "{what} has no CUDA code yet", "compile for target='cpu', or write it by other operations"
-)
 NO_NVCC = register(
     "PK607",
     BackendUnavailable,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--failures", type=int, default=50, help="stop after so many")
     parser.add_argument("--findings", type=Path, default=None, help="a folder to write failures to, as they come")
     parser.add_argument("--verbose", action="store_true", help="the programs that took longest, too")
+    parser.add_argument("--target", default=None, help="what to compile for, such as cuda-sim")
     options = parser.parse_args(argv)
+    if options.target is not None:
+        os.environ["POLYKER_TARGET"] = options.target
     began = time.monotonic()
     campaign = Campaign(options.seed, options.backend, options.hang, options.findings)
     campaign.run(options.cases, options.jobs, options.time_limit, options.start, options.failures)

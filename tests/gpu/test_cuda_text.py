@@ -7,7 +7,7 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.cuda_build import cubin
-from polyker.errors import ArgumentError, BackendUnavailable, CompileError
+from polyker.errors import ArgumentError, BackendUnavailable
 from polyker.target.detect import target
 from tests.gpu.support import needs_nvcc
 
@@ -59,12 +59,6 @@ def test_stages_of_other_targets_are_refused_by_name():
         kernel.source("llvm")
     with pytest.raises(ArgumentError, match="cuda"):
         pk.op(MATMUL).compile(pk.f32[4, 4], pk.f32[4, 4]).source("cuda")
-
-
-def test_what_has_no_cuda_code_says_so_by_name():
-    with pytest.raises(CompileError, match="tanh on c64") as caught:
-        pk.op("Y[i] = tanh(X[i])").compile(pk.c64[4], target="cuda:sm_80")
-    assert caught.value.code == "PK606"
 
 
 def test_the_text_needs_neither_nvcc_nor_a_c_compiler():

@@ -102,3 +102,18 @@ def test_a_softmax_of_rows_is_right_in_four_launches_or_fewer():
     text = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
     e = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(on_sim(text, x), e / e.sum(1, keepdims=True), rtol=1e-14)
+
+
+COMPLEX = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "abs", "sign")
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_functions_of_complex_numbers_are_near_numpys(dtype):
+    rng = np.random.default_rng(2)
+    x = (rng.normal(size=60) + 1j * rng.normal(size=60)).astype(dtype)
+    text = "; ".join(f"Y{n}[i] = {f}(X[i])" for n, f in enumerate(COMPLEX)) + "; Z[i] = X[i] ** X[i]; W[i] = X[i] ** 3"
+    found = on_sim(text, x)
+    wide = x.astype(np.complex128)
+    wants = [getattr(np, f)(wide) for f in COMPLEX] + [wide**wide, wide**3]
+    for name, got, want in zip((*COMPLEX, "power", "cube"), found, wants, strict=True):
+        np.testing.assert_allclose(got, want, rtol=40 * np.finfo(dtype).eps, err_msg=name)

@@ -1,0 +1,158 @@
+"""Launches of the Kernel IR in NumPy, thread by thread: finds races, and barriers that some threads miss.
+
+Two uses of one element by different threads, one of them a write, are a race unless a barrier of their block lies between:
+whatever the order in which this module runs the threads, each race is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from polyker.codegen.kernel import Allocate, Barrier, Block, For, Guard, If, KExpr, Launch, LoopKind, Space, Stmt
+from polyker.errors.base import InternalError
+
+if TYPE_CHECKING:
+    from polyker.codegen.interp import Array, Interpreter
+
+T = TypeVar("T")
+Place = tuple[int, int, int]
+Cell = tuple[str, tuple[int, ...]]
+Use = tuple[Place, Place, int]  # block, thread, and barriers passed before
+
+_AXES = ("x", "y", "z")
+
+
+@dataclass
+class _Shadow:
+    """The uses of each element in one launch since it was written last."""
+
+    launch: str
+    written: dict[Cell, Use] = field(default_factory=dict)
+    read: dict[Cell, dict[tuple[Place, Place], int]] = field(default_factory=dict)
+
+    def reads(self, cell: Cell, use: Use) -> None:
+        """Note a read."""
+        last = self.written.get(cell)
+        if last is not None:
+            self._check(cell, last, use, "writes", "reads")
+        self.read.setdefault(cell, {})[use[:2]] = use[2]
+
+    def writes(self, cell: Cell, use: Use) -> None:
+        """Note a write."""
+        last = self.written.get(cell)
+        if last is not None:
+            self._check(cell, last, use, "writes", "writes")
+        for (block, thread), passed in self.read.pop(cell, {}).items():
+            self._check(cell, (block, thread, passed), use, "reads", "writes")
+        self.written[cell] = use
+
+    def _check(self, cell: Cell, first: Use, second: Use, did: str, does: str) -> None:
+        if first[:2] != second[:2] and (first[0] != second[0] or first[2] == second[2]):
+            name, index = cell
+            raise InternalError(
+                f"race in {self.launch} on {name}[{', '.join(map(str, index))}]: thread {first[1]} of block {first[0]} {did} it, "
+                f"thread {second[1]} of block {second[0]} {does} it, and no barrier lies between"
+            )
+
+
+def run_launch(state: Interpreter, launch: Launch, env: Mapping[str, Array]) -> None:
+    """Run all blocks, the last first; raises InternalError on a race and on a barrier that some threads never reach."""
+    grid = tuple(int(state.value(g, env)) for g in launch.grid)
+    shadow = _Shadow(launch.name)
+    for z, y, x in reversed(list(product(range(grid[2]), range(grid[1]), range(grid[0])))):
+        _run_block(state, launch, dict(env), grid, (x, y, z), shadow)
+
+
+def _run_block(
+    state: Interpreter, launch: Launch, env: dict[str, Array], grid: tuple[int, ...], block: Place, shadow: _Shadow
+) -> None:
+    width, height, depth = launch.block
+    places = [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]
+    shared: set[str] = set()
+    threads = [_Thread(state, launch, grid, block, place, shadow, shared) for place in reversed(places)]
+    runs = [t.run(launch.body, env) for t in threads]
+    while True:
+        met = [next(r, None) for r in runs]
+        if all(b is None for b in met):
+            break
+        if any(b is not met[0] for b in met):
+            raise InternalError(
+                f"some threads of block {block} of {launch.name} never reach a barrier that others wait in"
+            )
+        for t in threads:
+            t.passed += 1
+    for name in shared:
+        state.arrays.pop(name)
+
+
+class _Thread:
+    """One thread: its own variables and STACK buffers, the interpreter's expressions and memory."""
+
+    def __init__(
+        self, state: Interpreter, launch: Launch, grid: tuple[int, ...], block: Place, thread: Place, shadow: _Shadow,
+        shared: set[str],
+    ) -> None:  # fmt: skip
+        self.state, self.shadow, self.shared, self.passed = state, shadow, shared, 0
+        self.place = block, thread
+        self.own: dict[str, tuple[Array, Array]] = {}  # STACK buffers and what of them is defined
+        self.counts = {LoopKind.BLOCK: grid, LoopKind.THREAD: launch.block}
+
+    def run(self, block: Block, env: dict[str, Array]) -> Iterator[Barrier]:
+        """Run a block up to its end, and yield each barrier."""
+        env = dict(env)
+        for stmt in block:
+            match stmt:
+                case Barrier():
+                    yield stmt
+                case Guard(condition=condition, code=code):
+                    if not self.value(condition, env):
+                        self.state.failed = self.state.failed or code
+                        return  # what uses the index is left out
+                case For(lo=lo, hi=hi, kind=kind, axis=axis, step=step, body=body):
+                    first, by = int(self.value(lo, env)), step
+                    if kind in self.counts:
+                        number = self.place[kind is LoopKind.THREAD][_AXES.index(axis)]
+                        first, by = first + number * step, step * self.counts[kind][_AXES.index(axis)]
+                    for value in range(first, int(self.value(hi, env)), by):
+                        yield from self.run(body, {**env, stmt.var: np.asarray(value, np.int64)})
+                case If(condition=condition, body=body, orelse=orelse):
+                    yield from self.run(body if self.value(condition, env) else orelse, env)
+                case Allocate(buffer=buffer, body=body):
+                    shape = tuple(int(self.value(s, env)) for s in buffer.shape)
+                    if buffer.space is Space.STACK:
+                        self.own[buffer.name] = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
+                    elif buffer.name not in self.shared:
+                        self.shared.add(buffer.name)
+                        self.state.add(buffer, np.zeros(shape, buffer.dtype.numpy))
+                    yield from self.run(body, env)
+                case _:
+                    self._statement(stmt, env)
+
+    def value(self, expr: KExpr, env: dict[str, Array]) -> Array:
+        """Return the value of an expression."""
+        return self._within(lambda: self.state.value(expr, env))
+
+    def _statement(self, stmt: Stmt, env: dict[str, Array]) -> None:
+        self._within(lambda: self.state.statement(stmt, env))
+
+    def _within(self, work: Callable[[], T]) -> T:
+        """Do something with this thread's buffers, its uses of memory noted."""
+        state = self.state
+        state.watch = self._note
+        for name, (array, defined) in self.own.items():
+            state.arrays[name], state.defined[name] = array, defined
+            state.counts[name] = np.zeros(array.shape, np.int64)
+        try:
+            return work()
+        finally:
+            state.watch = None
+
+    def _note(self, name: str, at: tuple[Array, ...], *, write: bool) -> None:
+        if name not in self.own:
+            cell = name, tuple(int(a) for a in at)
+            (self.shadow.writes if write else self.shadow.reads)(cell, (*self.place, self.passed))
