@@ -182,7 +182,7 @@ class _Costs:
             count = max(1, (room - fixed) // (each * step))
             if fixed + step * each <= room:
                 found.add(min(step * (1 << count.bit_length() - 1), whole))
-        yield from sorted(found)
+        yield from sorted(found - {0})  # statements without instances have no block
 
     def _fusion(self, rows: int, block: int) -> Fusion:
         items = self.group.items

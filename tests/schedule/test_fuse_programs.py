@@ -251,3 +251,10 @@ def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(mo
     assert "vectors of" in shown and "run together" not in shown
     e = abs(X - X.max(1, keepdims=True))
     assert np.array_equal(kernel(X), e - e.sum(1, keepdims=True))
+
+
+def test_statements_without_instances_share_no_loop() -> None:
+    text = "f(A: f32[N], T) -> A:\n    for t in 0:T:\n        B[i] = A[i] for i in 1:N-1\n        A[i] = B[i] for i in 1:N-1"
+    found = case(text, A="f32[4]", T=0)
+    scop, schedule = found.automatic(TINY)
+    assert_same(found, scop, schedule, native=True)
