@@ -28,7 +28,8 @@ from polyker.schedule.tree import Filter, Kind, Leaf, Member, Sequence, Tree
 
 @dataclass(frozen=True)
 class TimeNest:
-    """What the tree is made from: one entry a statement, and the tiles. `free`: the iterators that carry no dependence."""
+    """What the tree is made from: one entry a statement, and the tiles. `free`: the iterators that carry no dependence;
+    `units`: the dimension along which vectors begin at multiples of so many cells, where rows begin on lines."""
 
     places: tuple[Place, ...]
     measured: tuple[Measured, ...]
@@ -36,6 +37,7 @@ class TimeNest:
     free: tuple[tuple[str, ...], ...]
     tiles: TimeTiles
     labels: Mapping[int, str]
+    units: Mapping[int, int]
 
     def nest(self) -> Nest:
         """Return the statements with their tree."""
@@ -86,13 +88,9 @@ class TimeNest:
         width = plan.lanes * plan.chunks
         size = self.tiles.size(dimension)
         if size is None:
-            at: Expr = offset(vector, lo)
-            whole = (hi - lo + 1) // width * width
-            if whole == hi - lo + 1:
-                return self._groups(place.statement, at, vector, plan)
-            full = f"{vector} < {lo + whole}"
-            if not whole:
-                return self._single(place.statement, at, vector, plan)
+            at: Expr = place.coordinate(dimension) if dimension in self.units else offset(vector, lo)
+            first = subtract(scale(width, floordiv(at, width)), subtract(at, Index(vector, i64)))
+            full = f"{lo} <= {print_affine(first)} <= {hi - width + 1}"
         else:
             front = next(f for f, _ in self.tiles.sizes if f.dimension == dimension)
             time = front.time(place, number, step)

@@ -12,7 +12,7 @@ Triolet, "Supernode Partitioning", 1988; Wonnacott, "Time Skewing for Parallel C
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -131,16 +131,19 @@ def distances(places: tuple[Place, ...]) -> tuple[Distance, ...] | None:
     return tuple(found)
 
 
-def fronts(places: tuple[Place, ...], found: tuple[Distance, ...]) -> tuple[Front, ...]:
-    """Return the fronts of the dimensions that have one."""
+def fronts(
+    places: tuple[Place, ...], found: tuple[Distance, ...], units: Mapping[int, int] | None = None
+) -> tuple[Front, ...]:
+    """Return the fronts of the dimensions that have one; `units`: of which skew and shifts are multiples, by dimension."""
     result: list[Front] = []
     for n in range(len(places[0].space)):
         if all(space is None for space in (p.space[n][0] for p in places)):
             continue
+        unit = (units or {}).get(n, 1)
         for step in range(MOST + 1):
-            shifts = _shifts(len(places), found, n, step)
+            shifts = _shifts(len(places), found, n, step, unit)
             if shifts is not None:
-                result.append(Front(n, step, shifts))
+                result.append(Front(n, step * unit, tuple(s * unit for s in shifts)))
                 break
     return tuple(result)
 
@@ -207,12 +210,12 @@ def _may_follow(place: Place, apart: tuple[Interval | None, ...]) -> bool:
     return False
 
 
-def _shifts(count: int, found: tuple[Distance, ...], dimension: int, step: int) -> tuple[int, ...] | None:
-    """Return the least shifts of the statements with which no dependence goes backwards, None where there are none."""
+def _shifts(count: int, found: tuple[Distance, ...], dimension: int, step: int, unit: int) -> tuple[int, ...] | None:
+    """Return the least shifts of the statements, in units, with which no dependence goes backwards; None: there are none."""
     shifts = [0] * count
     for _ in range(count + 1):
         changed = False
-        for source, sink, least in _bounds(found, dimension, step):
+        for source, sink, least in _bounds(found, dimension, step, unit):
             if least is None or least > MOST:
                 return None
             if shifts[sink] < shifts[source] + least:
@@ -225,11 +228,12 @@ def _shifts(count: int, found: tuple[Distance, ...], dimension: int, step: int) 
     return None
 
 
-def _bounds(found: tuple[Distance, ...], dimension: int, step: int) -> Iterator[tuple[int, int, int | None]]:
-    """Yield (source, sink, least difference of their shifts)."""
+def _bounds(found: tuple[Distance, ...], dimension: int, step: int, unit: int) -> Iterator[tuple[int, int, int | None]]:
+    """Yield (source, sink, least difference of their shifts) in units."""
     for d in found:
         apart = d.apart[dimension]
+        least = None if apart is None else -(apart[0] // unit)
         if d.same:
-            yield d.source, d.sink, None if apart is None else -apart[0]
+            yield d.source, d.sink, least
         if d.later:
-            yield d.source, d.sink, None if apart is None else -apart[0] - step
+            yield d.source, d.sink, None if least is None else least - step

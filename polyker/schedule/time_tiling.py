@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.schedule.choose import choose
-from polyker.schedule.measure import Layouts, measure
+from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest
 from polyker.schedule.plan import Plan
 from polyker.schedule.time_cost import TimeCosts
@@ -27,15 +27,12 @@ def time_tiled(
         return None
     places = places_of(statements)
     found = distances(places) if places is not None else None
-    if places is None or found is None:
-        return None
-    ahead = fronts(places, found)
-    if not ahead:
+    if places is None or found is None or not fronts(places, found):
         return None
     measured = tuple(measure(program, s, layout) for s in statements)
     plans = _alike(places, [choose(m, free[m.statement.name], (), target) for m in measured])
-    costs = TimeCosts(places, measured, plans, found, ahead, target)
-    tiles = costs.best()
+    units = _units(places, plans, measured, target)
+    tiles = TimeCosts(places, measured, plans, found, fronts(places, found, units), target).best()
     if tiles is None:
         return None
     names: dict[int, str] = {}
@@ -43,7 +40,7 @@ def time_tiled(
         for n, (iterator, _) in enumerate(place.space):
             if iterator is not None:
                 names.setdefault(n, iterator)
-    nest = TimeNest(places, measured, plans, tuple(free[s.name] for s in statements), tiles, names).nest()
+    nest = TimeNest(places, measured, plans, tuple(free[s.name] for s in statements), tiles, names, units).nest()
     cut = ", ".join(f"{names[f.dimension]} by {n} (skewed by {f.step} a step)" for f, n in tiles.sizes)
     note = f"{', '.join(s.name for s in statements)}: {tiles.steps} steps of {loop.iterator} run in one part of space: {cut}; "
     return nest, note + f"the model wins {100 * tiles.won:.0f}% of the cycles"
@@ -61,3 +58,24 @@ def _alike(places: tuple[Place, ...], plans: list[Plan]) -> tuple[Plan, ...]:
         replace(q, others=()) if n == common else replace(scalar, cost=q.cost)
         for n, q in zip(along, plans, strict=True)
     )
+
+
+def _units(
+    places: tuple[Place, ...], plans: tuple[Plan, ...], measured: tuple[Measured, ...], target: Target
+) -> dict[int, int]:
+    """Return the dimension of the vectors with the number of lanes, where all rows that are written begin alike in their lines.
+
+    Vectors of a row that begin in steps of whole vectors lie in one line each, if the tensors themselves begin so.
+    """
+    units: dict[int, int] = {}
+    line = target.caches[0].line
+    for place, plan, m in zip(places, plans, measured, strict=True):
+        if plan.vector is None:
+            continue
+        write = next(a for a in m.accesses if a.is_write)
+        n = next(n for n, (i, _) in enumerate(place.space) if i == plan.vector)
+        alike = all(write.stride(i) * write.itemsize % line == 0 for i, _ in place.space if i and i != plan.vector)
+        if not alike or write.stride(plan.vector) != 1 or plan.lanes * write.itemsize != line:
+            return {}
+        units[n] = plan.lanes
+    return units

@@ -83,7 +83,7 @@ def stencils(draw: st.DrawFn) -> Case:
     text = f"f({head}, q: {kind}[T]) -> {', '.join(fields)}:\n    for t in 0:T:\n" + "".join(
         f"        {b}\n" for b in body
     )
-    sizes = [draw(st.sampled_from([4, 5, 7, 12] if d < rank - 1 else [4, 5, 8, 13, 37])) for d in range(rank)]
+    sizes = [draw(st.sampled_from([4, 5, 7, 12] if d < rank - 1 else [4, 5, 8, 13, 32, 37])) for d in range(rank)]
     types = {p.split(": ")[0]: p.split(": ")[1].split("[")[0] + f"{sizes}".replace(" ", "") for p in head.split(", ")}
     steps = draw(st.sampled_from([0, 1, 2, 3, 6, 9]))
     if "q[" not in text:
@@ -154,14 +154,14 @@ def test_time_is_tiled_where_a_step_touches_more_than_the_second_cache_and_not_w
     assert "run in one part of space" not in small
 
 
-def front_of(text: str, **types: str | int) -> tuple[Front, ...]:
+def front_of(text: str, units: dict[int, int] | None = None, **types: str | int) -> tuple[Front, ...]:
     found = case(text, **types)
     loop = next(n for n in found.flat.body if isinstance(n, TypedLoop))
     places = places_of(tuple(n for n in loop.body if isinstance(n, TypedStatement)))
     assert places is not None
     apart = distances(places)
     assert apart is not None
-    return fronts(places, apart)
+    return fronts(places, apart, units)
 
 
 COPIED = """
@@ -185,6 +185,10 @@ f(A: f64[N], s) -> A:
 
 def test_a_copy_back_runs_one_cell_behind_and_a_step_two() -> None:
     assert front_of(COPIED, A="f64[9]", s=4) == (Front(0, 2, (0, 1)),)
+
+
+def test_skew_and_shifts_may_be_multiples_of_a_vector() -> None:
+    assert front_of(COPIED, {0: 4}, A="f64[9]", s=4) == (Front(0, 8, (0, 4)),)
 
 
 def test_a_stencil_in_place_has_no_front_along_what_its_steps_go_back() -> None:
