@@ -45,6 +45,9 @@ def tile_parts(
         domain = domain.intersect_params(read_set(program.context))
     if not tiles:
         return [Part(domain, True)]
+    if program.sizes and domain.coalesce().n_basic_set() > 1:
+        # Where extents are the larger of two sizes each piece would have full and partial tiles of its own.
+        return [Part(domain, False)]
     if not program.sizes and (corners(domain) is not None or _is_of_tiles(program, domain, iterators, tiles)):
         cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
         parts = []

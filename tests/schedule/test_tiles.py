@@ -45,3 +45,12 @@ def test_parts_cover_a_domain_and_know_whether_their_tiles_are_of_one_shape(doma
         assert alike or not part.is_own_shape
         if domain == BOX:
             assert part.is_own_shape
+
+
+def test_pieces_of_a_symbolic_domain_have_no_tiles_of_their_own() -> None:
+    """Where an extent is the larger of two sizes each piece would be cut in its own way."""
+    found = case("Q[i,j] = M[i,j]\nQ[b,d] = E[b,d]\nO[n,e] = Q[e,n]", M="f32[A,B]", E="f32[C,D]").flat
+    statement = list(found.statements())[-1]
+    tiles = tuple((i, 8, 0) for i in statement.iterators)
+    parts = tile_parts(found, read_set(statement.domain), statement.iterators, tiles)
+    assert [p.is_own_shape for p in parts] == [False]
