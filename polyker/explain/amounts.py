@@ -39,10 +39,8 @@ class Amounts:
         """Return an expression with the sizes that are known put in, and with products of sizes as such."""
         import sympy
 
-        symbols = {s.name: s for s in amount.free_symbols}
-        for name, factors in reversed(self.products):
-            if name in symbols:
-                a, b = (sympy.Symbol(self.labels.get(f, f), integer=True, nonnegative=True) for f in factors)
-                amount = amount.subs(symbols[name], a * b)
+        for name, factors in reversed(self.products):  # a factor may be an earlier product
+            a, b = (sympy.Symbol(self.labels.get(f, f), integer=True, nonnegative=True) for f in factors)
+            amount = amount.subs({s: a * b for s in amount.free_symbols if s.name == name})
         known = {self.labels[n]: v for n, v in self.values.items()}
         return amount.subs({s: known[s.name] for s in amount.free_symbols if s.name in known})
