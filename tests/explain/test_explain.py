@@ -168,11 +168,11 @@ def test_symbolic_amounts_hold_for_sizes_put_in() -> None:
 
 
 def test_products_of_symbolic_sizes_are_told_as_such() -> None:
-    kernel = pk.op("O[n,f,h,w] += X[n,c,h,w] * K[f,c]").compile(
-        X=f32["N", "C", "H", "W"], K=f32["F", "C"], target=TARGET
-    )
+    text = "O[n,f,h,w,d] += X[n,c,h,w,d] * K[f,c]"
+    kernel = pk.op(text).compile(X=f32["N", "C", "H", "W", "D"], K=f32["F", "C"], target=TARGET)
+    assert len(kernel._compiled.artifact().products) == 2
     assert not re.search(r"\bn\d", str(kernel.explain()))
-    assert kernel.explain(N=2, C=3, H=5, W=7, F=11).flops == 2 * 2 * 3 * 5 * 7 * 11
+    assert kernel.explain(N=2, C=3, H=5, W=7, D=13, F=11).flops == 2 * 2 * 3 * 5 * 7 * 11 * 13
 
 
 def test_intermediates_are_told_with_their_places() -> None:
