@@ -7,7 +7,7 @@ import os
 
 THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "TBLIS_NUM_THREADS",
-    "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS", "POLYKER_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
 )  # fmt: skip
 XLA = "--xla_cpu_multi_thread_eigen={0} intra_op_parallelism_threads={1}"
 # glibc's mallopt (malloc.h)

@@ -33,7 +33,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.lower_ast import is_loop, marks_in
+from polyker.codegen.lower_ast import is_loop
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
@@ -184,9 +184,6 @@ class _Lowering:
     entered: dict[str, Place] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
     ranges: dict[str, Range] = field(default_factory=dict)
     thread: str = ""  # of the parallel loop around
-    dropped: frozenset[str] = (
-        frozenset()
-    )  # marks of parallel loops of which isl left no loop in a place: they are serial
 
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule)
@@ -195,30 +192,26 @@ class _Lowering:
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
         build = isl.AstBuild.from_context(self.scop.context)
         ast = build.node_from_schedule(tree)
-        # isl may split what was in a loop that it drops: the buffers in it have to live as long as the kernel.
-        places = ((n.mark_get_id().get_name(), n.mark_get_node()) for n in marks_in(ast))
-        self.dropped = frozenset(m for m, inner in places if self._is_parallel(m) and not is_loop(inner))
-        body = self.block(ast, {}, None)
-        return self._allocated(body, frozenset(self.marks.scopes) - frozenset(self._threads()))
+        # The number of threads of each scope inside a parallel loop, and the scopes of GPUs' threads.
+        kinds = {mark: self.marks.members[mark] for mark in self.marks.private}
+        found = [(s, kinds[m]) for m, scopes in self.marks.private.items() for s in scopes]
+        self.threads = {s: m.extent for s, m in found if m.kind is Kind.PARALLEL}
+        dealt = {s for s, m in found if m.kind is not Kind.PARALLEL}
+        return self._allocated(self.block(ast, {}, None), frozenset(self.marks.scopes) - dealt)
 
-    def _is_parallel(self, mark: str) -> bool:
-        return mark in self.marks.members and self.marks.members[mark].kind is Kind.PARALLEL
-
-    def _threads(self) -> dict[str, int]:
-        """Return the number of threads of each scope inside a parallel loop."""
-        private = ((m, scopes) for m, scopes in self.marks.private.items() if m not in self.dropped)
-        return {s: self.marks.members[m].extent for m, scopes in private for s in scopes}
-
-    def _allocated(self, body: Block, marks: Collection[str]) -> Block:
+    def _allocated(self, body: Block, marks: Collection[str], suffix: str = "") -> Block:
         """Return a body inside the buffers of scopes: isl may split a scope, and instances of one never overlap.
 
-        Those of a parallel loop lie in its body: an iteration stays whole.
+        The threads' own (with the suffix) lie in the body of the parallel loop: an iteration stays whole. Where isl drops such
+        a loop it may split what was in it: that has buffers around the kernel.
         """
+        used = {s.buffer for s in statements(body) if isinstance(s, Store)}
         for buffer in self._buffers():
-            if buffer.mark in marks and not buffer.is_large:
+            name = buffer.name + suffix
+            if buffer.mark in marks and not buffer.is_large and (name in used or buffer.mark not in self.threads):
                 shape = tuple(Const(extent) for _, _, extent in buffer.promotion.pieces())
-                strides = _strides(buffer.name, shape, Layout())[0]
-                body = (Allocate(Buffer(buffer.name, buffer.dtype, shape, strides, Space.STACK), body),)
+                strides = _strides(name, shape, Layout())[0]
+                body = (Allocate(Buffer(name, buffer.dtype, shape, strides, Space.STACK), body),)
         return body
 
     def _buffers(self) -> Iterator[_ScopeBuffer]:
@@ -231,18 +224,21 @@ class _Lowering:
 
     def large_buffers(self) -> tuple[TypedTensor, ...]:
         """Return the scopes' buffers that do not lie on the stack, as temporaries in memory, a copy for each thread."""
-        copies = self._threads()
         return tuple(
             TypedTensor(
                 b.name,
                 "buffer",
                 b.dtype,
-                (*((lit(copies[b.mark]),) if b.mark in copies else ()), *(lit(n) for _, _, n in b.promotion.pieces())),
+                tuple(lit(n) for n in (*self._copies(b), *(n for _, _, n in b.promotion.pieces()))),
                 Role.TEMPORARY,
             )
             for b in self._buffers()
             if b.is_large
         )
+
+    def _copies(self, buffer: _ScopeBuffer) -> tuple[int, ...]:
+        """Return the number of threads of the parallel loop around a buffer, () where there is none."""
+        return (self.threads[buffer.mark],) if buffer.mark in self.threads else ()
 
     @property
     def promoted(self) -> frozenset[str]:
@@ -315,7 +311,10 @@ class _Lowering:
         least = least if start is None else start
         self.ranges[fresh] = (least, None if greatest is None else greatest - 1)
         inner = env | {node.for_get_iterator().get_id().get_name(): Var(fresh)}
+        region = member is not None and member.kind is Kind.PARALLEL
+        thread = self.thread = next(self.names) if region else self.thread
         body = self.block(node.for_get_body(), inner, None)
+        self.thread = "" if region else thread
         if start is not None:
             ahead = tuple(s for s in body if isinstance(s, Prefetch))
             rest = tuple(s for s in body if not isinstance(s, Prefetch))
@@ -326,7 +325,8 @@ class _Lowering:
         if member is None or member.kind is Kind.SERIAL:
             return For(fresh, lo, hi, body, step, trip=trip)
         if member.kind is Kind.PARALLEL:
-            return For(fresh, lo, hi, body, step, LoopKind.PARALLEL, member.extent, trip, self.thread)
+            body = self._allocated(body, self.threads, ".own")
+            return For(fresh, lo, hi, body, step, LoopKind.PARALLEL, member.extent, trip, thread)
         if member.kind in (Kind.BLOCK, Kind.THREAD):
             return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip, axis=member.axis)
         if member.kind is Kind.VECTOR and step != 1:
@@ -340,45 +340,22 @@ class _Lowering:
         inner = node.mark_get_node()
         if name in self.marks.members:
             member = self.marks.members[name]
-            if member.kind not in AT_ONCE:
+            if member.kind not in AT_ONCE or member.kind is Kind.PARALLEL:
                 return self.block(inner, env, member)
-            if member.kind is not Kind.PARALLEL:
-                return self._dealt(self.block(inner, env, member), member, self.marks.private[name])
-            if name in self.dropped:
-                return self.block(inner, env, replace(member, kind=Kind.SERIAL))
-            outer, self.thread = self.thread, next(self.names)
-            found = self._private(self.block(inner, env, member), self.marks.private[name])
-            self.thread = outer
-            return found
-        outside, copies = dict(self.entered), self._threads()
-        self.entered.update(
-            {
-                b.promotion.tensor: (
-                    b.name,
-                    b.promotion.pieces(),
-                    (Var(self.thread) if self.thread else Const(0),) if b.is_large and name in copies else (),
-                )
-                for b in self._buffers()
-                if b.mark == name
-            }
-        )
+            return self._dealt(self.block(inner, env, member), member, self.marks.private[name])
+        outside = dict(self.entered)
+        self.entered |= {b.promotion.tensor: self._place(b) for b in self._buffers() if b.mark == name}
         body = self.block(inner, env, None)
         self.entered = outside
         return body
 
-    def _private(self, block: Block, scopes: Collection[str]) -> Block:
-        """Return what isl made of a parallel loop with the buffers of the scopes in it."""
-        result: list[Stmt] = []
-        needed = self.thread if any(b.is_large and b.mark in scopes for b in self._buffers()) else ""
-        for stmt in block:
-            match stmt:
-                case For(body=body):
-                    result.append(replace(stmt, body=self._allocated(body, scopes), thread=needed))
-                case If(body=body, orelse=orelse):
-                    result.append(replace(stmt, body=self._private(body, scopes), orelse=self._private(orelse, scopes)))
-                case _:
-                    raise InternalError("isl made something else than loops of a parallel loop")
-        return tuple(result)
+    def _place(self, buffer: _ScopeBuffer) -> Place:
+        """Return where a scope's buffer is: in a parallel loop the thread's own; where isl dropped that loop the first one's."""
+        if buffer.mark not in self.threads:
+            return buffer.name, buffer.promotion.pieces(), ()
+        if buffer.is_large:
+            return buffer.name, buffer.promotion.pieces(), (Var(self.thread) if self.thread else Const(0),)
+        return buffer.name + ".own" * bool(self.thread), buffer.promotion.pieces(), ()
 
     def _dealt(self, block: Block, member: Member, scopes: Collection[str]) -> Block:
         """Return what isl made of a BLOCK or THREAD loop with the buffers of the scopes in it; one iteration is a loop too."""

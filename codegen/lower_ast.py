@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import islpy as isl
 
 
@@ -16,19 +14,6 @@ def _inside(node: isl.AstNode) -> list[isl.AstNode]:
     if kind == isl.ast_node_type.if_:
         return [node.if_get_then_node(), *([node.if_get_else_node()] if node.if_has_else_node() else [])]
     return []
-
-
-def marks_in(node: isl.AstNode) -> Iterator[isl.AstNode]:
-    """Yield the marks of isl's tree."""
-    kind = isl.ast_node_type(node.get_type())
-    below = _inside(node)
-    if kind == isl.ast_node_type.mark:
-        yield node
-        below = [node.mark_get_node()]
-    elif kind == isl.ast_node_type.for_:
-        below = [node.for_get_body()]
-    for child in below:
-        yield from marks_in(child)
 
 
 def is_loop(node: isl.AstNode) -> bool:

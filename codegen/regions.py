@@ -26,7 +26,7 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.simplify_index import has_load, simplify_expression
+from polyker.codegen.simplify_index import FALSE, TRUE, has_load, simplify_expression
 from polyker.codegen.walk import is_parallel, substitute
 from polyker.codegen.work import cost
 from polyker.ir.dtypes import i64
@@ -51,66 +51,97 @@ def serial(loop: For) -> For:
 
 
 def _block(block: Block, least: int) -> Block:
-    return tuple(_statement(s, least) for s in block)
+    return tuple(s for stmt in block for s in _statement(stmt, least))
 
 
-def _statement(stmt: Stmt, least: int) -> Stmt:
+def _statement(stmt: Stmt, least: int) -> Block:
     match stmt:
         case For(kind=LoopKind.PARALLEL, body=body):
-            work, trip = simplify_expression(_middle(stmt, _operations(body)), {}), trip_count(stmt)
+            estimate, trip = _Estimate(stmt.var), trip_count(stmt)
+            work = estimate.operations(body, {stmt.var: estimate.middle(stmt, {}), stmt.thread: Const(0)})
             if trip is not None and (trip < 2 or (isinstance(work, Const) and trip * int(work.value.real) < least)):
-                return serial(stmt)
-            return replace(stmt, work=None if has_load(work) else work)
+                return (serial(stmt),)
+            if any(has_load(let.value) for let in estimate.lets):
+                return (stmt,)
+            return (*estimate.lets, replace(stmt, work=work))
         case For(body=body) | Allocate(body=body):
-            return replace(stmt, body=_block(body, least))
+            return (replace(stmt, body=_block(body, least)),)
         case If(body=body, orelse=orelse):
-            return replace(stmt, body=_block(body, least), orelse=_block(orelse, least))
+            return (replace(stmt, body=_block(body, least), orelse=_block(orelse, least)),)
         case _:
-            return stmt
+            return (stmt,)
 
 
-def _operations(block: Block) -> KExpr:
-    """Return about how many operations a block does, a vector's counted as one: an expression of what is bound outside."""
-    total: KExpr = Const(0)
-    for stmt in reversed(block):
-        match stmt:
-            case For(lo=lo, hi=hi, step=step, body=body, kind=kind):
-                length = Op("add", (hi, Op("neg", (lo,)), Const(step - 1)))
-                trips: KExpr = Op("maximum", (Const(0), Op("floordiv", (length, Const(step)))))
-                trips = Op("minimum", (trips, Const(1 if kind is LoopKind.VECTOR else _MOST_TRIPS)))
-                each = _middle(stmt, Op("add", (Const(1), _operations(body))))
-                total = Op("minimum", (Const(_MOST), Op("add", (total, Op("mul", (trips, each))))))
-            case If(condition=condition, body=body, orelse=orelse):
-                # As many as the longer way takes: most conditions tell full tiles from partial ones.
-                longer = Op("maximum", (_operations(body), _operations(orelse)))
-                total = Op("add", (total, Const(cost(condition)), longer))
-            case Allocate(body=body):
-                total = Op("add", (total, _operations(body)))
-            case Let(name=name, value=value):
-                bound = value if value.dtype == i64 and _is_index(value) else Const(0)
-                total = Op("add", (substitute(total, {name: bound}), Const(cost(value))))
-            case Store(value=value):
-                total = Op("add", (total, Const(1 + cost(value))))
-            case Guard(condition=condition):
-                total = Op("add", (total, Const(cost(condition))))
-            case _:
-                total = Op("add", (total, Const(1)))
-    return simplify_expression(total, {})
+class _Estimate:
+    """About how many operations a block does, a vector's counted as one: an expression of what is bound outside.
 
+    What it is made of has names of its own (`lets`): written out it would be long. Loops inside are looked at in their middle.
+    """
 
-def _middle(loop: For, work: KExpr) -> KExpr:
-    """Return the work in an iteration in the middle of a loop."""
-    half = Op("floordiv", (Op("add", (loop.hi, Op("neg", (loop.lo,)))), Const(2)))
-    values: Mapping[str, KExpr] = {loop.var: Op("add", (loop.lo, half)), loop.thread: Const(0)}
-    return substitute(work, values)
+    def __init__(self, name: str) -> None:
+        self.lets: list[Let] = []
+        self._name = name
+
+    def operations(self, block: Block, values: Mapping[str, KExpr]) -> KExpr:
+        """Return the operations of a block for values of the variables that loops bind."""
+        values = dict(values)
+        terms: list[KExpr] = []
+        for stmt in block:
+            match stmt:
+                case For():
+                    terms.append(self._loop(stmt, values))
+                case If(condition=condition, body=body, orelse=orelse):
+                    # The longer way: most conditions tell full tiles from partial ones.
+                    holds = simplify_expression(substitute(condition, values), {})
+                    ways = [self.operations(b, values) for b, no in ((body, FALSE), (orelse, TRUE)) if holds != no]
+                    terms += [Const(cost(condition)), self._named(Op("maximum", (Const(0), *ways)))]
+                case Allocate(body=body):
+                    terms.append(self.operations(body, values))
+                case Let(name=name, value=value):
+                    terms.append(Const(cost(value)))
+                    values[name] = substitute(value, values) if _is_index(value) else Const(0)
+                case Store(value=value):
+                    terms.append(Const(1 + cost(value)))
+                case Guard(condition=condition):
+                    terms.append(Const(cost(condition)))
+                case _:
+                    terms.append(Const(1))
+        return self._named(Op("minimum", (Const(_MOST), Op("add", (Const(0), *terms)))))
+
+    def _loop(self, loop: For, values: Mapping[str, KExpr]) -> KExpr:
+        if loop.kind is LoopKind.VECTOR:
+            return self.operations(loop.body, {**values, loop.var: Const(0)})
+        lo, hi = substitute(loop.lo, values), substitute(loop.hi, values)
+        length = Op("add", (hi, Op("neg", (lo,)), Const(loop.step - 1)))
+        count = Op("maximum", (Const(0), Op("floordiv", (length, Const(loop.step)))))
+        trips = self._named(Op("minimum", (Const(_MOST_TRIPS), count)))
+        each = self.operations(loop.body, {**values, loop.var: self.middle(loop, values)})
+        return self._named(Op("minimum", (Const(_MOST), Op("mul", (trips, Op("add", (Const(1), each)))))))
+
+    def middle(self, loop: For, values: Mapping[str, KExpr]) -> KExpr:
+        """Return a value of a loop's variable halfway."""
+        lo, hi = substitute(loop.lo, values), substitute(loop.hi, values)
+        half = Op("floordiv", (Op("add", (hi, Op("neg", (lo,)))), Const(2)))
+        return self._named(Op("maximum", (lo, Op("add", (lo, half)))))
+
+    def _named(self, value: KExpr) -> KExpr:
+        """Return the value, by a name of its own where it is more than a constant or a variable."""
+        value = simplify_expression(value, {})
+        if isinstance(value, Const | Var):
+            return value
+        known = next((let for let in self.lets if let.value == value), None)
+        if known is None:
+            known = Let(f"{self._name}.work{len(self.lets)}", value)
+            self.lets.append(known)
+        return Var(known.name)
 
 
 def _is_index(expr: KExpr) -> bool:
     """Return whether an expression is arithmetic of indices, without loads."""
     match expr:
         case Const() | Var():
-            return True
+            return expr.dtype == i64
         case Op(args=args):
-            return all(_is_index(a) for a in args)
+            return expr.dtype == i64 and all(_is_index(a) for a in args)
         case _:
             return False

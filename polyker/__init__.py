@@ -22,7 +22,7 @@ from polyker.errors import (
     ShapeError,
 )
 from polyker.ir.dtypes import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from polyker.options import options
+from polyker.options import get_num_threads, options, set_num_threads
 
 if TYPE_CHECKING:
     from polyker.api import Operator, op, tune
@@ -74,6 +74,7 @@ __all__ = [
     "f16",
     "f32",
     "f64",
+    "get_num_threads",
     "i8",
     "i16",
     "i32",
@@ -81,6 +82,7 @@ __all__ = [
     "indices",
     "op",
     "options",
+    "set_num_threads",
     "set_parallel_for",
     "sizes",
     "tensors",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 from polyker.errors.base import escape, failure
@@ -14,6 +15,7 @@ from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.ir.dtypes import DTYPES, DType
 
 FASTMATH = ("nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
+MOST_THREADS = 256
 SPECIALIZE = ("auto", "always", "never")
 
 
@@ -23,16 +25,17 @@ class Options:
 
     `acc`: element type of every accumulation, or None for the notation's rules. `fastmath`: LLVM flags allowed on
     every operation. `specialize`: "auto" (a symbolic kernel after three shapes), "always" (one kernel a shape), "never"
-    (symbolic from the first). `timeout`: seconds that a compile may take. `threads`: of a kernel. `deterministic`: bits
-    do not depend on `threads`. `cache_size`: kernels kept. `scratch_bytes`: memory that temporaries may take, None for
-    a quarter of the machine's. `deadline`: time.monotonic() at which the running compile is given up; the call sets it.
+    (symbolic from the first). `timeout`: seconds that a compile may take. `threads`: of a kernel; None: POLYKER_NUM_THREADS, or
+    as many as this process has cores. `deterministic`: bits do not depend on `threads`. `cache_size`: kernels kept.
+    `scratch_bytes`: memory that temporaries may take, None for a quarter of the machine's. `deadline`: time.monotonic() at
+    which the running compile is given up; the call sets it.
     """
 
     acc: DType | None = None
     fastmath: tuple[str, ...] = ()
     specialize: str = "auto"
     timeout: float = 30.0
-    threads: int = 1
+    threads: int | None = None
     deterministic: bool = False
     cache_size: int = 512
     scratch_bytes: int | None = None
@@ -45,9 +48,14 @@ class Options:
         return replace(self, **{name: _checked(name, value) for name, value in changes.items()})  # type: ignore[arg-type]
 
     @property
+    def thread_count(self) -> int:
+        """The number of threads of a kernel; raises ArgumentError where POLYKER_NUM_THREADS is no number."""
+        return self.threads or environment_threads() or available_cores()
+
+    @property
     def code_key(self) -> tuple[object, ...]:
         """What of the options the generated code depends on."""
-        return self.acc, self.fastmath, self.threads, self.deterministic, self.scratch_bytes
+        return self.acc, self.fastmath, self.thread_count, self.deterministic, self.scratch_bytes
 
 
 NAMES = tuple(f.name for f in fields(Options) if f.name != "deadline")
@@ -81,7 +89,11 @@ def _checked(name: str, value: object) -> object:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
                 return float(value)
             accepted = "seconds above 0, or None"
-        case "threads" | "cache_size":
+        case "threads":
+            if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_THREADS):
+                return value
+            accepted = f"an integer from 1 to {MOST_THREADS}, or None for as many as there are cores"
+        case "cache_size":
             if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
                 return value
             accepted = "an integer of 1 or more"
@@ -191,3 +203,39 @@ def environment_timeout() -> float | None:
     if not seconds > 0:
         raise failure(BAD_OPTION, name="POLYKER_COMPILE_TIMEOUT", value=repr(text), accepted="seconds above 0")
     return seconds
+
+
+def environment_threads() -> int | None:
+    """Return the threads of POLYKER_NUM_THREADS, or None; raises ArgumentError where it is no number from 1 to 256."""
+    text = os.environ.get("POLYKER_NUM_THREADS")
+    if not text:
+        return None
+    count = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= count <= MOST_THREADS:
+        accepted = f"an integer from 1 to {MOST_THREADS}"
+        raise failure(BAD_OPTION, name="POLYKER_NUM_THREADS", value=escape(repr(text)), accepted=accepted)
+    return count
+
+
+@cache
+def available_cores() -> int:
+    """Return how many cores this process may run on, as it was when this was first asked."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:
+        count = os.cpu_count() or 1
+    return min(count, MOST_THREADS)
+
+
+def set_num_threads(count: int | None) -> None:
+    """Run kernels on so many threads from the next call on; None: on as many as there are cores (POLYKER_NUM_THREADS).
+
+    The same as `options.threads = count`. A kernel that `compile` returned keeps the threads it was compiled for.
+    Raises ArgumentError.
+    """
+    options.threads = count
+
+
+def get_num_threads() -> int:
+    """Return how many threads kernels run on."""
+    return options.current.thread_count

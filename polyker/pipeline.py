@@ -14,6 +14,7 @@
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
             -> poly.scop             -> Scop             domains, access relations, the text's order
             -> schedule.legality                         every dependence is kept, proven on every compile
+            -> schedule.parallel     -> Schedule         loops that run on several threads, proven too
             -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards
             -> codegen.simplify      -> Kernel           unrolled, index expressions folded
             -> codegen.fold          -> Kernel           vectors that are folded into one cell combined first
@@ -52,10 +53,12 @@ from polyker.codegen.launch import launches
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.lower import Lowered, argument_names, lower
-from polyker.codegen.regions import settle
+from polyker.codegen.regions import LEAST, settle
 from polyker.codegen.sim_build import build_sim
 from polyker.codegen.simplify import simplify, unroll
 from polyker.codegen.verify import verify
+from polyker.codegen.walk import is_parallel
+from polyker.codegen.work import exceeds
 from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.layout import DENSE, Layout
@@ -76,6 +79,7 @@ from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gpu_auto import gpu_schedule
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
+from polyker.schedule.parallel import parallel_schedule
 from polyker.schedule.tree import REFUSED, Schedule
 from polyker.target.model import Gpu, Target
 
@@ -120,6 +124,7 @@ def compile_typed(
         return compile_gpu(typed, layouts, target, target.gpu, options, given)
     if given is None:
         program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes)
+        schedule, lowered = on_threads(program, schedule, lowered, layouts, threads_for(target, options))
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
@@ -307,6 +312,32 @@ def proven_kernel(
     scop = build_scop(program)
     prove(scop, schedule)
     return program, schedule, lower(scop, schedule, layouts, GATHERED)
+
+
+def threads_for(target: Target, options: Options) -> int:
+    """Return the number of threads of a kernel: one where no run time brings others."""
+    machine, *rest = target.triple.split("-")
+    return options.thread_count if machine in ("x86_64", "aarch64") and "linux" in rest else 1
+
+
+def on_threads(
+    program: TypedProgram, schedule: Schedule, lowered: Lowered, layouts: tuple[Layout, ...], threads: int
+) -> tuple[Schedule, Lowered]:
+    """Return the schedule and its kernel with loops that run on several threads; as they are where that is not worth it."""
+    if threads < 2 or not exceeds(lowered.kernel.body, {}, LEAST):
+        return schedule, lowered
+    try:
+        with isl_job("threads", QUOTA):
+            scop = build_scop(program)
+            found = parallel_schedule(scop, schedule, threads)
+            if found == schedule:
+                return schedule, lowered
+            prove(scop, found)
+            parallel = lower(scop, found, layouts, GATHERED)
+    except (LegalityError, CompileError) as error:
+        logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message)
+        return schedule, lowered
+    return (found, parallel) if is_parallel(settle(parallel.kernel)) else (schedule, lowered)
 
 
 def print_scop(scop: Scop) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -390,14 +389,7 @@ class Schedule(Steps):
         return found
 
     def _threads(self) -> int:
-        chosen = self._base.bound.options.threads
-        return (
-            chosen
-            if chosen > 1
-            else len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        return self._base.bound.options.thread_count
 
     @property
     def acc(self) -> DType | None:

@@ -96,7 +96,7 @@ Layouts = Callable[[str], Layout]
 def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> Measured:
     """Return what the cost model needs to know of a statement."""
     domain = read_set(statement.domain)
-    bounds = {i: _bounds(domain, d) for d, i in enumerate(statement.iterators)}
+    bounds = {i: values_of(domain, d) for d, i in enumerate(statement.iterators)}
     return Measured(statement, accesses(program, statement, layout), bounds)
 
 
@@ -107,7 +107,8 @@ def accesses(program: TypedProgram, statement: TypedStatement, layout: Layouts) 
     return (write, *(_access(program, r.tensor, r.subscripts, statement.iterators, layout, r) for r in reads))
 
 
-def _bounds(domain: isl.Set, dimension: int) -> tuple[int | None, int | None]:
+def values_of(domain: isl.Set, dimension: int) -> tuple[int | None, int | None]:
+    """Return the least value and the number of values of a dimension, None where they depend on sizes."""
     if domain.is_empty():
         return 0, 0
     low, high = domain.dim_min_val(dimension), domain.dim_max_val(dimension)

@@ -292,7 +292,7 @@ class Truth:
             ):
                 wrong.add("structure")
                 continue
-            places: dict[tuple[object, Point], set[Point]] = defaultdict(set)
+            places: dict[tuple[object, Point], dict[Point, list[tuple[Visit, bool]]]] = defaultdict(dict)
             written: dict[Point, list[tuple[tuple[int, ...], Instance]]] = defaultdict(list)
             for instance, touches in self.touches[tensor].items():
                 if touches and tensor not in at[instance].runs:
@@ -301,10 +301,10 @@ class Truth:
                 for t in touches:
                     run, promotion = at[instance].runs[tensor]
                     place = tuple(c % m for c, m in zip(t.cell, promotion.modulo, strict=True))
-                    places[run, place].add(t.cell)
+                    places[run, place].setdefault(t.cell, []).append((at[instance], t.write))
                     if t.write:
                         written[t.cell].append((self.order[instance], instance))
-            if any(len(cells) > 1 for cells in places.values()):
+            if any(_is_crowded(tensor, cells) for cells in places.values() if len(cells) > 1):
                 wrong.add("place")
             for instance, touches in self.touches[tensor].items():
                 for t in touches:
@@ -313,6 +313,28 @@ class Truth:
                     before = [w for w in written[t.cell] if w[0] < self.order[instance]]
                     if before and at[max(before)[1]].runs[tensor][0] != at[instance].runs[tensor][0]:
                         wrong.add("flow")
+
+
+def _is_crowded(tensor: str, cells: dict[Point, list[tuple[Visit, bool]]]) -> bool:
+    """Return whether some cell at a place is not done with when another one is written there."""
+
+    def before(a: Visit, b: Visit) -> bool:
+        """Whether a runs before b: lanes run together, and so do threads that share the buffer."""
+        together = [
+            p
+            for (p, w, entered), (_, x, _) in zip(a.parallels, b.parallels, strict=False)
+            if w == x and tensor in entered
+        ]
+        together += [p for (p, w, _), (_, x, _) in zip(a.vectors, b.vectors, strict=False) if w == x]
+        for place, (x, y) in enumerate(zip(a.times, b.times, strict=False)):
+            if x != y:
+                return place not in together and x < y
+        return False
+
+    def done(first: list[tuple[Visit, bool]], second: list[tuple[Visit, bool]]) -> bool:
+        return all(before(a, b) for a, _ in first for b, write in second if write)
+
+    return any(not done(x, y) and not done(y, x) for x, y in itertools.combinations(cells.values(), 2))
 
 
 def _is_well_nested(tree: Tree, around: frozenset[Kind] = frozenset()) -> bool:

@@ -1,0 +1,116 @@
+"""Which loops the pass puts on several threads, what it leaves alone, and that no result changes by a bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.ir.layout import DENSE
+from polyker.pipeline import scheduled
+from polyker.poly.isl import isl_job
+from polyker.poly.scop import build_scop
+from polyker.schedule.legality import prove
+from polyker.schedule.parallel import parallel_schedule
+from polyker.schedule.tree import Kind, Member, loops
+from polyker.target.detect import target
+from tests.schedule.support import case
+
+ATTENTION = """
+    S[b,q,k] = sum[d](Q[b,q,d] * K[b,k,d])
+    P[b,q,k] = exp(S[b,q,k] - max[j](S[b,q,j]))
+    O[b,q,d] = sum[k](P[b,q,k] * V[b,k,d]) / sum[k](P[b,q,k])"""
+HEAT = """heat(A: f64[N,N], steps) -> A:
+    for t in 0:steps:
+        B[i,j] = A[i,j] + A[i-1,j] + A[i+1,j] + A[i,j-1] + A[i,j+1]  for i in 1:N-1, j in 1:N-1
+        A[i,j] = B[i,j]  for i in 1:N-1, j in 1:N-1"""
+
+
+def chosen(text: str, threads: int = 4, **given: str | int) -> list[Member]:
+    """Return the loops that run on several threads, as the pass chooses and the proof accepts them."""
+    found = case(text, **given)
+    layouts = (DENSE,) * len({*found.typed.inputs, *found.typed.outputs})
+    program, schedule, _ = scheduled(found.typed, layouts, target("cpu:x86-64-v3"))
+    with isl_job("test"):
+        scop = build_scop(program)
+        result = parallel_schedule(scop, schedule, threads)
+        prove(scop, result)
+    return [m for m in loops(result.tree) if m.kind is Kind.PARALLEL]
+
+
+def test_rows_or_blocks_of_a_product() -> None:
+    (loop,) = chosen("C[i,j] += A[i,k] * B[k,j]", A="f32[512,512]", B="f32[512,512]")
+    assert loop.extent == 4
+    assert loop.label.split(".")[0] in ("i0", "i1")
+
+
+def test_the_heads_of_attention_or_with_one_head_its_rows() -> None:
+    shapes = {"Q": "f32[8,128,64]", "K": "f32[8,128,64]", "V": "f32[8,128,64]"}
+    assert chosen(ATTENTION, **shapes)
+    assert chosen(ATTENTION, **{k: v.replace("[8", "[1") for k, v in shapes.items()})
+
+
+def test_other_rows_beside_a_scan() -> None:
+    text = "S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N"
+    (loop,) = chosen(text, X="f32[400,3000]", N=3000)
+    assert loop.label.startswith("i2")
+
+
+def test_waves_of_the_tiles_of_a_stencil() -> None:
+    found = chosen(HEAT, A="f64[2000,2000]", steps=60)
+    assert found
+
+
+def test_what_depends_on_itself_or_is_small_stays_as_it_is() -> None:
+    assert not chosen("S[0] = X[0];  S[t] = S[t-1] + X[t] for t in 1:N", X="f32[300000]", N=300000)
+    assert not chosen("C[i,j] += A[i,k] * B[k,j]", A="f32[8,8]", B="f32[8,8]")
+    assert not chosen("C[i,j] += A[i,k] * B[k,j]", threads=1, A="f32[512,512]", B="f32[512,512]")
+
+
+def test_one_thread_compiles_the_same_code_as_ever_and_small_kernels_too() -> None:
+    text = "C[i,j] += A[i,k] * B[k,j]"
+    small = [pk.f32[8, 8]] * 2
+    with pk.options(threads=1):
+        alone = pk.op(text).compile(*small)
+        large = pk.op(text).compile(*[pk.f32[300, 300]] * 2)
+    with pk.options(threads=5):
+        together = pk.op(text).compile(*small)
+        assert "parallel(5)" in pk.op(text).compile(*[pk.f32[300, 300]] * 2).source("schedule")
+    assert alone.source("llvm") == together.source("llvm")
+    assert "participate" not in large.source("llvm")
+
+
+PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...], dict[str, int]]] = {
+    "product": ("C[i,j] += A[i,k] * B[k,j]", ((130, 70), (70, 95)), {}),
+    "long product": ("C[i,j] += A[i,k] * B[k,j]", ((8, 3000), (3000, 9)), {}),
+    "attention": (ATTENTION, ((2, 50, 16), (2, 50, 16), (2, 50, 16)), {}),
+    "softmax": ("Y[n,j] = exp(X[n,j] - max[k](X[n,k])) / sum[k](exp(X[n,k] - max[m](X[n,m])))", ((301, 77),), {}),
+    "convolution": ("O[n,f,h,w] = relu(sum[c,r,s](X[n,c,h+r,w+s] * K[f,c,r,s]))", ((3, 8, 20, 19), (9, 8, 3, 3)), {}),
+    "triangle": ("L[i,j] += A[i,k] * A[j,k] where j <= i", ((133, 60),), {}),
+    "transpose": ("O[j,i] = X[i,j] * 2", ((301, 203),), {}),
+    "everything": ("s += x[i,j] * x[i,j]", ((501, 203),), {}),
+    "columns": ("s[j] += x[i,j]", ((2001, 33),), {}),
+    "most": ("m[i] = max[j](x[i,j])", ((401, 303),), {}),
+    "scan": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N", ((43, 500),), {"N": 500}),
+    "chain": ("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] * sum[k](T[i,k])", ((203, 301),), {}),
+    "heat": (HEAT.replace("N", "M").replace("f64", "f32"), ((150, 150),), {"steps": 11}),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a region is not worth it: all loops that may run in parallel do."""
+    monkeypatch.setattr("polyker.pipeline.LEAST", 1)
+    monkeypatch.setattr("polyker.schedule.parallel.START", 1e-6)
+    monkeypatch.setattr("polyker.codegen.regions.settle.__defaults__", (1,))
+    monkeypatch.setattr("polyker.codegen.llvm_parallel.LEAST", 1)
+    text, shapes, sizes = PROGRAMS[name]
+    rng = np.random.default_rng(3)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    for specialize in ("always", "never") if name in ("columns", "long product") else ("always",):
+        results = []
+        for threads in (1, 3):
+            with pk.options(threads=threads, specialize=specialize):
+                results.append(pk.op(text)(*inputs, **sizes))
+        for result in results[1:]:
+            np.testing.assert_array_equal(result, results[0])
