@@ -49,10 +49,32 @@ def instances_and_cell(scop: Scop, pairs: isl.Map, tensor: str) -> tuple[str, st
     return one, other, label(scop, tensor) + (f"[{', '.join(places)}]" if places else "")
 
 
+# Parts of a relation up to which the least of its pairs is looked for.
+_PARTS = 8
+
+
 def _two(pairs: isl.Map) -> tuple[isl.Set, isl.Set]:
-    """Return two related instances, each as a set of one point."""
-    point = isl.Map.from_basic_map(pairs.sample())
+    """Return two related instances, each as a set of one point: for the least sizes, the least first one, where that is found
+    quickly."""
+    found = pairs
+    if pairs.n_basic_map() <= _PARTS:
+        for kind in (isl.dim_type.param, isl.dim_type.in_):
+            for d in range(found.dim(kind)):
+                found = _least(found, kind, d)
+    point = isl.Map.from_basic_map(found.sample())
     return point.domain(), point.range()
+
+
+def _least(pairs: isl.Map, kind: isl.dim_type, d: int) -> isl.Map:
+    """Return the pairs with the least value of a size, or of an iterator of the first instance."""
+    values = pairs.domain()
+    count = values.dim(isl.dim_type.set)
+    if kind == isl.dim_type.param:
+        values = values.move_dims(isl.dim_type.set, count, kind, d, 1)
+        value = values.dim_min_val(count)
+    else:
+        value = values.dim_min_val(d)
+    return pairs.fix_val(kind, d, value) if value.is_int() else pairs
 
 
 def instance(scop: Scop, domain: isl.Set) -> str:

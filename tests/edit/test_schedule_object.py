@@ -34,9 +34,10 @@ def whole(*shape):
 def test_the_docstrings_are_true():
     assert doctest.testmod(schedule_object).failed == 0
     from polyker import api
-    from polyker.edit import step
+    from polyker.edit import methods, step
 
-    assert doctest.testmod(api).failed == doctest.testmod(step).failed == 0
+    assert doctest.testmod(api).failed == doctest.testmod(step).failed == doctest.testmod(methods).failed == 0
+    assert doctest.testmod(methods).attempted > 30
 
 
 def test_the_automatic_schedule_prints_in_the_users_names():

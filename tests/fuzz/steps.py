@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -114,6 +115,7 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step]) -> Non
             trail.pop()
             found.refused[step.name] += 1
             found.advised += "legal instead" in str(error)
+            truth.also(str(error))
             legal = [truth.wrong(state) for state in _outcomes(s._state, step)]
             found.judged += all(w is not None for w in legal)
             if any(w == set() for w in legal):
@@ -177,8 +179,20 @@ class _Truths:
         own = Compiled(typed, lambda layouts: None).sizes(operands, dict(case.sizes))  # type: ignore[arg-type, return-value]
         more = ({n: rng.choice([v, 1, 2, 3, 4, 5, 7, 9, 13]) for n, v in own.items()} for _ in range(5 * bool(own)))
         self.sizes = [own, *more]
+        self.names = typed.sizes
         self.program: Any = None
         self.truths: list[Truth] = []
+
+    def also(self, message: str) -> None:
+        """Judge for the sizes, too, for which an error shows two instances."""
+        said = re.search(r"\(with ([^()]*)\)", message)
+        if said is None:
+            return
+        values = dict(re.findall(r"(\S+) = (\d+)", said[1]))
+        named = {n: int(values[label]) for n, label in self.names if label in values}
+        if len(named) == len(self.names) and named not in self.sizes:
+            self.sizes.append(named)
+            self.program = None
 
     def wrong(self, state: State) -> set[str] | None:
         """Return what is wrong with a state's schedule, None where there is too much to enumerate."""

@@ -1,0 +1,209 @@
+"""The steps as methods, with what they do shown on loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+S = TypeVar("S")  # what a step returns: a schedule
+
+
+class Steps(Generic[S]):
+    """The steps of a schedule, or of one of its statements: each returns a new schedule, and changes nothing.
+
+    A loop is called as the printed schedule shows it: `s.tile(i=64)`, or `s.tile({"i.tile": 8})` where the name is no word.
+    A step raises ScheduleError where it has no place (no such loop, a size below 1), and LegalityError where it would break
+    a dependence: the error shows two instances and the cell between them, and the nearest steps that are legal.
+    """
+
+    __slots__ = ()
+
+    def _step(self, name: str, given: Mapping[str, object]) -> S:
+        raise NotImplementedError
+
+    def tile(self, loops: Mapping[str, int] | None = None, /, **sizes: int) -> S:
+        """Cut loops into tiles; the loops over the points of a tile go inside those over the tiles.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i,j] = A[j,i]").schedule(pk.f32[64, 64], auto=False)
+        >>> print(s)
+        for i
+          for j
+            B: B[i, j] = A[j, i]
+        >>> print(s.tile(i=8, j=16))
+        for i.tile = i//8
+          for j.tile = j//16
+            for i.point = i % 8
+              for j.point = j % 16
+                B: B[i, j] = A[j, i]
+        """
+        return self._step("tile", {"sizes": _merged(loops, sizes)})
+
+    def split(self, loops: Mapping[str, int] | None = None, /, **sizes: int) -> S:
+        """Make two loops of one where it stands, also of a reduction's.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i,j] = A[j,i]").schedule(pk.f32[64, 64], auto=False)
+        >>> print(s.split(i=8))
+        for i.tile = i//8
+          for i.point = i % 8
+            for j
+              B: B[i, j] = A[j, i]
+        """
+        return self._step("split", {"sizes": _merged(loops, sizes)})
+
+    def interchange(self, *order: str) -> S:
+        """Put loops that are directly inside each other into another order, the outermost first.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i,j] = A[j,i]").schedule(pk.f32[64, 64], auto=False)
+        >>> print(s.interchange("j", "i"))
+        for j
+          for i
+            B: B[i, j] = A[j, i]
+        """
+        return self._step("interchange", {"order": order})
+
+    def distribute(self, loop: str, /) -> S:
+        """Give each statement inside a loop, or each nest, a loop of its own; the inverse of `fuse`.
+
+        >>> import polyker as pk
+        >>> s = pk.op("T[i] = A[i] * 2; O[i] = T[i] + T[0]").schedule(pk.f32[64], auto=False)
+        >>> print(s)
+        for i
+          T: T[i] = A[i]*2.0
+        for i
+          O: O[i] = T[i] + T[0]
+        >>> s = s.fuse("T", "O")
+        >>> print(s)
+        for i
+          T: T[i] = A[i]*2.0
+          O: O[i] = T[i] + T[0]
+        >>> print(s.distribute("i"))
+        for i
+          T: T[i] = A[i]*2.0
+        for i
+          O: O[i] = T[i] + T[0]
+        """
+        return self._step("distribute", {"loop": loop})
+
+    def skew(self, factor: int = 1, /, **loops: str) -> S:
+        """Let each iteration of one loop begin another one later: the time of j becomes j + factor * i.
+
+        >>> import polyker as pk
+        >>> text = "f(A: f64[N,N]) -> A:\\n A[i,j] = A[i-1,j] + A[i-1,j+1]  for i in 1:N, j in 0:N-1"
+        >>> s = pk.op(text).schedule(pk.f64[64, 64], auto=False)
+        >>> print(s.skew(j="i", factor=1).interchange("j", "i"))
+        for j = j + i
+          for i
+            A: A[i, j] = A[i - 1, j] + A[i - 1, j + 1]
+        """
+        chosen: Any = dict(loops)
+        by = chosen.pop("factor", factor)
+        pair = next(iter(chosen.items())) if len(chosen) == 1 else ()
+        return self._step("skew", {"loops": pair, "factor": by})
+
+    def shift(self, loops: Mapping[str, int] | None = None, /, **offsets: int) -> S:
+        """Let a statement run some iterations later in a loop, so that others that share the loop are ahead of it.
+
+        >>> import polyker as pk
+        >>> s = pk.op("T[i] = A[i] * 2; O[i] = T[i] + T[i+1] for i in 0:63").schedule(pk.f32[64], auto=False)
+        >>> print(s["O"].shift(i=1).fuse("T", "O"))
+        for i = i in T; i + 1 in O
+          T: T[i] = A[i]*2.0
+          O: O[i] = T[i] + T[i + 1]
+        """
+        return self._step("shift", {"offsets": _merged(loops, offsets)})
+
+    def reverse(self, loop: str, /) -> S:
+        """Run a loop backwards.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i] = A[i]").schedule(pk.f32[64], auto=False)
+        >>> print(s.reverse("i"))
+        for i = -i
+          B: B[i] = A[i]
+        """
+        return self._step("reverse", {"loop": loop})
+
+    def vectorise(self, loops: Mapping[str, int] | None = None, /, **lanes: int) -> S:
+        """Run iterations of a loop at the same time, as the lanes of a vector.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i] = A[i]").schedule(pk.f32[64], auto=False)
+        >>> print(s.vectorise(i=8))
+        for i.tile = i//8
+          vector(8) i.point = i % 8
+            B: B[i] = A[i]
+        """
+        return self._step("vectorise", {"sizes": _merged(loops, lanes)})
+
+    vectorize = vectorise
+
+    def unroll(self, loops: Mapping[str, int] | None = None, /, **factors: int) -> S:
+        """Repeat the body of a loop; a loop of at most so many constant iterations vanishes.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i] = A[i]").schedule(pk.f32[64], auto=False)
+        >>> print(s.unroll(i=4))
+        for i.tile = i//4
+          unroll(4) i.point = i % 4
+            B: B[i] = A[i]
+        """
+        return self._step("unroll", {"sizes": _merged(loops, factors)})
+
+    def parallel(self, loop: str, /, threads: int | None = None) -> S:
+        """Run the iterations of a loop on several threads, as many as the options say where that is None.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i,j] = A[j,i]").schedule(pk.f32[64, 64], auto=False)
+        >>> print(s.parallel("i", threads=4))
+        parallel(4) i
+          for j
+            B: B[i, j] = A[j, i]
+        """
+        return self._step("parallel", {"loop": loop, "threads": self._threads() if threads is None else threads})
+
+    parallelise = parallelize = parallel
+
+    def _threads(self) -> int:
+        raise NotImplementedError
+
+    def promote(
+        self,
+        tensor: str,
+        /,
+        at: str | None = None,
+        memory: str | None = None,
+        layout: Sequence[int | tuple[int, int]] | None = None,
+    ) -> S:
+        """Hold what each iteration of a loop uses of a tensor in a buffer: a temporary itself, of others a copy.
+
+        `at`: the loop; None for the whole program. `memory`: "registers", "stack" (up to 32 KiB) or "scratch" (memory that the
+        call brings); by its size if None. `layout`: the tensor's dimensions, outermost first; `(d, n)` are blocks of n of
+        dimension d, so `((1, 16), 0, 1)` makes panels of 16 columns.
+
+        >>> import polyker as pk
+        >>> s = pk.op("C[i,j] += A[i,k] * B[k,j]").schedule(pk.f32[64, 64], pk.f32[64, 64], auto=False)
+        >>> s = s["C"].split(k=16)["C"].interchange("k.tile", "i", "j")
+        >>> print(s["C"].promote("A", at="k.tile", layout=(1, 0)))
+        for i
+          for j
+            C.start: C[i, j] = 0
+        for k.tile = k//16
+          with A.packed: f32[64, 16] in stack, laid out by dimensions 1 % 16, 0 % 64
+          for i
+            for k
+              A.packed: A.packed[i, k] = A[i, k]
+          for i
+            for j
+              for k.point = k % 16
+                C: C[i, j] += A.packed[i, k]*B[k, j]
+        """
+        return self._step("promote", {"tensor": tensor, "at": at, "memory": memory, "layout": layout})
+
+
+def _merged(loops: Mapping[str, int] | None, named: Mapping[str, int]) -> object:
+    if loops is None:
+        return named
+    return {**loops, **named} if isinstance(loops, Mapping) else loops
