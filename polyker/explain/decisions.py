@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from polyker.schedule.tree import REFUSED, Schedule
+from polyker.schedule.tree import REFUSED, Kind, Schedule, loops
 
+_ABOUT = re.compile(r"(S\d+):")
 _GENERATED = re.compile(r"(?<![A-Za-z_'.\d])[Sit]\d+\b")
 
 
@@ -20,5 +21,14 @@ def decisions_of(schedule: Schedule, names: Mapping[str, str]) -> tuple[tuple[st
     chosen: list[str] = []
     refused: list[str] = []
     for note in dict.fromkeys(schedule.notes):
-        (refused if note.startswith(REFUSED) else chosen).append(translated(note.removeprefix(REFUSED), names))
+        text = note.removeprefix(REFUSED)
+        about = _ABOUT.match(text)
+        if about and about[1] not in names:
+            continue  # of a statement that became a part of another one
+        (chosen if text == note else refused).append(translated(text, names))
+    for member in loops(schedule.tree):
+        if member.kind is Kind.PARALLEL:
+            base, dot, rest = member.label.partition(".")
+            shown = f"loop {names.get(base, base)}{dot}{rest} runs on {member.extent} threads"
+            chosen += [shown] if shown not in chosen else []
     return tuple(chosen), tuple(refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.kernel import For, Kernel, LoopKind
@@ -19,7 +20,7 @@ from polyker.explain.traffic import moved_bytes
 from polyker.ir.typed import Role, TypedProgram
 from polyker.poly.isl import isl_job
 from polyker.rewrite.extract import extract_reductions
-from polyker.target.model import Target
+from polyker.target.model import Gpu, Target
 
 
 def explain(
@@ -45,7 +46,7 @@ def explain(
         if amounts.fixed:
             arithmetic = min(arithmetic, operations.cycles(program, later, target))
         levels: tuple[Level, ...] = ()
-        if amounts.fixed:
+        if amounts.fixed and target.gpu is None:
             kept = [t.name for t in typed.tensors if t.role is Role.INOUT]
             levels = levels_of(artifact.loops or artifact.kernel, later.values, target, kept)
         found = tuple(intermediates_of(written, program, schedule, artifact.kernel, (amounts, later), labels))
@@ -86,6 +87,8 @@ def _threads(kernel: Kernel) -> int:
 
 def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | None, threads: int) -> Floor:
     """Return the floor: of so many cores that have the bandwidth of one each; with symbolic sizes, of bytes from memory."""
+    if target.gpu is not None:
+        return _gpu_floor(arithmetic, total, target, target.gpu)
     arithmetic, share = arithmetic / threads, total / threads
     levels = names(target)
     level = levels[-1]
@@ -97,6 +100,15 @@ def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | Non
         return Floor(arithmetic, cycles, level, threads)
     second = rates.flops["f32"] / (2 * target.lanes(4) * target.fma_per_cycle)  # cycles of the model's
     return Floor(arithmetic, cycles, level, threads, float(arithmetic) / second, share / rates.bandwidth[level])
+
+
+def _gpu_floor(arithmetic: Amount, total: Amount, target: Target, gpu: Gpu) -> Floor:
+    """Return the floor of a GPU, from its published figures."""
+    clock = gpu.flops / (2 * target.lanes(4) * target.fma_per_cycle * target.cores)
+    floor = Floor(arithmetic / target.cores, total * clock / gpu.bandwidth, "memory", target.cores)
+    if not isinstance(total, int):
+        return floor
+    return replace(floor, arithmetic_seconds=floor.arithmetic / clock, memory_seconds=total / gpu.bandwidth)
 
 
 def _per_byte(target: Target, level: int) -> float:

@@ -279,6 +279,7 @@ def test_a_schedule_of_the_users_is_explained_too() -> None:
     both = op.compile(schedule=plain["C"].parallel("i", threads=2)).explain()
     assert both.floor.threads == 2
     assert both.floor.arithmetic == one.floor.arithmetic / 2
+    assert "loop i runs on 2 threads" in both.decisions
 
 
 def test_rates_are_measured_and_kept_for_this_processor() -> None:
@@ -286,3 +287,15 @@ def test_rates_are_measured_and_kept_for_this_processor() -> None:
     assert rates.stored() == found
     assert 1e8 < found.bandwidth["memory"] < 2 * found.bandwidth["L1"] < 1e13
     assert 1e8 < found.flops["f64"] < 1.5 * found.flops["f32"] < 1e13
+
+
+def test_the_floor_of_a_gpu_is_that_of_its_published_figures() -> None:
+    from polyker.target.detect import target
+
+    gpu = target("cuda:sm_90a").gpu
+    assert gpu is not None
+    found = explained("C[i,j] += A[i,k] * B[k,j]", {"A": f32[512, 512], "B": f32[512, 512]}, "cuda:sm_90a")
+    assert found.floor.arithmetic_seconds == pytest.approx(2 * 512**3 / gpu.flops)
+    assert found.floor.memory_seconds == pytest.approx(3 * 4 * 512**2 / gpu.bandwidth)
+    assert found.levels == ()
+    assert not re.search(r"\bS\d", str(found))
