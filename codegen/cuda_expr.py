@@ -166,6 +166,8 @@ class Expressions:
             return f"pk_max({texts[0]}, {constant_text(0, dtype)})"
         if op == "pow" and isinstance(args[1], Const) and (text := _power(texts[0], args[1], dtype)) is not None:
             return text
+        if op == "multiply_add":
+            return f"pk_fma({', '.join(texts)})"
         if op in _INFIX and dtype.kind in "fc":
             return "(" + f" {_INFIX[op]} ".join(texts) + ")"
         if op == "neg":

@@ -85,6 +85,7 @@ template <class T> PK_FN T pk_power4(T x) { return (x * x) * (x * x); }
   PK_FN T pk_ceil(T x) { return ceil##S(x); }                                                                                 \
   PK_FN T pk_round(T x) { return rint##S(x); }                                                                                \
   PK_FN T pk_pow(T x, T y) { return pow##S(x, y); }                                                                           \
+  PK_FN T pk_fma(T x, T y, T z) { return fma##S(x, y, z); }                                                                   \
   PK_FN T pk_relu(T x) { return pk_max(x, T(0)); }                                                                            \
   PK_FN T pk_sigmoid(T x) { return T(1) / (T(1) + exp##S(-x)); }                                                              \
   PK_FN T pk_silu(T x) { return x / (T(1) + exp##S(-x)); }                                                                    \

@@ -14,8 +14,8 @@ from polyker.ir.expr import Call, Expr, Literal
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
-from polyker.poly.isl import dim, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.isl import dim, read_map, read_set
+from polyker.poly.scop import access_relation, domain_text
 from polyker.rewrite.accumulate import COMBINE, starts_fresh
 
 # Terms that are written out, at most.
@@ -83,10 +83,14 @@ def _value(program: TypedProgram, start: TypedStatement, statement: TypedStateme
     for d in reversed(range(len(statement.iterators))):
         if statement.iterators[d] in reduced:
             cells = cells.project_out(dim.set, d, 1)
-    return TypedStatement(
+    made = TypedStatement(
         statement.name, kept, statement.outer, domain_text(cells, statement.name), statement.target,
         statement.subscripts, "set", value, statement.acc, (), statement.span,
     )  # fmt: skip
+    target = read_map(access_relation(program, made, made.target, made.subscripts))
+    reached = target.intersect_domain(read_set(made.domain)).range()
+    # Cells without terms keep the identity.
+    return made if read_set(start.domain).set_tuple_name(made.target).is_subset(reached) else None
 
 
 def _combined(statement: TypedStatement, total: Expr, term: Expr) -> Expr:

@@ -13,12 +13,12 @@ from polyker.ir.expr import Index
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
-from polyker.schedule.gpu_map import Mapping, choose_mapping, mapped_members
+from polyker.schedule.gpu_map import Mapping, choose_mapping, mapped_members, partial_sums, with_cells
 from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.nest import Nest, band, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
 from polyker.schedule.plan import Plan
-from polyker.schedule.tree import Band, Filter, Leaf, Schedule, Sequence, Tree
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Schedule, Scope, Sequence, Tree
 from polyker.target.model import Gpu
 
 
@@ -65,6 +65,7 @@ class _Scheduler:
                 if start is not None:
                     nodes.pop()
                     nests.pop()
+                    self.notes.pop()
                 nest = self.reduction(node, start)
             else:
                 nest = self.map(node)
@@ -93,17 +94,36 @@ class _Scheduler:
         measured = measure(self.program, statement, self.layout)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         mapping = choose_mapping(measured, cells_apart(self.program, statement, kept), self.gpu)
-        parts = accumulate(self.program, self.fresh, statement, start=start)
-        cells = measure(self.program, parts.start, self.layout)  # more than have terms
-        origin = {i: measured.lo(i) for i in statement.reduced} | {i: cells.lo(i) for i in kept}
+        mapping = with_cells(measured, mapping, self.gpu)
+        summed = partial_sums(measured, mapping)
+        origin = {i: measured.lo(i) for i in statement.iterators}
+        if start is not None:
+            origin |= dict.fromkeys(kept, 0)  # it starts cells that have no terms, too
+        parts = accumulate(self.program, self.fresh, statement, start=start, lanes=summed, origin=origin)
         mapped = {i for i, _ in mapping.axes}
         members = mapped_members(parts.statements(), mapping, origin)
         members += [shared(parts.statements(), Index(i, i64), i) for i in kept if i not in mapped]
-        plan = Plan(None, 1, 1, (), 0.0)
-        body = result_tiles(self.program, plan, parts, kept, kept, statement.reduced, origin)
-        self.note(statement, mapping)
+        others = () if mapping.cells is None else (mapping.cells,)
+        along, lanes = summed or (None, 1)
+        plan = Plan(along, lanes, 1, others, 0.0)
+        body = _unrolled(result_tiles(self.program, plan, parts, kept, kept, statement.reduced, origin))
+        self.note(statement, mapping, f", {summed[1]} partial sums over {summed[0]}" if summed else "")
         return Nest(parts.statements(), band(members, body))
 
-    def note(self, statement: TypedStatement, mapping: Mapping) -> None:
+    def note(self, statement: TypedStatement, mapping: Mapping, more: str = "") -> None:
         """Say what was chosen."""
-        self.notes.append(f"{statement.name}: {mapping or 'one thread'}")
+        self.notes.append(f"{statement.name}: {str(mapping) or 'one thread'}{more}")
+
+
+def _unrolled(tree: Tree) -> Tree:
+    """Return the tree with the lanes of vectors, which are a CPU's, as cells or partial sums of one thread."""
+    match tree:
+        case Band(members=members, child=child):
+            changed = (replace(m, kind=Kind.UNROLL) if m.kind is Kind.VECTOR else m for m in members)
+            return Band(tuple(changed), _unrolled(child))
+        case Sequence(children=children):
+            return Sequence(tuple(replace(f, child=_unrolled(f.child)) for f in children))
+        case Scope(child=child):
+            return replace(tree, child=_unrolled(child))
+        case Leaf():
+            return tree

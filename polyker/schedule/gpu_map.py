@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import TypedStatement
@@ -17,22 +18,34 @@ AXES = ("x", "y", "z")
 THREADS = 256
 ROWS = 8
 
+# Cells of a result that one thread computes at most, along y: what they have in common it reads once.
+CELLS = 8
+
+# Partial sums of a thread: they do not wait for each other, and err less.
+PARTIAL = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """The iterators along the axes x, y, z, each with the number of threads of a block along it (1: only blocks).
 
-    `rest`: iterators that each thread runs through, outermost first.
+    `rest`: iterators that each thread runs through, outermost first. `cells`: an iterator of which each thread takes so many
+    neighbours at once, in registers.
     """
 
     axes: tuple[tuple[str, int], ...]
     rest: tuple[str, ...]
+    cells: tuple[str, int] | None = None
+
+    def size(self, iterator: str) -> int:
+        """Return how many neighbours along an iterator a thread takes at once."""
+        return self.cells[1] if self.cells is not None and self.cells[0] == iterator else 1
 
     def __str__(self) -> str:
         return ", ".join(
             f"{i} on block.{a}" + (f" and {n} of thread.{a}" if n > 1 else "")
             for a, (i, n) in zip(AXES, self.axes, strict=False)
-        )
+        ) + (f", {self.cells[1]} x {self.cells[0]} in registers" if self.cells else "")
 
 
 def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mapping:
@@ -52,6 +65,30 @@ def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mappi
         axes.append((i, _power(min(room, measured.extent(i)))))
     mapped = {i for i, _ in axes}
     return Mapping(tuple(axes), tuple(i for i in free if i not in mapped))
+
+
+def with_cells(measured: Measured, mapping: Mapping, gpu: Gpu) -> Mapping:
+    """Return the mapping of a reduction with several cells of the result to a thread, where its terms have reads in common.
+
+    Only along y (or z): neighbouring threads still take neighbouring cells. There stay blocks for every multiprocessor.
+    """
+    threads = dict(mapping.axes)
+    blocks = prod(-(-measured.extent(i) // n) for i, n in mapping.axes)
+    for i, _ in mapping.axes[1:]:
+        common = any(a.stride(i) == 0 and a.strides for a in measured.accesses if not a.is_write)
+        for cells in (CELLS, CELLS // 2, CELLS // 4):
+            if common and measured.extent(i) >= cells * threads[i] and blocks >= 2 * cells * gpu.processors:
+                return replace(mapping, cells=(i, cells))
+    return mapping
+
+
+def partial_sums(measured: Measured, mapping: Mapping) -> tuple[str, int] | None:
+    """Return the reduced iterator of which each thread has so many partial sums; None for several cells, or few terms."""
+    reduced = measured.statement.reduced
+    longest = max(reduced, key=measured.extent)
+    count = min(PARTIAL, _power(measured.extent(longest) + 1) // 2)
+    terms = prod(measured.extent(i) for i in reduced)
+    return (longest, count) if mapping.cells is None and count > 1 and terms >= 4 * PARTIAL else None
 
 
 def _contiguous(measured: Measured, free: tuple[str, ...]) -> str:
@@ -76,6 +113,8 @@ def mapped_members(statements: tuple[TypedStatement, ...], mapping: Mapping, ori
     blocks, threads = [], []
     for axis, (i, count) in zip(AXES, mapping.axes, strict=False):
         place = offset(i, origin[i])
+        if mapping.size(i) > 1:
+            place = floordiv(place, mapping.size(i))
         blocks.append(shared(statements, floordiv(place, count), f"{i}.block", Kind.BLOCK))
         if count > 1:
             threads.append(shared(statements, mod(place, count), f"{i}.thread", Kind.THREAD, count))

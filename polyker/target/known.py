@@ -37,6 +37,7 @@ GPUS: dict[str, Target] = {
     for target in (
         _cuda("cuda:sm_80", "nvptx64-nvidia-cuda", _AMPERE),
         _cuda("cuda:sm_90a", "nvptx64-nvidia-cuda", _HOPPER),
-        _cuda("cuda-sim", "", replace(_HOPPER, simulated=True)),
+        # Of one multiprocessor, so that small programs are mapped as large ones are on a GPU.
+        _cuda("cuda-sim", "", replace(_HOPPER, processors=1, simulated=True)),
     )
 }

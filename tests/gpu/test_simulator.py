@@ -117,3 +117,20 @@ def test_functions_of_complex_numbers_are_near_numpys(dtype):
     wants = [getattr(np, f)(wide) for f in COMPLEX] + [wide**wide, wide**3]
     for name, got, want in zip((*COMPLEX, "power", "cube"), found, wants, strict=True):
         np.testing.assert_allclose(got, want, rtol=40 * np.finfo(dtype).eps, err_msg=name)
+
+
+def test_threads_with_several_cells_leave_no_cell_out():
+    a, b = coded(77, 19, dtype=np.float32), coded(19, 70, dtype=np.float32, start=5)
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(a, b, target="cuda-sim")
+    assert "8 x i0 in registers" in kernel.source("schedule")
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_partial_sums_of_a_thread_take_in_the_last_terms():
+    a = coded(9, 77)
+    kernel = pk.op("s[i] += A[i,k]").compile(a, target="cuda-sim")
+    assert "8 partial sums" in kernel.source("schedule")
+    np.testing.assert_array_equal(kernel(a), a.sum(1))
+    symbolic = pk.op("s[i] += A[i,k]").compile(pk.f64["N", "K"], target="cuda-sim")
+    for k in (0, 1, 7, 8, 9, 33):
+        np.testing.assert_array_equal(symbolic(a[:, :k]), a[:, :k].sum(1))
