@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from polyker.compiling import Bound, Given, guarded, start_to_edit, with_deadline
-from polyker.edit.json_text import FORMAT, VERSION, read, types_of
+from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
 from polyker.edit.methods import Steps
 from polyker.edit.step import Step, step_from_json, step_of
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, DTypeError, ShapeError, escape, failure
@@ -155,7 +155,7 @@ class Schedule(Steps["Schedule"]):
                 "version": VERSION,
                 "operator": base.identity,
                 "text": str(base.program),
-                "types": [str(t) for t in base.bound.types],
+                "types": [f"{WEAK}{t}" if t.weak else str(t) for t in base.bound.types],
                 "sizes": dict(base.bound.known),
                 "target": base.bound.target,
                 "acc": None if self.acc is None else self.acc.name,

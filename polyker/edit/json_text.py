@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from polyker.errors.base import failure
@@ -11,6 +12,7 @@ from polyker.errors.schedules import BAD_TEXT
 from polyker.ir.program import Program
 
 FORMAT, VERSION = "polyker.schedule", 1
+WEAK = "number "  # before the type of a Python number, which does not decide the types of results
 MOST_STEPS = 200
 MOST_TEXT = 1 << 20  # characters of a JSON text
 
@@ -48,7 +50,7 @@ def types_of(said: Mapping[str, Any], program: Program) -> dict[str, Any]:
     from polyker.ir.dtypes import parse_type
 
     try:
-        types = tuple(parse_type(t) for t in said["types"])
+        types = tuple(replace(parse_type(t.removeprefix(WEAK)), weak=t.startswith(WEAK)) for t in said["types"])
     except (ValueError, TypeError, AttributeError):
         raise failure(BAD_TEXT, reason="`types` are not types such as f32[64, 64]") from None
     sizes = said["sizes"]

@@ -121,6 +121,14 @@ def test_json_may_be_for_other_types_and_is_proven_for_them():
     )
 
 
+def test_json_keeps_that_an_input_is_a_number():
+    op = pk.op("O[i] = A[i] * x")
+    s = op.schedule(pk.f16[8], 3.0, auto=False).tile(i=2)
+    again = pk.Schedule.from_json(s.to_json(), op)
+    assert again == s
+    assert op.compile(schedule=again)(np.ones(8, "f2"), 3.0).dtype == np.float16
+
+
 GOOD = json.loads(text(MM, *TYPES).tile(i=2).to_json())
 HOSTILE = [
     "", "[", "3", "null", "[]", "{}", "[" * 100_000, '{"format": "polyker.schedule"}', "x" * (1 << 21),

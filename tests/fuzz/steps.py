@@ -143,8 +143,7 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step]) -> Non
                 return
         s = after
     str(s)
-    own = {} if symbolic or not any(i.python for i in case.inputs) else given
-    again = pk.Schedule.from_json(s.to_json(), op, **own)
+    again = pk.Schedule.from_json(s.to_json(), op)
     if str(again) != str(s):
         found.problem = f"another schedule from JSON\n{s}\n{again}"
         return
@@ -190,7 +189,7 @@ class _Truths:
             return
         values = dict(re.findall(r"(\S+) = (\d+)", said[1]))
         named = {n: int(values[label]) for n, label in self.names if label in values}
-        if len(named) == len(self.names) and named not in self.sizes:
+        if len(named) == len(self.names) and named not in self.sizes and max(named.values(), default=0) < INSTANCES:
             self.sizes.append(named)
             self.program = None
 
