@@ -29,6 +29,7 @@ def decisions_of(schedule: Schedule, names: Mapping[str, str]) -> tuple[tuple[st
     for member in loops(schedule.tree):
         if member.kind is Kind.PARALLEL:
             base, dot, rest = member.label.partition(".")
-            shown = f"loop {names.get(base, base)}{dot}{rest} runs on {member.extent} threads"
-            chosen += [shown] if shown not in chosen else []
+            name = names.get(base, base) + dot + rest
+            if not any(f"{name} run" in note for note in chosen):
+                chosen.append(f"{name} runs on {member.extent} threads")
     return tuple(chosen), tuple(refused)

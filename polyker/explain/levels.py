@@ -163,7 +163,7 @@ class _Model:
         trips, middle = self._trips(node.loop, ranges)
         if not trips:
             return {}, {}
-        inside = {**ranges, node.loop.var: (middle, middle)}
+        inside = {**ranges, node.loop.var: (middle, middle), node.loop.thread: (0, 0)}
         once = self.footprint(node.body, inside)
         if once.size <= room:
             return self.fresh(self.footprint((node,), ranges), once)
@@ -209,9 +209,13 @@ class _Model:
                 count, _ = self._trips(part.loop, ranges)
                 low, high = self._ends(part.loop, ranges)
                 if count:
-                    inside = {**ranges, part.loop.var: (low, high)}
+                    threads = max(1, part.loop.lanes)
+                    inside = {**ranges, part.loop.var: (low, high), part.loop.thread: (0, threads - 1)}
                     widest = max(count, -(-(high - low + 1) // part.loop.step))
-                    self._spans(part.body, inside, {**trips, part.loop.var: widest}, found)
+                    many = {**trips, part.loop.var: widest}
+                    if part.loop.thread:
+                        many[part.loop.thread] = min(threads, widest)
+                    self._spans(part.body, inside, many, found)
                 continue
             buffer = self.buffers[part.buffer]
             spans = []

@@ -279,7 +279,7 @@ def test_a_schedule_of_the_users_is_explained_too() -> None:
     both = op.compile(schedule=plain["C"].parallel("i", threads=2)).explain()
     assert both.floor.threads == 2
     assert both.floor.arithmetic == one.floor.arithmetic / 2
-    assert "loop i runs on 2 threads" in both.decisions
+    assert "i runs on 2 threads" in both.decisions
 
 
 def test_rates_are_measured_and_kept_for_this_processor() -> None:
