@@ -4,6 +4,47 @@ import shutil
 
 import pytest
 
+from polyker.codegen.kernel import (
+    Allocate,
+    Barrier,
+    Buffer,
+    Const,
+    For,
+    Kernel,
+    Launch,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Store,
+    Var,
+)
+from polyker.ir.dtypes import f32
+
 HAS_COMPILER = any(map(shutil.which, ("g++", "clang++", "c++")))
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C++ compiler for the simulator (g++, clang++, c++)")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+N = 8
+
+
+def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
+    """Return a kernel in which each thread stores a cell in shared memory and reads another thread's."""
+    x, y = (
+        Buffer(n, f32, (Const(N),), (Const(1),), Space.ARGUMENT, writable=w) for n, w in (("X", False), ("Y", True))
+    )
+    s = Buffer("S", f32, (Const(N),), (Const(1),), Space.SHARED)
+    one, other = Var("i"), Op("sub", (Const(last), Var("j")))
+
+    def threads(var, body):
+        return For(var, Const(0), Const(N), (body,), kind=LoopKind.THREAD, lanes=N, trip=N, axis="x")
+
+    inside = [
+        threads("i", Store("S", (one,), Load("X", (one,), f32))),
+        threads("j", Store("Y", (Var("j"),), Load("S", (other,), f32))),
+    ]
+    if barrier:
+        inside.insert(1, Barrier())
+    body = Allocate(s, tuple(inside))
+    launch = Launch("reverse", (Const(1), Const(1), Const(1)), (N, 1, 1), (body,))
+    return Kernel("kernel", (x, y), (), (launch,))

@@ -8,15 +8,12 @@ import pytest
 import polyker as pk
 from polyker.codegen.interp import run
 from polyker.codegen.kernel import (
-    Allocate,
-    Barrier,
     Buffer,
     Const,
     For,
     If,
     Kernel,
     Launch,
-    Load,
     LoopKind,
     Op,
     Space,
@@ -26,6 +23,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32
+from tests.gpu.support import N, reversing
 
 
 def interpreted(text, *arrays, **sizes):
@@ -55,31 +53,6 @@ def test_a_gathered_index_outside_is_the_status():
     table, wrong = np.ones((4, 3)), np.array([0, 9, 1])
     assert interpreted("E[b,d] = T[idx[b], d]", table, wrong)[1] == 1
     assert interpreted("E[b,d] = T[idx[b], d]", table, np.array([0, 3, 1]))[1] == 0
-
-
-N = 8
-
-
-def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
-    """Return a kernel in which each thread stores a cell in shared memory and reads another thread's."""
-    x, y = (
-        Buffer(n, f32, (Const(N),), (Const(1),), Space.ARGUMENT, writable=w) for n, w in (("X", False), ("Y", True))
-    )
-    s = Buffer("S", f32, (Const(N),), (Const(1),), Space.SHARED)
-    one, other = Var("i"), Op("sub", (Const(last), Var("j")))
-
-    def threads(var, body):
-        return For(var, Const(0), Const(N), (body,), kind=LoopKind.THREAD, lanes=N, trip=N, axis="x")
-
-    inside = [
-        threads("i", Store("S", (one,), Load("X", (one,), f32))),
-        threads("j", Store("Y", (Var("j"),), Load("S", (other,), f32))),
-    ]
-    if barrier:
-        inside.insert(1, Barrier())
-    body = Allocate(s, tuple(inside))
-    launch = Launch("reverse", (Const(1), Const(1), Const(1)), (N, 1, 1), (body,))
-    return Kernel("kernel", (x, y), (), (launch,))
 
 
 def run_reversing(kernel):
