@@ -212,10 +212,10 @@ class _Model:
                     threads = max(1, part.loop.lanes)
                     inside = {**ranges, part.loop.var: (low, high), part.loop.thread: (0, threads - 1)}
                     widest = max(count, -(-(high - low + 1) // part.loop.step))
-                    many = {**trips, part.loop.var: widest}
+                    turns = {**trips, part.loop.var: widest}
                     if part.loop.thread:
-                        many[part.loop.thread] = min(threads, widest)
-                    self._spans(part.body, inside, many, found)
+                        turns[part.loop.thread] = min(threads, widest)
+                    self._spans(part.body, inside, turns, found)
                 continue
             buffer = self.buffers[part.buffer]
             spans = []
