@@ -34,6 +34,7 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.lower_ast import is_loop
+from polyker.codegen.lower_bounds import least_start, plus_one
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
@@ -300,14 +301,14 @@ class _Lowering:
         condition = node.for_get_cond()
         bound = substitute(from_ast(condition.get_op_arg(1)), env)
         inclusive = isl.ast_expr_op_type(condition.get_op_type()) == isl.ast_expr_op_type.le
-        hi = _plus_one(bound) if inclusive else bound
+        hi = plus_one(bound) if inclusive else bound
         step = node.for_get_inc().get_val().get_num_si()
         fresh = next(self.names)
         least, greatest = bounds(polynomial(lo), self.ranges)[0], bounds(polynomial(hi), self.ranges)[1]
         bounded = member is not None and member.kind in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE)
         if greatest is None and least is not None and bounded and member is not None and isinstance(lo, Const):
             greatest = least + member.extent
-        start = _least_start(lo, hi, least, greatest, step, member) if self.entered else None
+        start = least_start(lo, hi, least, greatest, step, member) if self.entered else None
         least = least if start is None else start
         self.ranges[fresh] = (least, None if greatest is None else greatest - 1)
         inner = env | {node.for_get_iterator().get_id().get_name(): Var(fresh)}
@@ -449,34 +450,6 @@ class _Lowering:
 
 def _piece(cell: KExpr, divisor: int, extent: int) -> KExpr:
     return Op("mod", (Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell, Const(extent)))
-
-
-def _least_start(
-    lo: KExpr, hi: KExpr, least: int | None, end: int | None, step: int, member: Member | None
-) -> int | None:
-    """Return a constant that a loop inside a tile may start from, under a condition; None where it starts at one, or may not.
-
-    `for v in range(max(0, e), min(6, f))`, or `range(e, 6)`, of at most 6 iterations: 0. So the places that it is unrolled to,
-    or its vectors, are constants, and what lies there can be in registers. `least`, `end`: what is known of lo and hi.
-    """
-    if member is None or member.kind not in (Kind.UNROLL, Kind.VECTOR) or step != 1 or isinstance(lo, Const):
-        return None
-    if isinstance(hi, Const):
-        before = int(hi.value.real) - member.extent
-        least = before if least is None else max(least, before)
-    return least if least is not None and end is not None and end <= least + member.extent else None
-
-
-def _plus_one(bound: KExpr) -> KExpr:
-    match bound:
-        case Const(value=value):
-            return Const(int(value.real) + 1)
-        case Op(op="sub", args=(a, Const(value=1))):
-            return a
-        case Op(op="minimum", args=args):
-            return Op("minimum", tuple(_plus_one(a) for a in args))
-        case _:
-            return Op("add", (bound, Const(1)))
 
 
 def _iterations(

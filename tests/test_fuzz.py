@@ -144,3 +144,11 @@ def test_a_call_that_is_wrong_twice_may_fail_for_either_reason(monkeypatch):
     monkeypatch.setattr("tests.fuzz.run._compiled", refuse)
     assert _must_fail(case, "compile", Outcome()).kind == "ok"
     assert _must_fail(once, "compile", Outcome()).kind == "error"
+
+
+def test_random_programs_give_the_bits_of_one_thread_on_any_number() -> None:
+    from tests.fuzz.threads import run
+
+    wrong, parallel = run(12, seed=7)
+    assert not wrong, wrong[0]
+    assert parallel >= 2

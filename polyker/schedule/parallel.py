@@ -8,7 +8,8 @@ dependences forwards only, such as the tiles of a skewed stencil, they are run a
 
     for a: for b: S(a, b)        for wave: parallel a: S(a, wave - a)
 
-No instance is computed otherwise than on one thread, and so no bit of a result changes.
+The results of a long sum's blocks are combined when all are there (polyker.schedule.privatise). No instance is computed
+otherwise than on one thread, and so no bit of a result changes.
 
 The pass only proposes. The proof is polyker.schedule.legality's, of the finished tree.
 """
@@ -31,7 +32,8 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality_buffers import promoted_tensors
 from polyker.schedule.measure import values_of
-from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
+from polyker.schedule.privatise import taken_apart
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 # In the operations of codegen.work, of which a core does some 20 in a nanosecond: what starting a region takes.
 START = 30_000.0
@@ -143,10 +145,10 @@ class _Search:
                 if cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
                     marked = replace(member, kind=Kind.PARALLEL, extent=self.threads)
                     chosen = _Found(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
-            if not free and n + 1 < len(members) and members[n + 1].kind is Kind.SERIAL:
-                waves = self._waves(members, n, child, before)
-                if waves is not None and waves.cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
-                    chosen = waves
+            if not free and count > 1:
+                for found in (self._waves(members, n, child, before), self._apart(members, n, child, before)):
+                    if found is not None and found.cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
+                        chosen = found
             here = replace(here, runs=here.runs * max(1, count))
         inner = self.best(child, here)
         return (
@@ -157,6 +159,8 @@ class _Search:
 
     def _waves(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
         """Return the band with the loops n and n + 1 run as waves; None where a dependence does not let them."""
+        if n + 1 == len(members) or members[n + 1].kind is not Kind.SERIAL:
+            return None
         first, second = members[n], members[n + 1]
         times = tuple((s, add(e, second.time(s))) for s, e in first.times)
         wave = Member(times, f"{first.label}+{second.label}")
@@ -172,6 +176,48 @@ class _Search:
         marked = replace(first, kind=Kind.PARALLEL, extent=self.threads)
         cost = sum(here.work.values()) * share + here.runs * len(widths) * START
         return _Found(Band((*members[:n], wave, marked, *members[n + 2 :]), child), cost)
+
+    def _apart(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
+        """Return the band with the loop n in parallel for all but the statements that combine its iterations' results."""
+        blocking = [p for p in here.pairs if self._is_carried(members[n], p, here.entered, self.promoted)]
+        last = {s for p in blocking for s in (p.dependence.source, p.dependence.sink)}
+        first = set(here.work) - last
+        if not first or any(p.dependence.source in last and p.dependence.sink in first for p in here.pairs):
+            return None
+        inside = Band(members[n:], child)
+
+        def reach(statement: str, subscript: Expr) -> int | None:
+            lo, hi, known = _span(subscript, self.ranges[statement])
+            return hi + 1 if known and lo >= 0 else None
+
+        found = taken_apart(self.scop.program, inside, last, first, reach)
+        if found is None:
+            return None
+        shared = self.promoted - {p.tensor for p in found.promotions}
+        own = [p for p in here.pairs if {p.dependence.source, p.dependence.sink} <= first]
+        if any(self._is_carried(members[n], p, here.entered, shared) for p in own) or not isinstance(found.first, Band):
+            return None
+        head, *rest = found.first.members
+        marked = replace(head, kind=Kind.PARALLEL, extent=self.threads)
+        parts = (
+            Filter(tuple(s for s, _ in head.times), Band((marked, *rest), found.first.child)),
+            Filter(tuple(s for s in here.work if s in last), found.last),
+        )
+        tree: Tree = Sequence(parts)
+        tree = Scope(found.promotions, tree) if found.promotions else tree
+        tree = Band(members[:n], tree) if n else tree
+        count = self._trips(members[n])[0]
+        work = sum(here.work[s] for s in first)
+        rest_work = sum(here.work[s] for s in last)
+        return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
+
+    def _is_carried(self, member: Member, pair: _Pair, entered: frozenset[str], promoted: frozenset[str]) -> bool:
+        """Whether a loop carries a dependence between threads."""
+        if pair.dependence.tensor in promoted and pair.dependence.tensor not in entered:
+            return False
+        return any(
+            not pair.relation.intersect(self._compared(member, pair.dependence, c)).is_empty() for c in ("<", ">")
+        )
 
     def _private(self, node: Tree) -> int:
         """Return the bytes of the buffers inside a node: each thread has them."""
@@ -198,9 +244,7 @@ class _Search:
             ):
                 left.append(pair)
                 continue
-            private = dependence.tensor in self.promoted and dependence.tensor not in here.entered
-            if free and not private:
-                free = all(pair.relation.intersect(self._compared(member, dependence, c)).is_empty() for c in "<>")
+            free = free and not self._is_carried(member, pair, here.entered, self.promoted)
             same = pair.relation.intersect(self._compared(member, dependence, "="))
             if not same.is_empty():
                 left.append(replace(pair, part=same))

@@ -82,14 +82,14 @@ def test_one_thread_compiles_the_same_code_as_ever_and_small_kernels_too() -> No
 
 PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...], dict[str, int]]] = {
     "product": ("C[i,j] += A[i,k] * B[k,j]", ((130, 70), (70, 95)), {}),
-    "long product": ("C[i,j] += A[i,k] * B[k,j]", ((8, 3000), (3000, 9)), {}),
+    "long product": ("C[i,j] += A[i,k] * B[k,j]", ((8, 30000), (30000, 9)), {}),
     "attention": (ATTENTION, ((2, 50, 16), (2, 50, 16), (2, 50, 16)), {}),
     "softmax": ("Y[n,j] = exp(X[n,j] - max[k](X[n,k])) / sum[k](exp(X[n,k] - max[m](X[n,m])))", ((301, 77),), {}),
     "convolution": ("O[n,f,h,w] = relu(sum[c,r,s](X[n,c,h+r,w+s] * K[f,c,r,s]))", ((3, 8, 20, 19), (9, 8, 3, 3)), {}),
     "triangle": ("L[i,j] += A[i,k] * A[j,k] where j <= i", ((133, 60),), {}),
     "transpose": ("O[j,i] = X[i,j] * 2", ((301, 203),), {}),
-    "everything": ("s += x[i,j] * x[i,j]", ((501, 203),), {}),
-    "columns": ("s[j] += x[i,j]", ((2001, 33),), {}),
+    "everything": ("s += x[i,j] * x[i,j]", ((1501, 703),), {}),
+    "columns": ("s[j] += x[i,j]", ((20001, 33),), {}),
     "most": ("m[i] = max[j](x[i,j])", ((401, 303),), {}),
     "scan": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N", ((43, 500),), {"N": 500}),
     "chain": ("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] * sum[k](T[i,k])", ((203, 301),), {}),
@@ -114,3 +114,15 @@ def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.Monke
                 results.append(pk.op(text)(*inputs, **sizes))
         for result in results[1:]:
             np.testing.assert_array_equal(result, results[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"), [("s = sum[i,j](x[i,j])", "f32[2000,1000]"), ("s[j] = sum[i](x[i,j])", "f32[100000,8]")]
+)
+def test_blocks_of_a_long_sum_are_summed_on_threads_and_then_added(text: str, shape: str) -> None:
+    (loop,) = chosen(text, x=shape)
+    assert loop.label.endswith(".block")
+
+
+def test_a_sum_too_short_for_blocks_stays_on_one_thread() -> None:
+    assert not chosen("s = sum[i](x[i])", x="f32[200000]")
