@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from polyker.errors.base import failure
 from polyker.errors.codegen import COMPILER_FAILED, NO_NVCC
@@ -32,6 +33,9 @@ class CudaCode:
     text: str = field(repr=False)
     target: Target
     address: int = 0
+    functions: dict[str, Any] | None = field(
+        default=None, repr=False
+    )  # the kernels on the device, once they are loaded
 
     def assembly(self) -> str:
         """Return the PTX; raises BackendUnavailable where there is no nvcc."""

@@ -33,11 +33,11 @@ from polyker.codegen.kernel import (
     Space,
     Stmt,
     Store,
-    Var,
 )
+from polyker.codegen.launch import arguments_of
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds
-from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.codegen.walk import statements
 from polyker.errors.base import InternalError
 
 _UPDATES = {"add": "+=", "mul": "*="}
@@ -123,14 +123,7 @@ class _Host:
                     raise InternalError(f"{type(stmt).__name__} has no place on the host")
 
     def _launch(self, launch: Launch) -> str:
-        used = _names(launch)
-        buffers = [b for b in self.kernel.buffers if b.name in used]
-        strides = {e.name for b in buffers for s in b.strides for e in subexpressions(s) if isinstance(e, Var)}
-        inside = {s.var for s in statements(launch.body) if isinstance(s, For)}
-        inside |= {s.name for s in statements(launch.body) if isinstance(s, Let)}
-        local = {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
-        numbers = sorted((used | strides) - inside - local - {b.name for b in buffers})
-        fails = any(isinstance(s, Guard) for s in statements(launch.body))
+        buffers, numbers, fails = arguments_of(self.kernel, launch)
         device = _Device(self.kernel, Expressions({b.name: b for b in buffers}, dict(self.e.ranges)), launch)
         apart = {name for pair in self.kernel.apart for name in pair}
         parameters = [
@@ -156,21 +149,6 @@ class _Host:
         sizes = ", ".join(map(str, launch.block))
         together = any(isinstance(s, Barrier) for s in statements(launch.body))
         return f"PK_LAUNCH({launch.name}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
-
-
-def _names(launch: Launch) -> set[str]:
-    """Return the names that the body of a launch uses."""
-    found: set[str] = set()
-    for stmt in statements(launch.body):
-        if isinstance(stmt, Store):
-            found.add(stmt.buffer)
-        for top in expressions(stmt):
-            for e in subexpressions(top):
-                if isinstance(e, Var):
-                    found.add(e.name)
-                elif isinstance(e, Load):
-                    found.add(e.buffer)
-    return found
 
 
 def loop_range(loop: For, ranges: Mapping[str, Range]) -> Range:

@@ -6,11 +6,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from polyker.codegen.kernel import Block, Const, For, If, Kernel, KExpr, Launch, LoopKind, Op, Stmt, Var
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Launch,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Stmt,
+    Store,
+    Var,
+)
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.codegen.walk import statements, subexpressions
+from polyker.codegen.walk import expressions, statements, subexpressions
 
 AXES = ("x", "y", "z")
 
@@ -86,3 +104,30 @@ def _most(trips: list[KExpr], most: int, ranges: dict[str, Range]) -> KExpr:
 
 def _unique(trips: list[KExpr]) -> Iterator[KExpr]:
     return iter(dict.fromkeys(trips))
+
+
+def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tuple[str, ...], bool]:
+    """Return what a launch is called with, in order: arrays, then integers, then (whether it has guards) where failures go."""
+    used = _names(launch)
+    buffers = tuple(b for b in kernel.buffers if b.name in used)
+    strides = {e.name for b in buffers for s in b.strides for e in subexpressions(s) if isinstance(e, Var)}
+    inside = {s.var for s in statements(launch.body) if isinstance(s, For)}
+    inside |= {s.name for s in statements(launch.body) if isinstance(s, Let)}
+    inside |= {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
+    numbers = tuple(sorted((used | strides) - inside - {b.name for b in buffers}))
+    return buffers, numbers, any(isinstance(s, Guard) for s in statements(launch.body))
+
+
+def _names(launch: Launch) -> set[str]:
+    """Return the names that the body of a launch uses."""
+    found: set[str] = set()
+    for stmt in statements(launch.body):
+        if isinstance(stmt, Store):
+            found.add(stmt.buffer)
+        for top in expressions(stmt):
+            for e in subexpressions(top):
+                if isinstance(e, Var):
+                    found.add(e.name)
+                elif isinstance(e, Load):
+                    found.add(e.buffer)
+    return found

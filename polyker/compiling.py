@@ -97,8 +97,10 @@ def _elsewhere(target: Target) -> Exception | None:
     from polyker.target.detect import host
 
     if target.gpu is not None:
-        reason = "there is no interface to its driver yet; target='cuda-sim' runs the same kernels on the processor"
-        return None if target.gpu.simulated else failure(NO_TARGET, target=target.name, reason=reason)
+        from polyker.runtime.cuda_driver import why_not
+
+        reason = "" if target.gpu.simulated else why_not()
+        return failure(NO_TARGET, target=target.name, reason=f"no CUDA device ({reason})") if reason else None
     if not is_host(target):
         return failure(NO_TARGET, target=target.name, reason="it is another machine's code")
     if target.vector_bytes > host().vector_bytes:
@@ -166,7 +168,22 @@ def target_named(name: str) -> Target:
     """Return the description of a target; raises CompileError or BackendUnavailable where there is none."""
     from polyker.target.detect import target
 
-    return target(name)
+    return target(_this_gpu() if name == "cuda" else name)
+
+
+def _this_gpu() -> str:
+    """Return the name of this machine's GPU as a target; raises BackendUnavailable where there is none or it is not known."""
+    from polyker.errors.codegen import NO_CUDA
+    from polyker.runtime.cuda_driver import driver
+    from polyker.target.known import GPUS
+
+    arch = driver().arch()
+    # Machine code runs on later devices of the same generation, but for what is named with an `a`.
+    names = (f"cuda:{arch}a", f"cuda:{arch}", f"cuda:{arch[:-1]}0")
+    found = next((n for n in names if n in GPUS), None)
+    if found is None:
+        raise failure(NO_CUDA, reason=f"it is {arch}", known=", ".join(GPUS))
+    return found
 
 
 def argument_type(value: object, name: str) -> TensorType:

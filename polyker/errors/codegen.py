@@ -16,7 +16,7 @@ UNKNOWN_CPU = register(
 NO_CUDA = register(
     "PK602",
     BackendUnavailable,
-    "target 'cuda' is this machine's GPU, and none can be asked what it is: there is no driver interface yet",
+    "target 'cuda' is this machine's GPU, and there is no description of it: {reason}",
     "name one: {known}",
 )
 NO_COMPILER = register(

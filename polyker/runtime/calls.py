@@ -129,7 +129,7 @@ def make_plan(
     alignments = [operands[i].dtype.alignment for i in passed] + [dtype.alignment for _, dtype in results]
     return Plan(
         artifact=artifact,
-        function=_PROTOTYPE(artifact.code.address),
+        function=_PROTOTYPE(artifact.code.address) if artifact.code.address else _elsewhere(artifact, tuple(bounds)),
         pointers=ctypes.c_void_p * count,
         integers=(ctypes.c_int64 * max(1, len(integers)))(*integers),
         inputs=passed,
@@ -142,6 +142,12 @@ def make_plan(
         scratch_size=total,
         mark=mark,
     )
+
+
+def _elsewhere(artifact: Artifact, bounds: tuple[tuple[int, int], ...]) -> Callable[[Any, Any], int]:
+    from polyker.runtime.gpu_call import gpu_function
+
+    return gpu_function(artifact, bounds)
 
 
 def _scratch(

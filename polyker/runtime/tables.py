@@ -184,9 +184,12 @@ def adopted(
     slow: Callable[..., Any] | None,
     result: Callable[..., Any] | None,
 ) -> tuple[CallTable, Callable[..., Any]] | None:
-    """Add a row to `table`, or to a new one, which is returned with its callable; None where nothing new came of it."""
+    """Add a row to `table`, or to a new one, which is returned with its callable; None where nothing new came of it.
+
+    Kernels on a GPU have no address that could be called.
+    """
     made = native()
-    if not isinstance(made, Native):
+    if not isinstance(made, Native) or not plan.artifact.code.address:
         return None
     if table is not None:
         table.add(plan, inputs, sizes)

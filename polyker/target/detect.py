@@ -83,5 +83,5 @@ def target(name: str | Target = "cpu") -> Target:
     from polyker.errors.codegen import NO_CUDA, UNKNOWN_TARGET
 
     if name == "cuda":
-        raise failure(NO_CUDA, known=", ".join(GPUS))
+        raise failure(NO_CUDA, reason="it has to be asked what it is", known=", ".join(GPUS))
     raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*KNOWN, *GPUS)))

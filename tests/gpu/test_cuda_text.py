@@ -3,11 +3,13 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import polyker as pk
 from polyker.codegen.cuda_build import cubin
 from polyker.errors import ArgumentError, BackendUnavailable
+from polyker.runtime import cuda_driver
 from polyker.target.detect import target
 from tests.gpu.support import needs_nvcc
 
@@ -34,13 +36,15 @@ def kernels_of(kernel):
     return kernel.source("cuda").split("// t0:", 1)[1]
 
 
-def test_without_a_gpu_the_text_is_printed_and_a_call_says_why_it_cannot_run():
+def test_without_a_gpu_the_text_is_printed_and_a_call_says_why_it_cannot_run(monkeypatch):
     kernel = pk.op(MATMUL).compile(pk.f32[64, 64], pk.f32[64, 64], target="cuda:sm_90a")
     text = kernels_of(kernel)
     assert "__global__ void __launch_bounds__(256) kernel0(" in text
     assert "blockIdx.x" in text and "threadIdx.x" in text
-    with pytest.raises(BackendUnavailable, match="driver"):
-        kernel([[0.0] * 64] * 64, [[0.0] * 64] * 64)
+    monkeypatch.setattr(cuda_driver, "why_not", lambda: "libcuda: not found")
+    kernel = pk.op(MATMUL).compile(pk.f32[60, 64], pk.f32[64, 64], target="cuda:sm_90a")
+    with pytest.raises(BackendUnavailable, match="no CUDA device"):
+        kernel(np.zeros((60, 64), "f4"), np.zeros((64, 64), "f4"))
 
 
 def test_neighbouring_threads_take_neighbouring_cells_of_the_result():

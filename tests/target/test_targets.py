@@ -51,7 +51,7 @@ def test_gpus_are_values_too(name):
     assert found.gpu.simulated == (name == "cuda-sim")
 
 
-def test_the_gpu_of_this_machine_is_not_found_yet():
+def test_the_gpu_of_this_machine_has_no_name_before_it_is_asked():
     with pytest.raises(BackendUnavailable, match="sm_90a") as caught:
         target("cuda")
     assert caught.value.code == "PK602"
