@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import peak_memory, process
+from benchmarks import peak_memory, process, threads
 from benchmarks.polybench import run as polybench
 
 FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory", "programs", "stencils")
@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     cpu.add_argument("--plot", type=Path, metavar="FILE", help="draw a roofline and bars (matplotlib)")
     polybench.add_parser(commands)
     peak_memory.add_parser(commands)
+    threads.add_parser(commands)
     commands.add_parser("list", help="print the names of all cases")
     return found
 
@@ -55,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         return polybench.main(options)
     if options.command == "peak":
         return peak_memory.main(options)
+    if options.command == "threads":
+        return threads.main(options)
     cores = process.prepare(options.core, options.threads)
     return measure(options, cores)
 

@@ -5,7 +5,8 @@ A region is `parallel_for` of codegen.llvm_parallel. The caller takes part as pa
 - A region is announced by one store to `epoch`: its number and how many take part. A worker joins by claiming its place
   (`claims`: the number of the last region in which somebody took that participant's part). The caller claims the places of
   those that are not there by the time its own part is done, so that nobody waits for a thread to wake up.
-- Workers look for work for 100 microseconds, then sleep on the futex `bell`. The caller rings it if there are `sleepers`.
+- Workers look for work for 100 microseconds, then sleep on the futex `bell`. The caller rings it if there are `sleepers`. Who
+  looks yields the core now and then: to a caller that was woken away from it, or to another process.
 - Who finds the pool busy (another thread's region, or a region in a region) runs its region alone.
 - A child of a fork has none of the threads: `forked` makes it start afresh.
 - Workers take the caller's floating-point environment; signals are for the program's own threads.
@@ -25,7 +26,7 @@ MOST, STACK, SPIN = 256, 4 << 20, 100_000
 _LOOKS = 4000
 _EXTERNALS = frozenset(
     {"pthread_attr_destroy", "pthread_attr_init", "pthread_attr_setdetachstate", "pthread_attr_setstacksize"}
-    | {"clock_gettime", "pthread_create", "pthread_sigmask", "syscall"}
+    | {"clock_gettime", "pthread_create", "pthread_sigmask", "sched_yield", "syscall"}
 )
 _MACHINES = {
     "x86_64": {
@@ -65,6 +66,7 @@ target triple = "$triple"
 
 declare i64 @syscall(i64, ...)
 declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
 declare i32 @pthread_attr_init(ptr)
 declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_attr_setdetachstate(ptr, i32)
@@ -125,6 +127,7 @@ patient:
   %check = icmp eq i64 %some, 0
   br i1 %check, label %tired, label %look
 tired:
+  %yielded = call i32 @sched_yield()
   %now = call i64 @now()
   %waited = sub i64 %now, %since
   %long = icmp ugt i64 %waited, $spin
@@ -279,7 +282,7 @@ take:
   %status.worst = select i1 %take.well, i32 %status, i32 %status.this
   br label %next
 wait:
-  %looks = phi i64 [ 0, %next ], [ %looks.next, %patient ]
+  %looks = phi i64 [ 0, %next ], [ %looks.next, %yield ], [ %looks.next, %give ]
   %done = load atomic i32, ptr @done acquire, align 4
   %complete = icmp eq i32 %done, %left
   br i1 %complete, label %leave, label %patient
@@ -287,7 +290,14 @@ patient:
   $pause
   %looks.next = add i64 %looks, 1
   %tired = icmp ugt i64 %looks.next, $looks
-  br i1 %tired, label %doze, label %wait
+  br i1 %tired, label %doze, label %yield
+yield:
+  %some = and i64 %looks.next, 63
+  %often = icmp eq i64 %some, 0
+  br i1 %often, label %give, label %wait
+give:
+  %given = call i32 @sched_yield()
+  br label %wait
 doze:
   store atomic i32 1, ptr @waiting seq_cst, align 4
   %done.now = load atomic i32, ptr @done seq_cst, align 4
