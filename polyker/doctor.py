@@ -15,6 +15,7 @@ VARIABLES = {
     "POLYKER_INTERPRET": "1: run operators in the plain interpreter instead of compiling them (slow, for debugging)",
     "POLYKER_TARGET": "the target compiled for where a call names none, such as cpu:x86-64-v3",
     "POLYKER_NUM_THREADS": "threads that a kernel runs on, where the option `threads` says nothing",
+    "POLYKER_SIM_SEED": "the order of the threads on the target cuda-sim: 0 as they are numbered, else shuffled by it",
     "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
 }
 CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "click", "rich")

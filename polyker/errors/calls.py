@@ -123,8 +123,6 @@ BAD_PARALLEL_FOR = register(
     "give a C function as ctypes has it, or its address as an integer",
 )
 
-CUDA_FAILED = register("PK749", InternalError, "CUDA reports in {function}: {reason}")
-
 INTERNAL = register(
     "PK799",
     InternalError,

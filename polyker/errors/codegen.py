@@ -32,3 +32,4 @@ NO_NVCC = register(
     "PTX and machine code of CUDA kernels need nvcc, which is not found",
     "install the CUDA toolkit; the CUDA text needs nothing",
 )
+CUDA_FAILED = register("PK608", InternalError, "CUDA reports in {function}: {reason}")

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any, Protocol
 
 from polyker.errors.base import failure
-from polyker.errors.calls import CUDA_FAILED, NO_TARGET
+from polyker.errors.calls import NO_TARGET
+from polyker.errors.codegen import CUDA_FAILED
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 

@@ -71,15 +71,15 @@ def device(tmp_path, monkeypatch):
     """A driver; the text takes the way of the cubin."""
     found = SimulatedDriver(tmp_path)
     monkeypatch.setattr(cuda_driver, "_found", lambda: (found, ""))
-    hook = (
-        'extern "C" __attribute__((visibility("default"))) void pk_start_for_tests(const char *n, pk_dim g, pk_dim b, void (*f)(void *))'
-        " { pk_launch(n, g, b, 0, f, nullptr); }\n"
-    )
-    monkeypatch.setattr(
-        gpu_call, "cubin", lambda text, target: ((text + "#ifdef PK_SIM\n" + hook + "#endif\n").encode(), {})
-    )
+    hook = """#ifdef PK_SIM
+extern "C" __attribute__((visibility("default")))
+void pk_start_for_tests(const char *name, pk_dim grid, pk_dim block, void (*body)(void *)) {
+  pk_launch(name, grid, block, 0, body, nullptr);
+}
+#endif
+"""
+    monkeypatch.setattr(gpu_call, "cubin", lambda text, target: ((text + hook).encode(), {}))
     target_named.cache_clear()
-    pk.clear_cache() if hasattr(pk, "clear_cache") else None
     yield found
     target_named.cache_clear()
     assert not found.memory
@@ -87,7 +87,7 @@ def device(tmp_path, monkeypatch):
 
 @needs_compiler
 def test_arrays_are_copied_over_and_results_back_whatever_their_strides(device):
-    a, b = np.arange(33.0 * 8).reshape(33, 16)[::-1, ::2][:, :4], np.arange(28.0).reshape(7, 4).T
+    a, b = np.arange(33.0 * 8).reshape(33, 8)[::-1, ::2], np.arange(28.0).reshape(7, 4).T
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j] * 1.0").compile(a, b, target="cuda:sm_90a")
     np.testing.assert_array_equal(kernel(a, b), a @ b)
     whole = np.full((33, 14), 5.0)
@@ -100,7 +100,10 @@ def test_arrays_are_copied_over_and_results_back_whatever_their_strides(device):
 
 @needs_compiler
 def test_time_loops_launch_in_order_with_temporaries_on_the_device(device):
-    text = "heat(A: f64[N], steps) -> A:\n for t in 0:steps:\n  B[i] = A[i-1] + 2*A[i+1] for i in 1:N-1\n  A[i] = B[i] for i in 1:N-1"
+    text = """heat(A: f64[N], steps) -> A:
+    for t in 0:steps:
+        B[i] = A[i-1] + 2*A[i+1] for i in 1:N-1
+        A[i] = B[i] for i in 1:N-1"""
     a, want = np.arange(9.0), np.arange(9.0)
     for _ in range(4):
         want[1:-1] = want[:-2] + 2 * want[2:]
@@ -147,9 +150,9 @@ def test_an_error_of_cuda_is_raised_with_the_functions_name():
             ctypes.cast(text, ctypes.POINTER(ctypes.c_char_p))[0] = b"no kernel image"
             return 0
 
-    with pytest.raises(InternalError, match="cuModuleLoadData.*no kernel image") as caught:
+    with pytest.raises(InternalError, match=r"cuModuleLoadData.*no kernel image") as caught:
         LibCuda(Library()).load(b"", [])
-    assert caught.value.code == "PK749"
+    assert caught.value.code == "PK608"
 
 
 @pytest.mark.parametrize(
