@@ -10,6 +10,7 @@ from polyker.edit.find import place
 from polyker.edit.state import State
 from polyker.edit.step import Step, call_text, step_of
 from polyker.errors.base import PolykerError
+from polyker.poly.isl import isl_job
 from polyker.schedule.tree import Kind
 
 SECONDS = 2.0  # of looking for an alternative
@@ -26,8 +27,9 @@ def nearest(state: State, step: Step, tried: Callable[[State, Step], State]) -> 
                 return None
             now = state
             try:
-                for s in steps:
-                    now = tried(now, s)
+                with isl_job("schedule"):  # what uses up isl's operations is no alternative, and no failure
+                    for s in steps:
+                        now = tried(now, s)
             except PolykerError:
                 continue
             if str(now.schedule) == before:
