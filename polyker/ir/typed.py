@@ -59,7 +59,8 @@ class TypedStatement:
     defined them before, also those that its `for` or `where` leaves out; None for all cells. It tells reductions into
     one tensor apart: in `T[i] max= A[i]; T[j] += B[j]` a cell that only the second reaches starts at 0.
 
-    `prefetch`: what each instance asks the caches for, for a later one.
+    `prefetch`: what each instance asks the caches for, for a later one. `in_order`: of a reduction, its terms are combined with
+    the cell one by one in the order of the text; what it reads of the target are other cells.
     """
 
     name: str
@@ -75,6 +76,7 @@ class TypedStatement:
     span: Span | None = field(default=None, compare=False, repr=False)
     defines: str | None = None
     prefetch: tuple[Ahead, ...] = ()
+    in_order: bool = False
 
     def reads(self) -> Iterator[Read]:
         """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""

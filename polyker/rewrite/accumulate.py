@@ -101,8 +101,10 @@ def accumulate(
         _with_lane(program, first, begin_name, begin_iterators, lanes[1]) if lanes else _rename(first, begin_name)
     )
     outer = statement.outer
+    # In order, the terms go on from what the cell holds.
+    before = Read(statement.target, statement.subscripts, dtype=acc) if statement.in_order else one
     begin = TypedStatement(
-        begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", one, acc
+        begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", before, acc
     )
     lane_of = (mod(_index(lanes[0]), lanes[1]),) if lanes else ()
     update = replace(statement, target=accumulator, subscripts=(*_blocked(block_cell, block_of), *lane_of))
@@ -139,7 +141,7 @@ def accumulate(
             )
         )
     else:
-        stores = _stores(program, fresh, statement, stored, result, start is not None)
+        stores = _stores(program, fresh, statement, stored, result, start is not None or statement.in_order)
     return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell)
 
 

@@ -19,6 +19,7 @@ from polyker.poly.scop import parameters
 from polyker.rewrite.accumulate import Block, accumulate, started_apart, starts_fresh
 from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.late import late_updates
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.rewrite.whole_tiles import whole_tiles
@@ -70,7 +71,9 @@ def auto_schedule(
         turning = alternate_buffers(program)
         if turning is not program:
             notes.append("steps that were copied back take turns in two buffers")
-        program = turning
+        program = late_updates(turning)
+        if program is not turning:
+            notes.append("updates of what a block of steps does not touch are done after it, together")
         shared, made = share_values(program)
         if made:
             # It pays where the values stay in the cache.
@@ -141,7 +144,7 @@ class _Scheduler:
                 nests.append(_loop(node, nest))
                 continue
             before = run[-1].statement if run else None
-            reduces = node.op != "set" and bool(node.reduced) and not reads_own(node)
+            reduces = node.op != "set" and bool(node.reduced) and (node.in_order or not reads_own(node))
             start = before if reduces and starts_fresh(self.program, before, node) else None
             if start is not None:
                 run.pop()

@@ -48,10 +48,12 @@ def ranked(
     size = sum(1 for _ in values(measured.statement.expr))
     most = max(MOST_OPERATIONS, size) // size
     moving = [a for a in measured.accesses if a.strides]
-    unit = [i for i in (*free, *reduced) if any(abs(a.stride(i)) == 1 for a in moving)]
+    # Terms that are taken in order cannot be the lanes of a vector.
+    folded = () if measured.statement.in_order else reduced
+    unit = [i for i in (*free, *folded) if any(abs(a.stride(i)) == 1 for a in moving)]
     unit += [i for i in free if i not in unit and any(unit_iterator(measured, a, i) in reduced for a in moving)]
     unit += [i for i in free if i not in unit and reduced and _could_be_packed(measured, moving, i)]
-    for vector in (packed,) if packed is not None else unit or (*free, *reduced):
+    for vector in (packed,) if packed is not None else unit or (*free, *folded):
         tiles = Tiles(measured, vector, tuple(reduced), target, may_pack=packed is None)
         for chunks, others in tiles.candidates(free):
             if chunks * prod(s for _, s in others) <= most:

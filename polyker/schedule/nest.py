@@ -233,7 +233,7 @@ def _terms(
         if plan.across is None:
             loops = [shared(here, places[i], i) for i in reduced_order]
             tiles = tuple((i, plan.size(i), origin[i]) for i in kept)
-            found = None if plan.is_cut else common_terms(program, parts.update, tiles)
+            found = None if plan.is_cut or parts.update.in_order else common_terms(program, parts.update, tiles)
             if found is None:
                 return band([*loops, *points], Leaf())
             # Terms that some results have: vector by vector, so that each runs through its own alone.

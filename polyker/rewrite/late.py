@@ -1,0 +1,243 @@
+"""Updates of what a time loop does not touch for a while, done late and together: the loop runs in blocks.
+
+Before, in LU:
+
+    for k: { A[i,k] = A[i,k] / A[k,k];  A[i,j] = A[i,j] - A[i,k] * A[k,j]  for i, j > k }
+
+After, with blocks of 64 steps K, and a panel of 64 rows and columns that the block's own steps read:
+
+    for K: for k in K: { A[i,k] = A[i,k] / A[k,k];  A[i,j] = A[i,j] - A[i,k] * A[k,j]  where i or j is in the panel }
+           A[i,j] -= A[i,k] * A[k,j]  for k in K, i, j beyond the panel, in the order of k
+
+The late part is a product of matrices, whose tiles stay in registers for a block of steps; each cell still takes its terms one by
+one in the order of the text. A cell is late if nothing else in its block of steps reads or writes it; isl says which are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Call, Expr, Index, Read
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale, substitute
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.poly.isl import Map, Set, read_map, read_set
+from polyker.poly.scop import access_relation, domain_text
+from polyker.rewrite.fresh import Fresh
+
+# Steps of a block: enough that what a tile loads and stores is little beside its terms, few enough that the panel is a small
+# part. Blocks of a loop, at least.
+STEPS, LEAST_BLOCKS = 64, 4
+_COMBINE = {"add": "add", "maximum": "max", "minimum": "min"}
+
+
+def late_updates(program: TypedProgram) -> TypedProgram:
+    """Return the program with the outermost time loops that have late updates run by blocks."""
+    if program.sizes or not any(isinstance(n, TypedLoop) for n in program.body):
+        return program
+    fresh = Fresh(program)
+    labels = dict(program.labels)
+    body: list[TypedNode] = []
+    for node in program.body:
+        found = next(_candidates(program, node), None) if isinstance(node, TypedLoop) else None
+        body.append(node if found is None else _blocked(fresh, found, labels))
+    if tuple(body) == program.body:
+        return program
+    return replace(fresh.finish(tuple(body)), labels=tuple(labels.items()))
+
+
+@dataclass(frozen=True)
+class _Late:
+    """A loop, its update `statement` with what is combined into the cell by `op`, the instances that are late, and the others in
+    disjoint pieces. `bounds`: of each inner iterator, (slope, offset) of the least late value in a block."""
+
+    loop: TypedLoop
+    statement: TypedStatement
+    op: str
+    term: Expr
+    late: Set
+    early: tuple[Set, ...]
+    first: int
+    bounds: tuple[tuple[int, int], ...]
+
+
+def _candidates(program: TypedProgram, loop: TypedLoop) -> Iterator[_Late]:
+    for node in loop.body:
+        if isinstance(node, TypedStatement) and node.op == "set" and node.outer == 1 and len(node.iterators) >= 3:
+            parts = _parts(node)
+            found = None if parts is None else _late(program, loop, node, *parts)
+            if found is not None:
+                yield found
+
+
+def _parts(statement: TypedStatement) -> tuple[str, Expr] | None:
+    """Return the operation that combines a cell's own value with a term, and the term."""
+    value = statement.expr
+    if not isinstance(value, Call) or value.op not in _COMBINE or len(value.args) != 2:
+        return None
+    mine = [
+        isinstance(a, Read) and a.tensor == statement.target and a.subscripts == statement.subscripts
+        for a in value.args
+    ]
+    if sum(mine) != 1 or value.dtype != statement.acc:
+        return None
+    return _COMBINE[value.op], value.args[mine.index(False)]
+
+
+def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op: str, term: Expr) -> _Late | None:
+    clock, domain = loop.iterator, read_set(statement.domain)
+    low, high = domain.dim_min_val(0), domain.dim_max_val(0)
+    if not low.is_int() or not high.is_int() or high.get_num_si() - low.get_num_si() < LEAST_BLOCKS * STEPS:
+        return None
+    first = low.get_num_si()
+    own = Read(statement.target, statement.subscripts, dtype=statement.acc)
+    if program.tensor(statement.target).dtype != statement.acc:
+        return None
+    everything = [(s, r) for s in statements_of(loop.body) for r in (None, *dict.fromkeys(s.reads()))]
+    for s, r in everything:
+        places = s.subscripts if r is None else r.subscripts
+        if not all(map(is_quasi_affine, places)) or (r is not None and r.pad is not None) or s.iterators[0] != clock:
+            return None
+
+    def cells(s: TypedStatement, read: Read | None) -> Map:
+        tensor, places = (s.target, s.subscripts) if read is None else (read.tensor, read.subscripts)
+        return read_map(access_relation(program, s, tensor, places)).intersect_domain(read_set(s.domain))
+
+    def block(s: TypedStatement) -> Map:
+        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({clock} - {first})/{STEPS})] }}")
+
+    def step(s: TypedStatement) -> Map:
+        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [{clock}] }}")
+
+    # What its own block of steps touches, but for the update's own cells.
+    touched: Set | None = None
+    for s, r in everything:
+        if (r is None and s is statement) or (s is statement and r == own):
+            continue
+        if (s.target if r is None else r.tensor) != statement.target:
+            continue
+        pairs = block(s).range_product(cells(s, r)).range()
+        touched = pairs if touched is None else touched.union(pairs)
+    if touched is None:
+        return None
+    where = block(statement).range_product(cells(statement, None))
+    whole = (high.get_num_si() - first + 1) // STEPS * STEPS + first  # what is no whole block is not worth it
+    here = read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {clock} < {whole} }}")
+    late = domain.intersect(here).subtract(where.intersect_range(touched).domain()).coalesce()
+    if late.is_empty():
+        return None
+    operands = [r for s, r in everything if s is statement and r is not None and r != own]
+    position = {s.name: n for n, s in enumerate(statements_of(loop.body))}
+    for read in operands:
+        mine = cells(statement, read)
+        for s in statements_of(loop.body):
+            if s.target != read.tensor:
+                continue
+            writes = cells(s, None)
+            # Pairs of an instance of the update and one that writes what it reads, in one block of steps.
+            pairs = mine.apply_range(writes.reverse())
+            pairs = pairs.intersect(block(statement).apply_range(block(s).reverse()))
+            same = step(statement).apply_range(step(s).reverse())
+            if s is statement and not pairs.intersect(same).is_empty():
+                return None
+            after = step(statement).apply_range(read_map("{ [a] -> [b] : b > a }")).apply_range(step(s).reverse())
+            if position[s.name] > position[statement.name]:
+                after = after.union(same)
+            if not pairs.intersect_domain(late).intersect(after).is_empty():
+                return None
+    pieces: list[Set] = []
+    early = domain.subtract(late)
+    bounds = tuple(_least(late, statement, d, first) for d in range(1, len(statement.iterators)))
+    for iterator, (slope, offset) in zip(statement.iterators[1:], bounds, strict=True):
+        before = f"{iterator} < {slope} * floor(({clock} - {first})/{STEPS}) + {offset}"
+        part = early.intersect(
+            read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {before} }}")
+        ).coalesce()
+        if not part.is_empty():
+            pieces.append(part)
+            early = early.subtract(part)
+    if not early.is_empty():
+        pieces.append(early.coalesce())
+    return _Late(loop, statement, op, term, late, tuple(pieces), first, bounds)
+
+
+def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
+    clock, number = found.loop.iterator, fresh.iterator()
+    labels[number] = f"{labels.get(clock, clock)}_block"
+
+    def inside(s: TypedStatement, domain: Set, name: str) -> TypedStatement:
+        iterators = (number, *s.iterators)
+        onto = read_map(
+            f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : "
+            f"{number} = floor(({clock} - {found.first})/{STEPS}) }}"
+        )
+        return replace(
+            s, name=name, iterators=iterators, outer=s.outer + 1, domain=domain_text(domain.apply(onto), name)
+        )
+
+    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
+        made: list[TypedNode] = []
+        for node in body:
+            if isinstance(node, TypedLoop):
+                made.append(replace(node, body=visit(node.body)))
+            elif node is found.statement:
+                names = [node.name, *(fresh.statement() for _ in found.early[1:])]
+                made += [inside(node, piece, name) for piece, name in zip(found.early, names, strict=False)]
+            else:
+                made.append(inside(node, read_set(node.domain), node.name))
+        return tuple(made)
+
+    steps = TypedLoop(clock, visit(found.loop.body))
+    return TypedLoop(number, (steps, _together(fresh, found, number, labels)))
+
+
+def _together(fresh: Fresh, found: _Late, number: str, labels: dict[str, str]) -> TypedStatement:
+    """Return the late update of one block: a reduction over its steps, all iterators counted from the block's first ones."""
+    s = found.statement
+    clock, *inner = s.iterators
+    names = {i: fresh.iterator() for i in s.iterators}
+    labels.update({n: labels.get(i, i) for i, n in names.items()})
+    start = add(scale(STEPS, Index(number, i64)), lit(found.first))
+    values: dict[str, Expr] = {clock: add(start, Index(names[clock], i64))}
+    where = [f"{clock} = {STEPS} * {number} + {found.first} + {names[clock]}", f"0 <= {names[clock]} < {STEPS}"]
+    for i, (slope, offset) in zip(inner, found.bounds, strict=True):
+        values[i] = add(Index(names[i], i64), add(scale(slope, Index(number, i64)), lit(offset)))
+        where.append(f"{i} = {names[i]} + {slope} * {number} + {offset}")
+    name = fresh.statement()
+    iterators = (number, *(names[i] for i in inner), names[clock])
+    onto = read_map(
+        f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : {' and '.join(where)} }}"
+    )
+    return replace(
+        s,
+        name=name,
+        iterators=iterators,
+        outer=1,
+        domain=domain_text(found.late.apply(onto).coalesce(), name),
+        subscripts=tuple(substitute(e, values) for e in s.subscripts),
+        op=found.op,
+        expr=substitute(found.term, values),
+        reduced=(names[clock],),
+        in_order=True,
+    )
+
+
+def _least(late: Set, s: TypedStatement, dimension: int, first: int) -> tuple[int, int]:
+    """Return (slope, offset) of the least value of an iterator in a block: offset + slope * block, (0, 0) where it is another."""
+    name = "least"
+    iterators = ", ".join(s.iterators)
+    onto = read_map(
+        f"{{ {s.name}[{iterators}] -> {name}[floor(({s.iterators[0]} - {first})/{STEPS}), {s.iterators[dimension]}] }}"
+    )
+    reached = late.apply(onto)
+    at = [
+        reached.fix_val(isl.dim_type.set, 0, isl.Val.int_from_si(reached.get_ctx(), n)).dim_min_val(1) for n in (0, 1)
+    ]
+    if any(not v.is_int() for v in at):
+        return 0, 0
+    slope = at[1].get_num_si() - at[0].get_num_si()
+    whole = read_set(f"{{ {name}[n, x] : x >= {at[0].get_num_si()} + {slope} * n }}")
+    return (slope, at[0].get_num_si()) if reached.is_subset(whole) else (0, 0)
