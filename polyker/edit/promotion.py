@@ -16,7 +16,7 @@ from polyker.errors.base import ScheduleError, failure
 from polyker.errors.schedules import BIG_BUFFER, NO_BUFFER, NO_TENSOR, UNUSED
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.quasi_affine import is_quasi_affine, mod
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, build_scop
@@ -276,16 +276,22 @@ def _filled(tree: Tree, tensor: str, buffers: Iterator[Promotion]) -> Tree:
 
 
 def _trimmed(tree: Tree, extents: Mapping[str, int]) -> Tree:
-    """Return the tree with the loops of copies as long as their buffer: one of a single iteration is none."""
+    """Return the tree with the loops of copies as long as their buffer: one of a single iteration is none.
+
+    Unrolled ones count from 0, as the buffer's places do, so that these become constants.
+    """
+
+    def whole(m: Member) -> Member:
+        if m.kind is not Kind.UNROLL or m.label not in extents:
+            return m
+        n = extents[m.label]
+        return replace(m, extent=n, times=tuple((s, mod(t, n)) for s, t in m.times))
+
     match tree:
         case Band(members=members, child=child):
-            kept = [
-                replace(m, extent=extents[m.label]) if m.kind is Kind.UNROLL and m.label in extents else m
-                for m in members
-                if extents.get(m.label) != 1
-            ]
+            kept = tuple(whole(m) for m in members if extents.get(m.label) != 1)
             below = _trimmed(child, extents)
-            return Band(tuple(kept), below) if kept else below
+            return Band(kept, below) if kept else below
         case trees.Sequence(children=children):
             return trees.Sequence(tuple(replace(f, child=_trimmed(f.child, extents)) for f in children))
         case Scope(child=child):
