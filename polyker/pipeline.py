@@ -79,7 +79,7 @@ from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gpu_auto import gpu_schedule
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
-from polyker.schedule.parallel import parallel_schedule
+from polyker.schedule.parallel import PRIVATE, parallel_schedule
 from polyker.schedule.tree import REFUSED, Schedule
 from polyker.target.model import Gpu, Target
 
@@ -124,7 +124,8 @@ def compile_typed(
         return compile_gpu(typed, layouts, target, target.gpu, options, given)
     if given is None:
         program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes)
-        schedule, lowered = on_threads(program, schedule, lowered, layouts, threads_for(target, options))
+        threads, most = threads_for(target, options), options.scratch_bytes
+        schedule, lowered = on_threads(program, schedule, lowered, layouts, threads, most)
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
@@ -321,15 +322,23 @@ def threads_for(target: Target, options: Options) -> int:
 
 
 def on_threads(
-    program: TypedProgram, schedule: Schedule, lowered: Lowered, layouts: tuple[Layout, ...], threads: int
+    program: TypedProgram,
+    schedule: Schedule,
+    lowered: Lowered,
+    layouts: tuple[Layout, ...],
+    threads: int,
+    most: int | None = None,
 ) -> tuple[Schedule, Lowered]:
-    """Return the schedule and its kernel with loops that run on several threads; as they are where that is not worth it."""
+    """Return the schedule and its kernel with loops that run on several threads; as they are where that is not worth it.
+
+    `most`: bytes that temporaries may take, of all threads together.
+    """
     if threads < 2 or not exceeds(lowered.kernel.body, {}, LEAST):
         return schedule, lowered
     try:
         with isl_job("threads", QUOTA):
             scop = build_scop(program)
-            found = parallel_schedule(scop, schedule, threads)
+            found = parallel_schedule(scop, schedule, threads, PRIVATE if most is None else most // 2)
             if found == schedule:
                 return schedule, lowered
             prove(scop, found)

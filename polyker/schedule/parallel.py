@@ -45,11 +45,14 @@ MARGIN = 0.95
 PRIVATE = 256 << 20
 
 
-def parallel_schedule(scop: Scop, schedule: Schedule, threads: int) -> Schedule:
-    """Return the schedule with loops to run on `threads` threads; the same where none is worth it."""
+def parallel_schedule(scop: Scop, schedule: Schedule, threads: int, most: int = PRIVATE) -> Schedule:
+    """Return the schedule with loops to run on `threads` threads; the same where none is worth it.
+
+    `most`: bytes that the threads' own buffers may take together.
+    """
     if threads < 2 or any(m.kind is Kind.PARALLEL for m in loops(schedule.tree)):
         return schedule
-    search = _Search(scop, threads, promoted_tensors(schedule.tree))
+    search = _Search(scop, threads, promoted_tensors(schedule.tree), most)
     everywhere = tuple(_Pair(d) for d in candidates(scop))
     found = search.best(schedule.tree, _Here(everywhere, search.work))
     if found.tree == schedule.tree:
@@ -93,8 +96,8 @@ class _Found:
 
 
 class _Search:
-    def __init__(self, scop: Scop, threads: int, promoted: frozenset[str]) -> None:
-        self.scop, self.threads, self.promoted = scop, threads, promoted
+    def __init__(self, scop: Scop, threads: int, promoted: frozenset[str], most: int) -> None:
+        self.scop, self.threads, self.promoted, self.most = scop, threads, promoted, most
         self.head = parameters(scop.program)
         self.iterators = {s.name: s.iterators for s in scop.program.statements()}
         self.ranges = {s.name: _ranges(read_set(s.domain), s.iterators) for s in scop.program.statements()}
@@ -137,7 +140,7 @@ class _Search:
             free, here = self._passed(member, here)
             count, known = self._trips(member)
             below = Band(members[n + 1 :], child) if members[n + 1 :] else child
-            if free and count > 1 and self._private(below) * self.threads <= PRIVATE:
+            if free and count > 1 and self._private(below) * self.threads <= self.most:
                 share = -(-count // self.threads) / count
                 # Of a loop whose iterations are not known to be many there may be one alone.
                 share = share if known or count >= 8 * self.threads else (1 + share) / 2
