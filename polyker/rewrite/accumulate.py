@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
-from polyker.poly.isl import Set, read_map, read_set
+from polyker.poly.isl import Set, int_val, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
 from polyker.poly.tiling import Tiling, mates
 from polyker.rewrite.fresh import Fresh, identity
@@ -33,7 +33,8 @@ class Accumulated:
     """The statements that stand for one reduction, in order; `kept` are the iterators of the result, outermost first.
 
     `numbers`: the iterators of the blocks' numbers. `lanes`: the iterator of the partial sums, or None.
-    `cell`: the iterators that subscript the accumulators, in order (partial sums have `lanes` after them).
+    `cell`: the iterators that subscript the accumulators, in order (partial sums have `lanes` after them). `carries`: whether the
+    store is that of the epilogue.
     """
 
     start: TypedStatement
@@ -46,6 +47,7 @@ class Accumulated:
     accumulator: str
     folded: str | None
     cell: tuple[str, ...]
+    carries: bool = False
 
     def statements(self) -> tuple[TypedStatement, ...]:
         """Return all of them in program order."""
@@ -64,6 +66,7 @@ def accumulate(
     origin: Mapping[str, int] | None = None,
     results: Set | None = None,
     tiles: Tiling = (),
+    epilogue: TypedStatement | None = None,
 ) -> Accumulated:
     """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
 
@@ -75,7 +78,9 @@ def accumulate(
     `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
     iterators; the accumulator's cells are counted from there, as the tiles are. `results`: what of the kept iterators' values
     is stored, where the accumulators have other cells, too. `tiles`: of the kept iterators; the accumulators of a block are
-    started and stored for whole tiles, those cells among them, too, that have terms in other blocks only.
+    started and stored for whole tiles, those cells among them, too, that have terms in other blocks only. `epilogue`: a
+    statement over the kept iterators that reads each result; where every cell that it reads is stored here, its value is stored
+    in place of the result, where the last block is.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     acc, op = statement.acc, statement.op
@@ -128,7 +133,10 @@ def accumulate(
     if results is not None:
         places = places.intersect(results.insert_dims(isl.dim_type.set, len(kept), len(numbers)).reset_tuple_id())
         stored = _Named(first.iterators, places, domain_text(places, "X_"))
-    if start is not None and blocks:
+    ended = _ended(program, fresh, statement, stored, len(blocks), result, epilogue) if start is not None else None
+    if ended is not None:
+        stores = ended
+    elif start is not None and blocks:
         head = f"{parameters(program)}{{ [{', '.join(first.iterators)}] : "
         zero = read_set(f"{head}{' and '.join(f'{n} = 0' for n in numbers)} }}")
         parts = [(places.intersect(zero), True), (places.subtract(zero), False)]
@@ -142,7 +150,52 @@ def accumulate(
         )
     else:
         stores = _stores(program, fresh, statement, stored, result, start is not None or statement.in_order)
-    return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell)
+    return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell, ended is not None)
+
+
+def _ended(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    stored: _Named,
+    blocks: int,
+    result: Expr,
+    epilogue: TypedStatement | None,
+) -> tuple[TypedStatement, ...] | None:
+    """Return the stores of all blocks but the last, and the epilogue in place of that; None where it reads other cells, too."""
+    if epilogue is None or program.tensor(statement.target).dtype != statement.acc:
+        return None
+    kept = len(stored.iterators) - blocks
+    places = stored.domain.reset_tuple_id()
+    box = corners(places) if blocks else ()
+    if box is None:
+        return None
+    numbers = list(range(kept, kept + blocks))
+    last = places.copy()
+    for d in numbers:
+        last = last.fix_val(isl.dim_type.set, d, int_val(box[d][1]))
+    if not last.project_out(isl.dim_type.set, kept, blocks).is_equal(read_set(epilogue.domain).reset_tuple_id()):
+        return None
+    first = places.copy()
+    for d in numbers:
+        first = first.fix_val(isl.dim_type.set, d, int_val(0))
+    stores: list[TypedStatement] = []
+    for part, starts in ((first.subtract(last), True), (places.subtract(first).subtract(last), False)):
+        if not part.is_empty():
+            stores += _stores(
+                program, fresh, statement, _Named(stored.iterators, part, domain_text(part, "X_")), result, starts
+            )
+    before = Read(statement.target, statement.subscripts, dtype=statement.acc)
+    value = Call(COMBINE[statement.op], (before, result), statement.acc) if stores else result
+    name = fresh.statement()
+    final = transform(epilogue.expr, lambda e: value if isinstance(e, Read) and e.tensor == statement.target else e)
+    stores.append(
+        TypedStatement(
+            name, stored.iterators, statement.outer, domain_text(last, name), epilogue.target, epilogue.subscripts, "set",
+            final, epilogue.acc, (), epilogue.span,
+        )
+    )  # fmt: skip
+    return tuple(stores)
 
 
 def _blocked(cell: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:

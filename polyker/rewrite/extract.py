@@ -12,7 +12,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, rebuild, walk
-from polyker.ir.quasi_affine import is_quasi_affine, lit, substitute, subtract
+from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters
@@ -171,7 +171,10 @@ class _Lift:
             if forgotten.reset_tuple_id().intersect(lifted).is_equal(whole.reset_tuple_id()):
                 used.remove(iterator)
                 left = forgotten
-        return tuple(used)
+        # In the order of the target's memory: what reads the results walks them as it walks the target.
+        places = [i for t in self.statement.subscripts for i in around if i in indices_of(t)]
+        order = [*around[: self.statement.outer], *dict.fromkeys(places)]
+        return tuple(sorted(used, key=lambda i: order.index(i) if i in order else len(order) + around.index(i)))
 
     def _statements(
         self, expr: Reduce, used: tuple[str, ...], own: tuple[str, ...], cells: isl.Set, terms: isl.Set, outer: int

@@ -27,6 +27,8 @@ from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, rows_ahead
 from polyker.schedule.choose import choose
 from polyker.schedule.fuse_cost import Fusion, best_fusion, steady_tensors
+from polyker.schedule.fuse_epilogue import carries, with_epilogues
+from polyker.schedule.fuse_inline import inlined
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_nest import fused, held
 from polyker.schedule.fuse_reasons import why_apart
@@ -181,6 +183,8 @@ class _Scheduler:
         """Return what stands for statements that follow each other, in the order of the text, and their nests as they run."""
         nests: list[Nest] = []
         made: dict[Item, tuple[TypedStatement, ...]] = {}
+        if self.fuse:
+            items = with_epilogues(self.program, items, self.layout, self.target)
         for unit in self.units(items):
             if isinstance(unit, Fusion):
                 known = len(self.notes)
@@ -194,7 +198,11 @@ class _Scheduler:
                     continue
                 del self.notes[known:]
             for item in unit.group.items if isinstance(unit, Fusion) else (unit,):
-                nest = self.reduction(item.statement, item.start) if item.reduces else self.map(item.statement)
+                nest = (
+                    self.reduction(item.statement, item.start, epilogue=item.epilogue)
+                    if item.reduces
+                    else self.map(item.statement)
+                )
                 made[item] = nest.statements
                 nests.append(nest)
         return [s for item in items for s in made[item]], nests
@@ -249,30 +257,38 @@ class _Scheduler:
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
-    def reduction(self, statement: TypedStatement, start: TypedStatement | None, packed: str | None = None) -> Nest:
+    def reduction(
+        self,
+        statement: TypedStatement,
+        start: TypedStatement | None,
+        packed: str | None = None,
+        epilogue: TypedStatement | None = None,
+    ) -> Nest:
         """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before.
 
-        `packed`: the vector for which operands were copied already.
+        `packed`: the vector for which operands were copied already. `epilogue`: what reads each of the results.
         """
         measured = replace(measure(self.program, statement, self.layout), steady=self.steady)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         if self.plain:
             parts = accumulate(self.program, self.fresh, statement, start=start)
             scalar = Plan(None, 1, 1, (), 0.0)
-            return reduction_nest(self.program, measured, scalar, parts, kept, statement.reduced, None)
+            nest = reduction_nest(self.program, measured, scalar, parts, kept, statement.reduced, None)
+            return self.followed([nest], epilogue)
         padded = _padded(measured)
         if padded:
-            return self.without_padding(statement, start, padded)
+            return self.without_padding(statement, start, padded, epilogue)
         plan = choose(measured, cells_apart(self.program, statement, kept), statement.reduced, self.target, packed)
         refused: list[tuple[str, str]] = []
         blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
         if packed is None:
             self.notes += [f"{REFUSED}{statement.name}: {t} is not packed: {why}" for t, why in refused]
         if blocks is not None and not plan.packs_result:
-            return self.blocked(measured, plan, blocks, start)
+            return self.blocked(measured, plan, blocks, start, epilogue)
         if plan.packed or (plan.packs_result and start is not None):
-            return self.packed(measured, plan, start)
+            return self.packed(measured, plan, start, epilogue)
         statement, start, results, before = self.whole(measured, plan, start, kept)
+        carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
@@ -280,13 +296,28 @@ class _Scheduler:
         origin = {i: measured.lo(i) for i in kept}
         parts = accumulate(
             self.program, self.fresh, statement, start=start, lanes=lanes, blocks=cut, inner=plan.vector, origin=origin,
-            results=results, tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
+            results=results, tiles=tuple((i, plan.size(i), origin[i]) for i in kept), epilogue=carried,
         )  # fmt: skip
         order = tile_order(measured, plan, kept)
         panels = panels_of(measured, plan, order, self.target)
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
-        return _in_order([*before, nest])
+        return self.followed([*before, nest], epilogue, carried=parts.carries)
+
+    def may_carry(
+        self, epilogue: TypedStatement | None, statement: TypedStatement, plan: Plan, before: list[Nest]
+    ) -> bool:
+        """Whether a reduction's tiles may store the epilogue's value: all its cells are theirs, and it is cheap there."""
+        return epilogue is not None and not before and carries(self.program, epilogue, statement, plan, self.layout)
+
+    def followed(self, nests: list[Nest], epilogue: TypedStatement | None, *, carried: bool = False) -> Nest:
+        """Return nests, and that of an epilogue which their stores do not compute."""
+        if epilogue is None:
+            return _in_order(nests)
+        if carried:
+            self.notes.append(f"{epilogue.name}: is computed where the results that it reads are stored")
+            return _in_order(nests)
+        return _in_order([*nests, self.map(epilogue)])
 
     def whole(
         self, measured: Measured, plan: Plan, start: TypedStatement | None, kept: tuple[str, ...]
@@ -305,7 +336,13 @@ class _Scheduler:
             before = [] if rest is None else [self.map(rest)]
         return found.statement, start, found.results, before
 
-    def without_padding(self, statement: TypedStatement, start: TypedStatement | None, reads: tuple[Read, ...]) -> Nest:
+    def without_padding(
+        self,
+        statement: TypedStatement,
+        start: TypedStatement | None,
+        reads: tuple[Read, ...],
+        epilogue: TypedStatement | None,
+    ) -> Nest:
         """Return the nest of a reduction whose padded operands are copied first, and the nests of the copies."""
         before = []
         for read in reads:
@@ -313,14 +350,21 @@ class _Scheduler:
             before.append(self.map(found.copy))
             statement = found.statement
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied with its padding")
-        return _in_order([*before, self.reduction(statement, start)])
+        return _in_order([*before, self.reduction(statement, start, epilogue=epilogue)])
 
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
         """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
         same = self.program.tensor(statement.target).dtype == statement.acc
         return self.steady is None and same and cells_apart(self.program, statement, kept) == kept
 
-    def blocked(self, measured: Measured, plan: Plan, blocks: Blocking, start: TypedStatement | None) -> Nest:
+    def blocked(
+        self,
+        measured: Measured,
+        plan: Plan,
+        blocks: Blocking,
+        start: TypedStatement | None,
+        epilogue: TypedStatement | None,
+    ) -> Nest:
         """Return the nest of a reduction by cache blocks, with the copies of its operands."""
         kept = tuple(i for i in measured.statement.iterators if i not in measured.statement.reduced)
         statement, start, results, before = self.whole(measured, plan, start, kept)
@@ -349,6 +393,7 @@ class _Scheduler:
             origin=origin,
             results=results,
             tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
+            epilogue=epilogue if self.may_carry(epilogue, statement, plan, before) else None,
         )
         if cuts and all(map(is_quasi_affine, statement.subscripts)):
             # The tile of the result is asked for while its terms are summed.
@@ -361,9 +406,11 @@ class _Scheduler:
         )
         columns = len(blocks.packs_columns)
         tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
-        return _in_order([*before, tiled])
+        return self.followed([*before, tiled], epilogue, carried=parts.carries)
 
-    def packed(self, measured: Measured, plan: Plan, start: TypedStatement | None) -> Nest:
+    def packed(
+        self, measured: Measured, plan: Plan, start: TypedStatement | None, epilogue: TypedStatement | None
+    ) -> Nest:
         """Return the nests of the copies that the plan asks for, around the nest of the statement that uses them."""
         statement, vector = measured.statement, plan.vector
         assert vector is not None
@@ -376,7 +423,10 @@ class _Scheduler:
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is packed along {vector}")
         if plan.packs_result and start is not None:
             found = pack_result(self.program, self.fresh, statement, vector)
-            after.append(found.copy)
+            after.append(found.copy if epilogue is None else inlined(self.program, found.copy, epilogue))
+            if epilogue is not None:
+                self.notes.append(f"{epilogue.name}: is computed where the packed results are copied")
+            epilogue = None
             start = _start_of(self.program, start, statement, found.statement)
             statement = found.statement
             self.notes.append(f"{statement.name}: the result is packed along {vector}")
@@ -384,7 +434,7 @@ class _Scheduler:
         if start is not None and plan.packs_result and not starts_fresh(self.program, start, statement):
             nests.append(self.map(start))
             start = None
-        nests.append(self.reduction(statement, start, vector))
+        nests.append(self.reduction(statement, start, vector, epilogue))
         nests += [self.map(s) for s in after]
         return _in_order(nests)
 

@@ -182,7 +182,8 @@ class _Costs:
             count = max(1, (room - fixed) // (each * step))
             if fixed + step * each <= room:
                 found.add(min(step * (1 << count.bit_length() - 1), whole))
-        yield from sorted(found - {0})  # statements without instances have no block
+        # Statements without instances have no block, and all iterations are none.
+        yield from sorted(b for b in found if 0 < b < extent or b == step)
 
     def _fusion(self, rows: int, block: int) -> Fusion:
         items = self.group.items
@@ -315,7 +316,7 @@ def rolling_tensors(program: TypedProgram, group: Group, loops: int) -> frozense
 
 def _own(program: TypedProgram, group: Group) -> frozenset[str]:
     """Return the temporaries that no statement outside the group uses."""
-    inside = {s.name for i in group.items for s in (i.statement, *([i.start] if i.start else []))}
+    inside = {s.name for i in group.items for s in (i.statement, i.start, i.epilogue) if s is not None}
     used = {t for i in group.items for t in i.tensors}
     outside = {t for t in used if program.tensor(t).role is not Role.TEMPORARY}
     for s in program.statements():

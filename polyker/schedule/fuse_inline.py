@@ -125,6 +125,11 @@ def _reads(reader: TypedStatement, tensor: str) -> tuple[Read, ...]:
     return reads
 
 
+def inlined(program: TypedProgram, definition: TypedStatement, reader: TypedStatement) -> TypedStatement:
+    """Return a statement with the values of the cells that it reads of what another defines."""
+    return _merged(program, definition, reader, tuple(r for r in reader.reads() if r.tensor == definition.target))
+
+
 def _merged(
     program: TypedProgram, definition: TypedStatement, reader: TypedStatement, reads: tuple[Read, ...]
 ) -> TypedStatement:

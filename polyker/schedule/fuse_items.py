@@ -36,7 +36,7 @@ class Touch:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A statement; `start` sets the result of a reduction to its identity before it.
+    """A statement; `start` sets the result of a reduction to its identity before it, `epilogue` reads each result after it.
 
     `make_free` and `make_measured` give what costs time to find, when it is asked for.
     """
@@ -46,6 +46,7 @@ class Item:
     reduces: bool
     make_free: Callable[[], tuple[str, ...]] = field(repr=False)
     make_measured: Callable[[], Measured] = field(repr=False)
+    epilogue: TypedStatement | None = None
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -61,7 +62,8 @@ class Item:
     def touches(self) -> tuple[Touch, ...]:
         """The accesses; the start of a reduction may write more cells than its terms reach."""
         first, *rest = touches(self.statement)
-        return (replace(first, everywhere=self.start is not None), *rest)
+        last = touches(self.epilogue) if self.epilogue is not None else ()
+        return (replace(first, everywhere=self.start is not None), *rest, *last)
 
     @cached_property
     def writes(self) -> frozenset[str]:

@@ -38,8 +38,10 @@ class Scheduler(Protocol):
     def map(self, statement: TypedStatement) -> Nest:
         """Return the nest of a statement whose instances each define a cell."""
 
-    def reduction(self, statement: TypedStatement, start: TypedStatement | None) -> Nest:
-        """Return the nest of a reduction."""
+    def reduction(
+        self, statement: TypedStatement, start: TypedStatement | None, *, epilogue: TypedStatement | None = None
+    ) -> Nest:
+        """Return the nest of a reduction and of what is computed from each of its results."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,10 @@ def _inside(scheduler: Scheduler, program: TypedProgram, item: Item, rows: tuple
     start = item.start
     if start is not None:
         start = moved(program, start, _of_start(item, rows), len(rows))
-    return scheduler.reduction(statement, start)
+    last = item.epilogue
+    if last is not None:
+        last = moved(program, last, rows, len(rows))
+    return scheduler.reduction(statement, start, epilogue=last)
 
 
 def _of_start(item: Item, iterators: tuple[str, ...]) -> tuple[str, ...]:
