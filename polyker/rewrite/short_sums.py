@@ -44,7 +44,7 @@ def short_sums(program: TypedProgram) -> frozenset[str]:
     found = set()
     for before, node in zip(program.body, program.body[1:], strict=False):
         if isinstance(before, TypedStatement) and isinstance(node, TypedStatement):
-            temporary = program.tensor(node.target).role is Role.TEMPORARY and node.op != "set"
+            temporary = program.tensor(node.target).role is Role.TEMPORARY and node.op != "set" and not node.in_order
             if temporary and _is_apart(node) and _value(program, before, node) is not None:
                 found.add(node.target)
     return frozenset(found)
