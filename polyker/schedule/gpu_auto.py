@@ -13,7 +13,8 @@ from polyker.ir.expr import Index
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
-from polyker.schedule.gpu_map import Mapping, choose_mapping, mapped_members, partial_sums, with_cells
+from polyker.rewrite.split_sum import split_sum
+from polyker.schedule.gpu_map import Mapping, choose_mapping, mapped_members, partial_sums, sum_cut, with_cells
 from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.nest import Nest, band, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
@@ -93,7 +94,15 @@ class _Scheduler:
         """Return the nest of a reduction: each thread sums the terms of its own cells in registers."""
         measured = measure(self.program, statement, self.layout)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
-        mapping = choose_mapping(measured, cells_apart(self.program, statement, kept), self.gpu)
+        free = cells_apart(self.program, statement, kept)
+        cut = sum_cut(measured, self.gpu) if free == kept else None
+        if cut is not None:
+            found = split_sum(self.program, self.fresh, statement, *cut)
+            self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
+            nests = [self.reduction(found.partial, found.start), self.reduction(found.fold, start)]
+            both = tuple(s for n in nests for s in n.statements)
+            return Nest(both, Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in nests)))
+        mapping = choose_mapping(measured, free, self.gpu)
         mapping = with_cells(measured, mapping, self.gpu)
         summed = partial_sums(measured, mapping)
         origin = {i: measured.lo(i) for i in statement.iterators}

@@ -91,6 +91,33 @@ def partial_sums(measured: Measured, mapping: Mapping) -> tuple[str, int] | None
     return (longest, count) if mapping.cells is None and count > 1 and terms >= 4 * PARTIAL else None
 
 
+def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int, tuple[int, ...]] | None:
+    """Return how a reduction is cut into partial results in memory: along which iterator, how many, and the cells' shape.
+
+    Where the cells of the result are too few for the threads of the GPU, or neighbouring ones read far apart. None where they
+    are not, or the partial results would be many beside what is read.
+    """
+    statement = measured.statement
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    ends = [None if lo is None or n is None or lo < 0 else lo + n for lo, n in (measured.bounds[i] for i in kept)]
+    reads = [a for a in measured.accesses if not a.is_write]
+    shape = tuple(end for end in ends if end is not None)
+    if statement.outer or not reads or len(shape) < len(ends):
+        return None
+    largest = max(reads, key=measured.footprint)
+    unit = [i for i in statement.reduced if abs(largest.stride(i)) == 1]
+    along = max(unit or statement.reduced, key=measured.extent)
+    results = prod(measured.extent(i) for i in kept)
+    threads = gpu.processors * gpu.resident
+    apart = bool(unit) and not any(abs(largest.stride(i)) == 1 for i in kept)
+    most = min(threads // max(1, results), measured.extent(along) // (2 * PARTIAL))
+    if apart:
+        most = max(most, min(gpu.warp, measured.extent(along) // 2))
+    count = (_power(most + 1) // 2) if most > 0 else 0
+    few = 4 * results * count <= measured.footprint(largest)
+    return (along, count, shape) if count >= gpu.warp and few else None
+
+
 def _contiguous(measured: Measured, free: tuple[str, ...]) -> str:
     """Return the iterator along which neighbours lie together in the result, else in the largest read, else the last."""
     by_size = sorted(measured.accesses, key=lambda a: (not a.is_write, -measured.footprint(a)))

@@ -1,0 +1,95 @@
+"""Long reductions into few cells, cut so that many threads sum: each has a partial result of its own in memory.
+
+Before: `T[p] += e(p, i)`. After, for `count` partial results: `P[p, q] = 0;  P[p, q] += e(p, k * count + q);  T[p] += P[p, q]`.
+Neighbouring q take neighbouring terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.quasi_affine import add, lit, scale, substitute
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.fresh import Fresh, identity
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSum:
+    """The statements that stand for a reduction, in their order."""
+
+    start: TypedStatement
+    partial: TypedStatement
+    fold: TypedStatement
+
+
+def split_sum(
+    program: TypedProgram, fresh: Fresh, statement: TypedStatement, along: str, count: int, shape: tuple[int, ...]
+) -> SplitSum:
+    """Return a reduction in no loop of the text by way of `count` partial results for each cell, cut along the iterator `along`.
+
+    `shape`: for each iterator that is not reduced, in their order, a number that all its values are below; none is negative.
+    """
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    q, k = fresh.iterator(), fresh.iterator()
+    head = parameters(program)
+    acc = statement.acc
+    partial = fresh.temporary("partial", acc, (*(lit(n) for n in shape), lit(count)))
+    cell: tuple[Expr, ...] = tuple(Index(i, i64) for i in (*kept, q))
+    # The terms.
+    rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
+    iterators = (*kept, q, k, *rest)
+    source = ", ".join(statement.iterators)
+    cut = read_map(
+        f"{head}{{ {statement.name}[{source}] -> [{', '.join(iterators)}] : "
+        f"{along} = {count} {k} + {q} and 0 <= {q} < {count} }}"
+    )
+    place = add(scale(count, Index(k, i64)), Index(q, i64))
+    terms = replace(
+        statement,
+        iterators=iterators,
+        domain=domain_text(read_set(statement.domain).apply(cut), statement.name),
+        target=partial,
+        subscripts=cell,
+        expr=substitute(statement.expr, {along: place}),
+        reduced=(k, *rest),
+        defines=None,
+        prefetch=(),
+    )
+    # The cells that have terms, each with all its partial results.
+    onto = read_map(f"{head}{{ {statement.name}[{source}] -> [{', '.join(kept)}] }}")
+    lanes = read_set(f"{head}{{ [{q}] : 0 <= {q} < {count} }}")
+    cells = read_set(statement.domain).apply(onto).flat_product(lanes)
+    begin, fold = fresh.statement(), fresh.statement()
+    start = TypedStatement(
+        begin,
+        (*kept, q),
+        0,
+        _box(head, begin, (*kept, q), (*shape, count)),
+        partial,
+        cell,
+        "set",
+        identity(statement.op, acc),
+        acc,
+    )
+    folded = replace(
+        statement,
+        name=fold,
+        iterators=(*kept, q),
+        domain=domain_text(cells, fold),
+        expr=Read(partial, cell, dtype=acc),
+        reduced=(q,),
+        prefetch=(),
+    )
+    return SplitSum(start, terms, folded)
+
+
+def _box(head: str, name: str, iterators: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    bounds = " and ".join(f"0 <= {i} < {n}" for i, n in zip(iterators, shape, strict=True))
+    found: isl.Set = read_set(f"{head}{{ [{', '.join(iterators)}] : {bounds} }}")
+    return domain_text(found, name)
