@@ -78,6 +78,10 @@ class TimeCosts:
         return (found.pop(), width) if len(found) == 1 else None
 
     @cached_property
+    def _reach(self) -> dict[int, int]:
+        return {f.dimension: reach(f, self.found) for f in self.fronts}
+
+    @cached_property
     def _extents(self) -> tuple[int, ...]:
         extents = []
         for n in range(len(self.places[0].space)):
@@ -145,7 +149,7 @@ class TimeCosts:
                 rows *= 1 if is_vector else extent
                 continue
             front = next(f for f, _ in tiles.sizes if f.dimension == n)
-            around, slant = reach(front, self.found), front.step * (tiles.steps - 1)
+            around, slant = self._reach[n], front.step * (tiles.steps - 1)
             extents[n] = min(extent + around, size + slant + around)
             near *= (size + around) / size
             rows *= ceil((extent + slant) / size) * (1 if is_vector else size)
