@@ -131,6 +131,7 @@ class _Calls:
         self._fields = result_tuple(outputs) if len(outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         self._plain = len(self._program.inputs) if self._program.parameters == self._program.inputs else -1
+        self._gpu = kernel.target.startswith("cuda:") or kernel.target == "cuda"
         self._table: Any = None  # a weak reference to the CallTable, which leads back here
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
@@ -139,6 +140,8 @@ class _Calls:
         given: dict[str, int] = {}
         if named or len(args) != self._plain:
             inputs, given = self._matched(args, named)
+        if self._gpu and (on_device := self._on_device(inputs, given, out)) is not None:
+            return on_device
         context = tuple(given.items())
         result = self._dispatch.attempt(context, inputs, out, self._adopt)
         if result is not None:
@@ -152,6 +155,20 @@ class _Calls:
         if kind == "numpy":
             self._dispatch.remember(context, inputs, operands, arrays, out, plan)
         return finished(arrays, wanted, out, kind, inputs, self._fields)
+
+    def _on_device(self, inputs: Sequence[Any], given: Mapping[str, int], out: Any) -> Any:
+        """Return the results of a call with arrays that lie on the GPU, None where all lie on the host."""
+        from polyker.runtime.device_arrays import call_on_device, lies_on_device
+
+        outs = given_outs(self._program.outputs, out)
+        if not lies_on_device((*inputs, *outs)):
+            return None
+        labels = self._program.inputs, self._program.outputs
+        sizes = {**self._fixed, **given}
+        found = call_on_device(self._compiled, labels, inputs, sizes, outs, self._options.scratch_bytes)
+        if out is not None:
+            return out
+        return found[0] if self._fields is None else self._fields(*found)
 
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         rest = self._program.parameters[len(args) :]

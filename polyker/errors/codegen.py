@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyker.errors.base import BackendUnavailable, CompileError, InternalError, register
+from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, InternalError, register
 
 UNKNOWN_TARGET = register(
     "PK601", CompileError, "unknown target {name!r}", "known targets: cpu (this machine), {known}"
@@ -33,3 +33,10 @@ NO_NVCC = register(
     "install the CUDA toolkit; the CUDA text needs nothing",
 )
 CUDA_FAILED = register("PK608", InternalError, "CUDA reports in {function}: {reason}")
+ON_HOST = register(
+    "PK609",
+    ArgumentError,
+    "`{name}` lies in the memory of the host, other arrays of the call on a device",
+    "copy it there",
+)
+OVERLAPS = register("PK610", ArgumentError, "`out` for `{name}` overlaps `{other}` in the memory of the device")

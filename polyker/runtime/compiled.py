@@ -173,7 +173,7 @@ class Compiled:
         if self._elsewhere is not None:
             raise self._elsewhere.with_traceback(None)
         values = self.sizes(operands, given)
-        self._check(values)
+        self.check(values)
         arrays = self.converted(operands)
         results = self.results(values)
         labels = [self._labels[name] for name in typed.outputs]
@@ -183,20 +183,21 @@ class Compiled:
         given_arrays = [None if out is None else out.original for out in outs]
         check_apart(labels, given_arrays)
         targets = places(arrays, given_arrays, results, self._own)
-        plan = self._plan(values, arrays, results, targets, scratch_limit)
+        plan = self.plan(values, arrays, results, targets, scratch_limit)
         execute(plan, arrays, targets)
         for wanted, target in zip(given_arrays, targets, strict=True):
             if wanted is not None and target is not wanted:
                 np.copyto(wanted, target)
         return targets, plan
 
-    def _check(self, values: Mapping[str, int]) -> None:
+    def check(self, values: Mapping[str, int]) -> None:
+        """Raise what the program's conditions on the sizes mean, where one does not hold."""
         if self.typed.checks:
             from polyker.poly.checks import evaluate_checks
 
             evaluate_checks(self.typed, values)
 
-    def _plan(
+    def plan(
         self,
         values: Mapping[str, int],
         arrays: Sequence[Array],
@@ -204,6 +205,7 @@ class Compiled:
         targets: Sequence[Array],
         scratch_limit: int | None,
     ) -> Plan:
+        """Return the plan of calls with arrays that lie so."""
         key = (
             tuple(values.items()),
             tuple((a.shape, a.strides) for a in arrays),

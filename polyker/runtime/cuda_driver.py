@@ -48,6 +48,10 @@ class Driver(Protocol):
         """Copy from the device's memory to the host's, after what was launched before."""
         ...
 
+    def copy_device(self, target: int, source: int, size: int) -> None:
+        """Copy within the device's memory."""
+        ...
+
     def launch(
         self, kernel: Any, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[Any]
     ) -> None:
@@ -127,6 +131,11 @@ class LibCuda:
         self._in_context()
         self._call("cuMemcpyDtoH_v2", ctypes.c_void_p(host), ctypes.c_uint64(address), ctypes.c_size_t(size))
 
+    def copy_device(self, target: int, source: int, size: int) -> None:
+        """Copy within the device's memory."""
+        self._in_context()
+        self._call("cuMemcpyDtoD_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size))
+
     def launch(
         self, kernel: Any, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[Any]
     ) -> None:
@@ -186,6 +195,10 @@ class PyCuda:
     def copy_out(self, host: int, address: int, size: int) -> None:
         """Copy from the device's memory to the host's."""
         self._done("memcpy_dtoh", lambda: self._d.memcpy_dtoh(_bytes_at(host, size), address))
+
+    def copy_device(self, target: int, source: int, size: int) -> None:
+        """Copy within the device's memory."""
+        self._done("memcpy_dtod", lambda: self._d.memcpy_dtod(target, source, size))
 
     def launch(
         self, kernel: Any, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[Any]

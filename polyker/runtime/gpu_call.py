@@ -45,7 +45,11 @@ class GpuCall:
     bounds: tuple[tuple[int, int], ...]
 
     def __call__(self, pointers: Sequence[int | None], integers: Sequence[int]) -> int:
-        """Return the status of the kernels: 0, or the code of a guard that did not hold."""
+        """Run on arrays of the host; return the status of the kernels: 0, or the code of a guard that did not hold."""
+        return self.on_device(pointers, integers, ())
+
+    def on_device(self, pointers: Sequence[int | None], integers: Sequence[int], resident: Sequence[bool]) -> int:
+        """Run on arrays of which the `resident` ones (in the order of the arguments) lie on the device; return the status."""
         device, env = self.driver, dict(zip(self.kernel.integers, integers, strict=False))
         places: dict[str, int] = {}
         taken: list[int] = []
@@ -55,6 +59,9 @@ class GpuCall:
             taken.append(failed)
             device.clear(failed, FAILED)
             for n, buffer in enumerate(self.kernel.buffers):
+                if buffer.space is Space.ARGUMENT and n < len(resident) and resident[n]:
+                    places[buffer.name] = pointers[n] or 0
+                    continue
                 if buffer.space is Space.ARGUMENT:
                     low, high = self.bounds[n]
                     memory = device.allocate(max(1, high - low))

@@ -59,7 +59,13 @@ def _epilogue(program: TypedProgram, item: Item, reader: Item) -> TypedStatement
     statement, last = item.statement, reader.statement
     tensor = program.tensor(statement.target)
     fits = item.reduces and item.start is not None and item.epilogue is None and not reader.reduces
-    if not fits or statement.outer or statement.in_order or tensor.role is not Role.TEMPORARY or tensor.dtype != statement.acc:
+    if (
+        not fits
+        or statement.outer
+        or statement.in_order
+        or tensor.role is not Role.TEMPORARY
+        or tensor.dtype != statement.acc
+    ):
         return None
     if last.op != "set" or last.target in item.tensors or any(r.tensor == last.target for r in last.reads()):
         return None

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from polyker.codegen.host import evaluate
 from polyker.codegen.kernel import Const, Op, Var
 from polyker.codegen.sim_build import compile_cxx, run_time, sim_text
 from polyker.compiling import target_named
-from polyker.errors import BackendUnavailable, GatherError, InternalError
+from polyker.errors import ArgumentError, BackendUnavailable, GatherError, InternalError
 from polyker.ir.dtypes import bool_
 from polyker.runtime import cuda_driver, gpu_call
 from polyker.runtime.cuda_driver import LibCuda
@@ -58,6 +60,9 @@ class SimulatedDriver:
 
     def copy_out(self, host, address, size):
         ctypes.memmove(host, address, size)
+
+    def copy_device(self, target, source, size):
+        ctypes.memmove(target, source, size)
 
     def launch(self, kernel, name, grid, block, arguments):
         self.launches.append((name, grid, block))
@@ -165,3 +170,53 @@ def test_sizes_are_computed_on_the_host(op, values, want):
     kind = {} if op not in ("lt", "ge", "and", "or", "not") else {"dtype": bool_}
     assert evaluate(Op(op, tuple(Const(v) for v in values), **kind), {}) == want
     assert evaluate(Var("n"), {"n": 3}) == 3
+
+
+class OnDevice:
+    """An array on the simulated device, whose memory is the host's."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.array.__array_interface__, "version": 3}
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A library of such arrays."""
+    module = ModuleType("arrays_on_a_device")
+    module.empty = lambda shape, dtype: OnDevice(np.empty(shape, dtype))
+    monkeypatch.setattr(OnDevice, "__module__", module.__name__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@needs_compiler
+def test_arrays_on_the_device_are_used_where_they_lie(device, library):
+    a, b = np.arange(24.0).reshape(4, 6)[:, ::-2], np.arange(15.0).reshape(5, 3).T
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j] * x").compile(a, b, 2.0, target="cuda:sm_90a")
+    found = kernel(OnDevice(a), OnDevice(b), 2.0)
+    assert isinstance(found, OnDevice)
+    np.testing.assert_array_equal(found.array, a @ b * 2)
+    out = OnDevice(np.zeros((4, 10))[:, ::2])
+    assert kernel(OnDevice(a), OnDevice(b), 3.0, out=out) is out
+    np.testing.assert_array_equal(out.array, a @ b * 3)
+    assert device.taken <= 4  # two numbers and two flags: no array is copied
+    with pytest.raises(ArgumentError, match="`B` lies in the memory of the host") as caught:
+        kernel(OnDevice(a), b, 2.0)
+    assert caught.value.code == "PK609"
+
+
+@needs_compiler
+def test_an_in_out_array_on_the_device_starts_from_its_argument(device, library):
+    kernel = pk.op("inc(A: f64[N]) -> A:\n    A[i] = A[i] + 1.5").compile(pk.f64[7], target="cuda:sm_90a")
+    a = np.arange(7.0)
+    np.testing.assert_array_equal(kernel(OnDevice(a)).array, a + 1.5)
+    given = OnDevice(a.copy())
+    assert kernel(given, out=given) is given
+    np.testing.assert_array_equal(given.array, a + 1.5)
+    whole = np.zeros(8)
+    with pytest.raises(ArgumentError, match="overlaps `A`") as caught:
+        kernel(OnDevice(whole[:-1]), out=OnDevice(whole[1:]))
+    assert caught.value.code == "PK610"
