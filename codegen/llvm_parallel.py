@@ -284,9 +284,7 @@ def _loaded(b: Builder, context: Reg, word: int, value: Value) -> Value:
     parts = [
         part
         if part.is_constant
-        else b.load(
-            f"load {part.type}, {_at(b, context, word + k).typed}, align 8, !invariant.load !0", part.elem, 1, ()
-        )
+        else b.load(f"load {part.type}, {_at(b, context, word + k).typed}, align 8", part.elem, 1, ())
         for k, part in enumerate(_parts(value))
     ]
     return Value(value.dtype, parts[0], parts[1] if len(parts) > 1 else None)

@@ -27,6 +27,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.expr import walk as parts_of
 from polyker.ir.quasi_affine import add, indices_of, print_affine, substitute
+from polyker.poly.boxes import corners
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
@@ -101,10 +102,13 @@ class _Search:
         self.head = parameters(scop.program)
         self.iterators = {s.name: s.iterators for s in scop.program.statements()}
         self.ranges = {s.name: _ranges(read_set(s.domain), s.iterators) for s in scop.program.statements()}
+        self.uneven: dict[str, bool] = {}
         self.work = {}
         for s in scop.program.statements():
             points = prod(hi - lo + 1 for lo, hi, _ in self.ranges[s.name].values())
-            self.work[s.name] = float(max(0, points)) * (2 + sum(1 for _ in parts_of(s.expr))) / 16
+            # What is computed once waits for memory: some cycles for a vector of each tensor.
+            waits = 16 * (1 + sum(1 for _ in s.reads())) if s.op == "set" else 0
+            self.work[s.name] = float(max(0, points)) * (2 + sum(1 for _ in parts_of(s.expr)) + waits) / 16
 
     def best(self, node: Tree, here: _Here) -> _Found:
         """Return the node with the loops that cost the least."""
@@ -144,6 +148,8 @@ class _Search:
                 share = -(-count // self.threads) / count
                 # Of a loop whose iterations are not known to be many there may be one alone.
                 share = share if known or count >= 8 * self.threads else (1 + share) / 2
+                # Iterations of a triangle are long and short: somebody waits for half of one.
+                share = min(1.0, share + 0.5 / count) if any(map(self._is_uneven, here.work)) else share
                 cost = serial * share + here.runs * START
                 if cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
                     marked = replace(member, kind=Kind.PARALLEL, extent=self.threads)
@@ -213,6 +219,13 @@ class _Search:
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
         return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
+
+    def _is_uneven(self, statement: str) -> bool:
+        """Whether the instances of a statement of fixed sizes are no box."""
+        if statement not in self.uneven:
+            fixed = all(known for _, _, known in self.ranges[statement].values())
+            self.uneven[statement] = fixed and corners(self.scop.domains[statement]) is None
+        return self.uneven[statement]
 
     def _is_carried(self, member: Member, pair: _Pair, entered: frozenset[str], promoted: frozenset[str]) -> bool:
         """Whether a loop carries a dependence between threads."""
