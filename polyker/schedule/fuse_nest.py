@@ -196,11 +196,16 @@ def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
 
 def _held(tensors: frozenset[str], program: TypedProgram, fusion: Fusion, target: Target, tree: Tree) -> Tree:
     """Return the tree with buffers for those of the temporaries of which a small enough part is alive at a time."""
-    second = target.cache(2).size
+    second, last = target.cache(2).size, target.cache(3).size
     found = []
     for tensor in sorted(tensors):
         modulo = _modulo(program, fusion, tensor)
-        if modulo is not None and prod(modulo) * program.tensor(tensor).dtype.itemsize <= second:
+        if modulo is None:
+            continue
+        size, shape = program.tensor(tensor).dtype.itemsize, program.tensor(tensor).shape
+        whole = prod(int(e.value.real) for e in shape if isinstance(e, Literal)) * size
+        # What would leave all caches had better stay in the last one.
+        if prod(modulo) * size <= (last // 2 if whole > last else second):
             found.append(Promotion(tensor, modulo))
     return Scope(tuple(found), tree) if found else tree
 

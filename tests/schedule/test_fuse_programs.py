@@ -17,7 +17,7 @@ from polyker.ir.quasi_affine import indices_of
 from polyker.poly.scop import Scop
 from polyker.schedule import fuse_cost, order
 from polyker.schedule.legality import BROKEN, prove
-from polyker.schedule.tree import Schedule, Scope, loops
+from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Sequence, loops
 from polyker.target.detect import target
 from polyker.target.model import Cache, Target
 from tests.schedule.support import SMALL, assert_same, case, lowered
@@ -97,6 +97,27 @@ def test_rows_that_are_short_run_together_by_blocks_of_whole_vectors() -> None:
     assert_same(found, scop, schedule, native=True)
     outer = next(iter(loops(schedule.tree)))
     assert outer.label.endswith(".rows")
+
+
+def promotions(schedule: Schedule) -> list[Promotion]:
+    found: list[Promotion] = []
+    stack = [schedule.tree]
+    while stack:
+        node = stack.pop()
+        found += node.promotions if isinstance(node, Scope) else ()
+        stack += [f.child for f in node.children] if isinstance(node, Sequence) else []
+        stack += [node.child] if isinstance(node, (Band, Scope)) else []
+    return found
+
+
+def test_a_part_of_what_no_cache_holds_may_have_half_of_the_last_one() -> None:
+    found = case(softmax_like(SOFTMAX), X="f32[40,700]")
+    scop, schedule = found.automatic(replace(TINY, caches=(Cache(1024), Cache(2048), Cache(1 << 14))))
+    assert_same(found, scop, schedule, native=True)
+    sizes = [4 * p.cells() for p in promotions(schedule)]
+    assert any(2048 < size <= 1 << 13 for size in sizes)
+    _, far = found.automatic(replace(TINY, caches=(Cache(1024), Cache(2048), Cache(1 << 12))))
+    assert not any(size > 2048 for size in (4 * p.cells() for p in promotions(far)))
 
 
 def test_statements_of_small_arrays_run_one_after_another() -> None:
