@@ -42,6 +42,8 @@ START = 30_000.0
 GUESS = 512
 # How much faster a loop further in has to be to be taken.
 MARGIN = 0.95
+# And waves further in: they take apart what a tile keeps in a cache.
+WAVE_MARGIN = 0.75
 # Bytes that the threads' own buffers may take together.
 PRIVATE = 256 << 20
 
@@ -155,8 +157,11 @@ class _Search:
                     marked = replace(member, kind=Kind.PARALLEL, extent=self.threads)
                     chosen = _Found(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
             if not free and count > 1:
-                for found in (self._waves(members, n, child, before), self._apart(members, n, child, before)):
-                    if found is not None and found.cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
+                for found, margin in (
+                    (self._waves(members, n, child, before), WAVE_MARGIN),
+                    (self._apart(members, n, child, before), MARGIN),
+                ):
+                    if found is not None and found.cost < chosen.cost * (1.0 if chosen.cost == serial else margin):
                         chosen = found
             here = replace(here, runs=here.runs * max(1, count))
         inner = self.best(child, here)

@@ -152,3 +152,14 @@ def test_memory_of_threads_that_the_limit_does_not_allow_leaves_one_thread() -> 
     needed = 4 * 20000 * 4
     with pk.options(threads=8, scratch_bytes=needed):
         assert np.array_equal(pk.op(text)(x), alone)
+
+
+def test_a_thousand_calls_give_the_same_bits() -> None:
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((130, 120)).astype("f4"), rng.standard_normal((120, 140)).astype("f4")
+    results = set()
+    for threads in (1, 2, 3, 8):
+        with pk.options(threads=threads, deterministic=True):
+            multiply = pk.op(PRODUCT)
+            results |= {multiply(a, b).tobytes() for _ in range(250)}
+    assert len(results) == 1
