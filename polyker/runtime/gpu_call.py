@@ -11,7 +11,7 @@ from typing import Any
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.cuda_build import CudaCode, cubin
 from polyker.codegen.host import evaluate
-from polyker.codegen.kernel import Block, For, If, Kernel, Launch, Space
+from polyker.codegen.kernel import Block, For, Guard, If, Kernel, Launch, Space
 from polyker.codegen.launch import arguments_of
 from polyker.codegen.walk import statements
 from polyker.runtime.cuda_driver import Driver, driver
@@ -55,9 +55,12 @@ class GpuCall:
         taken: list[int] = []
         copies: list[tuple[int, int, int]] = []
         try:
-            failed = device.allocate(FAILED)
-            taken.append(failed)
-            device.clear(failed, FAILED)
+            # Without guards there is nothing to wait for.
+            guarded = any(isinstance(s, Guard) for s in statements(self.kernel.body))
+            failed = device.allocate(FAILED) if guarded else 0
+            if guarded:
+                taken.append(failed)
+                device.clear(failed, FAILED)
             for n, buffer in enumerate(self.kernel.buffers):
                 if buffer.space is Space.ARGUMENT and n < len(resident) and resident[n]:
                     places[buffer.name] = pointers[n] or 0
@@ -77,7 +80,8 @@ class GpuCall:
                 taken.append(memory)
             self._run(self.kernel.body, env, places, failed)
             status = ctypes.c_int32()
-            device.copy_out(ctypes.addressof(status), failed, FAILED)
+            if guarded:
+                device.copy_out(ctypes.addressof(status), failed, FAILED)
             for host, memory, size in copies:
                 device.copy_out(host, memory, size)
             return status.value
