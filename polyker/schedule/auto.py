@@ -31,7 +31,7 @@ from polyker.schedule.fuse_epilogue import carries, with_epilogues
 from polyker.schedule.fuse_inline import inlined
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_nest import fused, held
-from polyker.schedule.fuse_reasons import why_apart
+from polyker.schedule.fuse_reasons import REASONS, why_apart
 from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
@@ -213,7 +213,8 @@ class _Scheduler:
             return list(items)
         found = best_fusion(self.program, items, self.target)
         if found is None:
-            reason = why_apart(self.program, items, self.target)
+            told = sum(n.startswith(REFUSED) for n in self.notes)
+            reason = why_apart(self.program, items, self.target) if told < REASONS else None
             self.notes += [REFUSED + reason] if reason else []
             return [items[0], *self.units(items[1:])]
         fusion, before, after = found

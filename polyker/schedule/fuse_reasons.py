@@ -9,6 +9,10 @@ from polyker.schedule.fuse_items import Item
 from polyker.target.model import Target
 
 
+# Reasons that a schedule tells: each asks the model again.
+REASONS = 8
+
+
 def why_apart(program: TypedProgram, items: list[Item], target: Target) -> str | None:
     """Return why the first item does not run together with the next one that uses what it writes; None if none does."""
     first = items[0]
