@@ -8,7 +8,6 @@ from polyker.schedule.fuse_groups import REACH, Group
 from polyker.schedule.fuse_items import Item
 from polyker.target.model import Target
 
-
 # Reasons that a schedule tells: each asks the model again.
 REASONS = 8
 
