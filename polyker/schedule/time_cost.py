@@ -8,7 +8,7 @@ again at their sides, and more starts of loops.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import ceil, prod
@@ -18,8 +18,8 @@ from polyker.schedule.plan import Plan
 from polyker.schedule.time_skew import Distance, Front, Place, reach
 from polyker.target.model import Target
 
-# Cycles to begin a row of one statement in a tile; the share of all cycles that has to be won.
-START, WORTH = 12.0, 0.1
+# Cycles to begin a row of one statement in a tile; shares of all cycles: what has to be won, and what is lost for shorter blocks.
+START, WORTH, SLACK = 12.0, 0.1, 0.02
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -53,13 +53,19 @@ class TimeCosts:
         base = self._moved * self.target.beyond(whole)
         if self.target.beyond(whole) <= self.target.beyond(0.75 * self.target.cache(2).size):
             return None  # what the second cache costs is hidden behind the arithmetic
-        cost, tiles = min(((self._cost(t), t) for t in self._choices()), key=lambda c: c[0], default=(base, None))
         work = sum(
             p.cost * prod(hi - lo + 1 for i, (lo, hi) in q.bounds.items() if i != q.clock)
             for p, q in zip(self.plans, self.places, strict=True)
         )
+        found = [(self._cost(tiles), tiles) for tiles in self._choices()]
+        limit = min((cost for cost, _ in found), default=base) + SLACK * (base + work)
+        # Blocks of time are what several threads share.
+        near = [(tiles.steps, cost, n) for n, (cost, tiles) in enumerate(found) if cost <= limit]
+        if not near:
+            return None
+        _, cost, n = min(near)
         won = (base - cost) / (base + work)
-        return TimeTiles(tiles.steps, tiles.sizes, won) if tiles is not None and won > WORTH else None
+        return replace(found[n][1], won=won) if won > WORTH else None
 
     @cached_property
     def steps(self) -> int:
