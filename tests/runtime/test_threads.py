@@ -97,10 +97,15 @@ def in_child(work: Callable[[], None], seconds: float = 20.0) -> None:
     assert found == 0
 
 
+def both() -> None:
+    regions(3, 20)
+    assert len(seen_by_threads(3, os.getpid)) == 3
+
+
 def forks(count: int) -> None:
     for n in range(count):
         regions(3, 5)
-        in_child(lambda n=n: regions(2 + n % 3, 20))
+        in_child(both if n % 4 == 0 else lambda n=n: regions(2 + n % 3, 20))
         regions(2, 5)
 
 
@@ -156,29 +161,44 @@ def test_workers_sleep_soon_after_a_region() -> None:
     assert time.process_time() - before < 0.003
 
 
-def test_workers_take_the_callers_floating_point_environment() -> None:
-    """Sums are rounded as the caller rounds, and to nearest again after it."""
-    if not hasattr(ctypes.CDLL(None), "fesetround"):
-        pytest.skip("the C library has no fesetround")
-    fesetround, fegetround = (getattr(ctypes.CDLL("libm.so.6"), n) for n in ("fesetround", "fegetround"))
+def seen_by_threads(count: int, look: Callable[[], int]) -> dict[int, int]:
+    """Return what `look` returns on each of the threads of a region, by thread: each is given time to come."""
+    seen: dict[int, int] = {}
+
+    def part(_: int, index: int) -> int:
+        seen[threading.get_ident()] = look()
+        deadline = time.monotonic() + 5
+        while len(seen) < count and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return 0
+
+    function = FUNCTION(part)
+    assert PARALLEL_FOR(pool().parallel_for)(ctypes.cast(function, ctypes.c_void_p), None, 0, count, None) == 0
+    return seen
+
+
+def test_workers_take_the_callers_rounding_each_time() -> None:
+    library = ctypes.CDLL("libm.so.6")
     upward = {"x86_64": 0x800, "aarch64": 0x400000}.get(os.uname().machine, 0)
-    size = 1000
-    x, y = np.full(size, 2.0**-60), np.ones(size)
-    run_native(kernel(2), {"x": x, "y": y}, {"N": size, "R": 1})
-    assert (y == 1).all()
+    one, small = 1.0, 2.0**-60
     try:
-        fesetround(upward)
-        for _ in range(20):
-            y[:] = 1
-            run_native(kernel(4), {"x": x, "y": y}, {"N": size, "R": 1})
-            assert (y > 1).all()
-        assert fegetround() == upward
+        for mode in (0, upward, 0):
+            library.fesetround(mode)
+            # Python's sums are rounded as the processor's vector unit is told.
+            assert list(seen_by_threads(3, lambda: int(one + small > one)).values()) == [int(mode != 0)] * 3
     finally:
-        fesetround(0)
-    for _ in range(20):
-        y[:] = 1
-        run_native(kernel(4), {"x": x, "y": y}, {"N": size, "R": 1})
-        assert (y == 1).all()
+        library.fesetround(0)
+
+
+def test_sums_in_a_region_are_rounded_as_the_caller_rounds() -> None:
+    library = ctypes.CDLL("libm.so.6")
+    x, y = np.full(1000, 2.0**-60), np.ones(1000)
+    try:
+        library.fesetround({"x86_64": 0x800, "aarch64": 0x400000}.get(os.uname().machine, 0))
+        run_native(kernel(4), {"x": x, "y": y}, {"N": 1000, "R": 1})
+    finally:
+        library.fesetround(0)
+    assert (y > 1).all()
 
 
 def test_denormal_numbers_survive() -> None:
