@@ -6,8 +6,9 @@ are symbols the kernel decides when it runs: `For.work` is an expression of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -41,7 +42,7 @@ def settle(kernel: Kernel, least: int = LEAST) -> Kernel:
     """Return the kernel with `work` noted in its PARALLEL loops, and those serial that do fewer than `least` operations."""
     if not is_parallel(kernel):
         return kernel
-    return replace(kernel, body=_block(kernel.body, least))
+    return replace(kernel, body=_block(kernel.body, least, count()))
 
 
 def serial(loop: For) -> For:
@@ -50,14 +51,15 @@ def serial(loop: For) -> For:
     return replace(loop, kind=LoopKind.SERIAL, lanes=0, thread="", work=None, body=body)
 
 
-def _block(block: Block, least: int) -> Block:
-    return tuple(s for stmt in block for s in _statement(stmt, least))
+def _block(block: Block, least: int, numbers: Iterator[int]) -> Block:
+    return tuple(s for stmt in block for s in _statement(stmt, least, numbers))
 
 
-def _statement(stmt: Stmt, least: int) -> Block:
+def _statement(stmt: Stmt, least: int, numbers: Iterator[int]) -> Block:
     match stmt:
         case For(kind=LoopKind.PARALLEL, body=body):
-            estimate, trip = _Estimate(stmt.var), trip_count(stmt)
+            # A loop in an unrolled one stands here several times, its variable with one name.
+            estimate, trip = _Estimate(f"{stmt.var}.work{next(numbers)}"), trip_count(stmt)
             work = estimate.operations(body, {stmt.var: estimate.middle(stmt, {}), stmt.thread: Const(0)})
             if trip is not None and (trip < 2 or (isinstance(work, Const) and trip * int(work.value.real) < least)):
                 return (serial(stmt),)
@@ -65,9 +67,9 @@ def _statement(stmt: Stmt, least: int) -> Block:
                 return (stmt,)
             return (*estimate.lets, replace(stmt, work=work))
         case For(body=body) | Allocate(body=body):
-            return (replace(stmt, body=_block(body, least)),)
+            return (replace(stmt, body=_block(body, least, numbers)),)
         case If(body=body, orelse=orelse):
-            return (replace(stmt, body=_block(body, least), orelse=_block(orelse, least)),)
+            return (replace(stmt, body=_block(body, least, numbers), orelse=_block(orelse, least, numbers)),)
         case _:
             return (stmt,)
 
@@ -113,8 +115,8 @@ class _Estimate:
             return self.operations(loop.body, {**values, loop.var: Const(0)})
         lo, hi = substitute(loop.lo, values), substitute(loop.hi, values)
         length = Op("add", (hi, Op("neg", (lo,)), Const(loop.step - 1)))
-        count = Op("maximum", (Const(0), Op("floordiv", (length, Const(loop.step)))))
-        trips = self._named(Op("minimum", (Const(_MOST_TRIPS), count)))
+        times = Op("maximum", (Const(0), Op("floordiv", (length, Const(loop.step)))))
+        trips = self._named(Op("minimum", (Const(_MOST_TRIPS), times)))
         each = self.operations(loop.body, {**values, loop.var: self.middle(loop, values)})
         return self._named(Op("minimum", (Const(_MOST), Op("mul", (trips, Op("add", (Const(1), each)))))))
 
@@ -131,7 +133,7 @@ class _Estimate:
             return value
         known = next((let for let in self.lets if let.value == value), None)
         if known is None:
-            known = Let(f"{self._name}.work{len(self.lets)}", value)
+            known = Let(f"{self._name}.{len(self.lets)}", value)
             self.lets.append(known)
         return Var(known.name)
 

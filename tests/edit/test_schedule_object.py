@@ -221,6 +221,12 @@ def test_a_loop_on_threads_may_have_more_iterations_than_threads():
     np.testing.assert_array_equal(op.compile(schedule=s)(array, N=25), array[np.arange(25) // 3])
 
 
+def test_a_loop_on_threads_may_stand_in_an_unrolled_one():
+    op = pk.op("O[i,j] = A[i,j] + 1")
+    s = op.schedule(pk.f32["M", "N"], auto=False).split(i=2).unroll({"i.point": 2}).parallel("j", threads=2)
+    np.testing.assert_array_equal(op.compile(schedule=s)(whole(5, 6)), whole(5, 6) + 1)
+
+
 def test_an_alternative_is_another_schedule():
     floyd = pk.op("f(D: f64[N,N]) -> D:\n  for k in 0:N:\n    D[i,j] = minimum(D[i,j], D[i,k] + D[k,j])")
     with pytest.raises(pk.LegalityError) as caught:
