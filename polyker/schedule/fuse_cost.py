@@ -27,6 +27,8 @@ from polyker.target.model import Target
 
 # Cycles to begin the loops of one statement; the share of all cycles that has to be won.
 START, WORTH = 6.0, 0.01
+# Tiles of a block that is tried in any case, besides single ones and as many as a cache holds.
+FEW = 4
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,12 @@ class _Costs:
         two = self.part(0, len(self.group.items), rows, 2)
         each, fixed = max(1, two - one), max(0, 2 * one - two)
         extent = max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items))
-        whole = -(-extent // step) * step
-        found = set()
-        for room in (self.target.caches[0].size // 2, *(c.size * 3 // 4 for c in self.target.caches[1:])):
-            count = max(1, (room - fixed) // (each * step))
-            if fixed + step * each <= room:
-                found.add(min(step * (1 << count.bit_length() - 1), whole))
+        most = self.target.caches[-1].size * 3 // 4 - fixed
+        found = {n * step for n in (1, FEW) if n * step * each <= most}
+        for room in (self.target.caches[0].size // 2, self.target.cache(2).size * 3 // 4):
+            count = (room - fixed) // (each * step)
+            if count > 0:
+                found.add(min(step * (1 << count.bit_length() - 1), -(-extent // step) * step))
         # Statements without instances have no block, and all iterations are none.
         yield from sorted(b for b in found if 0 < b < extent or b == step)
 
