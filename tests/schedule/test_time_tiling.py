@@ -16,12 +16,13 @@ from polyker.schedule.legality import prove
 from polyker.schedule.time_cost import TimeCosts, TimeTiles
 from polyker.schedule.time_skew import Front, distances, fronts, places_of
 from polyker.target.detect import target
+from polyker.target.known import KNOWN
 from polyker.target.model import Cache
 from tests.schedule.support import SMALL, Case, assert_same, case
 
 TINY = replace(target(SMALL), caches=(Cache(256), Cache(1024), Cache(4096)))
 # Its second cache holds a dozen rows.
-ROWS = replace(target(SMALL), caches=(Cache(1 << 11), Cache(1 << 14), Cache(1 << 15)))
+ROWS = replace(target(SMALL), name="cpu:rows", caches=(Cache(1 << 11), Cache(1 << 14), Cache(1 << 15)))
 AXES = "ijk"
 
 
@@ -131,8 +132,9 @@ def test_steps_that_are_copied_back_keep_their_bits(
     shape: tuple[int, int], steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_cost, "WORTH", 0.0)
+    monkeypatch.setitem(KNOWN, ROWS.name, ROWS)
     start = np.random.default_rng(1).standard_normal(shape)
-    found = pk.op(HEAT, steps=steps).compile(start, target=ROWS)
+    found = pk.op(HEAT, steps=steps).compile(start, target=ROWS.name)
     assert np.array_equal(found(start), plain(start, steps))
 
 
@@ -141,8 +143,9 @@ def test_a_kernel_for_any_number_of_steps_is_tiled_and_keeps_the_bits(
     shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_cost, "WORTH", 0.0)
+    monkeypatch.setitem(KNOWN, ROWS.name, ROWS)
     start = np.random.default_rng(1).standard_normal(shape)
-    kernel = pk.op(HEAT).compile(A=pk.f64[shape], target=ROWS)
+    kernel = pk.op(HEAT).compile(A=pk.f64[shape], target=ROWS.name)
     assert "run in one part of space" in kernel.source("schedule")
     for steps in (0, 1, 2, 3, 8, 33):
         assert np.array_equal(kernel(start, steps=steps), plain(start, steps)), steps
