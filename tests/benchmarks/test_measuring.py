@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import contestants, machine, report, summary
 from benchmarks.__main__ import main
-from benchmarks.case import Case, Operand, Problem, arrays
+from benchmarks.case import Case, Operand, Problem, arrays, empty
 from benchmarks.check import expected, gamma, wrong
 from benchmarks.contestants import Contestant
 from benchmarks.einsum_case import einsum
@@ -186,12 +186,13 @@ def test_the_machine_multiplies_and_copies():
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_measuring_copy_copies_all_of_it(streaming):
+    from polyker.explain.rates import copy_loop
     from polyker.target.detect import target
 
     block = 4 * target("cpu").vector_bytes
-    source, to = (machine.empty((3 * block // 4,), "f32") for _ in range(2))
+    source, to = (empty((3 * block // 4,), "f32") for _ in range(2))
     source[...] = np.arange(source.size)
-    machine.copy_loop(target("cpu"), streaming=streaming).run(to.ctypes.data, source.ctypes.data, 2, 1)
+    copy_loop(target("cpu"), streaming=streaming).run(to.ctypes.data, source.ctypes.data, 2, 1)
     assert np.array_equal(to[: 2 * block // 4], source[: 2 * block // 4])
     assert not to[2 * block // 4 :].any()
 
