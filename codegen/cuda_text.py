@@ -204,6 +204,8 @@ class _Device:
                 by = f"{name}++" if step == 1 else f"{name} += {step}"
                 yield f"{pad}for (i64 {name} = {self.e.index(lo)}; {name} < {self.e.index(hi)}; {by}) {{"
                 self.e.ranges[var] = loop_range(stmt, self.e.ranges)
+                if stmt.thread:  # of a CPU's threads; here one thread runs them all
+                    yield f"{pad}  const i64 {identifier(stmt.thread)} = 0;"
                 yield from self.block(body, depth + 1)
                 yield pad + "}"
             case Allocate(buffer=buffer, body=body):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, groupby
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -29,6 +29,7 @@ from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.errors.base import InternalError
 
 AXES = ("x", "y", "z")
 
@@ -41,11 +42,18 @@ UNKNOWN_BLOCKS = 1024
 
 
 def launches(kernel: Kernel) -> Kernel:
-    """Return the kernel with each outermost BLOCK loop, and the threads in it, as a Launch."""
+    """Return the kernel with each outermost BLOCK loop, and the threads in it, as a Launch; one thread runs the rest."""
     numbers = count()
 
     def block(body: Block, ranges: dict[str, Range], known: frozenset[str]) -> Block:
-        return tuple(statement(s, ranges, known) for s in body)
+        found: list[Stmt] = []
+        for mapped, part in groupby(body, _is_mapped):
+            if mapped:
+                found += [statement(s, ranges, known) for s in part]
+            else:
+                one = Const(1)
+                found.append(Launch(f"kernel{next(numbers)}", (one, one, one), (1, 1, 1), tuple(part)))
+        return tuple(found)
 
     def statement(stmt: Stmt, ranges: dict[str, Range], known: frozenset[str]) -> Stmt:
         match stmt:
@@ -57,9 +65,13 @@ def launches(kernel: Kernel) -> Kernel:
             case If(body=body, orelse=orelse):
                 return replace(stmt, body=block(body, ranges, known), orelse=block(orelse, ranges, known))
             case _:
-                return stmt
+                raise InternalError(f"{type(stmt).__name__} stands around a loop over blocks")
 
     return replace(kernel, body=block(kernel.body, {}, frozenset(kernel.integers)))
+
+
+def _is_mapped(stmt: Stmt) -> bool:
+    return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements((stmt,)))
 
 
 def _range(loop: For, ranges: dict[str, Range]) -> Range:
@@ -111,7 +123,7 @@ def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tu
     used = _names(launch)
     buffers = tuple(b for b in kernel.buffers if b.name in used)
     strides = {e.name for b in buffers for s in b.strides for e in subexpressions(s) if isinstance(e, Var)}
-    inside = {s.var for s in statements(launch.body) if isinstance(s, For)}
+    inside = {name for s in statements(launch.body) if isinstance(s, For) for name in (s.var, s.thread)}
     inside |= {s.name for s in statements(launch.body) if isinstance(s, Let)}
     inside |= {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
     numbers = tuple(sorted((used | strides) - inside - {b.name for b in buffers}))

@@ -207,14 +207,15 @@ def scheduled_gpu(
             flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
     notes = found.notes
     try:
-        with isl_job("schedule", QUOTA):
-            program, schedule = gpu_schedule(flat, gpu, layout, plain=plain)
-            return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
+        if not plain:
+            with isl_job("schedule", QUOTA):
+                program, schedule = gpu_schedule(flat, gpu, layout)
+                return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
     except (LegalityError, CompileError) as error:
         logging.getLogger("polyker").info("each statement is run by one thread: %s", error.message)
         notes += (f"each statement is run by one thread: {error.message}",)
     with isl_job("schedule"):
-        program, schedule = gpu_schedule(flat, gpu, layout, plain=True)
+        program, schedule = automatic(flat, layouts, target, plain=True)
         return proven_kernel(program, replace(schedule, notes=notes), layouts)
 
 

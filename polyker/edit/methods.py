@@ -166,6 +166,23 @@ class Steps(Generic[S]):
 
     parallelise = parallelize = parallel
 
+    def map(self, loops: Mapping[str, str] | None = None, /, **roles: str) -> S:
+        """Run the iterations of loops by a GPU's blocks, or by the threads of a block: "block.x", "thread.y", "thread.x(32)".
+
+        The number of a block's threads is that of the loop's iterations, which its time says or which stands in parentheses.
+
+        >>> import polyker as pk
+        >>> s = pk.op("B[i] = A[i]").schedule(pk.f32[64], target="cuda-sim", auto=False)
+        >>> print(s.tile({"i": 32}).map({"i.tile": "block.x", "i.point": "thread.x"}))
+        block.x i.tile = i//32
+          thread.x(32) i.point = i % 32
+            B: B[i] = A[i]
+        """
+        found = self
+        for loop, role in {**(loops or {}), **roles}.items():
+            found = found._step("map", {"loop": loop, "role": role})  # type: ignore[assignment]
+        return found  # type: ignore[return-value]
+
     def _threads(self) -> int:
         raise NotImplementedError
 

@@ -103,6 +103,11 @@ def _parallel(state: State, step: Step) -> Outcomes:
     yield state.changed(steps.parallel(state.schedule, found.statement, found.labels[step["loop"]], step["threads"]))
 
 
+def _map(state: State, step: Step) -> Outcomes:
+    found = place(state, step.statement, (step["loop"],), "map")
+    yield state.changed(steps.mapped(state.schedule, found.statement, found.labels[step["loop"]], step["role"]))
+
+
 def _fuse(state: State, step: Step) -> Outcomes:
     first, second = statement_named(state, step["first"]), statement_named(state, step["second"])
     refused: ScheduleError | None = None
@@ -187,5 +192,6 @@ _MOVES: dict[str, Callable[[State, Step], Outcomes]] = {
     "vectorise": _vectorise,
     "unroll": _unroll,
     "parallel": _parallel,
+    "map": _map,
     "promote": promoted,
 }

@@ -58,7 +58,7 @@ def _candidates(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
                 yield (step_of("tile", step.statement, {"sizes": {n: s for n, s in step["sizes"] if n != loop}}),)
         case "fuse":
             yield from _fusing(state, step)
-        case "vectorise" | "parallel":
+        case "vectorise" | "parallel" | "map":
             yield from _elsewhere(state, step)
         case "shift":
             yield from _other_offsets(step)
@@ -111,12 +111,13 @@ def _other_loops(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
 def _elsewhere(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
     """Yield the step on other loops of the statement: vectors the innermost first, threads the outermost."""
     vectors = step.name == "vectorise"
-    said = dict(step["sizes"]) if vectors else {step["loop"]: step["threads"]}
+    argument = "role" if step.name == "map" else "threads"
+    said = dict(step["sizes"]) if vectors else {step["loop"]: step[argument]}
     found = place(state, step.statement, said, step.name)
     count = next(iter(said.values()))
     for loop in state.loops(found.statement)[:: -1 if vectors else 1]:
         if loop.name not in said and loop.member.kind is Kind.SERIAL:
-            given = {"sizes": {loop.name: count}} if vectors else {"loop": loop.name, "threads": count}
+            given = {"sizes": {loop.name: count}} if vectors else {"loop": loop.name, argument: count}
             for statement in dict.fromkeys((step.statement, state.names.statements[found.statement])):
                 yield (step_of(step.name, statement, given),)
 

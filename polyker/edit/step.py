@@ -175,6 +175,7 @@ FORMS: dict[str, Form] = {
     "vectorise": Form("s.vectorise(j=8)", {"sizes": _sizes}, {}),
     "unroll": Form("s.unroll(i=4)", {"sizes": _sizes}, {}),
     "parallel": Form('s.parallel("i", threads=4)', {"loop": _name, "threads": lambda v: _integer(v, 1)}, {}),
+    "map": Form('s.map(i="block.x", j="thread.x(32)")', {"loop": _name, "role": _name}, {}),
     "promote": Form(
         's.promote("A", at="k.tile", memory="stack", layout=(1, 0))',
         {"tensor": _name, "at": _maybe, "memory": _memory, "layout": _layout},

@@ -183,3 +183,9 @@ NOT_DRAWN = register(
     "the instances of `{statement}` cannot be listed: {reason}",
     "a picture has up to {most} instances: take small, fixed sizes; the order is the same for large ones",
 )
+NO_ROLE = register(
+    "PK548",
+    ScheduleError,
+    "a loop cannot be carried out by {role!r}",
+    'write "block.x", "thread.y", or "thread.x(32)" with the number of threads, 1024 at most, where the loop does not say it',
+)

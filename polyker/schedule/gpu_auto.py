@@ -23,14 +23,9 @@ from polyker.schedule.tree import Band, Filter, Kind, Leaf, Schedule, Scope, Seq
 from polyker.target.model import Gpu
 
 
-def gpu_schedule(
-    program: TypedProgram, gpu: Gpu, layout: Layouts, *, plain: bool = False
-) -> tuple[TypedProgram, Schedule]:
-    """Return the program with its accumulators made explicit, and the schedule of it.
-
-    `plain`: one thread runs each statement, in the order of the text.
-    """
-    return _Scheduler(Fresh(program), gpu, layout, plain).result()
+def gpu_schedule(program: TypedProgram, gpu: Gpu, layout: Layouts) -> tuple[TypedProgram, Schedule]:
+    """Return the program with its accumulators made explicit, and the schedule of it."""
+    return _Scheduler(Fresh(program), gpu, layout).result()
 
 
 @dataclass
@@ -38,7 +33,6 @@ class _Scheduler:
     fresh: Fresh
     gpu: Gpu
     layout: Layouts
-    plain: bool
     notes: list[str] = field(default_factory=list)
 
     def result(self) -> tuple[TypedProgram, Schedule]:
@@ -61,7 +55,7 @@ class _Scheduler:
                 nests.append(Nest(nest.statements, tree))
                 continue
             before = nodes[-1] if nodes and isinstance(nodes[-1], TypedStatement) else None
-            if not self.plain and node.op != "set" and node.reduced and not reads_own(node):
+            if node.op != "set" and node.reduced and not reads_own(node):
                 start = before if before is not None and starts_fresh(self.program, before, node) else None
                 if start is not None:
                     nodes.pop()
@@ -82,7 +76,7 @@ class _Scheduler:
         """Return the nest of a statement without a reduction; instances that depend on each other run in one thread."""
         inner = statement.iterators[statement.outer :]
         measured = measure(self.program, statement, self.layout)
-        free = () if self.plain else free_iterators(self.program, statement)
+        free = free_iterators(self.program, statement)
         mapping = choose_mapping(measured, free, self.gpu)
         members = mapped_members((statement,), mapping, {i: measured.lo(i) for i in inner})
         mapped = {i for i, _ in mapping.axes}

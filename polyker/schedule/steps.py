@@ -11,11 +11,12 @@ label beside each other (full and partial tiles), the step changes all of them.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from polyker.errors.base import failure
-from polyker.errors.schedules import BAD_ORDER, NOT_ONE_BAND, NOT_SERIAL, TOO_LONG, UNKNOWN_STEP
+from polyker.errors.schedules import BAD_ORDER, NO_ROLE, NOT_ONE_BAND, NOT_SERIAL, TOO_LONG, UNKNOWN_STEP
 from polyker.ir.expr import Call, Expr, Literal
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.poly.scop import Scop
@@ -175,7 +176,49 @@ def parallel(schedule: Schedule, statement: str, loop: str, threads: int) -> Sch
     return _changed(schedule, statement, (loop,), change)
 
 
+def mapped(schedule: Schedule, statement: str, loop: str, role: str) -> Schedule:
+    """Run the iterations of a loop by a GPU's blocks, or by the threads of a block.
+
+    Before:
+
+        for i.tile: for i.point: S(i)
+
+    After, with i.tile to `block.x` and i.point to `thread.x(32)`:
+
+        block.x i.tile: thread.x(32) i.point: S(i)
+
+    `role`: block or thread, and the axis x, y or z; a thread's loop has a constant number of iterations, which its time says or
+    which stands behind in parentheses. Raises ScheduleError.
+    """
+    found = re.fullmatch(r"(block|thread)\.([xyz])(?:\(([0-9]{1,4})\))?", role)
+    if found is None:
+        raise failure(NO_ROLE, role=role)
+    kind = Kind(found[1])
+
+    def change(band: Band) -> Tree:
+        at = _places(band, statement, (loop,))[loop]
+        member = band.members[at]
+        _check_serial(member, statement)
+        extent = int(found[3]) if found[3] else _modulus(member.time(statement)) if kind is Kind.THREAD else 0
+        if kind is Kind.THREAD and not 1 <= extent <= 1024:
+            raise failure(NO_ROLE, role=role)
+        member = replace(member, kind=kind, extent=extent, axis=found[2])
+        return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
+
+    return _changed(schedule, statement, (loop,), change)
+
+
+def _modulus(time: Expr) -> int:
+    """Return n of a time `… mod n`, 0 where it is none."""
+    match time:
+        case Call(op="mod", args=(_, Literal(value=value))):
+            return int(value.real)
+        case _:
+            return 0
+
+
 STEPS: dict[str, Callable[..., Schedule]] = {
+    "map": mapped,
     "tile": tile,
     "interchange": interchange,
     "fuse": fuse,
@@ -291,6 +334,7 @@ def _copies(tree: Tree) -> int:
 
 
 __all__ = [
-    "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "parallel", "promote", "replay", "step", "tile", "unroll",
+    "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "mapped",
+    "parallel", "promote", "replay", "step", "tile", "unroll",
     "vectorise",
 ]  # fmt: skip

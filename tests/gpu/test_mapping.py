@@ -1,0 +1,64 @@
+"""Loops mapped to blocks and threads by people: what is legal, and what a program without any becomes."""
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.errors import LegalityError, ScheduleError
+from tests.gpu.support import needs_compiler
+
+MATMUL = "C[i,j] += A[i,k] * B[k,j]"
+
+
+def tiled(text=MATMUL, *types):
+    types = types or (pk.f64[21, 9], pk.f64[9, 70])
+    return pk.op(text).schedule(*types, target="cuda-sim", auto=False)
+
+
+@needs_compiler
+def test_a_schedule_of_ones_own_is_proven_and_run():
+    s = pk.op("C[i,j] = A[i] * B[j]").schedule(pk.f64[21], pk.f64[70], target="cuda-sim", auto=False).tile(i=8, j=32)
+    s = s.map({"i.tile": "block.y", "j.tile": "block.x", "i.point": "thread.y", "j.point": "thread.x"})
+    kernel = pk.op("C[i,j] = A[i] * B[j]").compile(pk.f64[21], pk.f64[70], schedule=s)
+    assert "(3, 3, 1), (32, 8, 1)" in kernel.source("cuda")
+    a, b = np.arange(21.0), np.arange(70.0)
+    np.testing.assert_array_equal(kernel(a, b), np.outer(a, b))
+
+
+@needs_compiler
+def test_what_is_mapped_to_no_block_runs_in_one_thread():
+    kernel = pk.op(MATMUL).compile(pk.f64[4, 5], pk.f64[5, 6], schedule=tiled(MATMUL, pk.f64[4, 5], pk.f64[5, 6]))
+    assert "PK_LAUNCH(kernel0, (1, 1, 1), (1, 1, 1)" in kernel.source("cuda")
+    a, b = np.arange(20.0).reshape(4, 5), np.arange(30.0).reshape(5, 6)
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+@pytest.mark.parametrize("role", ["block.x", "thread.x(64)"])
+def test_loops_that_carry_a_dependence_are_refused_with_both_instances(role):
+    s = pk.op("S[0] = X[0];  S[t] = S[t-1] + X[t] for t in 1:60").schedule(pk.f64[60], target="cuda-sim", auto=False)
+    with pytest.raises(
+        LegalityError, match=r"`t` runs .* at the same time, and a read-after-write dependence through S"
+    ):
+        s.map({"t": role})
+
+
+def test_two_loops_on_one_axis_and_blocks_inside_threads_are_refused():
+    s = pk.op("C[i,j] = A[i] * B[j]").schedule(pk.f64[21], pk.f64[70], target="cuda-sim", auto=False)
+    with pytest.raises(LegalityError, match=r"block\.x loop"):
+        s.map(i="block.x", j="block.x")
+    with pytest.raises(LegalityError, match=r"block\.x loop"):
+        s.map(i="thread.x(32)", j="block.x")
+
+
+@pytest.mark.parametrize("role", ["block.w", "thread", "thread.x(0)", "thread.x(2000)", "thread.x"])
+def test_roles_that_there_are_not_are_refused(role):
+    s = pk.op("B[i] = A[i]").schedule(pk.f64[21], target="cuda-sim", auto=False)
+    with pytest.raises(ScheduleError, match="cannot be carried out") as caught:
+        s.map(i=role)
+    assert caught.value.code == "PK548"
+
+
+def test_more_iterations_than_threads_are_refused():
+    s = pk.op("B[i] = A[i]").schedule(pk.f64[64], target="cuda-sim", auto=False)
+    with pytest.raises(LegalityError, match="64 iterations"):
+        s.map(i="thread.x(32)")
