@@ -221,10 +221,11 @@ def test_a_loop_on_threads_may_have_more_iterations_than_threads():
     np.testing.assert_array_equal(op.compile(schedule=s)(array, N=25), array[np.arange(25) // 3])
 
 
-def test_a_loop_on_threads_may_stand_in_an_unrolled_one():
-    op = pk.op("O[i,j] = A[i,j] + 1")
-    s = op.schedule(pk.f32["M", "N"], auto=False).split(i=2).unroll({"i.point": 2}).parallel("j", threads=2)
-    np.testing.assert_array_equal(op.compile(schedule=s)(whole(5, 6)), whole(5, 6) + 1)
+def test_full_and_partial_tiles_of_a_symbolic_size_may_each_run_on_threads():
+    op = pk.op("O[i] = A[i] + 1")
+    s = op.schedule(pk.f32["N"], target="cpu:x86-64-v2").distribute("i.tile").parallel("i.tile", threads=3)
+    kernel = op.compile(schedule=s["O"].interchange("i.vectors", "i.tile", "i.lanes"))
+    np.testing.assert_array_equal(kernel(whole(700)), whole(700) + 1)
 
 
 def test_an_alternative_is_another_schedule():
