@@ -41,6 +41,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 
 from polyker.codegen.ahead import prefetch_gathers
 from polyker.codegen.artifact import Artifact
@@ -61,6 +62,7 @@ from polyker.codegen.walk import is_parallel
 from polyker.codegen.work import exceeds
 from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
+from polyker.ir.expr import Literal
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
@@ -347,7 +349,16 @@ def on_threads(
     except (LegalityError, CompileError) as error:
         logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message)
         return schedule, lowered
+    if most is not None and temporary_bytes(parallel) > most:
+        return schedule, lowered
     return (found, parallel) if is_parallel(settle(parallel.kernel)) else (schedule, lowered)
+
+
+def temporary_bytes(lowered: Lowered) -> int:
+    """Return the bytes of the temporaries of constant shape, as if none shared its memory with another."""
+    shapes = ((t, [e for e in t.shape if isinstance(e, Literal)]) for t in lowered.scratch)
+    known = ((t, fixed) for t, fixed in shapes if len(fixed) == len(t.shape))
+    return sum(prod(int(e.value.real) for e in fixed) * t.dtype.itemsize for t, fixed in known)
 
 
 def print_scop(scop: Scop) -> str:
