@@ -131,7 +131,7 @@ class _Calls:
         self._fields = result_tuple(outputs) if len(outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         self._plain = len(self._program.inputs) if self._program.parameters == self._program.inputs else -1
-        self._gpu = kernel.target.startswith("cuda:") or kernel.target == "cuda"
+        self._gpu = str(kernel.target).split(":")[0] == "cuda"
         self._table: Any = None  # a weak reference to the CallTable, which leads back here
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
