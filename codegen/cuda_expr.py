@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from polyker.codegen.kernel import Buffer, Const, Convert, KExpr, Load, Op, Var
-from polyker.codegen.polynomial import Poly, constant, expression, plus, polynomial, times
+from polyker.codegen.kernel import Buffer, Const, Convert, KExpr, Load, Op, Space, Var
+from polyker.codegen.polynomial import Poly, expression, plus, polynomial, times
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.errors.base import InternalError
-from polyker.ir.dtypes import DType, i64
+from polyker.ir.dtypes import DType, f32, i64
 from polyker.ir.expr import ARITHMETIC, COMPARISONS
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -31,7 +30,7 @@ def identifier(name: str) -> str:
 
 @dataclass
 class Expressions:
-    """Prints expressions; `buffers` are those alive, `ranges` what is known of the variables, `plain` one-cell buffers."""
+    """Prints expressions; `buffers` are those alive, `ranges` what is known of the variables."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
@@ -250,8 +249,6 @@ def _is_index(expr: KExpr) -> bool:
 
 def is_single(buffer: Buffer) -> bool:
     """Return whether a buffer on the stack is one cell: a variable."""
-    from polyker.codegen.kernel import Space
-
     return buffer.space is Space.STACK and all(s == Const(1) for s in buffer.shape)
 
 
@@ -292,7 +289,7 @@ def constant_text(value: bool | int | float | complex, dtype: DType) -> str:
             return f"{dtype.name}({_wide(number)})"
         case _:
             if dtype.itemsize == 2:
-                return f"{dtype.name}({constant_text(float(dtype.numpy.type(value)), _F32)})"
+                return f"{dtype.name}({constant_text(float(dtype.numpy.type(value)), f32)})"
             bits, suffix = (32, "f") if dtype.name == "f32" else (64, "")
             real = float(np.float32(value)) if bits == 32 else float(value)
             if math.isnan(real):
@@ -302,14 +299,3 @@ def constant_text(value: bool | int | float | complex, dtype: DType) -> str:
             text = str(np.float32(real)) if bits == 32 else repr(real)
             text = text if any(c in text for c in ".en") else text + ".0"
             return f"({text}{suffix})" if text.startswith("-") else text + suffix
-
-
-_F32 = DType("f32", "f", 4)
-
-
-def known_ranges(sizes: Mapping[str, Range]) -> dict[str, Range]:
-    """Return a copy of what is known of the sizes."""
-    return dict(sizes)
-
-
-__all__ = ["Expressions", "constant", "constant_text", "identifier", "is_single"]

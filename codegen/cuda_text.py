@@ -18,7 +18,6 @@ from polyker.codegen.kernel import (
     Block,
     Buffer,
     Const,
-    Convert,
     For,
     Guard,
     If,
@@ -259,10 +258,10 @@ class _Device:
         enough = _covers(loop, count, blocks=blocks)
         if loop.trip == 1 and count == Const(1):
             yield f"{pad}const i64 {name} = {lo};"
-            yield from self._scoped(loop.body, depth)
+            yield from self.block(loop.body, depth)
         elif enough and loop.trip is not None and count == Const(loop.trip):
             yield f"{pad}const i64 {name} = {first};"
-            yield from self._scoped(loop.body, depth)
+            yield from self.block(loop.body, depth)
         elif enough:
             yield f"{pad}if (const i64 {name} = {first}; {name} < {hi}) {{"
             yield from self.block(loop.body, depth + 1)
@@ -281,9 +280,6 @@ class _Device:
                 if len(rest) < len(args) and rest:
                     return rest[0] if len(rest) == 1 else Op("minimum", rest)
         return loop.hi
-
-    def _scoped(self, body: Block, depth: int) -> Iterator[str]:
-        yield from self.block(body, depth)
 
 
 def _covers(loop: For, count: KExpr, *, blocks: bool) -> bool:
@@ -304,6 +300,3 @@ def _bare(text: str) -> str:
         if depth == 0 and n + 1 < len(text):
             return text
     return text[1:-1]
-
-
-__all__ = ["Convert", "cuda_kernels", "cuda_source", "data_file"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, groupby
 
@@ -107,15 +106,11 @@ def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr:
 def _most(trips: list[KExpr], most: int, ranges: dict[str, Range]) -> KExpr:
     """Return how many blocks the loops of one axis need, 1 at least."""
     found: KExpr = Const(1)
-    for trip in _unique(trips):
+    for trip in dict.fromkeys(trips):
         found = trip if found == Const(1) else Op("maximum", (found, trip))
     if isinstance(found, Const):
         return Const(max(1, min(most, int(found.value.real))))
     return simplify_expression(Op("maximum", (Const(1), Op("minimum", (Const(most), found)))), ranges)
-
-
-def _unique(trips: list[KExpr]) -> Iterator[KExpr]:
-    return iter(dict.fromkeys(trips))
 
 
 def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tuple[str, ...], bool]:
