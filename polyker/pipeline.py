@@ -107,7 +107,7 @@ class Stages(Mapping[str, str]):
 QUOTA = 4_000_000
 
 # A schedule that a user gave has none to fall back on.
-GIVEN_QUOTA = 10 * QUOTA
+GIVEN_QUOTA = 4 * QUOTA
 
 
 def compile_typed(
