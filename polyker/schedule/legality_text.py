@@ -74,7 +74,8 @@ def _least(pairs: isl.Map, kind: isl.dim_type, d: int) -> isl.Map:
         value = values.dim_min_val(count)
     else:
         value = values.dim_min_val(d)
-    return pairs.fix_val(kind, d, value) if value.is_int() else pairs
+    fixed = pairs.fix_val(kind, d, value) if value.is_int() else pairs
+    return pairs if fixed.is_empty() else fixed
 
 
 def instance(scop: Scop, domain: isl.Set) -> str:
