@@ -33,7 +33,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.lower_ast import is_loop
+from polyker.codegen.lower_ast import is_loop, loops_of
 from polyker.codegen.lower_bounds import least_start, plus_one
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
@@ -191,8 +191,7 @@ class _Lowering:
         self.statements = {s.name: s for s in self.scop.program.statements()}
         self.names = (f"v{n}" for n in itertools.count())
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
-        build = isl.AstBuild.from_context(self.scop.context)
-        ast = build.node_from_schedule(tree)
+        ast = loops_of(self.scop.context, tree)
         # The number of threads of each scope inside a parallel loop, and the scopes of GPUs' threads.
         kinds = {mark: self.marks.members[mark] for mark in self.marks.private}
         found = [(s, kinds[m]) for m, scopes in self.marks.private.items() for s in scopes]

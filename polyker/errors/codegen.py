@@ -40,3 +40,9 @@ ON_HOST = register(
     "copy it there",
 )
 OVERLAPS = register("PK610", ArgumentError, "`out` for `{name}` overlaps `{other}` in the memory of the device")
+LOST = register(
+    "PK611",
+    CompileError,
+    "the loops of this schedule would not run every instance: isl's generator of loops fails on it",
+    "leave out the last step, such as a skew of a loop by another one that was cut from the same index",
+)
