@@ -93,8 +93,10 @@ class CallTable:
                 return False
             words, objects = made
 
+            place = int(Row.PLAN)  # of the module's names none may be left when the interpreter ends
+
             def gone(_: ReferenceType[Plan]) -> None:
-                words[Row.PLAN] = 0
+                words[place] = 0
 
             entry = (ref(plan, gone), words, objects)
             # Another thread may call between any two of these lines: the table never points to what is freed.
