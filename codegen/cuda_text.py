@@ -40,6 +40,8 @@ from polyker.codegen.walk import statements
 from polyker.errors.base import InternalError
 
 _UPDATES = {"add": "+=", "mul": "*="}
+# Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them.
+RESIDENT = 512
 
 
 @cache
@@ -133,7 +135,7 @@ class _Host:
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         self.functions.append(
             [
-                f'extern "C" __global__ void __launch_bounds__({threads}) {launch.name}(',
+                f'extern "C" __global__ void __launch_bounds__({threads}, {max(1, RESIDENT // threads)}) {launch.name}(',
                 *(f"    {p}{',' if n + 1 < len(parameters) else ') {'}" for n, p in enumerate(parameters)),
                 *(["    ) {"] if not parameters else []),
                 *device.block(launch.body, 1),

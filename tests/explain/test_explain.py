@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(autouse=True)
-def _unmeasured(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """No rates of this machine are stored."""
+def _unmeasured(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[None]:
+    """No rates of this machine are stored, and its cores do not count."""
     monkeypatch.setattr(rates, "path", lambda: tmp_path / "rates.json")
     rates.stored.cache_clear()
+    with pk.options(threads=1):
+        yield
 
 
 def explained(text: str, types: dict[str, Any], target: str = TARGET) -> Explanation:

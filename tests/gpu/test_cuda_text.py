@@ -39,7 +39,7 @@ def kernels_of(kernel):
 def test_without_a_gpu_the_text_is_printed_and_a_call_says_why_it_cannot_run(monkeypatch):
     kernel = pk.op(MATMUL).compile(pk.f32[64, 64], pk.f32[64, 64], target="cuda:sm_90a")
     text = kernels_of(kernel)
-    assert "__global__ void __launch_bounds__(256) kernel0(" in text
+    assert "__global__ void __launch_bounds__(256, 2) kernel0(" in text
     assert "blockIdx.x" in text and "threadIdx.x" in text
     monkeypatch.setattr(cuda_driver, "why_not", lambda: "libcuda: not found")
     kernel = pk.op(MATMUL).compile(pk.f32[60, 64], pk.f32[64, 64], target="cuda:sm_90a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -69,6 +71,12 @@ def loops(text: str, *shape: int) -> list[tuple[str, str]]:
     kind = pk.f32[shape]
     lines = (line.split() for line in pk.op(text).compile(S=kind, X=kind).source("schedule").splitlines())
     return [(w[0].split("(")[0], w[1].partition(".")[2]) for w in lines if w[0].startswith(("for", "unroll", "vector"))]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with pk.options(threads=1):
+        yield
 
 
 def test_the_recurrence_is_innermost_with_rows_side_by_side() -> None:
