@@ -6,6 +6,7 @@ the finished tree, and asks isl at each node for a pair of dependent instances t
 - each instance runs exactly once;
 - of two dependent instances the first runs first (instances of one reduction that combine into a cell may come in any order);
 - the lanes of a vector loop do not depend on each other; if all of them combine into one cell they are folded first;
+- threads of one block of a GPU that run different statements do not depend on each other: no barrier stands between;
 - the iterations of a parallel loop do not depend on each other, but through buffers of scopes inside it: each thread has its own;
 - vector and unrolled loops have no more iterations than they say: what is beyond would not run;
 - a promoted temporary loses no value that is still to be read (polyker.schedule.legality_buffers).
@@ -75,6 +76,14 @@ PARALLEL = register(
     "the parallel loop `{loop}` runs {source} and {sink} at the same time, and a {kind} dependence through {tensor} orders them: "
     "both use {cell}",
     "run a loop in parallel that carries no dependence",
+)
+
+NO_BARRIER = register(
+    "PK509",
+    LegalityError,
+    "threads of one block run {source} and {sink} with no barrier between, and a {kind} dependence through {tensor} orders them: "
+    "both use {cell}",
+    "map the loops around both to threads, or give each statement a launch of its own",
 )
 
 
@@ -167,9 +176,11 @@ class _Proof:
                 self.visit(child, here, pairs, path)
             case Sequence(children=children):
                 self._check_sequence(children, here)
+                dealt = self._dealt(children, path)
                 for n, f in enumerate(children):
                     inside = {s: self._part(f, s, here[s]) for s in f.statements}
-                    self.visit(f.child, inside, [p for pair in pairs for p in self._at(children, n, pair)], path)
+                    rest = [p for pair in pairs for p in self._at(children, n, pair, dealt)]
+                    self.visit(f.child, inside, rest, path)
             case Scope(promotions=promotions, child=child):
                 entered = frozenset(p.tensor for p in promotions)
                 pairs = [replace(p, flows=False) if p.dependence.tensor in entered else p for p in pairs]
@@ -208,19 +219,29 @@ class _Proof:
             if not rest.is_empty():
                 raise failure(MISSING, instance=instance(self.scop, rest), reason="no branch holds it")
 
-    def _at(self, children: tuple[Filter, ...], n: int, pair: _Pair) -> Iterable[_Pair]:
+    def _dealt(self, children: tuple[Filter, ...], path: _Path) -> frozenset[int]:
+        """Return the children whose instances the threads of one block deal out among them: nothing orders these."""
+        if not any(m.kind is Kind.BLOCK for m in path.members):
+            return frozenset()
+        return frozenset(n for n, f in enumerate(children) if any(m.kind is Kind.THREAD for m in loops(f.child)))
+
+    def _at(self, children: tuple[Filter, ...], n: int, pair: _Pair, dealt: frozenset[int]) -> Iterable[_Pair]:
         """Yield the pairs that both go to child n; those whose source goes there must not have their sink before it."""
-        dependence, source = pair.dependence, children[n]
-        if dependence.source not in source.statements:
+        dependence, child = pair.dependence, children[n]
+        if dependence.source not in child.statements:
             return
-        part = self._of(pair, source, dependence.source, isl.Map.intersect_domain)
-        for m, sink in enumerate(children):
-            if dependence.sink not in sink.statements:
+        part = self._of(pair, child, dependence.source, isl.Map.intersect_domain)
+        for m, other in enumerate(children):
+            if dependence.sink not in other.statements:
                 continue
-            both = self._of(part, sink, dependence.sink, isl.Map.intersect_range)
+            both = self._of(part, other, dependence.sink, isl.Map.intersect_range)
             if m == n:
                 if both is pair or not both.relation.is_empty():
                     yield both
+            elif {n, m} & dealt and not both.relation.is_empty():
+                source, sink, cell = instances_and_cell(self.scop, both.relation, dependence.tensor)
+                tensor, kind = label(self.scop, dependence.tensor), KINDS[dependence.kind]
+                raise failure(NO_BARRIER, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
             elif m < n and dependence.kind != "reduction":
                 if not both.relation.is_empty():
                     raise self._broken(dependence, both.relation)

@@ -62,3 +62,25 @@ def test_more_iterations_than_threads_are_refused():
     s = pk.op("B[i] = A[i]").schedule(pk.f64[64], target="cuda-sim", auto=False)
     with pytest.raises(LegalityError, match="64 iterations"):
         s.map(i="thread.x(32)")
+
+
+def fused(text: str, depth: int):
+    return pk.op(text).schedule(pk.f64[8, 64], target="cuda-sim", auto=False).fuse("T", "O", depth=depth)
+
+
+def test_threads_that_run_different_statements_wait_for_none_of_each_other():
+    s = fused("T[i,j] = exp(X[i,j]); O[i,j] = T[i,j] + T[i,j+1] for i in 0:8, j in 0:63", 1)
+    s = s["T"].map(i="block.x")
+    with pytest.raises(LegalityError, match=r"no barrier between.* both use T") as caught:
+        s["T"].map(j="thread.x(64)")
+    assert caught.value.code == "PK509"
+    with pytest.raises(LegalityError):
+        s["O"].map(j="thread.x(64)")
+
+
+@needs_compiler
+def test_one_thread_may_run_one_statement_after_the_other():
+    text = "f(X: f64[8,64]) -> T, O:\n    T[i,j] = exp(X[i,j])\n    O[i,j] = T[i,j] * 2"
+    s = fused(text, 2)["T"].map(i="block.x", j="thread.x(64)")
+    x = np.linspace(-1, 1, 512).reshape(8, 64)
+    np.testing.assert_allclose(pk.op(text).compile(pk.f64[8, 64], schedule=s)(x).O, 2 * np.exp(x), rtol=1e-14)
