@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import polyker.errors.shapes  # noqa: F401  (registers the codes that checks carry)
 from polyker.errors.base import failure
-from polyker.ir.expr import Call, Expr, Literal, Size
+from polyker.ir.expr import Call, Expr, Index, Literal, Size
 from polyker.ir.typed import TypedProgram
 from polyker.poly.affine import Affine, Condition, Extremum, Quotient
 
@@ -102,11 +102,11 @@ def _names(condition: str) -> frozenset[str]:
 
 
 def evaluate_shape(expr: Expr, values: Mapping[str, int]) -> int:
-    """Return the value of an extent; `values` has each symbolic size by its generated name (`n0`)."""
+    """Return the value of a quasi-affine expression, such as an extent; `values` has its sizes and indices by name."""
     match expr:
         case Literal(value=value):
             return int(value.real)
-        case Size(name=name):
+        case Size(name=name) | Index(name=name):
             return values[name]
         case Call(op=op, args=args):
             numbers = [evaluate_shape(a, values) for a in args]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import islpy as isl
@@ -13,8 +12,7 @@ import numpy as np
 from polyker.edit.find import statement_named
 from polyker.errors.base import failure
 from polyker.errors.schedules import NOT_DRAWN
-from polyker.ir.expr import Call, Expr, Index, Literal
-from polyker.ir.quasi_affine import print_affine
+from polyker.poly.checks import evaluate_shape
 from polyker.poly.count import count
 from polyker.poly.dependences import dependences
 from polyker.poly.isl import isl_job, read_set
@@ -105,7 +103,7 @@ def _time(tree: Tree, statement: str, values: Mapping[str, int], point: tuple[in
     """Return when an instance runs: the values of the loops around it and its places in sequences, the outermost first."""
     match tree:
         case Band(members=members, child=child):
-            own = tuple(_value(m.time(statement), values) for m in members)
+            own = tuple(evaluate_shape(m.time(statement), values) for m in members)
             return own + _time(child, statement, values, point)
         case Sequence(children=children):
             for n, f in enumerate(children):
@@ -126,25 +124,3 @@ def _holds(condition: str, point: tuple[int, ...]) -> bool:
     for d, value in enumerate(point):
         found = found.fix_val(isl.dim_type.set, d, isl.Val(value))
     return not found.is_empty()
-
-
-def _value(time: Expr, values: Mapping[str, int]) -> int:
-    match time:
-        case Literal(value=value):
-            return int(value.real)
-        case Index(name=name):
-            return values[name]
-        case Call(op=op, args=args):
-            return int(_ARITHMETIC[op]([_value(a, values) for a in args]))
-        case _:
-            raise AssertionError(print_affine(time))
-
-
-_ARITHMETIC: Mapping[str, Any] = {
-    "add": sum,
-    "mul": prod,
-    "sub": lambda n: n[0] - n[1],
-    "neg": lambda n: -n[0],
-    "floordiv": lambda n: n[0] // n[1],
-    "mod": lambda n: n[0] % n[1],
-}
