@@ -1,4 +1,4 @@
-"""Printed CUDA text -> PTX and cubin by nvcc, where it is installed; and what ptxas says of registers and spills."""
+"""Printed CUDA text -> PTX and machine code, by nvcc where it is installed, else by NVRTC; and what ptxas says of the kernels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from polyker.codegen import nvrtc
+from polyker.codegen.cuda_cache import kept
 from polyker.errors.base import failure
 from polyker.errors.codegen import COMPILER_FAILED, NO_NVCC
 from polyker.target.model import Target
@@ -18,44 +21,91 @@ SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
-    """What one kernel takes by ptxas: registers a thread, bytes of shared memory a block, bytes spilled a thread."""
+class Resource:
+    """What one kernel takes by ptxas: registers a thread, bytes of shared memory a block, bytes of the stack and spilled a thread."""
 
     registers: int
     shared: int
     spilled: int
+    stack: int = 0
+
+
+class Resources(dict[str, Resource]):
+    """What each kernel takes, by its name; prints as a table."""
+
+    def __str__(self) -> str:
+        width = max(map(len, self), default=6)
+        head = f"{'kernel':{width}}  registers  shared bytes  stack bytes  spilled bytes"
+        rows = (f"{n:{width}}  {r.registers:9}  {r.shared:12}  {r.stack:11}  {r.spilled:13}" for n, r in self.items())
+        return "\n".join((head, *rows))
+
+    __repr__ = __str__
 
 
 @dataclass(slots=True)
 class CudaCode:
-    """Text for a GPU; `address` is 0: nothing of it runs on this machine's processor."""
+    """Text for a GPU; `address` is 0: nothing of it runs on this machine's processor. `loaded`: the run time's, once it is."""
 
     text: str = field(repr=False)
     target: Target
     address: int = 0
-    functions: dict[str, Any] | None = field(
-        default=None, repr=False
-    )  # the kernels on the device, once they are loaded
+    loaded: Any = field(default=None, repr=False)
 
     def assembly(self) -> str:
-        """Return the PTX; raises BackendUnavailable where there is no nvcc."""
+        """Return the PTX; raises BackendUnavailable where there is neither nvcc nor NVRTC."""
         return ptx(self.text, self.target)
 
+    def cubin(self) -> bytes:
+        """Return the machine code; raises as `assembly`."""
+        return cubin(self.text, self.target)[0]
 
-def _nvcc(text: str, target: Target, kind: str, *flags: str) -> tuple[bytes, str]:
+    def resources(self) -> Resources:
+        """Return what the kernels take; raises as `assembly`."""
+        return cubin(self.text, self.target)[1]
+
+
+def ptx(text: str, target: Target) -> str:
+    """Return the PTX of a printed text."""
+    virtual = target.cpu.replace("sm", "compute")
+    path = _nvcc()
+    if path is not None:
+        return _run_nvcc(path, text, "ptx", f"-arch={virtual}")[0].decode()
+    return nvrtc.compile_nvrtc(text, (f"--gpu-architecture={virtual}",), "ptx")[0].decode()
+
+
+def cubin(text: str, target: Target) -> tuple[bytes, Resources]:
+    """Return the machine code of a printed text for the target's GPU, and what each kernel takes; kept on disk."""
+    path, arch = _nvcc(), target.cpu
+    if path is not None:
+        flags = (f"-gencode=arch={arch.replace('sm', 'compute')},code={arch}", "-Xptxas", "-v")
+        image, messages = kept((text, *flags, _version(path)), lambda: _run_nvcc(path, text, "cubin", *flags))
+    else:
+        options = (f"--gpu-architecture={arch}", "--ptxas-options=-v")
+        image, messages = kept((text, *options, nvrtc.version()), lambda: nvrtc.compile_nvrtc(text, options, "cubin"))
+    return image, resources(messages)
+
+
+def _nvcc() -> str | None:
+    """Return the path of nvcc, None where NVRTC has to do; raises BackendUnavailable where there is neither."""
     path = shutil.which("nvcc")
-    if path is None:
-        raise failure(NO_NVCC)
-    arch = target.cpu
+    if path is None and nvrtc.library() is None:
+        raise failure(NO_NVCC, reason="neither is found")
+    return path
+
+
+@cache
+def _version(path: str) -> str:
+    """Return what a compiler says it is."""
+    done = subprocess.run([path, "--version"], text=True, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
+    return done.stdout
+
+
+def _run_nvcc(path: str, text: str, kind: str, *flags: str) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / "kernels.cu", Path(folder) / f"kernels.{kind}"
         source.write_text(text, encoding="utf-8")
-        command = [path, f"-gencode=arch={arch.replace('sm', 'compute')},code={arch}", f"-{kind}", *flags, str(source)]
-        if kind == "ptx":
-            command[1] = f"-arch={arch.replace('sm', 'compute')}"
-        done = subprocess.run(  # noqa: S603
-            [*command, "-o", str(output)], text=True, capture_output=True, timeout=SECONDS, check=False
-        )
+        command = [path, f"-{kind}", *flags, str(source), "-o", str(output)]
+        done = subprocess.run(command, text=True, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
         messages = done.stdout + done.stderr
         if done.returncode:
             errors = [line for line in messages.splitlines() if "error" in line] or [messages[-500:]]
@@ -63,20 +113,9 @@ def _nvcc(text: str, target: Target, kind: str, *flags: str) -> tuple[bytes, str
         return output.read_bytes(), messages
 
 
-def ptx(text: str, target: Target) -> str:
-    """Return the PTX of a printed text."""
-    return _nvcc(text, target, "ptx")[0].decode()
-
-
-def cubin(text: str, target: Target) -> tuple[bytes, dict[str, Resources]]:
-    """Return the machine code of a printed text for the target's GPU, and what each kernel takes."""
-    image, messages = _nvcc(text, target, "cubin", "-Xptxas", "-v")
-    return image, resources(messages)
-
-
-def resources(messages: str) -> dict[str, Resources]:
+def resources(messages: str) -> Resources:
     """Return what `ptxas -v` says of each kernel."""
-    found: dict[str, Resources] = {}
+    found = Resources()
     for part in messages.split("Compiling entry function '")[1:]:
         name = part.split("'", 1)[0]
         numbers = {
@@ -85,7 +124,8 @@ def resources(messages: str) -> dict[str, Resources]:
                 "registers": r"Used (\d+) registers",
                 "shared": r"(\d+) bytes smem",
                 "spilled": r"(\d+) bytes spill",
+                "stack": r"(\d+) bytes stack frame",
             }.items()
         }
-        found[name] = Resources(**numbers)
+        found[name] = Resource(**numbers)
     return found

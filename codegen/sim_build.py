@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -52,13 +53,21 @@ def compile_cxx(source: str, output: Path, *flags: str) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
+@cache
 def cache_folder() -> Path:
-    """Return the folder of the user's in which compiled parts of the simulator are kept."""
+    """Return the folder in which compiled parts of the simulator are kept: the user's, or this process's where there is none."""
     from platformdirs import user_cache_path
 
-    folder = user_cache_path("polyker") / "sim"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    try:
+        folder = Path(os.environ.get("POLYKER_CACHE_DIR") or user_cache_path("polyker")) / "sim"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except (OSError, RuntimeError):
+        pass
+    own = tempfile.TemporaryDirectory(prefix="polyker")
+    atexit.register(own.cleanup)
+    return Path(own.name)
 
 
 @cache

@@ -26,6 +26,7 @@ from polyker.options import get_num_threads, options, set_num_threads
 
 if TYPE_CHECKING:
     from polyker.api import Operator, op, tune
+    from polyker.compiling import clear_cache
     from polyker.einsum_frontend.builder import *  # noqa: F403
     from polyker.einsum_frontend.builder import indices, sizes, tensors
     from polyker.ir.dtypes import bool_ as bool  # noqa: F401
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "op": "polyker.api",
     "tune": "polyker.api",
+    "clear_cache": "polyker.compiling",
     "Operator": "polyker.api",
     "Kernel": "polyker.kernel",
     "Schedule": "polyker.schedule_object",
@@ -69,6 +71,7 @@ __all__ = [
     "bool_",
     "c64",
     "c128",
+    "clear_cache",
     "einsum",
     "errors",
     "f16",

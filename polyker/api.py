@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
+
+import numpy as np
 
 from polyker.compiling import Bound, Given, argument_type, compiled, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
-from polyker.errors.calls import NO_SUCH_SIZE, NOT_AN_OPERATOR
+from polyker.errors.calls import NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
+from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.kernel import Kernel
 from polyker.options import Options, environment_is_plain, environment_target, interpreting, options
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
-from polyker.runtime.arrays import Array, Operand, common_kind, operand
+from polyker.runtime.arrays import Operand, common_kind, operand
 from polyker.runtime.calls import Plan
 from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from polyker.schedule_object import Schedule
 
 UNSET: Any = object()
+T = TypeVar("T")
 
 
 def op(*definition: object, **sizes: int) -> Operator:
@@ -72,16 +77,20 @@ class Operator:
         self._dispatch = Dispatch(self._fields)
         self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
         self._families: dict[Hashable, Family] = {}
+        self._queued: WeakSet[Compiled] = WeakSet()  # called with arrays of a GPU
         self._plain = len(program.inputs) if program.parameters == program.inputs else -1
 
     def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Compute the outputs for arrays given by position or name, and sizes by keyword.
 
         `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes
-        back is of the library of the first array; several outputs come as a namedtuple.
+        back is of the library of the first array; several outputs come as a namedtuple. Where the arrays lie on a GPU it
+        runs there, on the stream given as `stream=` or the current one of their library, and does not wait: see `sync`.
         Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
         """
         chosen = options.current
+        if named and "stream" in named and "stream" not in (*self.program.parameters, *self.program.sizes):
+            return self._on_gpu(args, out, named, chosen)
         quick = self._quick
         if quick is not None and quick[0] is chosen and environment_is_plain():
             result = quick[2](*args, **named) if out is None else quick[2](*args, out=out, **named)
@@ -98,8 +107,11 @@ class Operator:
         result = self._dispatch.attempt(context, inputs, out, self._adopt)
         if result is not None:
             return result
+        if self._lies_on_gpu(inputs, out):
+            return self._on_gpu(args, out, named, chosen)
         operands, outs, kind = self._operands(inputs, out)
-        arrays, plan = self._run(operands, given, outs, chosen, target)
+        limit = chosen.scratch_bytes
+        arrays, plan = self._run(operands, given, chosen, target, lambda c: c.run(operands, given, outs, limit))
         if kind == "numpy":
             self._dispatch.remember(context, inputs, operands, arrays, out, plan)
         return finished(arrays, given_outs(self.program.outputs, out), out, kind, inputs, self._fields)
@@ -134,14 +146,57 @@ class Operator:
         ]
         return operands, outs, common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
 
+    def _lies_on_gpu(self, inputs: Sequence[Any], out: Any) -> bool:
+        if all(type(v) is np.ndarray for v in inputs) and (out is None or type(out) is np.ndarray):
+            return False
+        from polyker.runtime.device_arrays import first_on_device
+
+        return first_on_device((*inputs, *given_outs(self.program.outputs, out))) is not None
+
+    def _on_gpu(self, args: Sequence[Any], out: Any, named: Mapping[str, Any], chosen: Options) -> Any:
+        """Run on the GPU that the arrays lie on."""
+        from polyker.runtime.cuda_driver import driver
+        from polyker.runtime.device_arrays import call_on_device, device_operands, first_on_device, on_stream
+
+        sizes = {name: value for name, value in named.items() if name != "stream" or name in self.program.sizes}
+        inputs, given = self._matched(args, sizes)
+        labels, outs = (self.program.inputs, self.program.outputs), given_outs(self.program.outputs, out)
+        like, target = first_on_device((*inputs, *outs)), environment_target() or "cuda"
+        if like is None:
+            raise failure(NO_GPU_ARRAY)
+        if target.split(":")[0] != "cuda":
+            raise failure(
+                ON_DEVICE,
+                name=next((n for n, v in zip(labels[0], inputs, strict=True) if v is like), "out"),
+                device="a CUDA device",
+            )
+        driver()  # which says why there is none
+        with on_stream((*inputs, *outs), None if "stream" in sizes else named.get("stream")):
+            operands = device_operands(labels[0], inputs)
+
+            def call(compiled: Compiled) -> list[Any]:
+                self._queued.add(compiled)
+                return call_on_device(compiled, labels, operands, given, outs, like, chosen.scratch_bytes)
+
+            found = self._run(operands, given, chosen, target, call)
+        if out is not None:
+            return out
+        return found[0] if self._fields is None else self._fields(*found)
+
+    def sync(self) -> None:
+        """Wait for the calls with arrays on the GPU, and raise what they found: GatherError, or what CUDA reports."""
+        for made in list(self._queued):
+            made.sync()
+
     def _run(
         self,
         operands: Sequence[Operand],
         given: Mapping[str, int],
-        outs: Sequence[Operand | None],
         chosen: Options,
         target: str | None,
-    ) -> tuple[list[Array], Plan]:
+        call: Callable[[Compiled], T],
+    ) -> T:
+        """Return what a call of the program gives, compiled for these operands' types or for symbolic sizes."""
         types = tuple(o.type for o in operands)
         family_key = tuple((t.dtype, len(t.shape), t.weak) for t in types), tuple(given), target, chosen.code_key
         family = self._families.setdefault(family_key, Family())
@@ -158,11 +213,10 @@ class Operator:
                 )
             else:
                 try:
-                    return symbolic.run(operands, given, outs, chosen.scratch_bytes)
+                    return call(symbolic)
                 except ShapeError:
                     pass  # the program bound to these very shapes tells better what is wrong
-        fitted = self._compiled(types, given, chosen, target)
-        return fitted.run(operands, given, outs, chosen.scratch_bytes)
+        return call(self._compiled(types, given, chosen, target))
 
     def _compiled(
         self,

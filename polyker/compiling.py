@@ -34,6 +34,20 @@ Given: TypeAlias = (
 kernels: Cache[Compiled] = Cache()
 
 
+def clear_cache(*, disk: bool = False) -> None:
+    """Forget the compiled kernels that nothing else holds on to, and free the memory of the GPU that is kept between calls.
+
+    `disk`: the machine code for GPUs that is kept in the user's cache folder, too.
+    """
+    from polyker.codegen.cuda_cache import clear_folder
+    from polyker.runtime.gpu_memory import release_device_memory
+
+    kernels.clear()
+    release_device_memory()
+    if disk:
+        clear_folder()
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """What an operator is compiled for: types, the sizes known, all sizes (symbols by their names), options, target."""

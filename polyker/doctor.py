@@ -17,6 +17,7 @@ VARIABLES = {
     "POLYKER_NUM_THREADS": "threads that a kernel runs on, where the option `threads` says nothing",
     "POLYKER_SIM_SEED": "the order of the threads on the target cuda-sim: 0 as they are numbered, else shuffled by it",
     "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
+    "POLYKER_CACHE_DIR": "the folder in which machine code for GPUs is kept, instead of the user's cache folder",
 }
 CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "click", "rich")
 ARITHMETIC = ("avx", "fma", "f16c", "amx", "neon", "sve", "fullfp16", "bf16", "dotprod", "i8mm")
@@ -24,7 +25,7 @@ EXTRAS = {
     "ml_dtypes": "the element type bf16 in numpy arrays",
     "torch": "torch tensors as arguments",
     "jax": "jax arrays as arguments",
-    "pycuda": "kernels on NVIDIA GPUs",
+    "nvidia-cuda-nvrtc": "machine code for NVIDIA GPUs without a CUDA toolkit",
 }
 
 
@@ -48,6 +49,7 @@ def examine(*, measure: bool = False) -> Iterator[Finding]:
     for name, use in EXTRAS.items():
         version = _version(name)
         yield Finding(f"  {name:<14}{version or f'not installed: it would give {use}'}")
+    yield _gpu()
     yield _calls()
     yield from _try_kernel()
 
@@ -59,6 +61,21 @@ def _calls() -> Finding:
     if isinstance(found, Unavailable):
         return Finding(f"calls: through Python, some microseconds each, because {found.reason}")
     return Finding("calls: numpy arrays go straight to machine code")
+
+
+def _gpu() -> Finding:
+    import shutil
+
+    from polyker.codegen import nvrtc
+    from polyker.runtime.cuda_driver import driver, why_not
+
+    reason = why_not()
+    device = f"none ({reason})" if reason else driver().arch()
+    found = "nvcc" if shutil.which("nvcc") else "NVRTC" if nvrtc.library() is not None else "nothing"
+    simulated = any(map(shutil.which, ("g++", "clang++", "c++")))
+    return Finding(
+        f"GPU: {device}; kernels for one are compiled by {found}; {'with' if simulated else 'no'} C++ compiler for cuda-sim"
+    )
 
 
 def _version(distribution: str) -> str | None:

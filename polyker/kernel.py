@@ -8,6 +8,7 @@ from weakref import ref
 
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
+from polyker.errors.codegen import NO_RESOURCES
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.options import Options
@@ -19,6 +20,7 @@ from polyker.runtime.dispatch import Dispatch, finished
 
 if TYPE_CHECKING:
     from polyker.codegen.artifact import Artifact
+    from polyker.codegen.cuda_build import CudaCode, Resources
     from polyker.explain.report import Explanation
     from polyker.explained import Subject
     from polyker.schedule_object import Schedule
@@ -33,6 +35,8 @@ class Kernel:
     __slots__ = {
         "__call__": """Run on arrays of the kernel's types, of any strides; `out` and the results as in a call of the operator.
 
+`stream` (kernels of a GPU): where the work is queued, a handle or a stream of a library's; else the current stream of the
+arrays' library. With arrays on the GPU the call does not wait: what it cannot raise, `sync` or a later call does.
 Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherError.""",
         "__dict__": "",
         "__weakref__": "",
@@ -75,6 +79,30 @@ Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherErr
             stages = [s for s in STAGES if s in artifact.stages or (s == "asm" and "ptx" not in artifact.stages)]
             raise failure(NO_STAGE, stage=stage, target=self.target, stages=", ".join(stages))
         return artifact.stages[stage]
+
+    def sync(self) -> None:
+        """Wait for the calls with arrays on the GPU, and raise what they found: GatherError, or what CUDA reports."""
+        self._compiled.sync()
+
+    def resources(self) -> Resources:
+        """Return what each kernel of the GPU takes by ptxas, by name; it prints as a table. Raises BackendUnavailable
+        without nvcc and NVRTC, ArgumentError where the target is no GPU.
+
+        Registers are of a thread, bytes of shared memory of a block, bytes of the stack and bytes spilled of a thread.
+        """
+        return self._cuda_code().resources()
+
+    def cubin(self) -> bytes:
+        """Return the machine code for the GPU; raises as `resources`."""
+        return self._cuda_code().cubin()
+
+    def _cuda_code(self) -> CudaCode:
+        from polyker.codegen.cuda_build import CudaCode
+
+        code = self._compiled.artifact().code
+        if not isinstance(code, CudaCode):
+            raise failure(NO_RESOURCES, target=self.target)
+        return code
 
     @property
     def schedule(self) -> Schedule | Text:
@@ -136,12 +164,15 @@ class _Calls:
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Do what a call of the kernel does, for whatever arguments."""
-        inputs: Sequence[Any] = args
-        given: dict[str, int] = {}
-        if named or len(args) != self._plain:
-            inputs, given = self._matched(args, named)
-        if self._gpu and (on_device := self._on_device(inputs, given, out)) is not None:
-            return on_device
+        if self._gpu:
+            return self._on_gpu(args, out, named)
+        return self._run(*self._values(args, named), out)
+
+    def _values(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, int]]:
+        return self._matched(args, named) if named or len(args) != self._plain else (args, {})
+
+    def _run(self, inputs: Sequence[Any], given: dict[str, int], out: Any) -> Any:
+        """Run on arrays of the host."""
         context = tuple(given.items())
         result = self._dispatch.attempt(context, inputs, out, self._adopt)
         if result is not None:
@@ -156,16 +187,21 @@ class _Calls:
             self._dispatch.remember(context, inputs, operands, arrays, out, plan)
         return finished(arrays, wanted, out, kind, inputs, self._fields)
 
-    def _on_device(self, inputs: Sequence[Any], given: Mapping[str, int], out: Any) -> Any:
-        """Return the results of a call with arrays that lie on the GPU, None where all lie on the host."""
-        from polyker.runtime.device_arrays import call_on_device, lies_on_device
+    def _on_gpu(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Any:
+        """Run on the GPU, on arrays that lie there or that are copied over."""
+        from polyker.runtime.device_arrays import call_on_device, device_operands, first_on_device, on_stream
 
-        outs = given_outs(self._program.outputs, out)
-        if not lies_on_device((*inputs, *outs)):
-            return None
-        labels = self._program.inputs, self._program.outputs
-        sizes = {**self._fixed, **given}
-        found = call_on_device(self._compiled, labels, inputs, sizes, outs, self._options.scratch_bytes)
+        program = self._program
+        stream = None if "stream" in (*program.parameters, *program.sizes) else named.pop("stream", None)
+        inputs, given = self._values(args, named)
+        outs = given_outs(program.outputs, out)
+        with on_stream((*inputs, *outs), stream):
+            like = first_on_device((*inputs, *outs))
+            if like is None:
+                return self._run(inputs, given, out)
+            operands = device_operands(program.inputs, inputs)
+            labels, sizes = (program.inputs, program.outputs), {**self._fixed, **given}
+            found = call_on_device(self._compiled, labels, operands, sizes, outs, like, self._options.scratch_bytes)
         if out is not None:
             return out
         return found[0] if self._fields is None else self._fields(*found)

@@ -29,8 +29,8 @@ COMPILER_FAILED = register("PK605", InternalError, "{compiler} does not compile 
 NO_NVCC = register(
     "PK607",
     BackendUnavailable,
-    "PTX and machine code of CUDA kernels need nvcc, which is not found",
-    "install the CUDA toolkit; the CUDA text needs nothing",
+    "PTX and machine code of CUDA kernels need nvcc or NVRTC: {reason}",
+    "install the CUDA toolkit or the package nvidia-cuda-nvrtc; the CUDA text needs nothing",
 )
 CUDA_FAILED = register("PK608", InternalError, "CUDA reports in {function}: {reason}")
 ON_HOST = register(
@@ -45,4 +45,34 @@ LOST = register(
     CompileError,
     "the loops of this schedule would not run every instance: isl's generator of loops fails on it",
     "leave out the last step, such as a skew of a loop by another one that was cut from the same index",
+)
+LAUNCH_FAILED = register(
+    "PK620", InternalError, "CUDA does not launch {kernel} of grid {grid} and blocks of {block} threads: {reason}"
+)
+BAD_STREAM = register(
+    "PK621",
+    ArgumentError,
+    "`stream` is a {type}",
+    "give a stream's handle as an integer, or a stream of torch, CuPy, Numba, PyCUDA or cuda.core",
+)
+NO_RESULT_ARRAY = register(
+    "PK622", ArgumentError, "no new arrays of {library} can be made on a device", "give arrays for the results by `out`"
+)
+OTHER_DEVICE = register(
+    "PK623",
+    ArgumentError,
+    "`{name}` lies on CUDA device {device}, kernels run on device 0",
+    "copy it there, or choose another device 0 by CUDA_VISIBLE_DEVICES",
+)
+NO_RESOURCES = register(
+    "PK624",
+    ArgumentError,
+    "a kernel for {target} has no registers and shared memory to tell of",
+    "compile it for a GPU, such as cuda:sm_90a",
+)
+NO_GPU_ARRAY = register(
+    "PK625",
+    ArgumentError,
+    "`stream` is for calls with arrays on a GPU, and none of these lies there",
+    "compile a kernel for `cuda`, which copies arrays of the host over and back",
 )

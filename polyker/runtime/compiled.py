@@ -16,7 +16,7 @@ from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, scalar_as
 from polyker.runtime.cache import compile_alone
-from polyker.runtime.calls import Mark, Plan, check_bytes, execute, extents, make_plan, places
+from polyker.runtime.calls import Mark, Plan, check_bytes, execute, extents, make_plan, meaning, places
 from polyker.runtime.memory import layout_of
 
 STRIDED = Layout(dense=False, unit=None)
@@ -189,6 +189,14 @@ class Compiled:
             if wanted is not None and target is not wanted:
                 np.copyto(wanted, target)
         return targets, plan
+
+    def sync(self) -> None:
+        """Wait for what calls have queued on a GPU; raises what their guards found, and what the device reports."""
+        for artifact in list(self._artifacts.values()):
+            loaded = getattr(artifact.code, "loaded", None)
+            status = 0 if loaded is None else loaded.sync()
+            if status:
+                raise meaning(artifact.guards, status)
 
     def check(self, values: Mapping[str, int]) -> None:
         """Raise what the program's conditions on the sizes mean, where one does not hold."""

@@ -1,6 +1,7 @@
-"""CUDA's driver behind one small interface: through pycuda where it is installed, else through libcuda itself.
+"""CUDA's driver behind one small interface, through libcuda itself: it takes the caller's streams, and needs nothing installed.
 
-The device's primary context is used, which torch and CuPy share. Addresses are integers, sizes bytes.
+The device's primary context is used, which torch, CuPy and Numba share. Addresses and streams are integers, sizes bytes; the
+stream 0 is the default one. Copies and launches are queued on a stream; only `synchronize` and `free` wait.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any, Protocol
 
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_TARGET
-from polyker.errors.codegen import CUDA_FAILED
+from polyker.errors.codegen import CUDA_FAILED, LAUNCH_FAILED
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
 class Driver(Protocol):
@@ -33,29 +35,47 @@ class Driver(Protocol):
         ...
 
     def free(self, address: int) -> None:
-        """Give device memory back."""
+        """Give device memory back, when the device has done what was queued."""
         ...
 
-    def clear(self, address: int, size: int) -> None:
+    def pinned(self, size: int) -> int:
+        """Return the address of new memory of the host that the device copies to while the host goes on; it is never freed."""
+        ...
+
+    def clear(self, address: int, size: int, stream: int) -> None:
         """Set device memory to zero bytes."""
         ...
 
-    def copy_in(self, address: int, host: int, size: int) -> None:
-        """Copy from the host's memory to the device's."""
+    def copy_in(self, address: int, host: int, size: int, stream: int) -> None:
+        """Copy from the host's memory, which may change as soon as this returns unless it is pinned, to the device's."""
         ...
 
-    def copy_out(self, host: int, address: int, size: int) -> None:
-        """Copy from the device's memory to the host's, after what was launched before."""
+    def copy_out(self, host: int, address: int, size: int, stream: int) -> None:
+        """Copy from the device's memory to the host's; it is there when the stream is synchronised."""
         ...
 
-    def copy_device(self, target: int, source: int, size: int) -> None:
+    def copy_device(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy within the device's memory."""
         ...
 
     def launch(
-        self, kernel: Any, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[Any]
+        self,
+        kernel: Any,
+        name: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Any],
+        stream: int,
     ) -> None:
         """Launch a kernel on arguments of ctypes' types; `name` is for errors."""
+        ...
+
+    def follow(self, stream: int, earlier: int) -> None:
+        """Let what is queued on a stream from now on wait for what was queued on another one."""
+        ...
+
+    def synchronize(self, stream: int, names: str) -> None:
+        """Wait for all that was queued on a stream; `names`: of the kernels launched on it, for errors."""
         ...
 
 
@@ -71,17 +91,24 @@ class LibCuda:
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._context = context
 
-    def _call(self, function: str, *arguments: Any, name: str = "") -> None:
+    def _status(self, function: str, *arguments: Any) -> str:
+        """Return what CUDA says is wrong, '' where nothing is."""
         status = getattr(self._cu, function)(*arguments)
-        if status:
-            text = ctypes.c_char_p()
-            self._cu.cuGetErrorString(status, ctypes.byref(text))
-            reason = text.value.decode() if text.value else f"error {status}"
+        if not status:
+            return ""
+        text = ctypes.c_char_p()
+        self._cu.cuGetErrorString(status, ctypes.byref(text))
+        return text.value.decode() if text.value else f"error {status}"
+
+    def _call(self, function: str, *arguments: Any, name: str = "") -> None:
+        reason = self._status(function, *arguments)
+        if reason:
             raise failure(CUDA_FAILED, function=f"{function}({name})", reason=reason)
 
-    def _in_context(self) -> None:
+    def _queue(self, function: str, *arguments: Any, name: str = "") -> None:
         # The context belongs to a thread of the host's: calls may come from any.
         self._call("cuCtxSetCurrent", self._context)
+        self._call(function, *arguments, name=name)
 
     def arch(self) -> str:
         """Return the device's architecture."""
@@ -94,9 +121,8 @@ class LibCuda:
 
     def load(self, image: bytes, names: Sequence[str]) -> dict[str, Any]:
         """Return the kernels of a cubin by name."""
-        self._in_context()
         module = ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), image)
+        self._queue("cuModuleLoadData", ctypes.byref(module), image)
         found = {}
         for name in names:
             function = ctypes.c_void_p()
@@ -106,128 +132,80 @@ class LibCuda:
 
     def allocate(self, size: int) -> int:
         """Return the address of new device memory."""
-        self._in_context()
         address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        self._queue("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size), name=f"{size} bytes")
         return address.value
 
     def free(self, address: int) -> None:
         """Give device memory back."""
-        self._in_context()
-        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+        self._queue("cuMemFree_v2", ctypes.c_uint64(address))
 
-    def clear(self, address: int, size: int) -> None:
+    def pinned(self, size: int) -> int:
+        """Return the address of new memory of the host that the device can copy to by itself."""
+        address = ctypes.c_void_p()
+        self._queue("cuMemAllocHost_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value or 0
+
+    def clear(self, address: int, size: int, stream: int) -> None:
         """Set device memory to zero bytes."""
-        self._in_context()
-        self._call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(size))
+        where = ctypes.c_uint64(address)
+        self._queue("cuMemsetD8Async", where, ctypes.c_ubyte(0), ctypes.c_size_t(size), ctypes.c_void_p(stream))
 
-    def copy_in(self, address: int, host: int, size: int) -> None:
+    def copy_in(self, address: int, host: int, size: int, stream: int) -> None:
         """Copy from the host's memory to the device's."""
-        self._in_context()
-        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_void_p(host), ctypes.c_size_t(size))
+        where, source = ctypes.c_uint64(address), ctypes.c_void_p(host)
+        self._queue("cuMemcpyHtoDAsync_v2", where, source, ctypes.c_size_t(size), ctypes.c_void_p(stream))
 
-    def copy_out(self, host: int, address: int, size: int) -> None:
+    def copy_out(self, host: int, address: int, size: int, stream: int) -> None:
         """Copy from the device's memory to the host's."""
-        self._in_context()
-        self._call("cuMemcpyDtoH_v2", ctypes.c_void_p(host), ctypes.c_uint64(address), ctypes.c_size_t(size))
+        where, source = ctypes.c_void_p(host), ctypes.c_uint64(address)
+        self._queue("cuMemcpyDtoHAsync_v2", where, source, ctypes.c_size_t(size), ctypes.c_void_p(stream))
 
-    def copy_device(self, target: int, source: int, size: int) -> None:
+    def copy_device(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy within the device's memory."""
-        self._in_context()
-        self._call("cuMemcpyDtoD_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size))
+        where, start = ctypes.c_uint64(target), ctypes.c_uint64(source)
+        self._queue("cuMemcpyDtoDAsync_v2", where, start, ctypes.c_size_t(size), ctypes.c_void_p(stream))
 
     def launch(
-        self, kernel: Any, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[Any]
+        self,
+        kernel: Any,
+        name: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Any],
+        stream: int,
     ) -> None:
         """Launch a kernel."""
-        self._in_context()
+        self._call("cuCtxSetCurrent", self._context)
         places = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(a) for a in arguments))
-        self._call("cuLaunchKernel", kernel, *grid, *block, 0, None, places, None, name=name)
+        reason = self._status("cuLaunchKernel", kernel, *grid, *block, 0, ctypes.c_void_p(stream), places, None)
+        if reason:
+            raise failure(LAUNCH_FAILED, kernel=name, grid=grid, block=block, reason=reason)
 
-
-class PyCuda:
-    """The driver through pycuda."""
-
-    def __init__(self, driver: Any) -> None:
-        self._d = driver
-        driver.init()
-        self._device = driver.Device(0)
-        self._context = self._device.retain_primary_context()
-        self._held: dict[int, Any] = {}
-
-    def _done(self, function: str, work: Any) -> Any:
-        self._context.push()
+    def follow(self, stream: int, earlier: int) -> None:
+        """Let a stream wait for what was queued on another one."""
+        event = ctypes.c_void_p()
+        self._queue("cuEventCreate", ctypes.byref(event), _NO_TIMING)
         try:
-            return work()
-        except self._d.Error as error:
-            raise failure(CUDA_FAILED, function=function, reason=error) from error
+            self._call("cuEventRecord", event, ctypes.c_void_p(earlier))
+            self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), event, 0)
         finally:
-            self._context.pop()
+            self._call("cuEventDestroy_v2", event)  # it lives until both streams have passed it
 
-    def arch(self) -> str:
-        """Return the device's architecture."""
-        return "sm_{}{}".format(*self._device.compute_capability())
-
-    def load(self, image: bytes, names: Sequence[str]) -> dict[str, Any]:
-        """Return the kernels of a cubin by name."""
-        module = self._done("module_from_buffer", lambda: self._d.module_from_buffer(image))
-        return {name: self._done(name, lambda name=name: module.get_function(name)) for name in names}
-
-    def allocate(self, size: int) -> int:
-        """Return the address of new device memory."""
-        memory = self._done("mem_alloc", lambda: self._d.mem_alloc(size))
-        self._held[int(memory)] = memory
-        return int(memory)
-
-    def free(self, address: int) -> None:
-        """Give device memory back."""
-        memory = self._held.pop(address)
-        self._done("free", memory.free)
-
-    def clear(self, address: int, size: int) -> None:
-        """Set device memory to zero bytes."""
-        self._done("memset_d8", lambda: self._d.memset_d8(address, 0, size))
-
-    def copy_in(self, address: int, host: int, size: int) -> None:
-        """Copy from the host's memory to the device's."""
-        self._done("memcpy_htod", lambda: self._d.memcpy_htod(address, _bytes_at(host, size)))
-
-    def copy_out(self, host: int, address: int, size: int) -> None:
-        """Copy from the device's memory to the host's."""
-        self._done("memcpy_dtoh", lambda: self._d.memcpy_dtoh(_bytes_at(host, size), address))
-
-    def copy_device(self, target: int, source: int, size: int) -> None:
-        """Copy within the device's memory."""
-        self._done("memcpy_dtod", lambda: self._d.memcpy_dtod(target, source, size))
-
-    def launch(
-        self, kernel: Any, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[Any]
-    ) -> None:
-        """Launch a kernel."""
-        import numpy as np
-
-        values = [np.int64(a.value) if isinstance(a, ctypes.c_int64) else np.uint64(a.value or 0) for a in arguments]
-        self._done(name, lambda: kernel(*values, grid=grid, block=block))
-
-
-def _bytes_at(address: int, size: int) -> Any:
-    return (ctypes.c_char * size).from_address(address)
+    def synchronize(self, stream: int, names: str) -> None:
+        """Wait for all that was queued on a stream."""
+        self._queue("cuStreamSynchronize", ctypes.c_void_p(stream), name=f"after {names}" if names else "")
 
 
 @cache
 def _found() -> tuple[Driver | None, str]:
     """Return the driver, or None and why there is none."""
     reasons = []
-    try:
-        import pycuda.driver
-
-        return PyCuda(pycuda.driver), ""
-    except Exception as error:  # pycuda raises its own errors, and ImportError without a driver
-        reasons.append(f"pycuda: {error}")
-    try:
-        return LibCuda(ctypes.CDLL("libcuda.so.1")), ""
-    except Exception as error:
-        reasons.append(f"libcuda: {error}")
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            return LibCuda(ctypes.CDLL(name)), ""
+        except Exception as error:  # no library, or one that finds no device
+            reasons.append(str(error))
     return None, "; ".join(reasons)
 
 

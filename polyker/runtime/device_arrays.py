@@ -1,92 +1,162 @@
-"""Calls of a kernel on a GPU with arrays that lie there already, by `__cuda_array_interface__`: nothing is copied.
+"""Calls of a kernel on a GPU with arrays that lie there already: nothing is copied.
 
-The arrays are looked at as NumPy ones of the same addresses, shapes and strides, whose elements nothing here touches.
+They are torch's tensors, or have `__cuda_array_interface__` (version 3) or DLPack's protocol. They are looked at as NumPy ones of
+the same addresses, shapes and strides, whose elements nothing here touches.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from polyker.errors.base import failure
-from polyker.errors.calls import NOT_READABLE
-from polyker.errors.codegen import ON_HOST, OVERLAPS
-from polyker.ir.dtypes import TensorType, from_numpy
+from polyker.errors.calls import NOT_READABLE, REQUIRES_GRAD
+from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE, OVERLAPS
+from polyker.ir.dtypes import DTYPES, TensorType, from_numpy
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, check_extent, is_usable, kind_of, operand
 from polyker.runtime.calls import meaning
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.cuda_driver import driver
+from polyker.runtime.dlpack import DeviceArray, device_of, exported
+from polyker.runtime.gpu_call import stream_of_call
+from polyker.runtime.gpu_streams import as_current, current_stream, stream_handle
 from polyker.runtime.memory import address, overlap, reach
 
 INTERFACE = "__cuda_array_interface__"
 
 
-def lies_on_device(values: Sequence[Any]) -> bool:
-    """Return whether some of the values are arrays on a CUDA device."""
-    return any(
-        hasattr(type(v), INTERFACE) and not isinstance(v, np.ndarray) and _interface(v) is not None for v in values
-    )
+def lies_on_device(value: Any) -> bool:
+    """Return whether a value is an array on a CUDA device."""
+    if isinstance(value, (np.ndarray, np.generic, bool, int, float, complex, list, tuple, type(None))):
+        return False
+    if kind_of(value) == "torch" and hasattr(value, "is_cuda"):
+        return bool(value.is_cuda)
+    return _interface(value) is not None or device_of(value) is not None
 
 
 def _interface(value: Any) -> Mapping[str, Any] | None:
     try:
         found: Mapping[str, Any] | None = getattr(value, INTERFACE, None)
-    except Exception:  # torch: no tensor of the CPU has one
+    except Exception:  # libraries whose arrays of the host have one that raises
         return None
     return found
 
 
+def first_on_device(values: Sequence[Any]) -> Any:
+    """Return the first of the values that is an array on a CUDA device, None where none is."""
+    return next((v for v in values if lies_on_device(v)), None)
+
+
+@contextmanager
+def on_stream(values: Sequence[Any], stream: object) -> Iterator[None]:
+    """Let calls within be queued on a stream: the one given, else the current one of the first device array's library."""
+    first = first_on_device(values) if stream is None else None
+    if stream is not None:
+        handle = stream_handle(stream)
+    else:
+        handle = 0 if first is None else current_stream(kind_of(first), first)
+    token = stream_of_call.set(handle)
+    try:
+        yield
+    finally:
+        stream_of_call.reset(token)
+
+
+def device_operands(labels: Sequence[str], values: Sequence[Any]) -> list[Operand]:
+    """Return the inputs of a call, as `device_operand` does."""
+    return [device_operand(value, name) for name, value in zip(labels, values, strict=True)]
+
+
 def device_operand(value: Any, name: str) -> Operand:
-    """Return an array on the device as an operand; numbers stay where they are.
+    """Return an array on the device, ready for use on the call's stream, as an operand; numbers stay where they are.
 
     Raises ArgumentError for an array of the host, and for one that no kernel can address.
     """
     if isinstance(value, (bool, int, float, complex, np.generic)):
         return operand(value, name)
+    if not lies_on_device(value):
+        raise failure(ON_HOST, name=name)
+    found = _described(value, name, stream_of_call.get())
+    if found.device:
+        raise failure(OTHER_DEVICE, name=name, device=found.device)
+    dtype = found.dtype
+    if dtype is None:
+        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason="kernels have not its element type")
+    low, high = reach(found.shape, found.strides, dtype.itemsize)
+    block: Any = (ctypes.c_char * max(1, high - low)).from_address((found.address or 1) + low)
+    block.keep = found.keep  # lives as long as the view does
+    view: Array = np.ndarray(found.shape, dtype.numpy, block, -low, found.strides)
+    view.flags.writeable = not found.read_only
+    if not is_usable(view):
+        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason="a kernel cannot address it")
+    check_extent(name, found.shape, found.strides, dtype.itemsize, dtype)
+    return Operand(view, TensorType(dtype, found.shape), kind_of(value), view)
+
+
+def _described(value: Any, name: str, stream: int) -> DeviceArray:
+    """Return what a library says of an array."""
+    if kind_of(value) == "torch":
+        return _of_torch(value, name)
     interface = _interface(value)
     if interface is None:
-        raise failure(ON_HOST, name=name)
+        try:
+            return exported(value, stream)
+        except Exception as error:
+            raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason=error) from error
+    if interface.get("mask") is not None:
+        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason="it is masked")
+    earlier = interface.get("stream")
+    if earlier is not None and stream_handle(earlier) != stream:
+        driver().follow(stream, stream_handle(earlier))
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     pointer, read_only = interface["data"]
-    strides = interface.get("strides") or tuple(
-        dtype.itemsize * int(np.prod(shape[d + 1 :])) for d in range(len(shape))
+    dense = tuple(dtype.itemsize * int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
+    strides = interface.get("strides") or dense
+    return DeviceArray(pointer or 0, shape, tuple(strides), from_numpy(dtype), bool(read_only), 0, value)
+
+
+def _of_torch(tensor: Any, name: str) -> DeviceArray:
+    if tensor.requires_grad:
+        raise failure(REQUIRES_GRAD, name=name)
+    if tensor.is_conj() or tensor.is_neg():
+        raise failure(NOT_READABLE, name=name, type="torch tensor", reason="its conjugation or sign is not resolved")
+    label = str(tensor.dtype).removeprefix("torch.")
+    found = next(
+        (d for d in DTYPES.values() if label in (d.name, "bfloat16" if d.name == "bf16" else d.numpy.name)), None
     )
-    low, high = reach(shape, strides, dtype.itemsize)
-    block: Any = (ctypes.c_char * max(1, high - low)).from_address((pointer or 1) + low)
-    view: Array = np.ndarray(shape, dtype, block, -low, strides)
-    view.flags.writeable = not read_only
-    kind = from_numpy(dtype)
-    if kind is None or interface.get("mask") is not None or not is_usable(view):
-        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason="a kernel cannot address it")
-    check_extent(name, shape, strides, dtype.itemsize, kind)
-    return Operand(view, TensorType(kind, shape), kind_of(value), view)
+    size = tensor.element_size()
+    strides = tuple(size * s for s in tensor.stride())
+    return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, found, False, tensor.device.index or 0, tensor)
 
 
 def call_on_device(
     compiled: Compiled,
     labels: tuple[Sequence[str], Sequence[str]],
-    inputs: Sequence[Any],
+    operands: Sequence[Operand],
     given: Mapping[str, int],
     outs: Sequence[Any],
+    like: Any,
     scratch_limit: int | None,
 ) -> list[Any]:
-    """Run a kernel on arrays of the device and return the outputs: those of `outs`, else new ones of the first array's library.
+    """Run a kernel on arrays of the device and return the outputs: those of `outs`, else new ones of the library of `like`.
 
-    `labels`: the names of inputs and outputs. Raises as a call on the host does.
+    `labels`: the names of inputs and outputs. `operands`: by `device_operands`. Raises as a call on the host does.
     """
-    operands = [device_operand(v, n) for n, v in zip(labels[0], inputs, strict=True)]
-    first = next(v for v in (*inputs, *outs) if _interface(v) is not None)
+    stream = stream_of_call.get()
     typed, values = compiled.typed, compiled.sizes(operands, given)
     compiled.check(values)
     arrays, results = compiled.converted(operands), compiled.results(values)
-    found = [
-        _empty(first, shape, dtype) if out is None else out for out, (shape, dtype) in zip(outs, results, strict=True)
-    ]
+    with as_current(kind_of(like), like, stream):
+        found = [
+            _empty(like, shape, dtype) if out is None else out
+            for out, (shape, dtype) in zip(outs, results, strict=True)
+        ]
     places = [device_operand(v, n) for n, v in zip(labels[1], found, strict=True)]
     own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
     for k, (name, place, tensor) in enumerate(zip(labels[1], places, typed.outputs, strict=True)):
@@ -99,16 +169,16 @@ def call_on_device(
     check_apart(labels[1], targets)
     plan = compiled.plan(values, arrays, results, targets, scratch_limit)
     for k, i in plan.copies:
-        _copy(targets[k], arrays[i], labels[1][k])
+        _copy(targets[k], arrays[i], labels[1][k], stream)
     pointers = [address(arrays[i]) for i in plan.inputs] + [address(t) for t in targets]
-    resident = [not operands[i].type.weak and operands[i].kind is not None for i in plan.inputs] + [True] * len(targets)
+    resident = [operands[i].kind is not None for i in plan.inputs] + [True] * len(targets)
     status = plan.function.on_device(pointers, plan.integers, resident)  # type: ignore[attr-defined]
     if status:
         raise meaning(plan.artifact.guards, status)
     return found
 
 
-def _copy(target: Array, source: Array, name: str) -> None:
+def _copy(target: Array, source: Array, name: str, stream: int) -> None:
     """Let an in-out tensor start from its argument."""
     if address(target) == address(source):
         return
@@ -116,12 +186,20 @@ def _copy(target: Array, source: Array, name: str) -> None:
         raise failure(
             NOT_READABLE, name=name, type="array", reason="an in-out array that is copied on a device has to be dense"
         )
-    driver().copy_device(address(target), address(source), source.nbytes)
+    driver().copy_device(address(target), address(source), source.nbytes, stream)
 
 
 def _empty(like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """Return a new array of the library, and on the device, of another."""
-    module = sys.modules[kind_of(like)]
-    if module.__name__ == "torch":
+    library = kind_of(like)
+    module: Any = sys.modules[library]
+    if library == "torch":
         return module.empty(shape, dtype=getattr(module, dtype.name), device=like.device)
+    if library == "numba":
+        return module.cuda.device_array(shape, dtype)
+    namespace = getattr(like, "__array_namespace__", None)
+    if namespace is not None and library != "jax":
+        return namespace().empty(shape, dtype=dtype)
+    if library == "jax" or not hasattr(module, "empty"):
+        raise failure(NO_RESULT_ARRAY, library=library)
     return module.empty(shape, dtype)

@@ -197,7 +197,7 @@ def test_doctor_says_what_is_missing(polyker, monkeypatch):
     from importlib import metadata
 
     def version(name, known=metadata.version):
-        if name in ("lark", "pycuda"):
+        if name in ("lark", "nvidia-cuda-nvrtc"):
             raise metadata.PackageNotFoundError(name)
         return known(name)
 
@@ -205,7 +205,7 @@ def test_doctor_says_what_is_missing(polyker, monkeypatch):
     result = polyker("doctor")
     assert result.exit_code == 1
     assert "lark          MISSING" in result.output
-    assert "not installed: it would give kernels on NVIDIA GPUs" in result.output
+    assert "not installed: it would give machine code for NVIDIA GPUs" in result.output
 
 
 def test_env_lists_the_variables_with_their_values(polyker, monkeypatch):

@@ -74,7 +74,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK704", lambda: mm(ONES, A=ONES), "`A` is given twice"),
     ("PK705", lambda: mm(ONES, Library()), "numpy array and `B` a tests array"),
     ("PK706", lambda: mm(ONES, ONES.astype(object)), r"`B` of shape \(2, 2\) has the element type object"),
-    ("PK707", lambda: mm(Interface(), ONES), "`A` lies in the memory of a CUDA device"),
+    ("PK707", lambda: kernel(Interface(), ONES), "`A` lies in the memory of a CUDA device"),
     ("PK708", lambda: mm(ONES, Gradient()), "`B` requires grad"),
     ("PK709", lambda: mm(ONES, "text"), "`B` is a str"),
     ("PK710", lambda: mm(ONES, [[1], [1, 2]]), "`B`, a list, cannot be read"),

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_build import cubin
 from polyker.errors import ArgumentError, BackendUnavailable
 from polyker.runtime import cuda_driver
-from polyker.target.detect import target
 from tests.gpu.support import needs_nvcc
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
@@ -67,7 +65,8 @@ def test_stages_of_other_targets_are_refused_by_name():
 
 def test_the_text_needs_neither_nvcc_nor_a_c_compiler():
     program = (
-        "import os; os.environ['PATH'] = '/nowhere'; import polyker as pk;"
+        "import os; os.environ['PATH'] = '/nowhere'; import polyker as pk; from polyker.codegen import nvrtc;"
+        "nvrtc.library = lambda: None;"
         "k = pk.op('C[i] = A[i] * 2').compile(pk.f32[4], target='cuda:sm_90a'); assert '__global__' in k.source('cuda')\n"
         "try: k.source('ptx')\n"
         "except pk.errors.BackendUnavailable as e: print(e.code)\n"
@@ -84,6 +83,6 @@ def test_the_text_needs_neither_nvcc_nor_a_c_compiler():
 def test_nvcc_compiles_one_kernel_of_each_family_without_spills(family, arch):
     text, types = FAMILIES[family]
     kernel = pk.op(text).compile(*types, target=arch)
-    image, used = cubin(kernel.source("cuda"), target(arch))
-    assert image.startswith(b"\x7fELF") and len(used) == kernel.source("cuda").count("__global__ void")
+    used = kernel.resources()
+    assert kernel.cubin().startswith(b"\x7fELF") and len(used) == kernel.source("cuda").count("__global__ void")
     assert all(r.spilled == 0 and 0 < r.registers <= 255 for r in used.values()), used

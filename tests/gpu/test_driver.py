@@ -1,9 +1,6 @@
 """Kernels through the driver's interface: a driver of memory of the host, whose launches run in the simulator."""
 
 import ctypes
-import os
-import sys
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,83 +8,13 @@ import pytest
 import polyker as pk
 from polyker.codegen.host import evaluate
 from polyker.codegen.kernel import Const, Op, Var
-from polyker.codegen.sim_build import compile_cxx, run_time, sim_text
 from polyker.compiling import target_named
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError, InternalError
 from polyker.ir.dtypes import bool_
-from polyker.runtime import cuda_driver, gpu_call
+from polyker.runtime import cuda_driver
 from polyker.runtime.cuda_driver import LibCuda
+from tests.gpu.device import OnDevice
 from tests.gpu.support import needs_compiler
-
-
-class Dim(ctypes.Structure):
-    _fields_ = [(a, ctypes.c_uint) for a in "xyz"]
-
-
-class SimulatedDriver:
-    """Device memory is the host's; `launches` notes what was launched; everything allocated has to be freed."""
-
-    def __init__(self, folder):
-        self.folder, self.memory, self.launches, self.taken = folder, {}, [], 0
-
-    def arch(self):
-        return "sm_90"
-
-    def load(self, image, names):
-        output = self.folder / f"kernels{len(os.listdir(self.folder))}.so"
-        text = sim_text(image.decode())
-        compile_cxx(text, output, "-O1", "-DPK_SIM", "-fvisibility=default", "-shared", str(run_time()))
-        self.library = ctypes.CDLL(str(output))
-        # The run time's own names are hidden: this one is called through the text's.
-        return {name: getattr(self.library, name) for name in names}
-
-    def allocate(self, size):
-        block = ctypes.create_string_buffer(size)
-        ctypes.memset(block, 0xFF, size)
-        self.memory[ctypes.addressof(block)] = block
-        self.taken += 1
-        return ctypes.addressof(block)
-
-    def free(self, address):
-        del self.memory[address]
-
-    def clear(self, address, size):
-        ctypes.memset(address, 0, size)
-
-    def copy_in(self, address, host, size):
-        assert len(self.memory[address]) >= size
-        ctypes.memmove(address, host, size)
-
-    def copy_out(self, host, address, size):
-        ctypes.memmove(host, address, size)
-
-    def copy_device(self, target, source, size):
-        ctypes.memmove(target, source, size)
-
-    def launch(self, kernel, name, grid, block, arguments):
-        self.launches.append((name, grid, block))
-        body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: kernel(*arguments))
-        start = self.library.pk_start_for_tests
-        start(name.encode(), Dim(*grid), Dim(*block), body)
-
-
-@pytest.fixture
-def device(tmp_path, monkeypatch):
-    """A driver; the text takes the way of the cubin."""
-    found = SimulatedDriver(tmp_path)
-    monkeypatch.setattr(cuda_driver, "_found", lambda: (found, ""))
-    hook = """#ifdef PK_SIM
-extern "C" __attribute__((visibility("default")))
-void pk_start_for_tests(const char *name, pk_dim grid, pk_dim block, void (*body)(void *)) {
-  pk_launch(name, grid, block, 0, body, nullptr);
-}
-#endif
-"""
-    monkeypatch.setattr(gpu_call, "cubin", lambda text, target: ((text + hook).encode(), {}))
-    target_named.cache_clear()
-    yield found
-    target_named.cache_clear()
-    assert not found.memory
 
 
 @needs_compiler
@@ -143,21 +70,59 @@ def test_without_a_driver_the_reasons_are_said(monkeypatch):
         cuda_driver.driver()
 
 
+class Library:
+    """A libcuda of which one function fails."""
+
+    def __init__(self, function, text):
+        self.function, self.text = function, text
+
+    def __getattr__(self, name):
+        return lambda *arguments: 209 if name == self.function else 0
+
+    def cuGetErrorString(self, status, text):
+        ctypes.cast(text, ctypes.POINTER(ctypes.c_char_p))[0] = self.text
+        return 0
+
+
 def test_an_error_of_cuda_is_raised_with_the_functions_name():
-    class Library:
+    with pytest.raises(InternalError, match=r"cuModuleLoadData.*no kernel image") as caught:
+        LibCuda(Library("cuModuleLoadData", b"no kernel image")).load(b"", [])
+    assert caught.value.code == "PK608"
+
+
+def test_an_error_of_a_launch_is_raised_with_the_kernels_name():
+    cuda = LibCuda(Library("cuLaunchKernel", b"too many resources requested"))
+    with pytest.raises(InternalError, match=r"kernel3 of grid .9, 1, 1.*too many resources") as caught:
+        cuda.launch(ctypes.c_void_p(), "kernel3", (9, 1, 1), (256, 1, 1), [ctypes.c_int64(3)], 7)
+    assert caught.value.code == "PK620"
+
+
+def test_an_error_of_the_device_is_raised_with_the_names_of_the_kernels_that_were_launched():
+    cuda = LibCuda(Library("cuStreamSynchronize", b"an illegal memory access"))
+    with pytest.raises(InternalError, match=r"after kernel0, kernel1.*an illegal memory access"):
+        cuda.synchronize(7, "kernel0, kernel1")
+
+
+def test_every_function_of_the_interface_reaches_cuda():
+    called = []
+
+    class Notes(Library):
         def __getattr__(self, name):
+            called.append(name)
             return lambda *arguments: 0
 
-        def cuModuleLoadData(self, *arguments):
-            return 209
-
-        def cuGetErrorString(self, status, text):
-            ctypes.cast(text, ctypes.POINTER(ctypes.c_char_p))[0] = b"no kernel image"
-            return 0
-
-    with pytest.raises(InternalError, match=r"cuModuleLoadData.*no kernel image") as caught:
-        LibCuda(Library()).load(b"", [])
-    assert caught.value.code == "PK608"
+    cuda = LibCuda(Notes("", b""))
+    cuda.free(cuda.allocate(8))
+    cuda.pinned(8)
+    cuda.clear(0, 8, 0)
+    cuda.copy_in(0, 0, 8, 0)
+    cuda.copy_out(0, 0, 8, 0)
+    cuda.copy_device(0, 0, 8, 0)
+    cuda.follow(1, 2)
+    assert {n.removesuffix("_v2") for n in called} >= {
+        "cuMemAlloc", "cuMemFree", "cuMemAllocHost", "cuMemsetD8Async", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
+        "cuMemcpyDtoDAsync", "cuEventRecord", "cuStreamWaitEvent",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -172,37 +137,19 @@ def test_sizes_are_computed_on_the_host(op, values, want):
     assert evaluate(Var("n"), {"n": 3}) == 3
 
 
-class OnDevice:
-    """An array on the simulated device, whose memory is the host's."""
-
-    def __init__(self, array):
-        self.array = array
-
-    @property
-    def __cuda_array_interface__(self):
-        return {**self.array.__array_interface__, "version": 3}
-
-
-@pytest.fixture
-def library(monkeypatch):
-    """A library of such arrays."""
-    module = ModuleType("arrays_on_a_device")
-    module.empty = lambda shape, dtype: OnDevice(np.empty(shape, dtype))
-    monkeypatch.setattr(OnDevice, "__module__", module.__name__)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-
-
 @needs_compiler
 def test_arrays_on_the_device_are_used_where_they_lie(device, library):
     a, b = np.arange(24.0).reshape(4, 6)[:, ::-2], np.arange(15.0).reshape(5, 3).T
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j] * x").compile(a, b, 2.0, target="cuda:sm_90a")
     found = kernel(OnDevice(a), OnDevice(b), 2.0)
     assert isinstance(found, OnDevice)
+    kernel.sync()
     np.testing.assert_array_equal(found.array, a @ b * 2)
     out = OnDevice(np.zeros((4, 10))[:, ::2])
     assert kernel(OnDevice(a), OnDevice(b), 3.0, out=out) is out
+    kernel.sync()
     np.testing.assert_array_equal(out.array, a @ b * 3)
-    assert device.taken <= 4  # two numbers and two flags: no array is copied
+    assert device.taken == 1  # the memory of the number, used twice: no array is copied
     with pytest.raises(ArgumentError, match="`B` lies in the memory of the host") as caught:
         kernel(OnDevice(a), b, 2.0)
     assert caught.value.code == "PK609"
@@ -212,9 +159,12 @@ def test_arrays_on_the_device_are_used_where_they_lie(device, library):
 def test_an_in_out_array_on_the_device_starts_from_its_argument(device, library):
     kernel = pk.op("inc(A: f64[N]) -> A:\n    A[i] = A[i] + 1.5").compile(pk.f64[7], target="cuda:sm_90a")
     a = np.arange(7.0)
-    np.testing.assert_array_equal(kernel(OnDevice(a)).array, a + 1.5)
+    found = kernel(OnDevice(a))
+    kernel.sync()
+    np.testing.assert_array_equal(found.array, a + 1.5)
     given = OnDevice(a.copy())
     assert kernel(given, out=given) is given
+    kernel.sync()
     np.testing.assert_array_equal(given.array, a + 1.5)
     whole = np.zeros(8)
     with pytest.raises(ArgumentError, match="overlaps `A`") as caught:

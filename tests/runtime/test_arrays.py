@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.errors import ArgumentError, DTypeError, ShapeError
+from polyker.errors import ArgumentError, BackendUnavailable, DTypeError, ShapeError
 from polyker.ir.dtypes import DTYPES
+from polyker.runtime import cuda_driver
 from polyker.runtime.arrays import operand
 from tests.runtime.support import coded
 
@@ -96,12 +97,23 @@ def test_mixed_kinds_are_refused_with_both_names() -> None:
     assert isinstance(pk.op("z[i] = a * x[i]")(2.0, Foreign(x)), Foreign)
 
 
-@pytest.mark.parametrize("value", [OnDevice(), Foreign(np.zeros(3), (2, 0)), Foreign(np.zeros(3), (10, 0))])
-def test_arrays_of_a_device_are_refused(value: object) -> None:
+CUDA_ARRAYS = [OnDevice(), Foreign(np.zeros(3), (2, 0))]
+
+
+@pytest.mark.parametrize("value", [*CUDA_ARRAYS, Foreign(np.zeros(3), (10, 0))])
+def test_arrays_of_a_device_are_refused_by_kernels_of_the_cpu(value: object) -> None:
+    kernel = pk.op("y[i] = x[i] + x[i]").compile(pk.f64[3])
     with pytest.raises(ArgumentError, match="device"):
-        double(value)
+        kernel(value)
     with pytest.raises(ArgumentError, match=r"device|kind"):
-        double(np.zeros(3), out=value)
+        kernel(np.zeros(3), out=value)
+
+
+@pytest.mark.parametrize("value", CUDA_ARRAYS)
+def test_arrays_of_a_cuda_device_ask_for_its_driver(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_driver, "_found", lambda: (None, "libcuda: not there"))
+    with pytest.raises(BackendUnavailable, match="libcuda: not there"):
+        double(value)
 
 
 def test_nested_lists_are_arrays_and_ragged_ones_an_error() -> None:

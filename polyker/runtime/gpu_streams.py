@@ -1,0 +1,59 @@
+"""The stream that a call is queued on: the caller's, else the current one of the arrays' library, else the default one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from polyker.errors.base import failure
+from polyker.errors.codegen import BAD_STREAM
+
+_LEGACY = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not null
+# Where streams of torch, of CuPy, and of PyCUDA and Numba have their handles.
+_HANDLES = ("cuda_stream", "ptr", "handle")
+
+
+def stream_handle(stream: object) -> int:
+    """Return the handle of a stream given as an integer, by the protocol `__cuda_stream__`, or of a known library.
+
+    Raises ArgumentError for anything else.
+    """
+    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
+        return 0 if stream == _LEGACY else stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return stream_handle(protocol()[1])
+    for name in _HANDLES:
+        found = getattr(stream, name, None)
+        if found is not None:
+            return stream_handle(getattr(found, "value", found) or 0)
+    raise failure(BAD_STREAM, type=type(stream).__name__)
+
+
+def current_stream(library: str, like: Any) -> int:
+    """Return the handle of a library's current stream on the device of one of its arrays."""
+    module: Any = sys.modules.get(library)
+    match library:
+        case "torch":
+            return stream_handle(module.cuda.current_stream(like.device))
+        case "cupy":
+            return stream_handle(module.cuda.get_current_stream())
+        case _:
+            return 0
+
+
+def as_current(library: str, like: Any, stream: int) -> AbstractContextManager[Any]:
+    """Return a context in which a library's new arrays belong to a stream, so that it hands their memory on in its order."""
+    if library not in ("torch", "cupy") or stream == current_stream(library, like):
+        return nullcontext()
+    cuda: Any = sys.modules[library].cuda
+    if library == "cupy":
+        found: AbstractContextManager[Any] = cuda.ExternalStream(stream)
+        return found
+    # torch.cuda.ExternalStream(0) is a stream of the pool's, not the default one (pytorch issue 182960).
+    wrap: Callable[..., Any] = cuda.ExternalStream
+    chosen = wrap(stream, device=like.device) if stream else cuda.default_stream(like.device)
+    context: AbstractContextManager[Any] = cuda.stream(chosen)
+    return context

@@ -1,0 +1,4 @@
+"""Fixtures of the tests of the CUDA back end."""
+
+from tests.gpu.device import device as device
+from tests.gpu.device import library as library

@@ -1,0 +1,204 @@
+"""Machine code of CUDA kernels: nvcc and NVRTC, what ptxas says, and what is kept on disk."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+import polyker as pk
+from polyker.codegen import cuda_build, cuda_cache, nvrtc
+from polyker.codegen.cuda_build import Resource, Resources, cubin, ptx
+from polyker.codegen.cuda_cache import kept
+from polyker.errors import ArgumentError, BackendUnavailable, InternalError
+from polyker.target.detect import target
+from tests.gpu.support import needs_compiler, needs_nvcc
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="NVRTC is not installed (package nvidia-cuda-nvrtc)")
+HOPPER = target("cuda:sm_90a")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("POLYKER_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cuda"
+
+
+@pytest.fixture(scope="module")
+def product():
+    return pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[64, 64], pk.f32[64, 64], target="cuda:sm_90a")
+
+
+@needs_nvcc
+def test_nvcc_gives_ptx_machine_code_and_what_the_kernels_take(product):
+    assert ".target sm_90a" in product.source("ptx") and product.cubin().startswith(b"\x7fELF")
+    used = product.resources()
+    assert list(used) == ["kernel0"] and 0 < used["kernel0"].registers <= 255 and used["kernel0"].spilled == 0
+    assert str(used).splitlines()[0].split() == "kernel registers shared bytes stack bytes spilled bytes".split()
+
+
+@needs_nvrtc
+def test_without_nvcc_nvrtc_gives_the_same(product, monkeypatch):
+    monkeypatch.setattr(cuda_build.shutil, "which", lambda name: None)
+    assert ".target sm_90a" in product.source("ptx") and product.cubin().startswith(b"\x7fELF")
+    assert 0 < product.resources()["kernel0"].registers <= 255
+    with pytest.raises(InternalError, match=r"NVRTC does not compile.*error"):
+        cubin("nonsense", HOPPER)
+
+
+@needs_nvcc
+def test_what_nvcc_refuses_is_told_with_its_messages():
+    with pytest.raises(InternalError, match=r"nvcc does not compile.*error"):
+        ptx("nonsense", HOPPER)
+
+
+def test_without_both_compilers_the_reason_is_said(product, monkeypatch):
+    monkeypatch.setattr(cuda_build.shutil, "which", lambda name: None)
+    monkeypatch.setattr(nvrtc, "library", lambda: None)
+    for ask in (product.resources, product.cubin, lambda: product.source("ptx")):
+        with pytest.raises(BackendUnavailable, match="nvidia-cuda-nvrtc") as caught:
+            ask()
+        assert caught.value.code == "PK607"
+
+
+def test_kernels_of_a_cpu_have_no_such_resources():
+    with pytest.raises(ArgumentError, match="cpu has no registers") as caught:
+        pk.op("Y[i] = X[i] * 2").compile(pk.f32[4]).resources()
+    assert caught.value.code == "PK624"
+
+
+def test_what_ptxas_says_is_read_for_each_kernel():
+    text = """ptxas info    : Compiling entry function 'kernel0' for 'sm_80'
+ptxas info    : Function properties for kernel0
+    8 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads
+ptxas info    : Used 122 registers, used 1 barriers, 16384 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function 'kernel1' for 'sm_80'
+ptxas info    : Used 10 registers"""
+    wanted = {"kernel0": Resource(122, 16384, 40, 8), "kernel1": Resource(10, 0, 0, 0)}
+    assert cuda_build.resources(text) == Resources(wanted)
+
+
+def made(image=b"code", text="about"):
+    """Return a function that gives an entry, and the list of its calls."""
+    calls = []
+
+    def make():
+        calls.append(1)
+        return image, text
+
+    return make, calls
+
+
+def test_an_entry_is_made_once_for_the_same_parts(folder):
+    make, calls = made(b"\x00\n\xff")
+    assert kept(("a", "b"), make) == kept(("a", "b"), make) == (b"\x00\n\xff", "about")
+    assert len(calls) == 1
+    kept(("a", "c"), make)
+    kept(("ab", ""), make)
+    assert len(calls) == 3 and len(list(folder.iterdir())) == 3
+    assert all(f.suffix == ".cubin" for f in folder.iterdir())
+
+
+def test_a_damaged_entry_is_made_anew_wherever_it_is_damaged(folder, caplog):
+    make, calls = made(b"machine code")
+    kept(("a",), make)
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    damaged = [whole[:n] for n in range(len(whole))]
+    damaged += [whole[:n] + bytes([whole[n] ^ 4]) + whole[n + 1 :] for n in range(len(whole))]
+    for n, bad in enumerate(damaged):
+        file.write_bytes(bad)
+        assert kept(("a",), make) == (b"machine code", "about")
+        assert len(calls) == n + 2 and file.read_bytes() == whole
+    assert "is damaged" in caplog.text
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, monkeypatch, caplog):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("POLYKER_CACHE_DIR", str(blocked))
+    caplog.set_level(logging.INFO, "polyker")
+    make, calls = made()
+    assert kept(("a",), make) == kept(("a",), make) == (b"code", "about")
+    assert len(calls) == 2 and "not kept on disk" in caplog.text
+
+
+def test_a_full_disk_leaves_no_part_of_an_entry(folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "no space left")
+
+    make, calls = made()
+    monkeypatch.setattr(cuda_cache.os, "replace", full)
+    assert kept(("a",), make) == kept(("a",), make)
+    assert len(calls) == 2 and list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no permissions by user on this system")
+def test_a_folder_that_others_may_write_to_is_not_used(folder, caplog):
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    make, calls = made()
+    kept(("a",), make)
+    kept(("a",), make)
+    assert len(calls) == 2 and "others may write" in caplog.text
+    folder.rmdir()
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    folder.symlink_to(elsewhere)
+    kept(("a",), make)
+    assert len(calls) == 3 and list(elsewhere.iterdir()) == []
+
+
+def test_what_was_not_used_for_longest_goes_first(folder, monkeypatch):
+    make, _ = made(b"x" * 1000)
+    for n, part in enumerate("abc"):
+        kept((part,), make)
+        for file in folder.iterdir():
+            os.utime(file, (file.stat().st_mtime - 100, file.stat().st_mtime - 100 + n))
+    kept(("a",), make)  # used last
+    monkeypatch.setattr(cuda_cache, "MOST", 2500)
+    kept(("d",), make)
+    left, calls = made(b"x" * 1000)
+    kept(("a",), left)
+    kept(("d",), left)
+    assert not calls
+    pk.clear_cache(disk=True)
+    assert list(folder.iterdir()) == []
+
+
+def test_processes_that_write_one_entry_at_once_all_get_it(folder):
+    program = (
+        "from polyker.codegen.cuda_cache import kept\n"
+        "for n in range(50): assert kept((str(n),), lambda: (b'code' * 5000, str(n))) == (b'code' * 5000, str(n))"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
+    assert [p.communicate(timeout=120)[1] for p in running] == [b""] * 4
+    assert len(list(folder.iterdir())) == 50
+
+
+@needs_nvcc
+def test_machine_code_is_kept_and_depends_on_text_architecture_and_compiler(folder, monkeypatch):
+    text = 'extern "C" __global__ void kernel0(float *x) { x[threadIdx.x] = 1.0f; }'
+    first = cubin(text, HOPPER)
+    files = set(folder.iterdir())
+    monkeypatch.setattr(cuda_build, "_run_nvcc", lambda *_: pytest.fail("compiled twice"))
+    assert cubin(text, HOPPER) == first and first[1]["kernel0"].registers
+    monkeypatch.undo()
+    monkeypatch.setenv("POLYKER_CACHE_DIR", str(folder.parent))
+    cubin(text.replace("1.0f", "2.0f"), HOPPER)
+    cubin(text, target("cuda:sm_80"))
+    monkeypatch.setattr(cuda_build, "_version", lambda path: "another version")
+    cubin(text, HOPPER)
+    assert len(set(folder.iterdir()) - files) == 3
+
+
+@needs_compiler
+def test_without_a_folder_for_it_the_simulator_runs_all_the_same():
+    program = (
+        "import numpy as np, polyker as pk\n"
+        "print(pk.op('Y[i] = X[i] * 2').compile(pk.f64[3], target='cuda-sim')(np.ones(3)).sum())"
+    )
+    environment = {**os.environ, "POLYKER_CACHE_DIR": "/dev/null/nowhere"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "6.0\n", done.stderr
