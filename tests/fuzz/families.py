@@ -234,7 +234,8 @@ def time_loop(m: Maker) -> bool:
     n, steps = r.choice([3, 4, 5, 8, 17]), r.choice([0, 1, 2, 3, 4])
     half = "0.5 * " if kind in "fc" else ""
     least = "minimum" if kind in "if" else ""
-    pick = r.randrange(9)
+    # In place, and loops in loops, have one form each: a share of their own keeps them from being rare.
+    pick = r.choices(range(9), (2, 3, 2, 2, 2, 2, 2, 2, 3))[0]
     m.features |= {"time loop", "op:=", f"dtype:{t}", "for"}
     header = ""
     if pick <= 2:

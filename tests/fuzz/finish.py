@@ -117,7 +117,7 @@ def finish(m: Maker, seed: int, number: int) -> Case | None:
         m.features.add("big")
     if used:
         m.features.add("keyword sizes")
-    if m.rng.random() < 0.03:
+    if m.rng.random() < 0.04:
         return _spoil(m, case)
     if case.steps < 0 and r.random() < 0.1:
         case = replace(case, steps=r.randrange(3))
