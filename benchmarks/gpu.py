@@ -1,8 +1,9 @@
-"""`python -m benchmarks.gpu`: polyker on a CUDA device beside torch (cuBLAS, cuDNN), every result checked first.
+"""`python -m benchmarks.gpu`: polyker on a CUDA device beside torch (cuBLAS, cuDNN), torch.compile (Triton) and CuPy (cuTENSOR).
 
-Needs a GPU, nvcc and torch with CUDA; says so where something is missing. Random data; buffers are rotated so that more than
-the L2 cache lies between two uses; times by CUDA events. Percentages are of the better of two floors: arithmetic at the
-GPU's rate, and the bytes that must move at the bandwidth of a copy measured in the same run.
+Needs a GPU, torch with CUDA, and nvcc or NVRTC; says so where something is missing. Every result is compared with torch's in f64
+before anything is timed. Random data; buffers are rotated, and more than the L2 cache is written between two runs; times by CUDA
+events. Shares are of the better of two roofs, both measured in the same run: the bytes that must move at the rate of a copy,
+and the operations at the rate of multiply-adds between registers.
 """
 
 from __future__ import annotations
@@ -10,140 +11,187 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import os
 import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polyker as pk
+from benchmarks.gpu_cases import Case, cases
+from benchmarks.gpu_machine import Cuda, DryRun
 from polyker.compiling import target_named
-from polyker.demo_cases import read_data
 
-L2_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Case:
-    """One measurement: the text, its inputs' shapes, what torch computes, and operations (2 a multiply-add)."""
-
-    name: str
-    text: str
-    shapes: tuple[tuple[int, ...], ...]
-    torch: Callable[..., Any]
-    flop: float
+PEERS = ("torch", "triton", "cupy")
+# What is to be reached on an H200: (cases, figure, at least).
+BARS = (
+    ("matmul-nn-4096", "x torch", 0.80),
+    ("reduction", "of roof", 0.85),
+    ("row-wise", "of roof", 0.85),
+    ("transpose", "of roof", 0.80),
+    ("contraction", "geometric mean x torch", 1.1),
+)
+_TINY = 12
 
 
-def cases(torch: Any) -> list[Case]:
-    """Return all cases; all f32."""
-    n = 4096
-    softmax = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
-    found = [
-        Case("matmul-4096", "C[i,j] += A[i,k] * B[k,j]", ((n, n), (n, n)), torch.matmul, 2.0 * n**3),
-        Case("matmul-at-4096", "C[i,j] += A[k,i] * B[k,j]", ((n, n), (n, n)), lambda a, b: a.T @ b, 2.0 * n**3),
-        Case("sum-2^28", "s += X[i]", ((1 << 28,),), torch.sum, 2.0**28),
-        Case("row-sums", "s[i] += X[i,j]", ((16384, 4096),), lambda x: x.sum(1), 16384.0 * 4096),
-        Case("column-sums", "s[j] += X[i,j]", ((16384, 4096),), lambda x: x.sum(0), 16384.0 * 4096),
-        Case("softmax", softmax, ((16384, 4096),), lambda x: torch.softmax(x, 1), 4 * 16384.0 * 4096),
-        Case("transpose", "T[j,i] = X[i,j]", ((16384, 16384),), lambda x: x.T.contiguous(), 0.0),
-        Case("axpy-2^28", "Z[i] = 2.5 * X[i] + Y[i]", ((1 << 28,), (1 << 28,)), lambda x, y: 2.5 * x + y, 2.0**29),
-    ]
-    for row in read_data("contractions.json")["contractions"]:
-        sizes = row["f32"]
-        inputs, output = row["einsum"].split("->")
-        a, b = inputs.split(",")
-        target, left, right = (",".join(labels) for labels in (output, a, b))
-        found.append(
-            Case(
-                row["id"], f"C[{target}] += A[{left}] * B[{right}]", (tuple(sizes[x] for x in a), tuple(sizes[x] for x in b)),
-                lambda x, y, e=row["einsum"]: torch.einsum(e, x, y), 2.0 * prod(sizes.values()),
-            )
-        )  # fmt: skip
+def peers(case: Case, machine: Cuda | DryRun, wanted: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Return what computes the case besides polyker, of the peers that are wanted and there."""
+    torch = machine.torch
+    found: dict[str, Callable[..., Any]] = {}
+    if "torch" in wanted:
+        found["torch"] = lambda *xs: case.torch(torch, *xs)
+    if "triton" in wanted:
+        found["triton"] = torch.compile(lambda *xs: case.torch(torch, *xs), dynamic=False)
+    if "cupy" in wanted and case.einsum:
+        import cupy
+
+        found["cupy"] = lambda *xs: cupy.einsum(case.einsum, *map(cupy.from_dlpack, xs))
     return found
 
 
-def timed(torch: Any, work: Callable[[int], Any], rounds: int) -> float:
-    """Return the median seconds of one run; `work` is told the number of the run, to rotate its buffers."""
-    for n in range(3):
-        work(n)
-    spans = []
-    for n in range(rounds):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        work(n)
-        end.record()
-        end.synchronize()
-        spans.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(spans)
+def inputs_of(case: Case, machine: Cuda | DryRun) -> list[Any]:
+    """Return random inputs."""
+    rows = case.shapes[0][0]
+    return [
+        machine.rows(s, rows) if i in case.indices else machine.random(s) for i, s in enumerate(case.shapes)
+    ]  # fmt: skip
 
 
-def bandwidth(torch: Any, rounds: int) -> float:
-    """Return the bytes a second that a copy of 1 GiB reads and writes."""
-    source, sink = torch.empty(1 << 28, device="cuda"), torch.empty(1 << 28, device="cuda")
-    return 2 * 4 * source.numel() / timed(torch, lambda _: sink.copy_(source), rounds)
+def checked(case: Case, machine: Cuda | DryRun, inputs: list[Any], found: Any) -> float:
+    """Return the largest error by the largest sum of magnitudes; raises AssertionError where it is too large."""
+    wide = [x if i in case.indices else x.double() for i, x in enumerate(inputs)]
+    want = case.torch(machine.torch, *wide)
+    sizes = case.torch(machine.torch, *(x.abs() for x in wide)).abs()
+    scale = max(float(want.abs().max()), float(sizes.max()))
+    error = float((found.double() - want).abs().max()) / (scale or 1.0)
+    assert error <= (1e-5 if case.flop else 0.0), f"the largest error is {error:.2g} of the largest value"
+    return error
 
 
-def measured(torch: Any, case: Case, rounds: int, copy: float, flops: float) -> dict[str, Any]:
-    """Return the figures of one case; raises AssertionError where the result is wrong."""
-    size = 4 * sum(map(prod, case.shapes))
-    copies = min(8, max(1, -(-2 * L2_BYTES // size)))
-    inputs = [[torch.randn(shape, device="cuda") for shape in case.shapes] for _ in range(copies)]
-    want = case.torch(*[x.double() for x in inputs[0]]) if size < 2 << 30 else case.torch(*inputs[0])
-    kernel = pk.op(case.text).compile(*(pk.f32[shape] for shape in case.shapes), target="cuda")
-    out = torch.empty(want.shape, device="cuda")
-    kernel(*inputs[0], out=out)
-    error = float((out.double() - want.double()).abs().max() / want.double().abs().max())
-    assert error < 1e-4, f"{case.name}: the largest error is {error:.2g} of the largest value"
-    ours = timed(torch, lambda n: kernel(*inputs[n % copies], out=out), rounds)
-    theirs = timed(torch, lambda n: case.torch(*inputs[n % copies]), rounds)
-    floor = max((size + 4 * want.numel()) / copy, case.flop / flops)
-    return {"case": case.name, "polyker": ours, "torch": theirs, "floor": floor, "error": error}
+def measured(
+    case: Case, machine: Cuda | DryRun, rounds: int, roofs: tuple[float, float], wanted: Sequence[str]
+) -> dict[str, Any]:
+    """Return the figures of one case, times in seconds; raises AssertionError where the result is wrong."""
+    copies = min(8, max(1, -(-2 * machine.l2 // case.read)))
+    inputs = [inputs_of(case, machine) for _ in range(copies)]
+    types = [(pk.i64 if i in case.indices else pk.f32)[s] for i, s in enumerate(case.shapes)]
+    kernel = pk.op(case.text).compile(*types, target=machine.target)
+    result = case.torch(machine.torch, *inputs[0])
+    outs = [machine.empty(tuple(result.shape)) for _ in range(copies)]
+    kernel(*inputs[0], out=outs[0])
+    kernel.sync()
+    figures: dict[str, Any] = {"case": case.name, "group": case.group}
+    figures["error"] = checked(case, machine, inputs[0], outs[0])
+    ours = machine.timed(lambda n: kernel(*inputs[n % copies], out=outs[n % copies]), rounds)
+    figures |= {"polyker": ours.device, "host": ours.host}
+    moved = case.read + 4 * result.numel()
+    figures["roof"] = max(moved / roofs[0], case.flop / roofs[1])
+    for name, work in peers(case, machine, wanted).items():
+        try:
+            figures[name] = machine.timed(lambda n, work=work: work(*inputs[n % copies]), rounds).device
+        except Exception as error:  # whatever goes wrong there is not polyker's
+            figures[name] = None
+            print(f"{case.name:20} {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+    return figures
+
+
+def available(machine: Cuda | DryRun, wanted: Sequence[str]) -> list[str]:
+    """Return the peers that are wanted and can be imported; says which cannot."""
+    needs = {"torch": "torch", "triton": "triton", "cupy": "cupy"}
+    found = []
+    for name in wanted:
+        try:
+            __import__(needs[name])
+            found.append(name)
+        except ImportError as error:
+            print(f"without {name}: {error}")
+    return [name for name in found if name == "torch"] if isinstance(machine, DryRun) else found
+
+
+def line(figures: dict[str, Any], names: Sequence[str]) -> str:
+    """Return a row of the table."""
+    ours = figures["polyker"]
+    row = f"{figures['case']:20} {1e3 * ours:10.3f} {figures['roof'] / ours:8.1%} {1e6 * figures['host']:8.0f}"
+    for name in names:
+        time = figures.get(name)
+        row += f" {'-':>10} {'-':>6}" if time is None else f" {1e3 * time:10.3f} {time / ours:6.2f}"
+    return row
+
+
+def summary(figures: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the least shares and ratios of each group, and how they stand to the bars."""
+    lines = []
+    for group in dict.fromkeys(f["group"] for f in figures):
+        members = [f for f in figures if f["group"] == group]
+        least = min(members, key=lambda f: f["roof"] / f["polyker"])
+        ratios = [f["torch"] / f["polyker"] for f in members if f.get("torch")]
+        mean = f", {statistics.geometric_mean(ratios):.2f} x torch" if ratios else ""
+        share = least["roof"] / least["polyker"]
+        lines.append(f"{group}: {len(members)} cases{mean}; least {share:.1%} of its roof ({least['case']})")
+    for name, what, bar in BARS:
+        members = [f for f in figures if name in (f["case"], f["group"])]
+        if what == "of roof":
+            values = [f["roof"] / f["polyker"] for f in members]
+        else:
+            values = [f["torch"] / f["polyker"] for f in members if f.get("torch")]
+        if values:
+            value = statistics.geometric_mean(values) if what.startswith("geo") else min(values)
+            lines.append(f"bar: {name} {value:.2f} {what}, {'reached' if value >= bar else 'NOT reached'} ({bar:.2f})")
+    return lines
+
+
+def _machine(*, dry: bool) -> Cuda | DryRun:
+    """Return what is measured; raises ImportError or BackendUnavailable where that cannot be."""
+    import torch
+
+    if dry:
+        return DryRun(torch)
+    if not torch.cuda.is_available():
+        raise ImportError("torch finds no CUDA device")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return Cuda(torch, target_named("cuda"))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; returns 2 where there is no device, 1 where a result is wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--case", default="*", metavar="GLOB", help="only cases whose name matches")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument(
+        "--case", default="*", metavar="GLOBS", help="only cases whose name or group matches, by commas"
+    )
+    parser.add_argument("--peers", default=",".join(PEERS), help="which to measure beside polyker (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--json", metavar="FILE", help="write all figures")
+    parser.add_argument("--dry-run", action="store_true", help="tiny sizes on cuda-sim, to see that everything runs")
     options = parser.parse_args(argv)
+    os.environ.setdefault("CUPY_ACCELERATORS", "cub,cutensor")
     try:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise ImportError("torch finds no CUDA device")
-        target = target_named("cuda")
+        machine = _machine(dry=options.dry_run)
     except (ImportError, pk.PolykerError) as error:
         print(f"nothing is measured: {error}")
         return 2
-    torch.backends.cuda.matmul.allow_tf32 = False
-    copy = bandwidth(torch, options.rounds)
-    assert target.gpu is not None
-    print(f"{torch.cuda.get_device_name()}, {target.name}; a copy moves {copy / 1e12:.2f} TB/s")
-    print(f"{'case':20} {'polyker ms':>11} {'torch ms':>10} {'of floor':>9} {'x torch':>8}")
+    roofs = machine.copy_rate(options.rounds), machine.fma_rate(options.rounds)
+    print(f"{machine.name}, {machine.target}; roofs: {roofs[0] / 1e12:.2f} TB/s, {roofs[1] / 1e12:.1f} TFLOP/s")
+    names = available(machine, options.peers.split(","))
+    heads = "".join(f" {name + ' ms':>10} {'ratio':>6}" for name in names)
+    print(f"{'case':20} {'polyker ms':>10} {'of roof':>8} {'host us':>8}{heads}")
     figures, wrong = [], 0
-    for case in cases(torch):
-        if not fnmatch.fnmatch(case.name, options.case):
+    for case in cases():
+        if not any(fnmatch.fnmatch(n, g) for g in options.case.split(",") for n in (case.name, case.group)):
             continue
         try:
-            f = measured(torch, case, options.rounds, copy, target.gpu.flops)
+            small = case.small(_TINY) if options.dry_run else case
+            figures.append(measured(small, machine, options.rounds, roofs, names))
         except (AssertionError, pk.PolykerError) as error:
-            print(f"{case.name:20} {error}")
+            print(f"{case.name:20} WRONG: {type(error).__name__}: {error}", flush=True)
             wrong += 1
             continue
-        figures.append(f)
-        share, ratio = f["floor"] / f["polyker"], f["torch"] / f["polyker"]
-        print(
-            f"{case.name:20} {1e3 * f['polyker']:11.3f} {1e3 * f['torch']:10.3f} {share:9.1%} {ratio:8.2f}", flush=True
-        )
-    if figures:
-        print(
-            f"geometric mean against torch: {statistics.geometric_mean(f['torch'] / f['polyker'] for f in figures):.2f}"
-        )
+        print(line(figures[-1], names), flush=True)
+    print("\n".join(summary(figures)))
     if options.json:
+        about = {"machine": machine.name, "target": machine.target, "copy": roofs[0], "fma": roofs[1]}
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(figures, file, indent=1)
+            json.dump({**about, "figures": figures}, file, indent=1)
     return int(wrong > 0)
 
 

@@ -22,7 +22,7 @@ SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What one kernel takes by ptxas: registers a thread, bytes of shared memory a block, bytes of the stack and spilled a thread."""
+    """What one kernel takes by ptxas: registers, bytes spilled and of the stack a thread; bytes of shared memory a block."""
 
     registers: int
     shared: int

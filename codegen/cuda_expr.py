@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, f32, i64
 from polyker.ir.expr import ARITHMETIC, COMPARISONS
 
+NARROW = 1 << 31
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _COMPLEX = frozenset(
@@ -30,26 +33,47 @@ def identifier(name: str) -> str:
 
 @dataclass
 class Expressions:
-    """Prints expressions; `buffers` are those alive, `ranges` what is known of the variables."""
+    """Prints expressions; `buffers` are those alive, `ranges` what is known of the variables, `narrow` those of 32 bits.
+
+    Indices never overflow: they are of 32 bits where all intermediate results are known to be, else of 64.
+    """
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
-
-    # Indices: 64 bits, never overflow
+    narrow: set[str] = field(default_factory=set)
+    _kind: str = "i64"  # of the index that is being printed
 
     def index(self, expr: KExpr) -> str:
         """Return an index, a bound or a size."""
-        return self._index(simplify_expression(expr, self.ranges), 0)
+        return self._whole_index(simplify_expression(expr, self.ranges))
+
+    def _whole_index(self, expr: KExpr) -> str:
+        outer, self._kind = self._kind, "i64" if magnitude(expr, self.ranges, self.narrow) is None else "i32"
+        text = self._index(expr, 0)
+        self._kind = outer
+        return text
+
+    def declare(self, name: str, *, step: int = 1, most: int | None = None) -> str:
+        """Return the type of a loop's variable, whose range is known by now: 32 bits where it stays below 2^31.
+
+        `step`: what is added to it at a time. `most`: a value that it may take where the loop's body is left out.
+        """
+        low, high = self.ranges[name]
+        if low is None or high is None or max(-low, high + step, most or 0) >= NARROW:
+            self.narrow.discard(name)
+            return "i64"
+        self.narrow.add(name)
+        return "i32"
 
     def _index(self, expr: KExpr, level: int) -> str:
         """Return the text, in parentheses where it binds weaker than `level`: 0 anything, 1 a term, 2 a factor."""
         match expr:
             case Const(value=value):
                 number = int(value.real)
-                text = str(number) if abs(number) < 1 << 15 else _wide(number)
+                text = str(number) if self._kind == "i32" or abs(number) < 1 << 15 else _wide(number)
                 return f"({text})" if number < 0 and level else text
             case Var(name=name):
-                return identifier(name)
+                return f"i64({identifier(name)})" if self._kind == "i64" and name in self.narrow else identifier(name)
             case Op(op="add", args=args):
                 # What is added first, then what is taken away.
                 signed = sorted(((_negative(a), a) for a in args), key=lambda pair: pair[0] is not None)
@@ -75,9 +99,9 @@ class Expressions:
                 return f"({text})"
             case Op(op="floordiv" | "mod" | "minimum" | "maximum" as op, args=args):
                 name = {"minimum": "pk_min", "maximum": "pk_max"}.get(op, f"pk_{op}")
-                text = f"i64({self._index(args[0], 0)})"
+                text = f"{self._kind}({self._index(args[0], 0)})"
                 for arg in args[1:]:
-                    text = f"{name}({text}, i64({self._index(arg, 0)}))"
+                    text = f"{name}({text}, {self._kind}({self._index(arg, 0)}))"
                 return text
             case Op(op="where", args=(c, a, b)):
                 return f"({self.condition(c)} ? {self._index(a, 2)} : {self._index(b, 2)})"
@@ -113,7 +137,7 @@ class Expressions:
             case Const(value=value, dtype=dtype):
                 return constant_text(value, dtype)
             case Var(name=name):
-                return identifier(name)
+                return f"i64({identifier(name)})" if name in self.narrow else identifier(name)
             case Convert(arg=arg, dtype=dtype):
                 return self._convert(arg, dtype)
             case Load():
@@ -137,7 +161,7 @@ class Expressions:
         for index, stride in zip(indices, buffer.strides, strict=True):
             here = polynomial(simplify_expression(index, self.ranges))
             offset = plus(offset, times(here, polynomial(stride)))
-        return f"{identifier(name)}[{self._index(expression(offset), 0)}]"
+        return f"{identifier(name)}[{self._whole_index(expression(offset))}]"
 
     def _operation(self, expr: Op) -> str:
         op, args, dtype = expr.op, expr.args, expr.args[-1].dtype
@@ -235,6 +259,30 @@ def _power(base: str, exponent: Const, dtype: DType) -> str | None:
             return f"({constant_text(1, dtype)} / {base})"
         case _:
             return None
+
+
+def magnitude(expr: KExpr, ranges: Mapping[str, Range], narrow: Set[str]) -> int | None:
+    """Return a bound of an index, and of all that is computed on the way to it, by 32-bit variables; None from 2^31 on.
+
+    A sum's bound is that of its terms' magnitudes, so the order in which they are added is free.
+    """
+    match expr:
+        case Const(value=value):
+            found = abs(int(value.real))
+        case Var(name=name) if name in narrow:
+            low, high = ranges[name]
+            assert low is not None
+            assert high is not None
+            found = max(abs(low), abs(high))
+        case Op(op="add" | "sub" | "neg" | "mul" | "minimum" | "maximum" | "floordiv" | "mod" as op, args=args):
+            parts = [magnitude(a, ranges, narrow) for a in args]
+            known = [p for p in parts if p is not None]
+            if len(known) < len(parts) or (op in ("floordiv", "mod") and not isinstance(args[1], Const)):
+                return None
+            found = prod(known) if op == "mul" else sum(known) if op in ("add", "sub") else max(known)
+        case _:
+            return None
+    return found if found < NARROW else None
 
 
 def _is_index(expr: KExpr) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from polyker.codegen.cuda_expr import Expressions, identifier, is_single
+from polyker.codegen.cuda_expr import NARROW, Expressions, identifier, is_single, magnitude
 from polyker.codegen.kernel import (
     Allocate,
     Barrier,
@@ -203,8 +203,9 @@ class _Device:
             case For(var=var, lo=lo, hi=hi, step=step, body=body):
                 name = identifier(var)
                 by = f"{name}++" if step == 1 else f"{name} += {step}"
-                yield f"{pad}for (i64 {name} = {self.e.index(lo)}; {name} < {self.e.index(hi)}; {by}) {{"
+                first, last = self.e.index(lo), self.e.index(hi)
                 self.e.ranges[var] = loop_range(stmt, self.e.ranges)
+                yield f"{pad}for ({self.e.declare(var, step=step)} {name} = {first}; {name} < {last}; {by}) {{"
                 if stmt.thread:  # of a CPU's threads; here one thread runs them all
                     yield f"{pad}  const i64 {identifier(stmt.thread)} = 0;"
                 yield from self.block(body, depth + 1)
@@ -255,22 +256,26 @@ class _Device:
             self.e.ranges[loop.var] = least, least + loop.step * (loop.lanes - 1)
         lo, hi = self.e.index(loop.lo), self.e.index(self._bound(loop, count, blocks=blocks))
         step = "" if loop.step == 1 else f"{loop.step} * "
-        # CUDA's numbers of blocks and threads are unsigned and of 32 bits.
-        first = mine if loop.step == 1 and lo == "0" else f"{lo} + {step}i64({mine})"
         enough = _covers(loop, count, blocks=blocks)
+        # Where threads take turns, the last turn of each may lead far beyond the bound.
+        past = loop.step * int(count.value.real) if enough and isinstance(count, Const) else NARROW
+        start = magnitude(loop.lo, self.e.ranges, self.e.narrow)
+        kind = self.e.declare(loop.var, most=NARROW if start is None else start + past)
+        # CUDA's numbers of blocks and threads are unsigned and of 32 bits.
+        first = mine if loop.step == 1 and lo == "0" else f"{lo} + {step}{kind}({mine})"
         if loop.trip == 1 and count == Const(1):
-            yield f"{pad}const i64 {name} = {lo};"
+            yield f"{pad}const {kind} {name} = {lo};"
             yield from self.block(loop.body, depth)
         elif enough and loop.trip is not None and count == Const(loop.trip):
-            yield f"{pad}const i64 {name} = {first};"
+            yield f"{pad}const {kind} {name} = {first};"
             yield from self.block(loop.body, depth)
         elif enough:
-            yield f"{pad}if (const i64 {name} = {first}; {name} < {hi}) {{"
+            yield f"{pad}if (const {kind} {name} = {first}; {name} < {hi}) {{"
             yield from self.block(loop.body, depth + 1)
             yield pad + "}"
         else:
-            by = f"{step}i64({'gridDim' if blocks else 'blockDim'}.{loop.axis})"
-            yield f"{pad}for (i64 {name} = {first}; {name} < {hi}; {name} += {by}) {{"
+            by = f"{step}{kind}({'gridDim' if blocks else 'blockDim'}.{loop.axis})"
+            yield f"{pad}for ({kind} {name} = {first}; {name} < {hi}; {name} += {by}) {{"
             yield from self.block(loop.body, depth + 1)
             yield pad + "}"
 

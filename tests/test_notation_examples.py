@@ -1,4 +1,4 @@
-"""Every example of the notation's documentation gives NumPy's result, compiled and interpreted."""
+"""Every example of the notation's documentation gives NumPy's result, compiled, on the simulator of a GPU, and interpreted."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,17 @@ import pytest
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.reference import interpret
+from tests.gpu.support import needs_compiler
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "notation.md"
 
 
 def compiled(text, *arrays, **sizes):
     return pk.op(text)(*arrays, **sizes)
+
+
+def simulated(text, *arrays, **sizes):
+    return pk.op(text).compile(*arrays, **sizes, target="cuda-sim")(*arrays, **sizes)
 
 
 def interpreted(text, *arrays, **sizes):
@@ -26,7 +31,10 @@ def interpreted(text, *arrays, **sizes):
     return result[0] if len(result) == 1 else result
 
 
-@pytest.fixture(params=[compiled, interpreted], ids=lambda f: f.__name__)
+CALLS = [compiled, pytest.param(simulated, marks=needs_compiler), interpreted]
+
+
+@pytest.fixture(params=CALLS, ids=lambda f: f.__name__)
 def call(request):
     return request.param
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +20,10 @@ from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE, OVERL
 from polyker.ir.dtypes import DTYPES, TensorType, from_numpy
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, check_extent, is_usable, kind_of, operand
-from polyker.runtime.calls import meaning
+from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.cuda_driver import driver
-from polyker.runtime.dlpack import DeviceArray, device_of, exported
+from polyker.runtime.dlpack import DeviceArray, dense, device_of, exported
 from polyker.runtime.gpu_call import stream_of_call
 from polyker.runtime.gpu_streams import as_current, current_stream, stream_handle
 from polyker.runtime.memory import address, overlap, reach
@@ -116,8 +116,7 @@ def _described(value: Any, name: str, stream: int) -> DeviceArray:
         driver().follow(stream, stream_handle(earlier))
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     pointer, read_only = interface["data"]
-    dense = tuple(dtype.itemsize * int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
-    strides = interface.get("strides") or dense
+    strides = interface.get("strides") or dense(shape, dtype.itemsize)
     return DeviceArray(pointer or 0, shape, tuple(strides), from_numpy(dtype), bool(read_only), 0, value)
 
 
@@ -143,20 +142,18 @@ def call_on_device(
     outs: Sequence[Any],
     like: Any,
     scratch_limit: int | None,
-) -> list[Any]:
-    """Run a kernel on arrays of the device and return the outputs: those of `outs`, else new ones of the library of `like`.
+) -> tuple[list[Any], Plan]:
+    """Run a kernel on arrays of the device; return the outputs and the plan.
 
+    The outputs are those of `outs`, else new ones of the library of `like`.
     `labels`: the names of inputs and outputs. `operands`: by `device_operands`. Raises as a call on the host does.
     """
     stream = stream_of_call.get()
     typed, values = compiled.typed, compiled.sizes(operands, given)
     compiled.check(values)
     arrays, results = compiled.converted(operands), compiled.results(values)
-    with as_current(kind_of(like), like, stream):
-        found = [
-            _empty(like, shape, dtype) if out is None else out
-            for out, (shape, dtype) in zip(outs, results, strict=True)
-        ]
+    empty = new_arrays(like)
+    found = [empty(*result) if out is None else out for out, result in zip(outs, results, strict=True)]
     places = [device_operand(v, n) for n, v in zip(labels[1], found, strict=True)]
     own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
     for k, (name, place, tensor) in enumerate(zip(labels[1], places, typed.outputs, strict=True)):
@@ -175,7 +172,7 @@ def call_on_device(
     status = plan.function.on_device(pointers, plan.integers, resident)  # type: ignore[attr-defined]
     if status:
         raise meaning(plan.artifact.guards, status)
-    return found
+    return found, plan
 
 
 def _copy(target: Array, source: Array, name: str, stream: int) -> None:
@@ -189,8 +186,17 @@ def _copy(target: Array, source: Array, name: str, stream: int) -> None:
     driver().copy_device(address(target), address(source), source.nbytes, stream)
 
 
+def new_arrays(like: Any) -> Callable[[tuple[int, ...], np.dtype[Any]], Any]:
+    """Return what makes arrays, by shape and type, of another one's library and device, for use on the call's stream."""
+
+    def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        with as_current(kind_of(like), like, stream_of_call.get()):
+            return _empty(like, shape, dtype)
+
+    return empty
+
+
 def _empty(like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Return a new array of the library, and on the device, of another."""
     library = kind_of(like)
     module: Any = sys.modules[library]
     if library == "torch":

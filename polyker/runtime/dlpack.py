@@ -62,6 +62,19 @@ class DeviceArray:
     keep: object = None
 
 
+def dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of a row-major array, in bytes.
+
+    >>> dense((2, 3, 4), 8)
+    (96, 32, 8)
+    """
+    strides = []
+    for extent in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= extent
+    return tuple(reversed(strides))
+
+
 def device_of(value: Any) -> int | None:
     """Return the number of the CUDA device that an array with the protocol lies on, None where it lies on no such device."""
     place = getattr(value, "__dlpack_device__", None)
@@ -87,7 +100,7 @@ def exported(value: Any, stream: int) -> DeviceArray:
     if tensor.strides:
         strides = tuple(size * tensor.strides[d] for d in range(tensor.ndim))
     else:
-        strides = tuple(size * int(np.prod(shape[d + 1 :])) for d in range(tensor.ndim))
+        strides = dense(shape, size)
     address = (tensor.data or 0) + tensor.byte_offset
     return DeviceArray(
         address, shape, strides, _dtype(tensor), bool(flags & _READ_ONLY), tensor.device_id, capsule

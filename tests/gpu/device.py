@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from polyker.codegen.sim_build import compile_cxx, run_time, sim_text
-from polyker.compiling import target_named
+from polyker.compiling import clear_cache, target_named
 from polyker.runtime import cuda_driver, gpu_call
-from polyker.runtime.gpu_memory import FLAG, release_device_memory
+from polyker.runtime.gpu_memory import FLAG
 
 
 class Dim(ctypes.Structure):
@@ -104,9 +104,10 @@ def device(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda_driver, "_found", lambda: (found, ""))
     monkeypatch.setattr(gpu_call, "cubin", lambda text, target: ((text + _HOOK).encode(), {}))
     target_named.cache_clear()
+    clear_cache()
     yield found
     target_named.cache_clear()
-    release_device_memory()
+    clear_cache()
     flags = [block for block in found.memory.values() if len(block) == 1024 * FLAG]
     assert len(found.memory) == len(flags) <= 1
 

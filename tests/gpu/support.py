@@ -1,6 +1,8 @@
 """What the tests of the CUDA back end need, or why they are skipped."""
 
 import shutil
+import subprocess
+from functools import cache
 
 import pytest
 
@@ -21,9 +23,31 @@ from polyker.codegen.kernel import (
 )
 from polyker.ir.dtypes import f32
 
-HAS_COMPILER = any(map(shutil.which, ("g++", "clang++", "c++")))
+COMPILERS = ("g++", "clang++", "c++")
+HAS_COMPILER = any(map(shutil.which, COMPILERS))
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C++ compiler for the simulator (g++, clang++, c++)")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+
+@cache
+def _links(name):
+    command = [
+        next(filter(None, map(shutil.which, COMPILERS))),
+        "-x",
+        "c++",
+        "-",
+        f"-fsanitize={name}",
+        "-o",
+        "/dev/null",
+    ]
+    return subprocess.run(command, input="int main() {}", text=True, capture_output=True).returncode == 0
+
+
+def needs_sanitizer(name):
+    """Return the mark of a test under a sanitizer, `none` for none."""
+    there = HAS_COMPILER and (name == "none" or _links(name))
+    return pytest.mark.skipif(not there, reason=f"no C++ compiler with the library of the {name} sanitizer")
+
 
 N = 8
 

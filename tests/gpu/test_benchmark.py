@@ -1,10 +1,19 @@
-"""`python -m benchmarks.gpu` without a GPU, and that its cases mean what torch computes."""
+"""`python -m benchmarks.gpu` without a GPU: that it runs, checks and reports, and that its cases mean what torch computes."""
+
+import json
 
 import numpy as np
 import pytest
 
 import polyker as pk
 from benchmarks import gpu
+from benchmarks.gpu_cases import cases
+from benchmarks.gpu_machine import FMA_TEXT
+from polyker.codegen.cuda_build import cubin
+from polyker.target.detect import target
+from tests.gpu.support import needs_compiler, needs_nvcc
+
+ROWS = [c for c in cases() if c.group != "contraction"]
 
 
 def test_without_a_device_it_says_that_nothing_is_measured(capsys):
@@ -15,12 +24,53 @@ def test_without_a_device_it_says_that_nothing_is_measured(capsys):
     assert "nothing is measured" in capsys.readouterr().out
 
 
-def test_each_case_computes_what_torch_does_at_a_small_size():
+def test_all_of_the_acceptance_is_there():
+    found = cases()
+    assert len({c.name for c in found}) == len(found) and sum(c.group == "contraction" for c in found) == 48
+    assert {name for name, _, _ in gpu.BARS} <= {c.name for c in found} | {c.group for c in found}
+    assert sum((1 << 28) in (4 * c.read, c.read // 4) for c in found if c.group in ("reduction", "row-wise")) >= 4
+
+
+@pytest.mark.parametrize("case", [*ROWS, *cases()[-2:]], ids=lambda c: c.name)
+def test_each_case_computes_what_torch_does_at_a_small_size(case):
     torch = pytest.importorskip("torch")
-    found = gpu.cases(torch)
-    assert len(found) == 8 + 48
-    for case in found[:8]:
-        shapes = [tuple(min(n, 12) for n in shape) for shape in case.shapes]
-        inputs = [np.random.default_rng(n).normal(size=shape) for n, shape in enumerate(shapes)]
-        want = case.torch(*map(torch.from_numpy, inputs)).numpy()
-        np.testing.assert_allclose(pk.op(case.text)(*inputs), want, rtol=1e-12, err_msg=case.name)
+    small = case.small(12)
+    rng = np.random.default_rng(3)
+    shapes = enumerate(small.shapes)
+    inputs = [rng.integers(0, 12, s) if i in case.indices else rng.normal(size=s) for i, s in shapes]
+    want = case.torch(torch, *map(torch.from_numpy, inputs)).numpy()
+    np.testing.assert_allclose(pk.op(case.text)(*inputs), want, rtol=1e-11, atol=1e-13)
+
+
+@needs_compiler
+def test_a_dry_run_checks_times_and_reports(capsys, tmp_path):
+    pytest.importorskip("torch")
+    file = tmp_path / "figures.json"
+    chosen = "matmul-nn*,softmax-16*,transpose-16384,embedding,intensli0"
+    assert gpu.main(["--dry-run", "--rounds", "1", "--case", chosen, "--json", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert "bar: transpose" in text and "product: 1 cases" in text and "WRONG" not in text
+    figures = json.loads(file.read_text())["figures"]
+    assert [f["case"] for f in figures] == [
+        "matmul-nn-4096",
+        "softmax-16384x4096",
+        "transpose-16384",
+        "embedding",
+        "intensli0",
+    ]
+    assert all(f["polyker"] > 0 and f["torch"] > 0 and f["roof"] > 0 for f in figures)
+
+
+@needs_compiler
+def test_a_wrong_result_is_reported_and_not_timed(capsys, monkeypatch):
+    pytest.importorskip("torch")
+    wrong = next(c for c in cases() if c.name == "transpose-16384")
+    object.__setattr__(wrong, "text", "T[j,i] = X[i,j] + 0.001")
+    monkeypatch.setattr(gpu, "cases", lambda: [wrong])
+    assert gpu.main(["--dry-run", "--rounds", "1"]) == 1
+    assert "WRONG: AssertionError: the largest error is" in capsys.readouterr().out
+
+
+@needs_nvcc
+def test_the_kernel_that_measures_multiply_adds_compiles():
+    assert cubin(FMA_TEXT, target("cuda:sm_90a"))[1]["fma_rate"].spilled == 0

@@ -1,31 +1,14 @@
 """One kernel of each family is clean under AddressSanitizer and ThreadSanitizer, and planted bugs are not."""
 
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 
 import polyker as pk
 from polyker.codegen.cuda_text import cuda_source
 from polyker.codegen.sim_check import run_checked
-from tests.gpu.support import HAS_COMPILER, N, needs_compiler, reversing
+from tests.gpu.support import N, needs_compiler, needs_sanitizer, reversing
 
-
-def _links(flag):
-    if not HAS_COMPILER:
-        return False
-    compiler = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))))
-    command = [compiler, "-x", "c++", "-", flag, "-o", "/dev/null"]
-    return subprocess.run(command, input="int main() {}", text=True, capture_output=True).returncode == 0
-
-
-SANITIZERS = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(not _links(f"-fsanitize={name}"), reason=f"no library of the {name} sanitizer")
-    )
-    for name in ("address", "thread")
-]
+SANITIZERS = [pytest.param(name, marks=needs_sanitizer(name)) for name in ("address", "thread")]
 pytestmark = needs_compiler
 
 FAMILIES = {

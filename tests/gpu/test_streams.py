@@ -9,7 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError
-from polyker.runtime import cuda_driver, gpu_memory
+from polyker.runtime import cuda_driver, device_arrays, gpu_memory
 from polyker.runtime.dlpack import exported
 from polyker.runtime.gpu_memory import DeviceMemory
 from polyker.runtime.gpu_streams import stream_handle
@@ -126,6 +126,42 @@ def test_without_a_driver_an_operator_says_why_it_cannot_run_where_its_arrays_li
     monkeypatch.setattr(cuda_driver, "_found", lambda: (None, "libcuda: not there"))
     with pytest.raises(BackendUnavailable, match="libcuda: not there"):
         pk.op("Y[i] = X[i] * 2")(OnDevice(np.ones(2)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("compiled", [True, False])
+def test_calls_with_arrays_that_lie_alike_repeat_the_plan_and_others_do_not(device, library, compiled, monkeypatch):
+    long = []
+    plain = device_arrays.call_on_device
+    monkeypatch.setattr(device_arrays, "call_on_device", lambda *a: long.append(1) or plain(*a))
+    call = pk.op("Z[i] = X[i] * 2 + Y[i]")
+    call = call.compile(pk.f64[6], pk.f64[6], target="cuda:sm_90a") if compiled else call
+
+    def check(x, y, out=None):
+        found = call(OnDevice(x), OnDevice(y), **({} if out is None else {"out": OnDevice(out)}))
+        call.sync()
+        np.testing.assert_array_equal(found.array, 2 * x + y)
+
+    for n in range(4):
+        check(np.arange(6.0) + n, np.ones(6))
+    assert len(long) == 1
+    for n in range(4):
+        check(np.arange(6.0) + n, np.ones(6), np.zeros(6))
+    assert len(long) == 2
+    for n in range(3):
+        check(np.arange(12.0)[::2] + n, np.ones(6))  # of other strides: `+ n` makes it dense
+        check(np.arange(12.0)[::-2], np.ones(6))
+    assert len(long) == 3
+    whole = np.zeros(9)
+    with pytest.raises(ArgumentError, match="overlaps"):
+        check(whole[:6], np.ones(6), whole[3:])
+    frozen = np.zeros(6)
+    frozen.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        check(np.ones(6), np.ones(6), frozen)
+    odd = np.zeros(50, np.int8)[1:49].view(np.float64)
+    with pytest.raises(ArgumentError, match="cannot address"):
+        check(odd, np.ones(6))
 
 
 class Packed:

@@ -1,0 +1,76 @@
+"""Indices of 32 bits where every intermediate result is proven to fit, else of 64."""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.cuda_expr import NARROW, Expressions, magnitude
+from polyker.codegen.host import evaluate
+from polyker.codegen.kernel import Const, Op, Var
+from tests.gpu.support import needs_compiler
+
+X, Y = Var("x"), Var("y")
+RANGES = {"x": (-3, 5), "y": (0, 7), "n": (0, None)}
+
+
+def op(name, *args):
+    return Op(name, tuple(a if not isinstance(a, int) else Const(a) for a in args))
+
+
+def parts(expr):
+    yield expr
+    for arg in getattr(expr, "args", ()):
+        yield from parts(arg)
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [X, op("add", X, Y, -40), op("sub", X, op("mul", 9, Y)), op("neg", op("mul", X, Y)), op("floordiv", X, 2),
+     op("mod", op("sub", X, 30), 7), op("minimum", X, op("mul", Y, -9)), op("maximum", Y, op("floordiv", op("mul", X, 11), 3))],
+)  # fmt: skip
+def test_the_magnitude_bounds_all_that_is_computed(expr):
+    bound = magnitude(expr, RANGES, {"x", "y"})
+    for x, y in product(range(-3, 6), range(8)):
+        assert all(abs(evaluate(e, {"x": x, "y": y})) <= bound for e in parts(expr))
+
+
+def test_what_may_not_fit_or_is_not_known_has_no_magnitude():
+    for expr in (Var("n"), op("mul", X, NARROW // 3), op("sub", op("mul", X, NARROW // 5), op("mul", X, NARROW // 5)),
+                 Const(NARROW), op("floordiv", X, Y), op("where", X, X, Y)):  # fmt: skip
+        assert magnitude(expr, RANGES, {"x", "y"}) is None
+    assert magnitude(X, RANGES, set()) is None
+    assert magnitude(Const(-NARROW + 1), RANGES, set()) == NARROW - 1
+
+
+def test_a_variable_has_32_bits_where_it_has_them_after_its_last_step():
+    e = Expressions(ranges={"a": (0, NARROW - 9), "b": (0, NARROW - 8), "c": (0, None), "d": (0, 5)})
+    assert [e.declare("a", step=8), e.declare("b", step=8), e.declare("c"), e.declare("d", most=NARROW)] == [
+        "i32", "i64", "i64", "i64",
+    ]  # fmt: skip
+    assert e.narrow == {"a"}
+    assert e.index(op("add", Var("a"), Var("b"))) == "i64(a) + b"
+
+
+@pytest.mark.parametrize(("size", "wide"), [(40000, False), (50000, True)])
+def test_arrays_beyond_two_thousand_million_cells_have_indices_of_64_bits(size, wide):
+    kernel = pk.op("T[j,i] = X[i,j]").compile(pk.i8[size, size], target="cuda:sm_90a")
+    body = kernel.source("cuda").split("__global__ void __launch_bounds__")[1].split("#ifndef")[0]
+    assert "const i32 v0 = blockIdx" in body and ("i64(v0)" in body) is wide
+    widened = re.sub(r"i64\(\w+\)|\d+LL", "", body)
+    assert not wide or not re.search(r"\bv\d+ \*|\* v\d+\b", widened.split("t1[")[1])
+
+
+def test_sizes_that_are_not_known_have_64_bits():
+    kernel = pk.op("T[j,i] = X[i,j]").compile(pk.i8["M", "N"], target="cuda:sm_90a")
+    assert "i32 v" not in kernel.source("cuda").replace("i32 v2 = threadIdx", "").replace("i32 v3 = threadIdx", "")
+
+
+@needs_compiler
+def test_an_index_that_is_a_value_has_64_bits():
+    text = "Y[i,j] = i * 100000 * j + X[j] // (i + 1) for i in 0:33"
+    x = np.arange(40) + 10**12
+    want = np.arange(33)[:, None] * 100000 * np.arange(40) + x // (np.arange(33)[:, None] + 1)
+    np.testing.assert_array_equal(pk.op(text).compile(x, target="cuda-sim")(x), want)
