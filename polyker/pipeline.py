@@ -95,6 +95,9 @@ class Stages(Mapping[str, str]):
     def __getitem__(self, stage: str) -> str:
         return self._printers[stage]()
 
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._printers
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._printers)
 

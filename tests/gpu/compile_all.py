@@ -82,8 +82,8 @@ def compiled(program: Program) -> tuple[list[str], int]:
         try:
             kernel = pk.op(program.text, **program.fixed).compile(*program.types, **program.named, target=target)
             used = kernel.resources().values()
-            most, spilled = max(r.registers for r in used), sum(r.spilled for r in used)
-            shared = max(r.shared for r in used)
+            most, spilled = max((r.registers for r in used), default=0), sum(r.spilled for r in used)
+            shared = max((r.shared for r in used), default=0)
             text = f"{len(used):2} kernels, {most:3} registers, {shared:5} bytes shared, {spilled} bytes spilled"
             bad += program.tight and spilled > 0
         except pk.PolykerError as error:
