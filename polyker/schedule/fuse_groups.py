@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from polyker.ir.typed import TypedProgram
@@ -99,11 +100,22 @@ class Group:
         return None
 
 
-def grow(program: TypedProgram, items: list[Item], left: list[Item]) -> tuple[Group, list[Item], list[Item]]:
+def grow(
+    program: TypedProgram,
+    items: list[Item],
+    left: list[Item],
+    join: Callable[[Group, Item], Group | None] | None = None,
+) -> tuple[Group, list[Item], list[Item]]:
     """Return the group of the first item, what has to run before it, and what after it; the items `left` do not join.
 
-    The order of two items that conflict stays that of the text.
+    The order of two items that conflict stays that of the text. `join`: what a group with one more item is, `Group.joined` if
+    nothing else is asked of it.
     """
+    if join is None:
+
+        def join(group: Group, item: Item) -> Group | None:
+            return group.joined(program, item)
+
     group = Group.of(items[0])
     before: list[Item] = []
     after: list[Item] = []
@@ -111,7 +123,7 @@ def grow(program: TypedProgram, items: list[Item], left: list[Item]) -> tuple[Gr
         if any(a.conflicts(item) for a in after):
             after.append(item)
             continue
-        wider = None if item in left else group.joined(program, item)
+        wider = None if item in left else join(group, item)
         if wider is not None:
             group = wider
         elif any(m.conflicts(item) for m in group.items):

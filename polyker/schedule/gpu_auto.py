@@ -1,4 +1,5 @@
-"""The automatic schedule of a GPU: each statement is a launch of its own; what carries no dependence is dealt out to threads.
+"""The automatic schedule of a GPU: what carries no dependence is dealt out to threads; statements whose threads need nothing of
+each other share a launch (polyker.schedule.gpu_fuse), the others follow each other.
 
 The loops of the text around statements (time loops) run on the host. Whatever is proposed is proven by
 polyker.schedule.legality, which shares nothing with this module.
@@ -10,13 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.quasi_affine import mod
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.split_sum import split_sum
-from polyker.schedule.gpu_map import Mapping, choose_mapping, mapped_members, partial_sums, sum_cut, with_cells
+from polyker.schedule.fuse_items import Item
+from polyker.schedule.gpu_fuse import Together, grown, promotions
+from polyker.schedule.gpu_map import Mapping, partial_sums, sum_cut
 from polyker.schedule.measure import Layouts, measure
-from polyker.schedule.nest import Nest, band, result_tiles, shared
+from polyker.schedule.nest import Nest, band, offset, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
 from polyker.schedule.plan import Plan
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Schedule, Scope, Sequence, Tree
@@ -47,65 +51,118 @@ class _Scheduler:
         """Return the statements that stand for a body, and their nests one after another."""
         nodes: list[TypedNode] = []
         nests: list[Nest] = []
+        run: list[TypedStatement] = []  # statements that stand one after another
+
+        def flush() -> None:
+            made, found = self.run(run)
+            nodes.extend(made)
+            nests.extend(found)
+            run.clear()
+
         for node in body:
-            if isinstance(node, TypedLoop):
-                inner, nest = self.body(node.body)
-                tree: Tree = Band((shared(nest.statements, Index(node.iterator, i64), node.iterator),), nest.tree)
-                nodes.append(replace(node, body=inner))
-                nests.append(Nest(nest.statements, tree))
+            if isinstance(node, TypedStatement):
+                run.append(node)
                 continue
-            before = nodes[-1] if nodes and isinstance(nodes[-1], TypedStatement) else None
-            if node.op != "set" and node.reduced and not reads_own(node):
-                start = before if before is not None and starts_fresh(self.program, before, node) else None
-                if start is not None:
-                    nodes.pop()
-                    nests.pop()
-                    self.notes.pop()
-                nest = self.reduction(node, start)
-            else:
-                nest = self.map(node)
-            nodes += nest.statements
-            nests.append(nest)
+            flush()
+            inner, nest = self.body(node.body)
+            tree: Tree = Band((shared(nest.statements, Index(node.iterator, i64), node.iterator),), nest.tree)
+            nodes.append(replace(node, body=inner))
+            nests.append(Nest(nest.statements, tree))
+        flush()
         if len(nests) == 1:
             return tuple(nodes), nests[0]
         statements = tuple(s for n in nests for s in n.statements)
         tree = Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in nests))
         return tuple(nodes), Nest(statements, tree)
 
-    def map(self, statement: TypedStatement) -> Nest:
-        """Return the nest of a statement without a reduction; instances that depend on each other run in one thread."""
-        inner = statement.iterators[statement.outer :]
-        measured = measure(self.program, statement, self.layout)
-        free = free_iterators(self.program, statement)
-        mapping = choose_mapping(measured, free, self.gpu)
-        members = mapped_members((statement,), mapping, {i: measured.lo(i) for i in inner})
-        mapped = {i for i, _ in mapping.axes}
-        members += [shared((statement,), Index(i, i64), i) for i in inner if i not in mapped]
+    def run(self, statements: list[TypedStatement]) -> tuple[list[TypedStatement], list[Nest]]:
+        """Return what stands for statements that follow each other, in the order of the text, and their launches as they run."""
+        items: list[Item] = []
+        for node in statements:
+            reduces = node.op != "set" and bool(node.reduced) and not reads_own(node)
+            before = items[-1].statement if items else None
+            start = before if reduces and starts_fresh(self.program, before, node) else None
+            if start is not None:
+                items.pop()
+            items += self.items(node, start, reduces=reduces)
+        apart = {s.name for s in statements}
+        others = [s for s in self.program.statements() if s.name not in apart]
+        made: dict[Item, tuple[TypedStatement, ...]] = {}
+        nests: list[Nest] = []
+        for launch in self.launches(items):
+            inside = launch.group.items
+            outside = others + [s for i in items if i not in inside for s in (i.statement, i.start) if s is not None]
+            bodies, nest = self.launch(launch, outside)
+            made.update(zip(inside, bodies, strict=True))
+            nests.append(nest)
+        return [s for item in items for s in made[item]], nests
+
+    def items(self, statement: TypedStatement, start: TypedStatement | None, *, reduces: bool) -> list[Item]:
+        """Return a statement as what may run together with others; of a long reduction that is cut, its two parts."""
+        program, inner = self.program, statement.iterators[statement.outer :]
+        kept = tuple(i for i in inner if i not in statement.reduced)
+
+        def free() -> tuple[str, ...]:
+            return cells_apart(program, statement, kept) if reduces else free_iterators(program, statement)
+
+        item = Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
+        cut = sum_cut(item.measured, self.gpu) if reduces and item.free == kept else None
+        if cut is None:
+            return [item]
+        found = split_sum(program, self.fresh, statement, *cut)
+        self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
+        return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
+
+    def launches(self, items: list[Item]) -> list[Together]:
+        """Return the launches in the order in which they run."""
+        if not items:
+            return []
+        launch, before, after = grown(self.program, items, self.gpu)
+        return [*self.launches(before), launch, *self.launches(after)]
+
+    def launch(self, launch: Together, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
+        """Return the statements that stand for each item of a launch, and the nest that runs them."""
+        held = promotions(self.program, launch, outside)
+        found = [
+            self.reduction(launch, n) if item.reduces else self.map(launch, n)
+            for n, item in enumerate(launch.group.items)
+        ]
+        bodies = [nest.statements for nest in found]
+        statements = tuple(s for body in bodies for s in body)
+        tree = found[0].tree
+        if len(found) > 1:
+            tree = Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in found))
+            names = ", ".join(i.statement.name for i in launch.group.items)
+            kept = ", ".join(self.program.tensor(p.tensor).label for p in held)
+            self.notes.append(f"{names}: one launch" + (f", {kept} in registers" if kept else ""))
+        if held:
+            tree = Scope(held, tree)
+        return bodies, Nest(statements, band(launch.members(bodies), tree))
+
+    def map(self, launch: Together, n: int) -> Nest:
+        """Return what a thread runs of a statement without a reduction; instances that depend on each other run in one thread."""
+        statement, mapping, origin = launch.group.items[n].statement, launch.item_mapping(n), launch.origins(n)
+        common = launch.common(n)
+        members = []
+        if mapping.cells is not None:
+            i, cells = mapping.cells
+            members.append(shared((statement,), mod(offset(i, origin[i]), cells), f"{i}.point", Kind.UNROLL, cells))
+        members += [
+            shared((statement,), Index(i, i64), i) for i in statement.iterators[statement.outer :] if i not in common
+        ]
         self.note(statement, mapping)
         return Nest((statement,), band(members, Leaf()))
 
-    def reduction(self, statement: TypedStatement, start: TypedStatement | None) -> Nest:
-        """Return the nest of a reduction: each thread sums the terms of its own cells in registers."""
-        measured = measure(self.program, statement, self.layout)
+    def reduction(self, launch: Together, n: int) -> Nest:
+        """Return what a thread runs of a reduction: it sums the terms of its own cells in registers."""
+        item, mapping, origin = launch.group.items[n], launch.item_mapping(n), launch.origins(n)
+        statement, common = item.statement, launch.common(n)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
-        free = cells_apart(self.program, statement, kept)
-        cut = sum_cut(measured, self.gpu) if free == kept else None
-        if cut is not None:
-            found = split_sum(self.program, self.fresh, statement, *cut)
-            self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
-            nests = [self.reduction(found.partial, found.start), self.reduction(found.fold, start)]
-            both = tuple(s for n in nests for s in n.statements)
-            return Nest(both, Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in nests)))
-        mapping = choose_mapping(measured, free, self.gpu)
-        mapping = with_cells(measured, mapping, self.gpu)
-        summed = partial_sums(measured, mapping)
-        origin = {i: measured.lo(i) for i in statement.iterators}
-        if start is not None:
-            origin |= dict.fromkeys(kept, 0)  # it starts cells that have no terms, too
-        parts = accumulate(self.program, self.fresh, statement, start=start, lanes=summed, origin=origin)
-        mapped = {i for i, _ in mapping.axes}
-        members = mapped_members(parts.statements(), mapping, origin)
-        members += [shared(parts.statements(), Index(i, i64), i) for i in kept if i not in mapped]
+        summed = partial_sums(item.measured, mapping)
+        if item.start is not None:
+            origin |= {i: 0 for i in kept if i not in common}  # it starts cells that have no terms, too
+        parts = accumulate(self.program, self.fresh, statement, start=item.start, lanes=summed, origin=origin)
+        members = [shared(parts.statements(), Index(i, i64), i) for i in kept if i not in common]
         others = () if mapping.cells is None else (mapping.cells,)
         along, lanes = summed or (None, 1)
         plan = Plan(along, lanes, 1, others, 0.0)

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyker.ir.quasi_affine import floordiv, lit, mod
-from polyker.ir.typed import TypedStatement
 from polyker.schedule.measure import Measured
-from polyker.schedule.nest import offset, shared
-from polyker.schedule.tree import Kind, Member
 from polyker.target.model import Gpu
 
 AXES = ("x", "y", "z")
@@ -131,25 +127,3 @@ def _contiguous(measured: Measured, free: tuple[str, ...]) -> str:
 def _power(count: int) -> int:
     """Return the least power of two that is not below a count."""
     return 1 << max(0, count - 1).bit_length()
-
-
-def mapped_members(statements: tuple[TypedStatement, ...], mapping: Mapping, origin: dict[str, int]) -> list[Member]:
-    """Return the loops over blocks and threads; without an iterator, one block that runs everything."""
-    if not mapping.axes:
-        return [_on(shared(statements, lit(0), "once", Kind.BLOCK), "x")]
-    blocks, threads = [], []
-    for axis, (i, count) in zip(AXES, mapping.axes, strict=False):
-        place = offset(i, origin[i])
-        if mapping.size(i) > 1:
-            place = floordiv(place, mapping.size(i))
-        blocks.append(shared(statements, floordiv(place, count), f"{i}.block", Kind.BLOCK))
-        if count > 1:
-            threads.append(shared(statements, mod(place, count), f"{i}.thread", Kind.THREAD, count))
-            threads[-1] = _on(threads[-1], axis)
-        blocks[-1] = _on(blocks[-1], axis)
-    # Blocks along z come first, and so do threads: x moves fastest.
-    return [*reversed(blocks), *reversed(threads)]
-
-
-def _on(member: Member, axis: str) -> Member:
-    return Member(member.times, member.label, member.kind, member.extent, axis)

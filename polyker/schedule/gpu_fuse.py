@@ -1,0 +1,176 @@
+"""Statements that one launch runs: each thread runs one after the other on its own cells.
+
+Nothing that one thread writes is used by another one: along the loops that are dealt out, the distance of every dependence
+between two of the statements is zero. Each keeps the mapping that it would have by itself, so neighbouring threads still take
+neighbouring cells; what is saved is launches, and memory for temporaries, which live in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from polyker.ir.expr import Expr, Literal
+from polyker.ir.quasi_affine import floordiv, lit, mod
+from polyker.ir.typed import Role, TypedProgram, TypedStatement
+from polyker.schedule.fuse_groups import Group, grow
+from polyker.schedule.fuse_items import Item, alone, touches
+from polyker.schedule.gpu_map import AXES, Mapping, choose_mapping, with_cells
+from polyker.schedule.nest import offset
+from polyker.schedule.tree import Kind, Member, Promotion
+from polyker.target.model import Gpu
+
+# Cells of a temporary that a thread holds in registers at most.
+REGISTERS = 32
+
+
+@dataclass(frozen=True)
+class Together:
+    """The statements of one launch. `axes`: of the group's loops, those dealt out along x, y, z, with the threads of a block;
+    `cells`: one of them of which each thread takes so many neighbours at once. Each thread runs through the group's other loops.
+    """
+
+    group: Group
+    axes: tuple[tuple[int, int], ...]
+    cells: tuple[int, int] | None
+
+    def size(self, loop: int) -> int:
+        """Return how many neighbours along a loop a thread takes at once."""
+        return self.cells[1] if self.cells is not None and self.cells[0] == loop else 1
+
+    def origin(self, loop: int) -> int:
+        """Return the value that comes first in a loop; a reduction that starts cells has those without terms, too."""
+        found = zip(self.group.items, self.group.dims[loop], strict=True)
+        return min(min(i.measured.lo(d), 0 if i.start is not None else i.measured.lo(d)) for i, d in found)
+
+    def origins(self, item: int) -> dict[str, int]:
+        """Return what the cells of an item are counted from, for each of its iterators."""
+        measured = self.group.items[item].measured
+        own = {dim[item]: self.origin(n) for n, dim in enumerate(self.group.dims)}
+        return {i: measured.lo(i) for i in measured.statement.iterators} | own
+
+    def common(self, item: int) -> tuple[str, ...]:
+        """Return the iterators of an item that are times of common loops."""
+        return tuple(dim[item] for dim in self.group.dims)
+
+    def item_mapping(self, item: int) -> Mapping:
+        """Return the mapping in the iterators of one item."""
+        dims = self.group.dims
+        axes = tuple((dims[n][item], count) for n, count in self.axes)
+        cells = None if self.cells is None else (dims[self.cells[0]][item], self.cells[1])
+        return Mapping(axes, (), cells)
+
+    def members(self, bodies: Sequence[tuple[TypedStatement, ...]]) -> list[Member]:
+        """Return the common loops: blocks, threads, then those that each thread runs through; without any, one block's."""
+        if not self.group.dims:
+            return [Member(tuple((s.name, lit(0)) for b in bodies for s in b), "once", Kind.BLOCK, 0, "x")]
+        blocks, threads = [], []
+        for axis, (n, count) in zip(AXES, self.axes, strict=False):
+            label = self.group.dims[n][0]
+            blocks.append(self._member(n, bodies, f"{label}.block", Kind.BLOCK, count, axis))
+            if count > 1:
+                threads.append(self._member(n, bodies, f"{label}.thread", Kind.THREAD, count, axis))
+        taken = {n for n, _ in self.axes}
+        rest = (n for n in range(len(self.group.dims)) if n not in taken)
+        # Blocks along z come first, and so do threads: x moves fastest.
+        return [*reversed(blocks), *reversed(threads), *(self._member(n, bodies, self.group.dims[n][0]) for n in rest)]
+
+    def _member(
+        self,
+        loop: int,
+        bodies: Sequence[tuple[TypedStatement, ...]],
+        label: str,
+        kind: Kind = Kind.SERIAL,
+        count: int = 1,
+        axis: str = "",
+    ) -> Member:
+        def time(iterator: str) -> Expr:
+            place = offset(iterator, self.origin(loop))
+            if self.size(loop) > 1:
+                place = floordiv(place, self.size(loop))
+            if kind is Kind.SERIAL:
+                return place
+            return floordiv(place, count) if kind is Kind.BLOCK else mod(place, count)
+
+        found = tuple((s.name, time(i)) for i, body in zip(self.group.dims[loop], bodies, strict=True) for s in body)
+        return Member(found, label, kind, count if kind is Kind.THREAD else 0, axis)
+
+
+def grown(program: TypedProgram, items: list[Item], gpu: Gpu) -> tuple[Together, list[Item], list[Item]]:
+    """Return the launch of the first item and of what can run in it, what has to run before it, and what after it."""
+
+    def join(group: Group, item: Item) -> Group | None:
+        if not item.free and not group.dims:
+            return Group((*group.items, item), (), (), ())
+        wider = group.joined(program, item)
+        return None if wider is None else _in_step(wider, gpu)
+
+    group, before, after = grow(program, items, [], join)
+    return together(group, gpu), before, after
+
+
+def together(group: Group, gpu: Gpu) -> Together:
+    """Return how the loops of a group are dealt out: as those of the item that does most."""
+    lead = max(range(len(group.items)), key=lambda n: _work(group.items[n]))
+    item = group.items[lead]
+    if not group.dims:
+        return Together(group, (), None)
+    mapping = choose_mapping(item.measured, item.free, gpu)
+    if item.reduces:
+        mapping = with_cells(item.measured, mapping, gpu)
+    place = {dim[lead]: n for n, dim in enumerate(group.dims)}
+    axes = tuple((place[i], count) for i, count in mapping.axes if i in place)
+    cells = None if mapping.cells is None else (place[mapping.cells[0]], mapping.cells[1])
+    return Together(group, axes, cells)
+
+
+def _in_step(group: Group, gpu: Gpu) -> Group | None:
+    """Return the group with the loops that carry nothing; None where an item would have another mapping than by itself."""
+    order = tuple(n for n, s in enumerate(group.shifts) if not any(s) and not group.crossing[n])
+    group = group.loops(order)
+    first: set[int] = set()
+    for n, item in enumerate(group.items):
+        column = [dim[n] for dim in group.dims]
+        axes = [i for i, _ in choose_mapping(item.measured, item.free, gpu).axes]
+        if not axes or axes[0] not in column:
+            return None
+        if any(i not in column and item.measured.extent(i) > 1 for i in axes):
+            return None
+        first.add(column.index(axes[0]))
+    return group if len(first) == 1 else None
+
+
+def _work(item: Item) -> int:
+    return prod(item.measured.extent(i) for i in item.statement.iterators)
+
+
+def promotions(program: TypedProgram, launch: Together, outside: Iterable[TypedStatement]) -> tuple[Promotion, ...]:
+    """Return the temporaries of a launch that its threads hold in registers; `outside`: the statements of other launches."""
+    used = {t: None for i in launch.group.items for t in sorted(i.tensors)}
+    elsewhere = {t.tensor for s in outside for t in touches(s)}
+    found = []
+    for tensor in used:
+        if program.tensor(tensor).role is Role.TEMPORARY and tensor not in elsewhere:
+            modulo = _modulo(program, launch, tensor)
+            if modulo is not None and prod(modulo) <= REGISTERS:
+                found.append(Promotion(tensor, modulo))
+    return tuple(found)
+
+
+def _modulo(program: TypedProgram, launch: Together, tensor: str) -> tuple[int, ...] | None:
+    """Return the extents of a temporary's buffer in one thread: of a common loop's dimension the cells that it takes at once."""
+    touching = [(n, t) for n, item in enumerate(launch.group.items) for t in item.touches if t.tensor == tensor]
+    if not all(t.exact for _, t in touching):
+        return None
+    modulo = []
+    for d, extent in enumerate(program.tensor(tensor).shape):
+        size = int(extent.value.real) if isinstance(extent, Literal) else None
+        for loop, dim in enumerate(launch.group.dims):
+            if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
+                size = launch.size(loop)
+                break
+        if size is None:
+            return None
+        modulo.append(size)
+    return tuple(modulo)
