@@ -29,6 +29,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -148,7 +149,7 @@ class _Host:
             f"unsigned({self.e.index(g)})" if not isinstance(g, Const) else self.e.index(g) for g in launch.grid
         )
         sizes = ", ".join(map(str, launch.block))
-        together = any(isinstance(s, Barrier) for s in statements(launch.body))
+        together = any(isinstance(s, (Barrier, Shuffle)) for s in statements(launch.body))
         return f"PK_LAUNCH({launch.name}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
 
 
@@ -217,6 +218,8 @@ class _Device:
                 del self.e.buffers[buffer.name]
             case Barrier():
                 yield f"{pad}__syncthreads();"
+            case Shuffle(name=name, value=value, mask=mask):
+                yield f"{pad}const {value.dtype.name} {identifier(name)} = pk_shfl_xor({_bare(self.e.value(value))}, {mask});"
             case _:
                 raise InternalError(f"{type(stmt).__name__} has no place in a kernel")
 

@@ -18,6 +18,7 @@ from polyker.codegen.kernel import (
     Barrier,
     Block,
     Buffer,
+    Combine,
     Const,
     Convert,
     For,
@@ -31,6 +32,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -140,8 +142,8 @@ class Interpreter:
                 self.block(body, env)
             case Launch():
                 run_launch(self, stmt, env)
-            case Barrier():
-                raise InternalError("a barrier outside a launch")
+            case Barrier() | Shuffle() | Combine():
+                raise InternalError("threads meet outside a launch")
 
     def _active(self) -> Array:
         return np.asarray(True) if self.mask is None else self.mask

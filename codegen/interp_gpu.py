@@ -1,4 +1,4 @@
-"""Launches of the Kernel IR in NumPy, thread by thread: finds races, and barriers that some threads miss.
+"""Launches of the Kernel IR in NumPy, thread by thread: finds races, and barriers and shuffles that some threads miss.
 
 Two uses of one element by different threads, one of them a write, are a race unless a barrier of their block lies between:
 whatever the order in which this module runs the threads, each race is found.
@@ -13,7 +13,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from polyker.codegen.kernel import Allocate, Barrier, Block, For, Guard, If, KExpr, Launch, LoopKind, Space, Stmt
+from polyker.codegen.kernel import (
+    WARP,
+    Allocate,
+    Barrier,
+    Block,
+    For,
+    Guard,
+    If,
+    KExpr,
+    Launch,
+    LoopKind,
+    Shuffle,
+    Space,
+    Stmt,
+)
 from polyker.errors.base import InternalError
 
 if TYPE_CHECKING:
@@ -74,10 +88,18 @@ def _run_block(
     width, height, depth = launch.block
     places = [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]
     shared: set[str] = set()
-    threads = [_Thread(state, launch, grid, block, place, shadow, shared) for place in reversed(places)]
+    places.reverse()  # the last thread first; a warp's still lie together
+    threads = [_Thread(state, launch, grid, block, place, shadow, shared) for place in places]
     runs = [t.run(launch.body, env) for t in threads]
     while True:
         met = [next(r, None) for r in runs]
+        for first in range(0, len(met), WARP):
+            warp = slice(first, first + WARP)
+            while any(isinstance(m, Shuffle) for m in met[warp]):
+                if any(m is not met[first] for m in met[warp]):
+                    raise InternalError(f"some threads of a warp of block {block} of {launch.name} miss a shuffle")
+                _exchange(threads[warp])
+                met[warp] = [next(r, None) for r in runs[warp]]
         if all(b is None for b in met):
             break
         if any(b is not met[0] for b in met):
@@ -90,6 +112,13 @@ def _run_block(
         state.arrays.pop(name)
 
 
+def _exchange(warp: list[_Thread]) -> None:
+    """Give each thread of a warp, the last of which is the first of the list, the value of its partner in a shuffle."""
+    given = [t.shuffled for t in warp]
+    for n, t in enumerate(warp):
+        t.shuffled = given[WARP - 1 - ((WARP - 1 - n) ^ t.mask)]
+
+
 class _Thread:
     """One thread: its own variables and STACK buffers, the interpreter's expressions and memory."""
 
@@ -99,16 +128,22 @@ class _Thread:
     ) -> None:  # fmt: skip
         self.state, self.shadow, self.shared, self.passed = state, shadow, shared, 0
         self.place = block, thread
+        self.shuffled: Array = np.asarray(0)  # what it gives in a shuffle, then what it gets
+        self.mask = 0
         self.own: dict[str, tuple[Array, Array]] = {}  # STACK buffers and what of them is defined
         self.counts = {LoopKind.BLOCK: grid, LoopKind.THREAD: launch.block}
 
-    def run(self, block: Block, env: dict[str, Array]) -> Iterator[Barrier]:
-        """Run a block up to its end, and yield each barrier."""
+    def run(self, block: Block, env: dict[str, Array]) -> Iterator[Barrier | Shuffle]:
+        """Run a block up to its end, and yield each barrier and shuffle."""
         env = dict(env)
         for stmt in block:
             match stmt:
                 case Barrier():
                     yield stmt
+                case Shuffle(name=name, value=value, mask=mask):
+                    self.shuffled, self.mask = self.value(value, env), mask
+                    yield stmt
+                    env[name] = self.shuffled
                 case Guard(condition=condition, code=code):
                     if not self.value(condition, env):
                         self.state.failed = self.state.failed or code

@@ -12,6 +12,9 @@ from typing import TypeAlias
 
 from polyker.ir.dtypes import DType, i64
 
+# Threads of a GPU that run together.
+WARP = 32
+
 
 class Space(Enum):
     """Where a buffer lives. ARGUMENT: the caller's; SCRATCH: memory that the run time lends for the call, 64-byte aligned;
@@ -180,6 +183,30 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Bind, for the rest of the enclosing block, the value of another thread of the warp: of the one whose number in it is this
+    thread's xor `mask`. A warp is 32 threads of a block in their order, x fastest; all of them come here together."""
+
+    name: str
+    value: KExpr
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """`buffer[indices] = op(buffer[indices], value of each iteration)` of the THREAD loop along `axis` around it, combined in an
+    order that the text fixes; the thread of the loop's first iteration reads and writes the cell. All iterations, as many as the
+    launch has threads along the axis, come here together; `value` has the type `dtype`, in which it is combined, and the sum is
+    converted to the buffer's. Stands until polyker.codegen.combine has written it out."""
+
+    buffer: str
+    indices: tuple[KExpr, ...]
+    op: str
+    value: KExpr
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Run the body as a GPU's kernel of that name, by `grid` blocks of `block` threads (each along x, y, z), to its end.
 
@@ -193,7 +220,7 @@ class Launch:
     body: Block
 
 
-Stmt: TypeAlias = Store | Prefetch | Let | Guard | If | For | Allocate | Barrier | Launch
+Stmt: TypeAlias = Store | Prefetch | Let | Guard | If | For | Allocate | Barrier | Shuffle | Combine | Launch
 Block: TypeAlias = tuple[Stmt, ...]
 
 

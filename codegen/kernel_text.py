@@ -8,6 +8,7 @@ from polyker.codegen.kernel import (
     Allocate,
     Barrier,
     Block,
+    Combine,
     Const,
     Convert,
     For,
@@ -21,6 +22,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Shuffle,
     Space,
     Store,
     Var,
@@ -79,6 +81,11 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 yield from _block(body, depth + 1)
             case Barrier():
                 yield f"{pad}barrier"
+            case Shuffle(name=name, value=value, mask=mask):
+                yield f"{pad}{name} = {print_value(value)} of the thread xor {mask}"
+            case Combine(buffer=buffer, indices=indices, op=op, value=value, axis=axis):
+                place = f"{buffer}[{', '.join(map(print_value, indices))}]"
+                yield f"{pad}{place} = {op} of it and of {print_value(value)} of the threads along {axis}"
             case Launch(name=name, grid=grid, block=threads, body=body):
                 blocks = ", ".join(map(print_value, grid))
                 yield f"{pad}launch {name} by ({blocks}) blocks of ({', '.join(map(str, threads))}) threads:"

@@ -9,6 +9,7 @@ from polyker.codegen.kernel import (
     Allocate,
     Block,
     Buffer,
+    Combine,
     Const,
     For,
     Guard,
@@ -20,6 +21,7 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
+    Shuffle,
     Stmt,
     Store,
     Var,
@@ -119,7 +121,7 @@ def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tu
     buffers = tuple(b for b in kernel.buffers if b.name in used)
     strides = {e.name for b in buffers for s in b.strides for e in subexpressions(s) if isinstance(e, Var)}
     inside = {name for s in statements(launch.body) if isinstance(s, For) for name in (s.var, s.thread)}
-    inside |= {s.name for s in statements(launch.body) if isinstance(s, Let)}
+    inside |= {s.name for s in statements(launch.body) if isinstance(s, (Let, Shuffle))}
     inside |= {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
     numbers = tuple(sorted((used | strides) - inside - {b.name for b in buffers}))
     return buffers, numbers, any(isinstance(s, Guard) for s in statements(launch.body))
@@ -129,7 +131,7 @@ def _names(launch: Launch) -> set[str]:
     """Return the names that the body of a launch uses."""
     found: set[str] = set()
     for stmt in statements(launch.body):
-        if isinstance(stmt, Store):
+        if isinstance(stmt, (Store, Combine)):
             found.add(stmt.buffer)
         for top in expressions(stmt):
             for e in subexpressions(top):

@@ -9,6 +9,7 @@ from polyker.codegen.kernel import (
     Allocate,
     Barrier,
     Block,
+    Combine,
     Const,
     For,
     Guard,
@@ -21,6 +22,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Shuffle,
     Stmt,
     Store,
     Var,
@@ -59,7 +61,7 @@ class _Copier:
     """Copies blocks with variables replaced; Lets of a copy that joins another block get fresh names."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.taken = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
+        self.taken = {s.name for s in statements(kernel.body) if isinstance(s, (Let, Shuffle))}
         self._depth = 0
 
     def inlined(self, body: Block, values: Mapping[str, KExpr]) -> Block:
@@ -82,13 +84,13 @@ class _Copier:
         values = dict(values)
         for stmt in block:
             match stmt:
-                case Let(name=name, value=value):
+                case Let(name=name, value=value) | Shuffle(name=name, value=value):
                     changed = substitute(value, values)
                     if self._depth:
                         fresh = self._fresh(name)
                         values[name] = Var(fresh, value.dtype)
                         name = fresh
-                    result.append(Let(name, changed))
+                    result.append(replace(stmt, name=name, value=changed))
                 case For(kind=LoopKind.UNROLL):
                     # Copies that prefetch one line do it once.
                     result.extend(
@@ -106,6 +108,9 @@ class _Copier:
         match stmt:
             case Store(buffer=buffer, indices=indices, value=value):
                 return Store(buffer, tuple(substitute(i, values) for i in indices), substitute(value, values))
+            case Combine(indices=indices, value=value):
+                places = tuple(substitute(i, values) for i in indices)
+                return replace(stmt, indices=places, value=substitute(value, values))
             case Prefetch(indices=indices):
                 return replace(stmt, indices=tuple(substitute(i, values) for i in indices))
             case Guard(condition=condition, code=code):
@@ -124,8 +129,8 @@ class _Copier:
                 return replace(stmt, grid=sizes, body=self.block(body, values))
             case Barrier():
                 return stmt
-            case Let():
-                raise AssertionError("Let is handled by its block")
+            case Let() | Shuffle():
+                raise AssertionError("what binds a name is handled by its block")
 
     def _repeat(self, loop: For, values: dict[str, KExpr]) -> list[Stmt]:
         lo, hi = polynomial(substitute(loop.lo, values)), substitute(loop.hi, values)
@@ -156,6 +161,8 @@ class _Simplifier:
                 result.append(Let(stmt.name, value))
                 if stmt.value.dtype.name == "i64":
                     ranges[stmt.name] = bounds(polynomial(value), ranges)
+            elif isinstance(stmt, Shuffle):
+                result.append(replace(stmt, value=simplify_expression(stmt.value, ranges)))
             else:
                 result.extend(self._statement(stmt, ranges))
         return tuple(result)
@@ -165,6 +172,9 @@ class _Simplifier:
             case Store(buffer=buffer, indices=indices, value=value):
                 places = tuple(simplify_expression(i, ranges) for i in indices)
                 return (Store(buffer, places, simplify_expression(value, ranges)),)
+            case Combine(indices=indices, value=value):
+                places = tuple(simplify_expression(i, ranges) for i in indices)
+                return (replace(stmt, indices=places, value=simplify_expression(value, ranges)),)
             case Prefetch(indices=indices):
                 return (replace(stmt, indices=tuple(simplify_expression(i, ranges) for i in indices)),)
             case Guard(condition=condition, code=code):
@@ -183,8 +193,8 @@ class _Simplifier:
                 return (replace(stmt, grid=(sizes[0], sizes[1], sizes[2]), body=inner),) if inner else ()
             case Barrier():
                 return (stmt,)
-            case Let():
-                raise AssertionError("Let is handled by its block")
+            case Let() | Shuffle():
+                raise AssertionError("what binds a name is handled by its block")
 
     def _if(self, stmt: If, ranges: dict[str, Range]) -> Block:
         condition = simplify_expression(stmt.condition, ranges)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.codegen.kernel import (
+    WARP,
     Allocate,
     Barrier,
     Block,
@@ -24,6 +25,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -50,6 +52,7 @@ class _Scope:
     buffers: Mapping[str, Buffer]
     in_vector: bool = False
     in_parallel: bool = False
+    warps: bool = False  # in a Launch whose blocks have whole warps
     launched: tuple[bool, ...] | None = None  # for blocks x y z, threads x y z: whether a Store needs a loop of it yet
 
     def bind(self, name: str, dtype: DType, node: object) -> _Scope:
@@ -101,6 +104,10 @@ def _block(block: Block, scope: _Scope) -> None:
     for stmt in block:
         if isinstance(stmt, Let):
             scope = scope.bind(stmt.name, _expr(stmt.value, scope), stmt)
+        elif isinstance(stmt, Shuffle):
+            _check(scope.warps, "a Shuffle outside a Launch by whole warps", stmt)
+            _check(0 < stmt.mask < WARP, "the mask names another thread of the warp", stmt)
+            scope = scope.bind(stmt.name, _expr(stmt.value, scope), stmt)
         else:
             _statement(stmt, scope)
 
@@ -138,7 +145,7 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
                 _index(size, scope, header)
             _check(all(n > 0 for n in threads) and prod(threads) <= 1024, "1 to 1024 threads", header)
             several = (*(g != Const(1) for g in grid), *(n > 1 for n in threads))
-            _block(body, replace(scope, launched=several))
+            _block(body, replace(scope, launched=several, warps=prod(threads) % WARP == 0))
         case _:
             _check(False, "not a statement", stmt)
 

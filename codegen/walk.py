@@ -9,6 +9,7 @@ from polyker.codegen.kernel import (
     Allocate,
     Barrier,
     Block,
+    Combine,
     Convert,
     For,
     Guard,
@@ -21,6 +22,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Shuffle,
     Stmt,
     Store,
     Var,
@@ -30,11 +32,11 @@ from polyker.codegen.kernel import (
 def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
     """Return the expressions that stand directly in a statement, not those of its blocks."""
     match stmt:
-        case Store(indices=indices, value=value):
+        case Store(indices=indices, value=value) | Combine(indices=indices, value=value):
             return (*indices, value)
         case Prefetch(indices=indices):
             return indices
-        case Let(value=value):
+        case Let(value=value) | Shuffle(value=value):
             return (value,)
         case Guard(condition=condition) | If(condition=condition):
             return (condition,)

@@ -24,11 +24,12 @@
             -> codegen.llvm_emit     -> LLVM IR
             -> codegen.llvm_build    -> Artifact         machine code in memory
 
-For a GPU (docs/gpu.md) the same program, each statement a launch of its own so far:
+For a GPU (docs/gpu.md) the same program, by launches:
 
             -> schedule.gpu_auto     -> TypedProgram, Schedule   loops on blocks and threads
             -> poly.scop, schedule.legality, codegen.lower       as above
             -> codegen.launch        -> Kernel           how many blocks and threads each launch takes
+            -> codegen.combine       -> Kernel           values of several threads combined by shuffles
             -> codegen.cuda_text     -> CUDA C
             -> codegen.sim_build     -> Artifact         for `cuda-sim`: compiled for this machine's processor
 
@@ -46,6 +47,7 @@ from math import prod
 from polyker.codegen.ahead import prefetch_gathers
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.carry import carry
+from polyker.codegen.combine import write_out
 from polyker.codegen.cuda_build import CudaCode, ptx
 from polyker.codegen.cuda_text import cuda_source
 from polyker.codegen.fold import merge_folds
@@ -167,7 +169,7 @@ def compile_gpu(
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
-    kernel = replace(launches(simplify(unroll(lowered.kernel))), fastmath=options.fastmath)
+    kernel = replace(write_out(launches(simplify(unroll(lowered.kernel)))), fastmath=options.fastmath)
     verify(kernel)
     sizes = frozenset(n for n, _ in program.sizes)
     text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})

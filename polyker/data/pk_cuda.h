@@ -8,6 +8,19 @@
 #define PK_FN __device__ __forceinline__
 // A gathered index was outside: the first one to be seen is told at the next synchronisation.
 PK_FN void pk_fail(int *failed, int code) { atomicCAS(failed, 0, code); }
+// The value of the thread of the warp whose number is this one's xor `mask`; all threads of the warp come here together.
+template <class T> union pk_words {
+  T value;
+  unsigned word[(sizeof(T) + 3) / 4];
+  PK_FN pk_words() {}
+};
+template <class T> PK_FN T pk_shfl_xor(T value, int mask) {
+  pk_words<T> mine, other;
+  mine.value = value;
+#pragma unroll
+  for (int n = 0; n < int((sizeof(T) + 3) / 4); n++) other.word[n] = __shfl_xor_sync(0xFFFFFFFFu, mine.word[n], mask);
+  return other.value;
+}
 #ifndef __CUDACC_RTC__
 typedef cudaStream_t pk_stream;
 // `together`: the threads of a block meet in barriers.

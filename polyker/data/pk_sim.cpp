@@ -1,4 +1,4 @@
-// pk_sim.cpp: runs the threads of CUDA kernels on a CPU, one block after another. Threads that meet in barriers are fibers.
+// pk_sim.cpp: runs the threads of CUDA kernels on a CPU, one block after another. Threads that meet are fibers.
 // Compiled once and never with a sanitizer: AddressSanitizer and ThreadSanitizer are told about the fibers through weak hooks.
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +24,14 @@ pk_dim pk_thread_index, pk_block_index, pk_block_size, pk_grid_size;
 namespace {
 const size_t STACK = 256 * 1024;
 const unsigned MOST = 1024;
-struct Fiber { char *stack; void *stack_pointer; pk_dim index; bool done, waits; uint64_t turn; void *tsan, *fake; ucontext_t context; };
+const unsigned LANES = 32;
+// What the threads of a warp give each other: two tables in turn, for those that read the last one.
+struct Warp { unsigned char given[2][LANES][16]; unsigned arrived; uint64_t turn; int line; };
+struct Fiber {
+  char *stack; void *stack_pointer; pk_dim index; bool done, waits; uint64_t turn; Warp *warp; void *tsan, *fake; ucontext_t context;
+  bool held(uint64_t now) const { return done || (waits && (warp ? warp->turn : now) == turn); }
+};
+Warp warps[MOST / LANES];
 Fiber fibers[MOST], host, *current;
 unsigned order[MOST], alive, arrived, total;
 int barrier_line;
@@ -60,6 +67,10 @@ void go(Fiber *from, Fiber *to) {
   swapcontext(&from->context, &to->context);
 #endif
   if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(from->fake, nullptr, nullptr);
+}
+// Not memcpy, which sanitizers look into.
+void copy(volatile unsigned char *to, const volatile unsigned char *from, unsigned bytes) {
+  for (unsigned i = 0; i < bytes; i++) to[i] = from[i];
 }
 void check_barrier() {
   if (!alive || arrived < alive) return;
@@ -122,18 +133,23 @@ void run_together() {
   for (unsigned i = 0; i < total; i++) {
     fibers[i].index = place(i, pk_block_size);
     fibers[i].done = fibers[i].waits = false;
+    fibers[i].warp = nullptr;
+    warps[i / LANES].arrived = 0;
+    warps[i / LANES].turn = 0;
     prepare(fibers[i]);
   }
   while (alive) {
     bool moved = false;
     for (unsigned k = 0; k < total; k++) {
       Fiber &f = fibers[order[k]];
-      if (f.done || (f.waits && turn == f.turn)) continue;
+      if (f.held(turn)) continue;
       moved = true;
       current = &f;
       pk_thread_index = f.index;
       go(&host, &f);
     }
+    for (unsigned i = 0; !moved && i < total; i++)
+      if (fibers[i].warp) die("not every thread of a warp reaches a shuffle", fibers[i].warp->line, 0);
     if (!moved) die("not every thread reaches a barrier", barrier_line, 0);
   }
   acquire(&end_order);
@@ -154,6 +170,27 @@ void pk_barrier(int line) {
   if (turn == here) go(f, &host);
   f->waits = false;
   acquire(&barrier_order[here & 1]);
+}
+// Only the values meet: a shuffle orders nothing else.
+void pk_exchange(const void *mine, void *other, unsigned bytes, int mask, int line) {
+  if (!current) die("a shuffle in a kernel that was launched without", line, 0);
+  Fiber *f = current;
+  unsigned n = unsigned(f - fibers), lane = n % LANES;
+  Warp &w = warps[n / LANES];
+  if (total % LANES) die("a shuffle in a block of partial warps", line, 0);
+  uint64_t here = w.turn;
+  copy(w.given[here & 1][lane], (const unsigned char *)mine, bytes);
+  if (!w.arrived) w.line = line;
+  else if (w.line != line) die("threads of a warp meet in different shuffles", w.line, line);
+  if (++w.arrived == LANES) {
+    w.arrived = 0;
+    w.turn++;
+  } else {
+    f->warp = &w, f->turn = here, f->waits = true;
+    go(f, &host);
+    f->warp = nullptr, f->waits = false;
+  }
+  copy((unsigned char *)other, w.given[here & 1][lane ^ unsigned(mask)], bytes);
 }
 void pk_launch(const char *name, pk_dim blocks, pk_dim threads, int together, void (*function)(void *), void *with) {
   kernel_name = name; body = function; argument = with;

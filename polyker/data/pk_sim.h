@@ -10,6 +10,7 @@
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __syncthreads() pk_barrier(__LINE__)
+#define pk_shfl_xor(value, mask) pk_exchanged(value, mask, __LINE__)
 struct pk_dim {
   unsigned x, y, z;
   constexpr pk_dim(unsigned a, unsigned b, unsigned c) : x(a), y(b), z(c) {}
@@ -17,10 +18,16 @@ struct pk_dim {
 extern "C" {
 extern pk_dim pk_thread_index, pk_block_index, pk_block_size, pk_grid_size;
 void pk_barrier(int line);
+void pk_exchange(const void *mine, void *other, unsigned bytes, int mask, int line);
 void pk_launch(const char *name, pk_dim blocks, pk_dim threads, int together, void (*body)(void *), void *argument);
 void pk_enter(void);
 void pk_leave(void);
 void launch(void **pointers, const long long *integers, int *failed, void *stream);
+}
+template <class T> static inline T pk_exchanged(T mine, int mask, int line) {
+  T other;
+  pk_exchange(&mine, &other, sizeof(T), mask, line);
+  return other;
 }
 #define threadIdx pk_thread_index
 #define blockIdx pk_block_index
