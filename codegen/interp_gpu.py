@@ -65,6 +65,11 @@ class _Shadow:
             self._check(cell, (block, thread, passed), use, "reads", "writes")
         self.written[cell] = use
 
+    def forget(self, buffers: set[str]) -> None:
+        """Drop the uses of what ends with its block."""
+        self.written = {cell: use for cell, use in self.written.items() if cell[0] not in buffers}
+        self.read = {cell: uses for cell, uses in self.read.items() if cell[0] not in buffers}
+
     def _check(self, cell: Cell, first: Use, second: Use, did: str, does: str) -> None:
         if first[:2] != second[:2] and (first[0] != second[0] or first[2] == second[2]):
             name, index = cell
@@ -110,6 +115,8 @@ def _run_block(
             t.passed += 1
     for name in shared:
         state.arrays.pop(name)
+    if shared:
+        shadow.forget(shared)
 
 
 def _exchange(warp: list[_Thread]) -> None:
@@ -140,8 +147,8 @@ class _Thread:
             match stmt:
                 case Barrier():
                     yield stmt
-                case Shuffle(name=name, value=value, mask=mask):
-                    self.shuffled, self.mask = self.value(value, env), mask
+                case Shuffle(name=name, value=given, mask=mask):
+                    self.shuffled, self.mask = self.value(given, env), mask
                     yield stmt
                     env[name] = self.shuffled
                 case Guard(condition=condition, code=code):

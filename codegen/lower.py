@@ -17,6 +17,7 @@ from polyker.codegen.kernel import (
     Allocate,
     Block,
     Buffer,
+    Combine,
     Const,
     Convert,
     For,
@@ -50,6 +51,7 @@ from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
 from polyker.schedule.lifetimes import Uses, never_together, uses_of
+from polyker.schedule.thread_folds import folds_of
 from polyker.schedule.to_isl import scope_mark, to_isl
 from polyker.schedule.tree import AT_ONCE, Kind, Member, Promotion, Schedule
 
@@ -189,6 +191,7 @@ class _Lowering:
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule)
         self.statements = {s.name: s for s in self.scop.program.statements()}
+        self.folds = folds_of(self.scop, self.schedule.tree)
         self.names = (f"v{n}" for n in itertools.count())
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
         ast = loops_of(self.scop.context, tree)
@@ -407,6 +410,8 @@ class _Lowering:
             old: KExpr = Load(buffer, cell, target.dtype)
             old = old if statement.acc == target.dtype else Convert(old, statement.acc)
             value = value if statement.expr.dtype == statement.acc else Convert(value, statement.acc)
+            if name in self.folds:
+                return (*lowering.setup, Combine(buffer, cell, COMBINE[statement.op], value, self.folds[name]))
             value = Op(COMBINE[statement.op], (old, value), statement.acc)
             if statement.acc != target.dtype:
                 value = Convert(value, target.dtype)

@@ -1,7 +1,7 @@
 """Long reductions into few cells, cut so that many threads sum: each has a partial result of its own in memory.
 
 Before: `T[p] += e(p, i)`. After, for `count` partial results: `P[p, q] = 0;  P[p, q] += e(p, k * count + q);  T[p] += P[p, q]`.
-Neighbouring q take neighbouring terms.
+Neighbouring q take neighbouring terms, or runs of `run` of them: `P[p, q] += e(p, (k * count + q) * run + l)` for l below `run`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,22 @@ from polyker.rewrite.fresh import Fresh, identity
 
 @dataclass(frozen=True, slots=True)
 class SplitSum:
-    """The statements that stand for a reduction, in their order."""
+    """The statements that stand for a reduction, in their order; `within` counts the terms of a run, None without runs."""
 
     start: TypedStatement
     partial: TypedStatement
     fold: TypedStatement
+    within: str | None = None
 
 
 def split_sum(
-    program: TypedProgram, fresh: Fresh, statement: TypedStatement, along: str, count: int, shape: tuple[int, ...]
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    along: str,
+    count: int,
+    shape: tuple[int, ...],
+    run: int = 1,
 ) -> SplitSum:
     """Return a reduction in no loop of the text by way of `count` partial results for each cell, cut along the iterator `along`.
 
@@ -43,13 +50,18 @@ def split_sum(
     cell: tuple[Expr, ...] = tuple(Index(i, i64) for i in (*kept, q))
     # The terms.
     rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
-    iterators = (*kept, q, k, *rest)
+    within = (fresh.iterator(),) if run > 1 else ()
+    terms_of = (k, *within, *rest)
+    iterators = (*kept, q, *terms_of)
     source = ", ".join(statement.iterators)
+    more = "".join(f" + {n} and 0 <= {n} < {run}" for n in within)
     cut = read_map(
         f"{head}{{ {statement.name}[{source}] -> [{', '.join(iterators)}] : "
-        f"{along} = {count} {k} + {q} and 0 <= {q} < {count} }}"
+        f"0 <= {q} < {count} and {along} = {count * run} {k} + {run} {q}{more} }}"
     )
-    place = add(scale(count, Index(k, i64)), Index(q, i64))
+    place = add(scale(count * run, Index(k, i64)), scale(run, Index(q, i64)))
+    for n in within:
+        place = add(place, Index(n, i64))
     terms = replace(
         statement,
         iterators=iterators,
@@ -57,7 +69,7 @@ def split_sum(
         target=partial,
         subscripts=cell,
         expr=substitute(statement.expr, {along: place}),
-        reduced=(k, *rest),
+        reduced=terms_of,
         defines=None,
         prefetch=(),
     )
@@ -86,7 +98,7 @@ def split_sum(
         reduced=(q,),
         prefetch=(),
     )
-    return SplitSum(start, terms, folded)
+    return SplitSum(start, terms, folded, within[0] if within else None)
 
 
 def _box(head: str, name: str, iterators: tuple[str, ...], shape: tuple[int, ...]) -> str:

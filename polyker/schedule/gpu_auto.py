@@ -16,9 +16,12 @@ from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.split_sum import split_sum
+from polyker.schedule.fuse_groups import Group
 from polyker.schedule.fuse_items import Item
+from polyker.schedule.gpu_across import Across, across
 from polyker.schedule.gpu_fuse import Together, grown, promotions
-from polyker.schedule.gpu_map import Mapping, partial_sums, sum_cut
+from polyker.schedule.gpu_map import Mapping, constant_shape, partial_sums, sum_cut
+from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.nest import Nest, band, offset, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
@@ -38,6 +41,7 @@ class _Scheduler:
     gpu: Gpu
     layout: Layouts
     notes: list[str] = field(default_factory=list)
+    dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
 
     def result(self) -> tuple[TypedProgram, Schedule]:
         nodes, nest = self.body(self.program.body)
@@ -92,7 +96,7 @@ class _Scheduler:
         for launch in self.launches(items):
             inside = launch.group.items
             outside = others + [s for i in items if i not in inside for s in (i.statement, i.start) if s is not None]
-            bodies, nest = self.launch(launch, outside)
+            bodies, nest = self.by_rows(launch, outside) if isinstance(launch, Rows) else self.launch(launch, outside)
             made.update(zip(inside, bodies, strict=True))
             nests.append(nest)
         return [s for item in items for s in made[item]], nests
@@ -106,23 +110,46 @@ class _Scheduler:
             return cells_apart(program, statement, kept) if reduces else free_iterators(program, statement)
 
         item = Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
-        cut = sum_cut(item.measured, self.gpu) if reduces and item.free == kept else None
+        if not reduces or item.free != kept:
+            return [item]
+        found_across = across(item.measured, self.gpu)
+        if found_across is not None:
+            return self.dealt_items(item, found_across)
+        cut = sum_cut(item.measured, self.gpu)
         if cut is None:
             return [item]
         found = split_sum(program, self.fresh, statement, *cut)
         self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
         return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
 
-    def launches(self, items: list[Item]) -> list[Together]:
+    def dealt_items(self, item: Item, found: Across) -> list[Item]:
+        """Return a reduction whose terms are dealt out to threads; of one that several blocks share, its two parts."""
+        shape = constant_shape(item.measured)
+        if found.blocks == 1 or shape is None:
+            self.dealt[item.statement.name] = found
+            return [item]
+        split = split_sum(self.program, self.fresh, item.statement, found.iterator, found.blocks, shape, found.width)
+        assert split.within is not None
+        name = item.statement.name
+        self.notes.append(f"{name}: {found.blocks} partial results in memory for each cell, of a block each")
+        self.dealt[split.partial.name] = Across(split.within, found.width)
+        free = tuple(i for i in split.partial.iterators if i not in split.partial.reduced)
+        program, layout = self.program, self.layout
+        part = Item(split.partial, split.start, True, lambda: free, lambda: measure(program, split.partial, layout))
+        return [part, *self.items(split.fold, item.start, reduces=True)]
+
+    def launches(self, items: list[Item]) -> list[Together | Rows]:
         """Return the launches in the order in which they run."""
         if not items:
             return []
-        launch, before, after = grown(self.program, items, self.gpu)
+        found = grown_rows(self.program, items, self.dealt)
+        launch, before, after = found if found is not None else grown(self.program, items, self.gpu)
         return [*self.launches(before), launch, *self.launches(after)]
 
     def launch(self, launch: Together, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch, and the nest that runs them."""
-        held = promotions(self.program, launch, outside)
+        cells = {n: launch.size(n) for n in range(len(launch.group.dims))}
+        held = promotions(self.program, launch.group, cells, outside)
         found = [
             self.reduction(launch, n) if item.reduces else self.map(launch, n)
             for n, item in enumerate(launch.group.items)
@@ -132,12 +159,29 @@ class _Scheduler:
         tree = found[0].tree
         if len(found) > 1:
             tree = Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in found))
-            names = ", ".join(i.statement.name for i in launch.group.items)
-            kept = ", ".join(self.program.tensor(p.tensor).label for p in held)
-            self.notes.append(f"{names}: one launch" + (f", {kept} in registers" if kept else ""))
+            self.note_together(launch.group, [p.tensor for p in held])
         if held:
             tree = Scope(held, tree)
         return bodies, Nest(statements, band(launch.members(bodies), tree))
+
+    def by_rows(self, rows: Rows, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
+        """Return the statements that stand for each item of a launch by rows, and the nest that runs them."""
+        held = held_tensors(self.program, rows, outside, self.gpu)
+        bodies = [row_body(self.program, self.fresh, rows, n) for n in range(len(rows.group.items))]
+        for item, lane in zip(rows.group.items, rows.lanes, strict=True):
+            cells = f", {rows.height} cells to a block" if rows.height > 1 else ""
+            if lane is not None:
+                self.notes.append(f"{item.statement.name}: {rows.width} threads along {lane} to a cell{cells}")
+        if len(bodies) > 1:
+            self.note_together(rows.group, held.tensors())
+        statements = tuple(s for b in bodies for s in b.statements)
+        return [b.statements for b in bodies], Nest(statements, row_tree(rows, bodies, held))
+
+    def note_together(self, group: Group, held: list[str]) -> None:
+        """Say what shares a launch."""
+        names = ", ".join(i.statement.name for i in group.items)
+        kept = ", ".join(self.program.tensor(t).label for t in held)
+        self.notes.append(f"{names}: one launch" + (f", {kept} on the chip" if kept else ""))
 
     def map(self, launch: Together, n: int) -> Nest:
         """Return what a thread runs of a statement without a reduction; instances that depend on each other run in one thread."""

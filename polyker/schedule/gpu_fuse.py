@@ -145,30 +145,35 @@ def _work(item: Item) -> int:
     return prod(item.measured.extent(i) for i in item.statement.iterators)
 
 
-def promotions(program: TypedProgram, launch: Together, outside: Iterable[TypedStatement]) -> tuple[Promotion, ...]:
-    """Return the temporaries of a launch that its threads hold in registers; `outside`: the statements of other launches."""
-    used = {t: None for i in launch.group.items for t in sorted(i.tensors)}
+def promotions(
+    program: TypedProgram, group: Group, cells: dict[int, int], outside: Iterable[TypedStatement]
+) -> tuple[Promotion, ...]:
+    """Return the temporaries of a launch that its threads hold in registers; `outside`: the statements of other launches.
+
+    `cells`: of each loop that is dealt out, how many neighbours a thread takes at once.
+    """
+    used = {t: None for i in group.items for t in sorted(i.tensors)}
     elsewhere = {t.tensor for s in outside for t in touches(s)}
     found = []
     for tensor in used:
         if program.tensor(tensor).role is Role.TEMPORARY and tensor not in elsewhere:
-            modulo = _modulo(program, launch, tensor)
+            modulo = _modulo(program, group, cells, tensor)
             if modulo is not None and prod(modulo) <= REGISTERS:
                 found.append(Promotion(tensor, modulo))
     return tuple(found)
 
 
-def _modulo(program: TypedProgram, launch: Together, tensor: str) -> tuple[int, ...] | None:
+def _modulo(program: TypedProgram, group: Group, cells: dict[int, int], tensor: str) -> tuple[int, ...] | None:
     """Return the extents of a temporary's buffer in one thread: of a common loop's dimension the cells that it takes at once."""
-    touching = [(n, t) for n, item in enumerate(launch.group.items) for t in item.touches if t.tensor == tensor]
+    touching = [(n, t) for n, item in enumerate(group.items) for t in item.touches if t.tensor == tensor]
     if not all(t.exact for _, t in touching):
         return None
     modulo = []
     for d, extent in enumerate(program.tensor(tensor).shape):
         size = int(extent.value.real) if isinstance(extent, Literal) else None
-        for loop, dim in enumerate(launch.group.dims):
+        for loop, dim in enumerate(group.dims):
             if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
-                size = launch.size(loop)
+                size = cells.get(loop, 1)
                 break
         if size is None:
             return None

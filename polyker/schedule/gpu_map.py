@@ -51,7 +51,7 @@ def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mappi
     """
     if not free:
         return Mapping((), ())
-    along = _contiguous(measured, free)
+    along = contiguous(measured, free)
     others = [i for i in reversed(free) if i != along and measured.extent(i) > 1]
     others.sort(key=lambda i: -min(measured.extent(i), THREADS))  # stable: of two long ones the inner one is y
     width = _power(min(measured.extent(along), THREADS if not others else max(gpu.warp, THREADS // ROWS)))
@@ -87,6 +87,15 @@ def partial_sums(measured: Measured, mapping: Mapping) -> tuple[str, int] | None
     return (longest, count) if mapping.cells is None and count > 1 and terms >= 4 * PARTIAL else None
 
 
+def constant_shape(measured: Measured) -> tuple[int, ...] | None:
+    """Return, for each iterator that is not reduced, a number that its values are below; None where a size decides, in loops
+    of the text, and for negative values."""
+    statement = measured.statement
+    kept = [measured.bounds[i] for i in statement.iterators if i not in statement.reduced]
+    shape = tuple(lo + n for lo, n in kept if lo is not None and n is not None and lo >= 0)
+    return None if statement.outer or len(shape) < len(kept) else shape
+
+
 def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int, tuple[int, ...]] | None:
     """Return how a reduction is cut into partial results in memory: along which iterator, how many, and the cells' shape.
 
@@ -95,10 +104,9 @@ def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int, tuple[int, ...]] | 
     """
     statement = measured.statement
     kept = [i for i in statement.iterators if i not in statement.reduced]
-    ends = [None if lo is None or n is None or lo < 0 else lo + n for lo, n in (measured.bounds[i] for i in kept)]
     reads = [a for a in measured.accesses if not a.is_write]
-    shape = tuple(end for end in ends if end is not None)
-    if statement.outer or not reads or len(shape) < len(ends):
+    shape = constant_shape(measured)
+    if not reads or shape is None:
         return None
     largest = max(reads, key=measured.footprint)
     unit = [i for i in statement.reduced if abs(largest.stride(i)) == 1]
@@ -114,7 +122,7 @@ def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int, tuple[int, ...]] | 
     return (along, count, shape) if count >= gpu.warp and few else None
 
 
-def _contiguous(measured: Measured, free: tuple[str, ...]) -> str:
+def contiguous(measured: Measured, free: tuple[str, ...]) -> str:
     """Return the iterator along which neighbours lie together in the result, else in the largest read, else the last."""
     by_size = sorted(measured.accesses, key=lambda a: (not a.is_write, -measured.footprint(a)))
     for access in by_size:

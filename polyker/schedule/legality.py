@@ -6,6 +6,7 @@ the finished tree, and asks isl at each node for a pair of dependent instances t
 - each instance runs exactly once;
 - of two dependent instances the first runs first (instances of one reduction that combine into a cell may come in any order);
 - the lanes of a vector loop do not depend on each other; if all of them combine into one cell they are folded first;
+- what the threads of a block combine into one cell has a term of each of them, and is in the cell for the first of them;
 - threads of one block of a GPU that run different statements do not depend on each other: no barrier stands between;
 - the iterations of a parallel loop do not depend on each other, but through buffers of scopes inside it: each thread has its own;
 - vector and unrolled loops have no more iterations than they say: what is beyond would not run;
@@ -37,6 +38,7 @@ from polyker.schedule.legality_buffers import (
     reuses,
 )
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
+from polyker.schedule.thread_folds import as_folded
 from polyker.schedule.tree import AT_ONCE, Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 BROKEN = register(
@@ -257,6 +259,7 @@ class _Proof:
     def _through(self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path) -> Iterable[_Pair]:
         """Yield the pairs that a loop leaves at one time; the others have to come in the right order."""
         dependence = pair.dependence
+        member = as_folded(self.scop, member, dependence, here, path.members)
         first, second = member.time(dependence.source), member.time(dependence.sink)
         if first == second and isinstance(first, Literal):
             yield pair

@@ -1,0 +1,66 @@
+"""Statements that the threads of a block run together: each has a term, and all combine into one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import islpy as isl
+
+from polyker.errors import LegalityError, failure, register
+from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, print_affine
+from polyker.ir.typed import TypedStatement
+from polyker.poly.dependences import Dependence
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import Scop, parameters
+from polyker.schedule.tree import Kind, Member, Tree, loops
+
+FOLD = register(
+    "PK513",
+    LegalityError,
+    "the {extent} threads of `{loop}` combine what {statement} adds to one cell, and not each of them has one wherever one has",
+    "let one iterator of the reduction, of as many values as there are threads, be the loop's time, and fold nothing else in it",
+)
+
+
+def is_fold(statement: TypedStatement, member: Member) -> bool:
+    """Return whether the terms of one cell lie on different threads of a THREAD loop along x.
+
+    Then the threads combine them, and the one of the loop's first iteration updates the cell: polyker.codegen.combine.
+    """
+    if member.kind is not Kind.THREAD or member.axis != "x" or member.extent < 2 or statement.op == "set":
+        return False
+    dealt = indices_of(member.time(statement.name))
+    own = {i for s in statement.subscripts for i in (indices_of(s) if is_quasi_affine(s) else statement.iterators)}
+    return bool(dealt & set(statement.reduced)) and not dealt & own
+
+
+def folds_of(scop: Scop, tree: Tree) -> dict[str, str]:
+    """Return the statements of a tree that threads run together so, with the axis of the loop."""
+    return {s: m.axis for m in loops(tree) for s, _ in m.times if is_fold(scop.statement(s), m)}
+
+
+def as_folded(
+    scop: Scop, member: Member, dependence: Dependence, here: Mapping[str, isl.Set], around: tuple[Member, ...]
+) -> Member:
+    """Return a loop as a dependence sees it: what threads combine into a cell is used and made by the first of them.
+
+    `here`: the instances that come to the loop; `around`: the loops outside it. Raises LegalityError unless all threads of the
+    loop have a term each wherever one of them has.
+    """
+    ends = (scop.statement(s) for s in {dependence.source, dependence.sink})
+    folds = {s.name for s in ends if s.target == dependence.tensor and is_fold(s, member)}
+    for name in folds:
+        head, iterators = parameters(scop.program), ", ".join(scop.statement(name).iterators)
+
+        def times(*members: Member, head: str = f"{head}{{ {name}[{iterators}] -> ", name: str = name) -> isl.Map:
+            text = f"{head}[{', '.join(print_affine(m.time(name)) for m in members)}] }}"
+            return read_map(text).intersect_domain(here[name])
+
+        outer, place = times(*around).range(), times(*around, member)
+        threads = read_set(f"{head}{{ [t] : 0 <= t < {member.extent} }}")
+        if not (place.is_injective() and outer.flat_product(threads).is_subset(place.range())):
+            raise failure(FOLD, loop=member.label, statement=name, extent=member.extent)
+    if not folds:
+        return member
+    return replace(member, times=tuple((s, lit(0) if s in folds else e) for s, e in member.times))
