@@ -111,7 +111,8 @@ def available(machine: Cuda | DryRun, wanted: Sequence[str]) -> list[str]:
 def line(figures: dict[str, Any], names: Sequence[str]) -> str:
     """Return a row of the table."""
     ours = figures["polyker"]
-    row = f"{figures['case']:20} {1e3 * ours:10.3f} {figures['roof'] / ours:8.1%} {1e6 * figures['host']:8.0f}"
+    share = f"{figures['roof'] / ours:.1%}" if figures["roof"] else "-"
+    row = f"{figures['case']:20} {1e3 * ours:10.3f} {share:>8} {1e6 * figures['host']:8.0f}"
     for name in names:
         time = figures.get(name)
         row += f" {'-':>10} {'-':>6}" if time is None else f" {1e3 * time:10.3f} {time / ours:6.2f}"
@@ -187,7 +188,8 @@ def main(argv: list[str] | None = None) -> int:
             wrong += 1
             continue
         print(line(figures[-1], names), flush=True)
-    print("\n".join(summary(figures)))
+    if not options.dry_run:
+        print("\n".join(summary(figures)))
     if options.json:
         about = {"machine": machine.name, "target": machine.target, "copy": roofs[0], "fma": roofs[1]}
         with open(options.json, "w", encoding="utf-8") as file:

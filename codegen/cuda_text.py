@@ -37,12 +37,14 @@ from polyker.codegen.kernel import (
 from polyker.codegen.launch import arguments_of
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds
-from polyker.codegen.walk import statements
+from polyker.codegen.walk import expressions, statements, subexpressions
 from polyker.errors.base import InternalError
 
 _UPDATES = {"add": "+=", "mul": "*="}
 # Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them.
 RESIDENT = 512
+# Iterations of a loop that the compiler is to take together: loads in flight at a time, on top of what the schedule unrolled.
+UNROLLED = 4
 
 
 @cache
@@ -206,6 +208,8 @@ class _Device:
                 by = f"{name}++" if step == 1 else f"{name} += {step}"
                 first, last = self.e.index(lo), self.e.index(hi)
                 self.e.ranges[var] = loop_range(stmt, self.e.ranges)
+                if self._follows_memory(stmt):
+                    yield f"#pragma unroll {UNROLLED}"
                 yield f"{pad}for ({self.e.declare(var, step=step)} {name} = {first}; {name} < {last}; {by}) {{"
                 if stmt.thread:  # of a CPU's threads; here one thread runs them all
                     yield f"{pad}  const i64 {identifier(stmt.thread)} = 0;"
@@ -222,6 +226,17 @@ class _Device:
                 yield f"{pad}const {value.dtype.name} {identifier(name)} = pk_shfl_xor({_bare(self.e.value(value))}, {mask});"
             case _:
                 raise InternalError(f"{type(stmt).__name__} has no place in a kernel")
+
+    def _follows_memory(self, loop: For) -> bool:
+        """Return whether an innermost loop of many iterations reads the device's memory.
+
+        The compiler would unroll it whole, and keep all it reads in registers for the loops around it, more than there are.
+        """
+        if (loop.trip is not None and loop.trip <= UNROLLED) or any(isinstance(s, For) for s in statements(loop.body)):
+            return False
+        far = {b.name for b in self.kernel.buffers}
+        read = (e for s in statements(loop.body) for top in expressions(s) for e in subexpressions(top))
+        return any(isinstance(e, Load) and e.buffer in far for e in read)
 
     def _declared(self, buffer: Buffer) -> str:
         name = identifier(buffer.name)

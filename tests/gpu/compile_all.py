@@ -1,4 +1,4 @@
-"""Compile the CUDA text of every example, operator and contraction by nvcc or NVRTC: `python -m tests.gpu.compile_all`."""
+"""Compile the CUDA text of examples, operators, contractions and benchmarks: `python -m tests.gpu.compile_all`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import polyker as pk
+from benchmarks.gpu_cases import cases
 from polyker.demo_cases import load
 from polyker.ir.dtypes import DTYPES
 
@@ -65,12 +66,16 @@ def _arguments(mark: Any) -> list[dict[str, Any]]:
 
 
 def programs() -> list[Program]:
-    """Return all programs: examples, then operators and contractions at the demo's sizes."""
+    """Return all programs: examples, then operators and contractions at the demo's sizes, then what is measured besides."""
     found = list(examples())
     for case in load():
         types = {name: DTYPES[dtype][shape] for name, dtype, shape in case.arrays}
         tight = bool(case.einsum) or "conv" in case.id or "mm" in case.id
         found.append(Program(case.id, case.text, (), {**types, **case.arguments}, case.fixed, tight))
+    for case in cases():
+        if case.group != "contraction":
+            types = tuple((pk.i64 if i in case.indices else pk.f32)[s] for i, s in enumerate(case.shapes))
+            found.append(Program(case.name, case.text, types, {}, {}, case.group in ("product", "convolution")))
     return found
 
 

@@ -49,7 +49,7 @@ def test_a_dry_run_checks_times_and_reports(capsys, tmp_path):
     chosen = "matmul-nn*,softmax-16*,transpose-16384,embedding,intensli0"
     assert gpu.main(["--dry-run", "--rounds", "1", "--case", chosen, "--json", str(file)]) == 0
     text = capsys.readouterr().out
-    assert "bar: transpose" in text and "product: 1 cases" in text and "WRONG" not in text
+    assert "matmul-nn-4096" in text and "WRONG" not in text and "bar:" not in text
     figures = json.loads(file.read_text())["figures"]
     assert [f["case"] for f in figures] == [
         "matmul-nn-4096",
@@ -58,7 +58,17 @@ def test_a_dry_run_checks_times_and_reports(capsys, tmp_path):
         "embedding",
         "intensli0",
     ]
-    assert all(f["polyker"] > 0 and f["torch"] > 0 and f["roof"] > 0 for f in figures)
+    assert all(f["polyker"] > 0 and f["torch"] > 0 and f["roof"] == 0 for f in figures)
+
+
+def test_the_summary_tells_how_the_bars_stand():
+    one = {"case": "softmax", "group": "row-wise", "polyker": 2.0, "torch": 3.0, "roof": 1.9}
+    two = {"case": "matmul-nn-4096", "group": "product", "polyker": 2.0, "torch": 1.0, "roof": 1.0}
+    text = "\n".join(gpu.summary([one, {**one, "polyker": 4.0, "torch": None}, two]))
+    assert "row-wise: 2 cases, 1.50 x torch; least 47.5% of its roof (softmax)" in text
+    assert "bar: row-wise 0.47 of roof, NOT reached (0.85)" in text
+    assert "bar: matmul-nn-4096 0.50 x torch, NOT reached (0.80)" in text
+    assert "bar: product" not in text
 
 
 @needs_compiler

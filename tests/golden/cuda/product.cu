@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel0(
     if (const i32 v3 = threadIdx.x; v3 < 40 - 32 * v1) {
       f32 t3_p0;
       t3_p0 = 0.0f;
+#pragma unroll 4
       for (i32 v4 = 0; v4 < 12; v4++) {
         t3_p0 += t0[96 * v0 + 12 * v2 + v4] * t1[32 * v1 + v3 + 40 * v4];
       }

@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(64, 8) kernel1(
     f32 *__restrict__ t1) {
   const i32 v4 = 0;
   if (const i32 v2 = threadIdx.x; v2 < 50) {
+#pragma unroll 4
     for (i32 v3 = 1; v3 < 60; v3++) {
       t1[60 * v2 + v3] = t1[60 * v2 + v3 - 1] + t0[60 * v2 + v3];
     }

@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel0(
   const i32 v2 = threadIdx.x;
   f32 t3_p0;
   t3_p0 = 0.0f;
+#pragma unroll 4
   for (i32 v3 = 0; v3 < 7 - ((v2 + 24) / 32); v3++) {
     t3_p0 += t0[1600 * v0 + 200 * v1 + v2 + 32 * v3];
   }

@@ -19,6 +19,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel0(
           if (n0 >= 16 * v0 + 2 * i64(v2) + 2) {
             t3_p0[0] = 0.0f;
             t3_p0[1] = 0.0f;
+#pragma unroll 4
             for (i64 v5 = 0; v5 < n1; v5++) {
               t3_p0[0] += t0[16 * n1 * v0 + 2 * n1 * i64(v2) + v5] * t1[n2 * v5 + 32 * v1 + i64(v3)];
               t3_p0[1] += t0[n1 + 16 * n1 * v0 + 2 * n1 * i64(v2) + v5] * t1[n2 * v5 + 32 * v1 + i64(v3)];
@@ -27,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel0(
             t2[n2 + 16 * n2 * v0 + 2 * n2 * i64(v2) + 32 * v1 + i64(v3)] = t3_p0[1];
           } else {
             t3_p1 = 0.0f;
+#pragma unroll 4
             for (i64 v8 = 0; v8 < n1; v8++) {
               t3_p1 += t0[n0 * n1 + v8 - n1] * t1[n2 * v8 + 32 * v1 + i64(v3)];
             }
