@@ -5,10 +5,6 @@ import pytest
 import polyker as pk
 
 FAMILIES = {
-    "product": ("C[i,j] += A[i,k] * B[k,j]", (pk.f32[20, 12], pk.f32[12, 40])),
-    "symbolic_product": ("C[i,j] += A[i,k] * B[k,j]", (pk.f32["M", "K"], pk.f32["K", "N"])),
-    "row_sums": ("s[i] += X[i,j]", (pk.f32[64, 200],)),
-    "transpose": ("T[j,i] = X[i,j]", (pk.f32[40, 70],)),
     "elementwise": ("Z[i] = relu(X[i]) * 2 + Y[i]", (pk.f32[1000], pk.f32[1000])),
     "gather": ("E[b,d] = T[idx[b], d]", (pk.f32[100, 64], pk.i32[8])),
     "recurrence": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:60", (pk.f32[50, 60],)),
