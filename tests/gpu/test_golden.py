@@ -7,7 +7,6 @@ import polyker as pk
 FAMILIES = {
     "elementwise": ("Z[i] = relu(X[i]) * 2 + Y[i]", (pk.f32[1000], pk.f32[1000])),
     "gather": ("E[b,d] = T[idx[b], d]", (pk.f32[100, 64], pk.i32[8])),
-    "recurrence": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:60", (pk.f32[50, 60],)),
 }
 
 
