@@ -90,9 +90,9 @@ def test_nvcc_compiles_one_kernel_of_each_family_without_spills(family, arch):
 
 def test_the_compiler_takes_few_iterations_together_of_loops_that_read_the_devices_memory():
     def pragmas(text, *types):
-        return kernels_of(pk.op(text).compile(*types, target="cuda:sm_90a")).count("#pragma unroll 4\n")
+        schedule = pk.op(text).schedule(*types, target="cuda:sm_90a", auto=False)
+        return kernels_of(pk.op(text).compile(*types, schedule=schedule)).count("#pragma unroll 4\n")
 
     assert pragmas(MATMUL, pk.f32[64, 64], pk.f32[64, 64]) == 1
-    assert pragmas(MATMUL, pk.f32["M", "K"], pk.f32["K", "N"]) >= 1
+    assert pragmas(MATMUL, pk.f32["M", "K"], pk.f32["K", "N"]) == 1
     assert pragmas(MATMUL, pk.f32[64, 4], pk.f32[4, 64]) == 0
-    assert pragmas("Z[i] = X[i] + Y[i]", pk.f32[64], pk.f32[64]) == 0

@@ -1,4 +1,4 @@
-// E[b,d] = T[idx[b], d]
+// E[i,j] = T[idx[i], j]
 // t0: T, f32, argument
 // t1: idx, i32, argument
 // t2: E, f32, argument
