@@ -2,7 +2,8 @@
 
 The kernels are written by hand, so that they do not change with what is generated. Of the eight bugs of kernels on a GPU that the
 simulator is to catch, those of copies that run on their own (a wait for too few of them) and of fragments of matrices (a missing
-barrier before they are loaded) come when kernels have those; a missing `__syncwarp` when warps exchange values by memory.
+barrier before they are loaded) come when kernels have
+those. They have no `__syncwarp`: warps exchange by shuffles, which order nothing.
 """
 
 import numpy as np
@@ -49,11 +50,13 @@ TWO_BUFFERS = """  __shared__ f32 As[2][8][8], Bs[2][8][8];
 """
 
 FILLED, READ, NEXT = (f"__syncthreads();  // {word}" for word in ("filled", "read", "next"))
+SHUFFLE = "sum += 0 * pk_shfl_xor(sum, 1);"
 SKIPPED = "if (y > 4) return; __syncthreads();"
 # The kernel, what is changed, the sanitizer that sees it ("none": the simulator itself does), and a part of its report.
 BUGS = {
     "no barrier in the loop over two buffers": (TWO_BUFFERS, NEXT, "", "thread", "data race"),
     "no barrier before what others stored is read": (ONE_BUFFER, FILLED, "", "thread", "data race"),
+    "only a shuffle before what others stored is read": (ONE_BUFFER, FILLED, SHUFFLE, "thread", "data race"),
     "a buffer is overwritten while others read it": (ONE_BUFFER, READ, "", "thread", "data race"),
     "an index past the row": (ONE_BUFFER, "As[y][k] *", "As[y][k + 1] *", "address", "out of bounds"),
     "one tile too many is read": (TWO_BUFFERS, "t + 1 < 3", "t + 1 <= 3", "address", "heap-buffer-overflow"),

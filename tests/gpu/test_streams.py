@@ -122,6 +122,13 @@ def test_an_operator_refuses_arrays_of_host_and_device_together(device, library,
     assert caught.value.code == "PK707"
 
 
+def test_where_nothing_was_queued_there_is_nothing_to_wait_for():
+    operator = pk.op("Y[i] = X[i] * 2")
+    operator.sync()
+    operator.compile(pk.f64[2]).sync()
+    operator.compile(pk.f64[2], target="cuda:sm_90a").sync()
+
+
 def test_without_a_driver_an_operator_says_why_it_cannot_run_where_its_arrays_lie(library, monkeypatch):
     monkeypatch.setattr(cuda_driver, "_found", lambda: (None, "libcuda: not there"))
     with pytest.raises(BackendUnavailable, match="libcuda: not there"):
