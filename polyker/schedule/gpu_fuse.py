@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from polyker.ir.expr import Expr, Literal
+import islpy as isl
+
+from polyker.ir.expr import Expr, Index, Literal
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import parameters
 from polyker.schedule.fuse_groups import Group, grow
 from polyker.schedule.fuse_items import Item, alone, touches
 from polyker.schedule.gpu_map import AXES, Mapping, choose_mapping, with_cells
@@ -104,7 +108,7 @@ def grown(program: TypedProgram, items: list[Item], gpu: Gpu) -> tuple[Together,
         if not item.free and not group.dims:
             return Group((*group.items, item), (), (), ())
         wider = group.joined(program, item)
-        return None if wider is None else _in_step(wider, gpu)
+        return None if wider is None else _in_step(program, wider, gpu)
 
     group, before, after = grow(program, items, [], join)
     return together(group, gpu), before, after
@@ -125,7 +129,7 @@ def together(group: Group, gpu: Gpu) -> Together:
     return Together(group, axes, cells)
 
 
-def _in_step(group: Group, gpu: Gpu) -> Group | None:
+def _in_step(program: TypedProgram, group: Group, gpu: Gpu) -> Group | None:
     """Return the group with the loops that carry nothing; None where an item would have another mapping than by itself."""
     order = tuple(n for n, s in enumerate(group.shifts) if not any(s) and not group.crossing[n])
     group = group.loops(order)
@@ -138,7 +142,28 @@ def _in_step(group: Group, gpu: Gpu) -> Group | None:
         if any(i not in column and item.measured.extent(i) > 1 for i in axes):
             return None
         first.add(column.index(axes[0]))
-    return group if len(first) == 1 else None
+    return group if len(first) == 1 and _of_one_shape(program, group) else None
+
+
+def _of_one_shape(program: TypedProgram, group: Group) -> bool:
+    """Return whether the common loops have the same values for all items: isl makes one loop of each then."""
+    found: isl.Set | None = None
+    for n, item in enumerate(group.items):
+        for statement in (item.statement, item.start):
+            if statement is None:
+                continue
+            names = [dim[n] for dim in group.dims]
+            if statement is item.start:
+                places = {s.name: d for d, s in enumerate(item.statement.subscripts) if isinstance(s, Index)}
+                theirs = [s.name for s in statement.subscripts if isinstance(s, Index)]
+                names = [theirs[places[i]] for i in names]
+            source = f"{statement.name}[{', '.join(statement.iterators)}]"
+            onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
+            cells = read_set(statement.domain).apply(onto)
+            if found is not None and not found.is_equal(cells):
+                return False
+            found = cells
+    return True
 
 
 def _work(item: Item) -> int:

@@ -111,3 +111,10 @@ def test_statements_whose_neighbours_lie_along_other_indices_stay_apart():
         pk.f32[640, 640], target="cuda:sm_80"
     )
     assert launches(kernel) == 2
+
+
+@needs_compiler
+def test_a_part_of_the_cells_is_updated_by_the_threads_that_have_them():
+    n = np.array([3, 99, 7], "u1")
+    _, found = on_sim("O[a] *= -(N[a]) where a >= 1", n)
+    np.testing.assert_array_equal(found, [1, 157, 249])
