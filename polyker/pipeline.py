@@ -6,6 +6,9 @@
             -> schedule.once         -> TypedProgram     values that many instances need are computed once
             -> schedule.contract     -> TypedProgram     sums of products are taken in steps
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
+            -> rewrite.sink          -> TypedProgram     operators that all terms share are applied to results
+            -> schedule.share        -> TypedProgram     what statements compute alike is computed once
+            -> schedule.online       -> TypedProgram     pairs of reductions over long rows read them once
             -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
             -> rewrite.truth         -> TypedProgram     any and all of booleans count in bytes
             -> schedule.fuse_inline  -> TypedProgram     what is cheap to compute again is not stored
@@ -74,6 +77,7 @@ from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
+from polyker.rewrite.sink import sink_operators
 from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
 from polyker.rewrite.widen import widen_reductions
@@ -83,7 +87,9 @@ from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gpu_auto import gpu_schedule
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
+from polyker.schedule.online import one_pass
 from polyker.schedule.parallel import PRIVATE, parallel_schedule
+from polyker.schedule.share import share_results
 from polyker.schedule.tree import REFUSED, Schedule
 from polyker.target.model import Gpu, Target
 
@@ -130,7 +136,7 @@ def compile_typed(
     if target.gpu is not None:
         return compile_gpu(typed, layouts, target, target.gpu, options, given)
     if given is None:
-        program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes)
+        program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes, loose=is_loose(options))
         threads, most = threads_for(target, options), options.scratch_bytes
         schedule, lowered = on_threads(program, schedule, lowered, layouts, threads, most)
     else:
@@ -209,10 +215,11 @@ def scheduled_gpu(
 
     with isl_job("rewrite"):
         found = contract(extract_reductions(typed), target, layout, most=most)
-        flat = inline_values(count_truths(widen_reductions(start_reductions(found.program))))
+        alone, shared = share_results(start_reductions(found.program))
+        flat = inline_values(count_truths(widen_reductions(alone)))
         if merge:
             flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
-    notes = found.notes
+    notes = found.notes + shared
     try:
         if not plain:
             with isl_job("schedule", QUOTA):
@@ -241,7 +248,9 @@ def start_to_edit(
         )
         return program, schedule
     if auto:
-        program, schedule, _ = scheduled(typed, layouts, target, options.scratch_bytes, merge=False)
+        program, schedule, _ = scheduled(
+            typed, layouts, target, options.scratch_bytes, merge=False, loose=is_loose(options)
+        )
         return program, schedule
     with isl_job("schedule"):
         flat = count_truths(widen_reductions(start_reductions(extract_reductions(typed))))
@@ -250,12 +259,24 @@ def start_to_edit(
         return flat, default_schedule(flat)
 
 
+def is_loose(options: Options) -> bool:
+    """Whether the user lets sums of floats be rounded otherwise than the text says."""
+    return not {"reassoc", "fast"}.isdisjoint(options.fastmath)
+
+
 def scheduled(
-    typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, most: int | None = None, *, merge: bool = True
+    typed: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    most: int | None = None,
+    *,
+    merge: bool = True,
+    loose: bool = False,
 ) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of the automatic schedule, large temporaries only where a part of each is enough.
 
     `most`: bytes that temporaries which are not the text's may take. `merge`: indices that walk together may become one.
+    `loose`: sums of floats may be rounded otherwise.
     """
     names = dict(zip(argument_names(typed), layouts, strict=True))
     with isl_job("rewrite"):
@@ -265,7 +286,10 @@ def scheduled(
     for large in (True, False):
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
-            stored = count_truths(widen_reductions(start_reductions(found.program)))
+            sunk, outside = sink_operators(start_reductions(found.program), loose=loose)
+            alone, shared = share_results(sunk)
+            alone, online = one_pass(alone, target)
+            stored = count_truths(widen_reductions(alone))
             inlined = inline_values(stored)
             kept = {t.name for t in inlined.tensors}
             gone = tuple(
@@ -276,7 +300,7 @@ def scheduled(
             flat = unfold_windows(inlined, target)
             if merge:
                 flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
-        result = lowered_kernel(flat, layouts, target, once + found.notes + gone)
+        result = lowered_kernel(flat, layouts, target, once + found.notes + outside + shared + online + gone)
         if not found.large & {t.name for t in result[2].scratch}:
             break
     return result

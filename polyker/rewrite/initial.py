@@ -7,14 +7,16 @@ the reduction hold the identity for that reason. Comes after inline reductions w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
 from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, tensor_box
+from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
 
@@ -32,10 +34,14 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
         defined[tensor] = defined[tensor].union(cells) if tensor in defined else cells
 
     for node in program.body:
-        for statement in statements_of((node,)):
+        for before, statement in _each((node,)):
             if statement.op == "set" or statement.target in given:
                 continue
-            cells = _cells_to_start(program, statement, defined.get(statement.target))
+            known = defined.get(statement.target)
+            if before is not None and _starts(program, before, statement):
+                written = _written(program, before)
+                known = written if known is None else known.union(written)
+            cells = _cells_to_start(program, statement, known)
             needed = _needed(program, statement.target) if cells is not None else None
             if cells is not None and needed is not None:
                 cells = cells.intersect(needed).coalesce()
@@ -48,6 +54,30 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
                 define(statement.target, _written(program, statement))
         body.append(node)
     return fresh.finish(tuple(body))
+
+
+def _each(body: tuple[TypedNode, ...]) -> Iterator[tuple[TypedStatement | None, TypedStatement]]:
+    """Yield the statements of a body, those inside loops too, each with the one directly before it in its loop."""
+    before: TypedStatement | None = None
+    for node in body:
+        if isinstance(node, TypedLoop):
+            yield from _each(node.body)
+            before = None
+        else:
+            yield before, node
+            before = node
+
+
+def _starts(program: TypedProgram, before: TypedStatement, statement: TypedStatement) -> bool:
+    """Whether in each iteration of the loops around both a statement sets the cells that a reduction combines with."""
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    if (before.op, before.target, before.subscripts) != ("set", statement.target, statement.subscripts):
+        return False
+    if before.iterators != kept or before.outer != statement.outer:
+        return False
+    onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {before.name}[{', '.join(kept)}] }}"
+    reached = read_set(statement.domain).apply(read_map(parameters(program) + onto))
+    return bool(reached.is_subset(read_set(before.domain)))
 
 
 def _written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
