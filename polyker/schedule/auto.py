@@ -23,6 +23,7 @@ from polyker.rewrite.late import late_updates
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result
 from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.rewrite.whole_tiles import whole_tiles
+from polyker.schedule.ahead import lines_ahead
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, rows_ahead
 from polyker.schedule.choose import choose
@@ -110,6 +111,7 @@ class _Scheduler:
     notes: list[str] = field(default_factory=list)
     steady: frozenset[str] | None = None  # tensors that may be copied before the common loops being made
     near: frozenset[str] = frozenset()  # tensors that are not to be written past the caches
+    asked: frozenset[str] = frozenset()  # tensors that statements which run together ask the caches for already
 
     def result(self) -> tuple[TypedProgram, Schedule]:
         """Return the program with what the schedule added to it, and the schedule."""
@@ -186,6 +188,7 @@ class _Scheduler:
         if self.fuse:
             items = with_epilogues(self.program, items, self.layout, self.target)
         for unit in self.units(items):
+            self.asked = frozenset()
             if isinstance(unit, Fusion):
                 known = len(self.notes)
                 self.near, self.steady = unit.written(), steady_tensors(unit.group)
@@ -290,6 +293,7 @@ class _Scheduler:
             return self.packed(measured, plan, start, epilogue)
         statement, start, results, before = self.whole(measured, plan, start, kept)
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
+        statement = replace(statement, prefetch=self.lines_ahead(measured, plan))
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
@@ -304,6 +308,12 @@ class _Scheduler:
         self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
         return self.followed([*before, nest], epilogue, carried=parts.carries)
+
+    def lines_ahead(self, measured: Measured, plan: Plan) -> tuple[Ahead, ...]:
+        """Return what a reduction asks the caches for, once for all statements that run together."""
+        found = [a for a in lines_ahead(self.program, measured, plan, self.target) if a.read.tensor not in self.asked]
+        self.asked |= {a.read.tensor for a in found}
+        return tuple(found)
 
     def may_carry(
         self, epilogue: TypedStatement | None, statement: TypedStatement, plan: Plan, before: list[Nest]

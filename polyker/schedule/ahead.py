@@ -1,0 +1,56 @@
+"""Rows that are summed as they come from memory are asked for ahead of the loads.
+
+    for c: s += X[c]      ->      for c: prefetch X[c + 4096]; s += X[c]
+
+Prefetchers of processors stop at the end of each page, and start again some lines into the next one. A core that asks for lines
+itself, so far ahead that they are there in time and near enough that they are still there, never waits at a page's end.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Index, Read
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
+from polyker.ir.typed import Ahead, Role, TypedProgram
+from polyker.schedule.measure import Measured, MemoryAccess
+from polyker.schedule.plan import Plan
+from polyker.target.model import Target
+
+# How far ahead, in bytes, of all operands together: more than a core reads while one line comes, a third of the first cache.
+DISTANCE = 16384
+# Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
+SHORT = 16384
+
+
+def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
+    """Return the cells that a reduction along memory asks for: of operands that it reads once, and that come from far.
+
+    The cells need not exist: those behind a row's last ones are the next row's.
+    """
+    vector = plan.vector
+    if vector is None or vector not in measured.statement.reduced or program.sizes:
+        return ()
+    streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
+    found = []
+    for a in streams:
+        later = {vector: add(Index(vector, i64), lit(DISTANCE // len(streams) // a.itemsize))}
+        subscripts = a.read.subscripts if a.read is not None else ()
+        found.append(Ahead(Read(a.tensor, tuple(substitute(s, later) for s in subscripts))))
+    return tuple(found)
+
+
+def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str, target: Target) -> bool:
+    """Whether the cells of an operand are walked once, one after another, and lie beyond the second cache."""
+    if access.read is None or access.read.pad is not None or program.tensor(access.tensor).role is not Role.INPUT:
+        return False
+    if access.stride(vector) != 1 or not all(map(is_quasi_affine, access.read.subscripts)):
+        return False
+    cells = prod(measured.extent(i) for i in measured.bounds)
+    reach = 1 + sum(abs(access.stride(i)) * (measured.extent(i) - 1) for i in measured.bounds)
+    if not cells == reach == measured.footprint(access):
+        return False  # what lies ahead might be no operand, or in the caches
+    size = cells * access.itemsize
+    row = measured.extent(vector) * access.itemsize
+    return size > (target.cache(2).size if row <= SHORT else 3 * target.caches[-1].size // 4)

@@ -1,0 +1,48 @@
+"""Rows that are summed as they come from far are asked for ahead; others are not."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.kernel_text import print_kernel
+from polyker.target.detect import target
+from tests.schedule.support import SMALL, case, lowered
+
+MOMENTS = "m[n] = mean[c](X[n,c]);  M[n] = mean[c](X[n,c] ** 2) - m[n] ** 2;  O[n] = m[n]"
+
+
+def asked(text: str, **types: str) -> list[str]:
+    """Return the tensors that the loops ask for, once for each prefetch."""
+    scop, schedule = case(text, **types).automatic(target(SMALL))
+    return re.findall(r"prefetch (\w+)\[", print_kernel(lowered(scop, schedule).kernel))
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "count"),
+    [
+        ("O[i] += X[i,k]", {"X": "f32[4096,1024]"}, 1),
+        (MOMENTS, {"X": "f32[4096,1024]"}, 1),
+        ("O += x[i] * y[i]", {"x": f"f32[{1 << 24}]", "y": f"f32[{1 << 24}]"}, 2),
+        ("O[i] += X[i,k] * w[k]", {"X": "f32[4096,1024]", "w": "f32[1024]"}, 1),  # w stays in the first cache
+        ("O[i] += X[i,k]", {"X": "f32[64,1024]"}, 0),  # in the second cache
+        ("O[i] += X[i,k]", {"X": "f32[4,524288]"}, 0),  # long rows in the last cache
+        ("O[i] += X[i,k] for k in 0:512", {"X": "f32[4096,1024]"}, 0),  # what lies behind a row is not read
+        ("O[j] += X[i,j]", {"X": "f32[4096,1024]"}, 0),
+        ("O[i] += X[idx[i],k]", {"X": "f32[4096,1024]", "idx": "i64[4096]"}, 0),
+    ],
+)
+def test_operands_that_come_from_far_are_asked_for(text: str, types: dict[str, str], count: int) -> None:
+    assert len(set(asked(text, **types))) == count
+
+
+def test_statements_in_one_loop_ask_once() -> None:
+    assert len(asked(MOMENTS, X="f32[4096,1024]")) == 1
+
+
+def test_what_is_asked_for_beyond_the_end_is_not_read() -> None:
+    X = np.arange(600 * 1024, dtype="f4").reshape(600, 1024) % 7
+    np.testing.assert_array_equal(pk.op("O[i] += X[i,k]")(X), X.sum(1))
