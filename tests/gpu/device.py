@@ -69,8 +69,9 @@ class SimulatedDriver:
     def launch(self, kernel, name, grid, block, arguments, stream):
         self.launches.append((name, grid, block))
         library, function = kernel
-        body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: function(*arguments))
-        self.queue(stream, lambda: library.pk_start_for_tests(name.encode(), Dim(*grid), Dim(*block), body))
+        values = (ctypes.c_int64 * MOST)(*(a.value or 0 for a in arguments))
+        start = library.pk_start_for_tests
+        self.queue(stream, lambda: start(name.encode(), Dim(*grid), Dim(*block), function, values))
 
     def follow(self, stream, earlier):
         self.followed.append((stream, earlier))
@@ -88,11 +89,13 @@ class SimulatedDriver:
             self.queues[stream].pop(0)()
 
 
-_HOOK = """#ifdef PK_SIM
+MOST = 32  # arguments of a kernel, all of 8 bytes: those that it has not are passed, too
+_HOOK = f"""#ifdef PK_SIM
 extern "C" __attribute__((visibility("default")))
-void pk_start_for_tests(const char *name, pk_dim grid, pk_dim block, void (*body)(void *)) {
-  pk_launch(name, grid, block, 1, body, nullptr);
-}
+void pk_start_for_tests(const char *name, pk_dim grid, pk_dim block, void *function, long long *a) {{
+  typedef void (*kernel)({", ".join(["long long"] * MOST)});
+  pk_start(name, grid, block, 1, [=] {{ ((kernel)function)({", ".join(f"a[{n}]" for n in range(MOST))}); }});
+}}
 #endif
 """
 

@@ -1,0 +1,200 @@
+"""What only a GPU can show: `pytest -m gpu` on a machine with one, nvcc or NVRTC, and for most of it torch."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.demo_cases import contraction, operators, read_data
+from polyker.demo_check import compare_exact, compare_random, exact_inputs, random_inputs
+from polyker.errors import GatherError
+from polyker.runtime.cuda_driver import why_not
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=f"no CUDA device: {why_not()}")]
+
+PRODUCT = "C[i,j] += A[i,k] * B[k,j]"
+GATHER = "E[b] = T[idx[b]] + 0.5"
+SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
+# One text of each family, and shapes with partial blocks.
+FAMILIES = {
+    "product": (PRODUCT, [(123, 77), (77, 201)]),
+    "batched product": ("C[b,i,j] += A[b,i,k] * B[b,k,j]", [(5, 33, 65), (5, 65, 70)]),
+    "convolution": ("O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]", [(2, 3, 27, 31), (5, 3, 3, 3)]),
+    "row sums": ("s[i] += X[i,j]", [(77, 3001)]),
+    "column sums": ("s[j] += X[i,j]", [(3001, 77)]),
+    "sum": ("s += X[i] * X[i]", [(1_000_003,)]),
+    "maxima": ("m[i] max= X[i,j]", [(5, 10007)]),
+    "softmax": (SOFTMAX, [(131, 517)]),
+    "transpose": ("T[j,i] = X[i,j]", [(301, 1027)]),
+    "transpose of rank 4": ("T[d,c,b,a] = X[a,b,c,d]", [(5, 33, 7, 65)]),
+    "elementwise": ("Z[i,j] = relu(X[i,j]) * 2 + Y[j]", [(301, 127), (127,)]),
+    "recurrence": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:60", [(300, 60)]),
+    "stencil": ("Y[i,j] = X[i,j] - X[i-1,j; pad=0] + X[i,j+1; pad=edge]", [(130, 130)]),
+}
+
+
+def inputs_of(family, dtype="f4"):
+    return [np.random.default_rng(n).normal(size=shape).astype(dtype) for n, shape in enumerate(FAMILIES[family][1])]
+
+
+@pytest.fixture
+def torch():
+    found = pytest.importorskip("torch")
+    if not found.cuda.is_available():
+        pytest.skip("torch finds no CUDA device")
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_arrays_of_the_host_give_what_the_cpu_gives(family):
+    operator, inputs = pk.op(FAMILIES[family][0]), inputs_of(family)
+    want = operator(*(x.astype("f8") for x in inputs))
+    scale = np.abs(want).max()
+    for specialize in ("always", "never"):
+        kernel = operator.compile(*inputs, target="cuda", specialize=specialize)
+        np.testing.assert_allclose(kernel(*inputs), want, rtol=1e-4, atol=1e-5 * scale)
+
+
+OPERATORS = operators("f32", cells=2500)
+SIZES = (3, 5, 2, 7, 4, 9)
+CONTRACTIONS = [
+    contraction(row, {label: SIZES[n % len(SIZES)] for n, label in enumerate(row["f32"])}, "f32")
+    for row in read_data("contractions.json")["contractions"]
+]
+
+
+@pytest.mark.parametrize("case", [*OPERATORS, *CONTRACTIONS], ids=lambda c: c.id)
+def test_the_operator_gives_numpys_result(case):
+    arguments = exact_inputs(case)
+    data = random_inputs(case) if arguments is None else arguments
+    sizes = {k: v for k, v in case.arguments.items() if k not in data}
+    got = pk.op(case.text, **case.fixed).compile(**data, **sizes, target="cuda")(**data, **sizes)
+    want = case.numpy(**data)
+    if arguments is None:
+        verdict = compare_random(case, data, got, want)
+        assert verdict.passed, verdict.detail
+    else:
+        assert compare_exact(got, want) == ""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "complex64", "int32"])
+def test_tensors_of_torch_are_used_where_they_lie(torch, dtype):
+    kind = getattr(torch, dtype)
+    a = (torch.arange(40 * 30, device="cuda") % 7 - 3).reshape(40, 30).to(kind)[::2].T
+    b = (torch.arange(25 * 20, device="cuda") % 5 - 2).reshape(25, 20).to(kind).T
+    product = pk.op(PRODUCT)
+    found = product(a, b)
+    assert found.device == a.device and found.dtype == kind
+    product.sync()
+    want = a.cpu().to(torch.complex128 if "complex" in dtype else torch.float64)
+    assert torch.equal(found.cpu().to(want.dtype), want @ b.cpu().to(want.dtype))
+    out = torch.empty((30, 50), dtype=kind, device="cuda")[:, ::2]
+    assert product(a, b, out=out) is out
+    assert torch.equal(out, found)
+
+
+def test_work_is_queued_behind_torchs_on_its_current_stream(torch):
+    kernel = pk.op("Y[i] = X[i] * 2 + 1").compile(pk.f32[1 << 24], target="cuda")
+    x = torch.zeros(1 << 24, device="cuda")
+    kernel(x)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    results = []
+    for n, stream in enumerate(streams):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+            filled = torch.full((1 << 24,), float(n), device="cuda")
+            results.append(kernel(filled) + 0)
+    for stream in streams:
+        stream.synchronize()
+    assert [float(r.min()) for r in results] == [float(r.max()) for r in results] == [1.0, 3.0, 5.0]
+
+
+def test_a_stream_that_is_given_is_taken(torch):
+    kernel = pk.op("Y[i] = X[i] * 2 + 1").compile(pk.f32[1 << 20], target="cuda")
+    stream = torch.cuda.Stream()
+    x = torch.ones(1 << 20, device="cuda")
+    y = torch.zeros(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+    kernel(x, out=y, stream=stream)
+    assert not stream.query()
+    kernel.sync()
+    assert stream.query() and bool((y == 3).all())
+
+
+def test_temporaries_of_calls_on_several_streams_do_not_meet(torch):
+    softmax = pk.op(SOFTMAX).compile(pk.f32[512, 1000], target="cuda")
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    inputs = [torch.randn(512, 1000, device="cuda") for _ in range(16)]
+    torch.cuda.synchronize()
+    results = [softmax(x, stream=streams[n % 4]) for n, x in enumerate(inputs)]
+    softmax.sync()
+    for x, found in zip(inputs, results, strict=True):
+        assert torch.allclose(found, torch.softmax(x, 1), rtol=1e-4, atol=1e-7)
+
+
+def test_a_gathered_index_outside_is_raised_when_it_is_waited_for(torch):
+    gather = pk.op(GATHER)
+    table = torch.arange(4.0, device="cuda")
+    good, bad = (torch.tensor(v, device="cuda") for v in ([3, 0, 1], [3, 4, 1]))
+    gather(table, bad)
+    with pytest.raises(GatherError):
+        gather.sync()
+    assert gather(table, good).tolist() == [3.5, 0.5, 1.5]
+    gather.sync()
+    kernel = gather.compile(pk.f32[4], pk.i64[3], target="cuda")
+    kernel(table, bad)
+    torch.cuda.synchronize()
+    with pytest.raises(GatherError):
+        kernel(table, good)
+    assert kernel(table, good).tolist() == [3.5, 0.5, 1.5]
+
+
+def test_arrays_by_dlpack_alone_are_used_where_they_lie(torch):
+    class Packed:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __dlpack__(self, **options):
+            return self.tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.tensor.__dlpack_device__()
+
+    x = torch.randn(64, 33, device="cuda")
+    out = torch.empty(33, 64, device="cuda")
+    kernel = pk.op("T[j,i] = X[i,j]").compile(pk.f32[64, 33], target="cuda")
+    kernel(Packed(x), out=out)
+    kernel.sync()
+    assert torch.equal(out, x.T)
+
+
+def test_arrays_of_cupy_are_used_where_they_lie():
+    cupy = pytest.importorskip("cupy")
+    a, b = cupy.arange(12.0).reshape(3, 4), cupy.arange(20.0).reshape(4, 5)
+    with cupy.cuda.Stream():
+        found = pk.op(PRODUCT)(a, b)
+        assert isinstance(found, cupy.ndarray) and bool((found == a @ b).all())
+
+
+PROGRAM = """
+import sys, numpy as np, polyker as pk
+from tests.gpu.test_on_gpu import FAMILIES, inputs_of
+family = sys.argv[1]
+inputs = inputs_of(family)
+pk.op(FAMILIES[family][0]).compile(*inputs, target="cuda")(*inputs)
+"""
+
+
+@pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not installed")
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nvidias_sanitizers_find_nothing(family, tool):
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "66", sys.executable, "-c", PROGRAM, family]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
