@@ -13,10 +13,11 @@ _COPY = 1 << 28
 # As many independent sums as hide the latency of a multiply-add.
 _SUMS, _TURNS = 16, 20000
 FMA_TEXT = f"""
-extern "C" __global__ void __launch_bounds__(256) fma_rate(float *out, long long turns) {{
+extern "C" __global__ void __launch_bounds__(256) fma_rate(float *out, int turns) {{
   float x[{_SUMS}], a = 1.0f + 1e-7f * threadIdx.x;
   for (int i = 0; i < {_SUMS}; i++) x[i] = i;
-  for (long long t = 0; t < turns; t++)
+#pragma unroll 16
+  for (int t = 0; t < turns; t++)
 #pragma unroll
     for (int i = 0; i < {_SUMS}; i++) x[i] = fmaf(x[i], a, 0.5f);
   float sum = 0;
@@ -90,7 +91,7 @@ class Cuda:
 
         cuda, blocks = driver(), 32 * self._target.gpu.processors
         kernel = cuda.load(cubin(FMA_TEXT, self._target)[0], ["fma_rate"])["fma_rate"]
-        arguments = [ctypes.c_void_p(self._flush.data_ptr()), ctypes.c_int64(_TURNS)]
+        arguments = [ctypes.c_void_p(self._flush.data_ptr()), ctypes.c_int32(_TURNS)]
         stream = self.torch.cuda.current_stream().cuda_stream
 
         def work(_: int) -> None:
