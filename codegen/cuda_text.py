@@ -44,7 +44,9 @@ _UPDATES = {"add": "+=", "mul": "*="}
 # Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them.
 RESIDENT = 512
 # Iterations of a loop that the compiler is to take together: loads in flight at a time, on top of what the schedule unrolled.
-UNROLLED = 4
+# And iterations of one that has nothing but few statements in it, so that the reads of one wait while the others compute: at most
+# `REPEATED` statements become of it.
+UNROLLED, REPEATED = 4, 512
 
 
 @cache
@@ -208,7 +210,7 @@ class _Device:
                 by = f"{name}++" if step == 1 else f"{name} += {step}"
                 first, last = self.e.index(lo), self.e.index(hi)
                 self.e.ranges[var] = loop_range(stmt, self.e.ranges)
-                if self._follows_memory(stmt):
+                if self._follows_memory(stmt) or _is_inner(stmt):
                     yield f"#pragma unroll {UNROLLED}"
                 yield f"{pad}for ({self.e.declare(var, step=step)} {name} = {first}; {name} < {last}; {by}) {{"
                 if stmt.thread:  # of a CPU's threads; here one thread runs them all
@@ -246,7 +248,8 @@ class _Device:
         for size in buffer.shape:
             assert isinstance(size, Const)
             cells *= int(size.value.real)
-        return f"{'__shared__ ' if buffer.space is Space.SHARED else ''}{buffer.dtype.name} {name}[{cells}];"
+        shared = "alignas(16) __shared__ " if buffer.space is Space.SHARED else ""  # read by up to 16 bytes at once
+        return f"{shared}{buffer.dtype.name} {name}[{cells}];"
 
     def _store(self, stmt: Store) -> str:
         place = self.e.place(stmt.buffer, stmt.indices)
@@ -305,6 +308,14 @@ class _Device:
                 if len(rest) < len(args) and rest:
                     return rest[0] if len(rest) == 1 else Op("minimum", rest)
         return loop.hi
+
+
+def _is_inner(loop: For) -> bool:
+    """Whether a loop of a known number of iterations has statements alone in it, and not too many to be repeated."""
+    if loop.trip is None or loop.trip <= UNROLLED or loop.trip % UNROLLED:
+        return False
+    inside = list(statements(loop.body))
+    return UNROLLED * len(inside) <= REPEATED and all(isinstance(s, (Store, Let)) for s in inside)
 
 
 def _covers(loop: For, count: KExpr, *, blocks: bool) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from enum import Enum
 from itertools import count, groupby
 
 from polyker.codegen.kernel import (
     Allocate,
+    Barrier,
     Block,
     Buffer,
     Combine,
@@ -22,6 +25,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Shuffle,
+    Space,
     Stmt,
     Store,
     Var,
@@ -89,7 +93,75 @@ def _launch(name: str, loop: For, ranges: dict[str, Range], known: frozenset[str
         elif isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
             threads[stmt.axis] = max(threads[stmt.axis], stmt.lanes)
     x, y, z = (_most(blocks[a], most, ranges) for a, most in zip(AXES, MOST_BLOCKS, strict=True))
+    if any(isinstance(s, Allocate) and s.buffer.space is Space.SHARED for s in statements((loop,))):
+        loop = end_together(loop, dict(zip(AXES, (x, y, z), strict=True)))
     return Launch(name, (x, y, z), (threads["x"], threads["y"], threads["z"]), (loop,))
+
+
+def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -> For:
+    """Return a loop over blocks with a barrier at the end of each iteration, where one block may run several of them.
+
+    What they share is filled anew by the next: that needs none where the next begins with one. `again`: a loop around may come
+    here again in one block.
+    """
+    count = grid[loop.axis]
+    once = loop.trip is not None and isinstance(count, Const) and loop.trip <= int(count.value.real)
+    again = again or not once
+
+    def block(body: Block) -> Block:
+        return tuple(map(statement, body))
+
+    def statement(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For(kind=LoopKind.BLOCK):
+                return end_together(stmt, grid, again=again)
+            case For(body=body) | Allocate(body=body):
+                return replace(stmt, body=block(body))
+            case If(body=body, orelse=orelse):
+                return replace(stmt, body=block(body), orelse=block(orelse))
+            case _:
+                return stmt
+
+    if any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body)):
+        return replace(loop, body=block(loop.body))
+    shared = frozenset(
+        s.buffer.name for s in statements(loop.body) if isinstance(s, Allocate) and s.buffer.space is Space.SHARED
+    )
+    needed = again and _first(loop.body, shared) is _First.USED
+    return replace(loop, body=(*loop.body, Barrier())) if needed else loop
+
+
+class _First(Enum):
+    """What a block of statements is sure to come to first: a barrier, or maybe a use of shared memory, or neither."""
+
+    MET = "met"
+    USED = "used"
+    NEITHER = "neither"
+
+
+def _first(block: Block, shared: frozenset[str]) -> _First:
+    for stmt in block:
+        match stmt:
+            case Barrier():
+                return _First.MET
+            case For(body=body) | Allocate(body=body):
+                found = _first(body, shared)
+                if found is _First.MET and isinstance(stmt, For) and not stmt.trip:
+                    found = _First.NEITHER  # maybe it does not run at all
+            case If(body=body, orelse=orelse):
+                both = {_first(body, shared), _first(orelse, shared)}
+                found = _First.USED if _First.USED in both else both.pop() if len(both) == 1 else _First.NEITHER
+            case _:
+                found = _First.USED if _buffers_of(stmt) & shared else _First.NEITHER
+        if found is not _First.NEITHER:
+            return found
+    return _First.NEITHER
+
+
+def _buffers_of(stmt: Stmt) -> set[str]:
+    """Return the buffers that a statement, not one in it, uses."""
+    found = {stmt.buffer} if isinstance(stmt, Store) else set()
+    return found | {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
 
 
 def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr:

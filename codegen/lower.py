@@ -13,8 +13,10 @@ from typing import TypeAlias
 import islpy as isl
 
 from polyker.codegen.artifact import GuardInfo, Integer
+from polyker.codegen.by_threads import dealt_to_threads
 from polyker.codegen.kernel import (
     Allocate,
+    Barrier,
     Block,
     Buffer,
     Combine,
@@ -34,7 +36,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.lower_ast import is_loop, loops_of
+from polyker.codegen.lower_ast import Guarded, flat, is_loop, loops_of, within
 from polyker.codegen.lower_bounds import least_start, plus_one
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
@@ -194,7 +196,9 @@ class _Lowering:
         self.folds = folds_of(self.scop, self.schedule.tree)
         self.names = (f"v{n}" for n in itertools.count())
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
-        ast = loops_of(self.scop.context, tree)
+        numbers = self.marks.numbers()
+        self.ranges |= {t.name: (0, t.extent - 1) for t in numbers}
+        ast = loops_of(self.scop.context, tree, {t.name: t.extent for t in numbers})
         # The number of threads of each scope inside a parallel loop, and the scopes of GPUs' threads.
         kinds = {mark: self.marks.members[mark] for mark in self.marks.private}
         found = [(s, kinds[m]) for m, scopes in self.marks.private.items() for s in scopes]
@@ -212,9 +216,10 @@ class _Lowering:
         for buffer in self._buffers():
             name = buffer.name + suffix
             if buffer.mark in marks and not buffer.is_large and (name in used or buffer.mark not in self.threads):
-                shape = tuple(Const(extent) for _, _, extent in buffer.promotion.pieces())
+                shape = tuple(map(Const, buffer.promotion.shape()))
                 strides = _strides(name, shape, Layout())[0]
-                body = (Allocate(Buffer(name, buffer.dtype, shape, strides, Space.STACK), body),)
+                space = Space.SHARED if buffer.promotion.shared else Space.STACK
+                body = (Allocate(Buffer(name, buffer.dtype, shape, strides, space), body),)
         return body
 
     def _buffers(self) -> Iterator[_ScopeBuffer]:
@@ -222,7 +227,8 @@ class _Lowering:
             for promotion in scope.promotions:
                 tensor = self.scop.program.tensor(promotion.tensor)
                 # What threads share is no stack buffer: those may be written beside the lanes that are on.
-                large = not promotion.on_stack(tensor.dtype.itemsize) or mark in self.marks.shared
+                on_stack = promotion.on_stack(tensor.dtype.itemsize) and mark not in self.marks.shared
+                large = not (on_stack or promotion.shared)
                 yield _ScopeBuffer(mark, buffer_name(tensor.name, mark), tensor.dtype, promotion, large)
 
     def large_buffers(self) -> tuple[TypedTensor, ...]:
@@ -232,7 +238,7 @@ class _Lowering:
                 b.name,
                 "buffer",
                 b.dtype,
-                tuple(lit(n) for n in (*self._copies(b), *(n for _, _, n in b.promotion.pieces()))),
+                tuple(lit(n) for n in (*self._copies(b), *b.promotion.shape())),
                 Role.TEMPORARY,
             )
             for b in self._buffers()
@@ -255,7 +261,7 @@ class _Lowering:
         kind = isl.ast_node_type(node.get_type())
         if kind == isl.ast_node_type.block:
             children = node.block_get_children()
-            nodes = [children.get_at(n) for n in range(children.n_ast_node())]
+            nodes = [Guarded(children.get_at(n)) for n in range(children.n_ast_node())]
             return tuple(s for part in self._together(nodes) for s in self.blocks(part, env, member))
         if kind == isl.ast_node_type.for_:
             return (self._for(node, env, member),)
@@ -270,33 +276,41 @@ class _Lowering:
             return self._instance(node.user_get_expr(), env)
         raise InternalError(f"isl gave a node of kind {kind}")
 
-    def _together(self, nodes: list[isl.AstNode]) -> list[list[isl.AstNode]]:
+    def _together(self, nodes: list[Guarded]) -> list[list[Guarded]]:
         """Return the nodes in their order, parts of one BLOCK or THREAD loop that isl split together: buffers live in it."""
-        parts: list[list[isl.AstNode]] = []
+        parts: list[list[Guarded]] = []
         last = None
-        for node in nodes:
-            mark = None
-            if isl.ast_node_type(node.get_type()) == isl.ast_node_type.mark:
-                name = node.mark_get_id().get_name()
-                dealt = name in self.marks.members and self.marks.members[name].kind in (Kind.BLOCK, Kind.THREAD)
-                mark = name if dealt and not is_loop(node.mark_get_node()) else None
+        for guarded in (part for node in nodes for part in flat(node, lambda n: self._split(n) is not None)):
+            found = within(guarded)
+            mark = self._split(found.node)
             if mark is not None and mark == last:
-                parts[-1].append(node)
+                parts[-1].append(found)
             else:
-                parts.append([node])
+                parts.append([guarded if mark is None else found])
             last = mark
         return parts
 
-    def blocks(self, nodes: list[isl.AstNode], env: dict[str, KExpr], member: Member | None) -> Block:
+    def _split(self, node: isl.AstNode) -> str | None:
+        """Return the mark of a BLOCK or THREAD loop of one iteration, which isl makes no loop and may take apart."""
+        if isl.ast_node_type(node.get_type()) != isl.ast_node_type.mark:
+            return None
+        name = node.mark_get_id().get_name()
+        dealt = name in self.marks.members and self.marks.members[name].kind in (Kind.BLOCK, Kind.THREAD)
+        return name if dealt and not is_loop(node.mark_get_node()) else None
+
+    def blocks(self, nodes: list[Guarded], env: dict[str, KExpr], member: Member | None) -> Block:
         """Return the statements of nodes that stand one after another; those of one mark stand in one loop."""
-        if len(nodes) == 1:
-            return self.block(nodes[0], env, member)
-        name = nodes[0].mark_get_id().get_name()
+        (node, conditions), name = (nodes[0].node, nodes[0].conditions), self._split(nodes[0].node)
+        if len(nodes) == 1 and not (conditions and name):
+            body = self.block(node, env, member)
+            for condition in reversed(conditions):
+                body = (If(substitute(condition_from_ast(condition), env), body),)
+            return body
+        assert name is not None
         found = self.marks.members[name]
-        inside = tuple(
-            s for part in self._together([n.mark_get_node() for n in nodes]) for s in self.blocks(part, env, found)
-        )
-        return self._dealt(inside, found, self.marks.private[name])
+        inner = [Guarded(n.node.mark_get_node(), n.conditions) for n in nodes]
+        inside = tuple(s for part in self._together(inner) for s in self.blocks(part, env, found))
+        return self._dealt(inside, found, name)
 
     def _for(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Stmt:
         lo = substitute(from_ast(node.for_get_init()), env)
@@ -345,7 +359,7 @@ class _Lowering:
             member = self.marks.members[name]
             if member.kind not in AT_ONCE or member.kind is Kind.PARALLEL:
                 return self.block(inner, env, member)
-            return self._dealt(self.block(inner, env, member), member, self.marks.private[name])
+            return self._dealt(self.block(inner, env, member), member, name)
         outside = dict(self.entered)
         self.entered |= {b.promotion.tensor: self._place(b) for b in self._buffers() if b.mark == name}
         body = self.block(inner, env, None)
@@ -360,9 +374,9 @@ class _Lowering:
             return buffer.name, buffer.promotion.pieces(), (Var(self.thread) if self.thread else Const(0),)
         return buffer.name + ".own" * bool(self.thread), buffer.promotion.pieces(), ()
 
-    def _dealt(self, block: Block, member: Member, scopes: Collection[str]) -> Block:
+    def _dealt(self, block: Block, member: Member, mark: str) -> Block:
         """Return what isl made of a BLOCK or THREAD loop with the buffers of the scopes in it; one iteration is a loop too."""
-        kind = _KINDS[member.kind]
+        kind, scopes = _KINDS[member.kind], self.marks.private[mark]
         if any(b.is_large and b.mark in scopes for b in self._buffers()):
             raise InternalError(
                 f"a buffer inside the {member.kind.value} loop {member.label!r} is too large for a thread"
@@ -372,12 +386,15 @@ class _Lowering:
             inside = self._allocated(body, scopes)
             return For(next(self.names), Const(0), Const(1), inside, 1, kind, 1, 1, axis=member.axis)
 
-        return _iterations(
+        found = _iterations(
             block, kind, member.axis, lambda loop: replace(loop, body=self._allocated(loop.body, scopes)), single
         )
+        return dealt_to_threads(found, self.marks.threads[mark]) if mark in self.marks.threads else found
 
     def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:
         name, iterators = ast_arguments(call)
+        if name in self.marks.barriers or name in self.marks.arrivals:
+            return (Barrier(),) if name in self.marks.barriers else ()
         statement = self.statements[name]
         values = tuple(substitute(e, env) for e in iterators)
 

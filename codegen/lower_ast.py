@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 import islpy as isl
 
 from polyker.errors.base import failure
 from polyker.errors.codegen import LOST
+from polyker.poly.isl import read_set
 
 
-def loops_of(context: isl.Set, tree: isl.Schedule) -> isl.AstNode:
+def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -> isl.AstNode:
     """Return isl's loops of a schedule tree; raises CompileError where they do not run every instance.
+
+    `numbers`: parameters that stand for all values from 0 to below these: of threads, each of which runs a part.
 
     isl says for each call in them which instances it stands for. (Where a loop was skewed by another one that had been cut from
     the same index, and the domain had strides, instances were missing.)
@@ -20,14 +26,46 @@ def loops_of(context: isl.Set, tree: isl.Schedule) -> isl.AstNode:
         runs.append(here.get_schedule().domain())
         return node
 
+    if numbers:
+        names = ", ".join(numbers)
+        within = " and ".join(f"0 <= {name} < {count}" for name, count in numbers.items())
+        context = context.intersect(read_set(f"[{names}] -> {{ : {within} }}"))
     noting, _kept = isl.AstBuild.from_context(context).set_at_each_domain(note)
     ast = noting.node_from_schedule(tree)
     missing = tree.get_domain().intersect_params(context)
     for found in runs:
+        for name in numbers:
+            if (d := found.get_space().find_dim_by_name(isl.dim_type.param, name)) >= 0:
+                found = found.project_out(isl.dim_type.param, d, 1)
         missing = missing.subtract(found)
     if not missing.is_empty():
         raise failure(LOST)
     return ast
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A node that runs where all of some conditions hold, the outermost first."""
+
+    node: isl.AstNode
+    conditions: tuple[isl.AstExpr, ...] = ()
+
+
+def within(guarded: Guarded) -> Guarded:
+    """Return what is inside conditions without an alternative, with these."""
+    node = guarded.node
+    if isl.ast_node_type(node.get_type()) != isl.ast_node_type.if_ or node.if_has_else_node():
+        return guarded
+    return within(Guarded(node.if_get_then_node(), (*guarded.conditions, node.if_get_cond())))
+
+
+def flat(guarded: Guarded, wanted: Callable[[isl.AstNode], bool]) -> list[Guarded]:
+    """Return the parts of a node that is a block with a wanted node in it, also in blocks and conditions; else the node."""
+    found = within(guarded)
+    if isl.ast_node_type(found.node.get_type()) != isl.ast_node_type.block:
+        return [guarded]
+    parts = [p for child in _inside(found.node) for p in flat(Guarded(child, found.conditions), wanted)]
+    return parts if any(wanted(within(p).node) for p in parts) else [guarded]
 
 
 def _inside(node: isl.AstNode) -> list[isl.AstNode]:

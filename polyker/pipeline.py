@@ -30,6 +30,7 @@
 For a GPU (docs/gpu.md) the same program, by launches:
 
             -> schedule.gpu_auto     -> TypedProgram, Schedule   loops on blocks and threads
+            -> schedule.barriers     -> Schedule         where the threads of a block meet
             -> poly.scop, schedule.legality, codegen.lower       as above
             -> codegen.launch        -> Kernel           how many blocks and threads each launch takes
             -> codegen.combine       -> Kernel           values of several threads combined by shuffles
@@ -82,6 +83,7 @@ from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
 from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
+from polyker.schedule.barriers import with_barriers
 from polyker.schedule.contract import contract
 from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gpu_auto import gpu_schedule
@@ -224,6 +226,7 @@ def scheduled_gpu(
         if not plain:
             with isl_job("schedule", QUOTA):
                 program, schedule = gpu_schedule(flat, gpu, layout)
+                schedule = with_barriers(build_scop(program), schedule)
                 return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
     except (LegalityError, CompileError) as error:
         logging.getLogger("polyker").info("each statement is run by one thread: %s", error.message)

@@ -197,8 +197,9 @@ class Steps(Generic[S]):
         """Hold what each iteration of a loop uses of a tensor in a buffer: a temporary itself, of others a copy.
 
         `at`: the loop; None for the whole program. `memory`: "registers", "stack" (up to 32 KiB) or "scratch" (memory that the
-        call brings); by its size if None. `layout`: the tensor's dimensions, outermost first; `(d, n)` are blocks of n of
-        dimension d, so `((1, 16), 0, 1)` makes panels of 16 columns.
+        call brings), by its size if None; "shared": on a GPU, that of a block's threads, which copy together. `layout`: the
+        tensor's dimensions, outermost first; `(d, n)` are blocks of n of dimension d, so `((1, 16), 0, 1)` makes panels of 16
+        columns.
 
         >>> import polyker as pk
         >>> s = pk.op("C[i,j] += A[i,k] * B[k,j]").schedule(pk.f32[64, 64], pk.f32[64, 64], auto=False)

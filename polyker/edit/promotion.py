@@ -16,13 +16,15 @@ from polyker.errors.base import ScheduleError, failure
 from polyker.errors.schedules import BIG_BUFFER, NO_BUFFER, NO_TENSOR, UNUSED
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
-from polyker.ir.quasi_affine import is_quasi_affine, mod
+from polyker.ir.quasi_affine import floordiv, is_quasi_affine, mod
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.copy_runs import Copied, copy_reads, copy_writes
 from polyker.schedule import tree as trees
+from polyker.schedule.block_threads import AXES
 from polyker.schedule.buffers import modulo_of, promote
+from polyker.schedule.legality_buffers import SHARED_LIMIT
 from polyker.schedule.places import joined
 from polyker.schedule.to_isl import scope_ways
 from polyker.schedule.tree import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Tree
@@ -71,7 +73,7 @@ def _place(now: State, step: Step, tensor: TypedTensor) -> Place | None:
 
 def _held(now: State, step: Step, tensor: TypedTensor, at: Place | None) -> State:
     where = () if at is None else (at.statement, at.labels[step["at"]])
-    limit = SCRATCH_BYTES if step["memory"] == "scratch" else STACK_BYTES
+    limit = _limit(step)
     schedule = promote(build_scop(now.program), now.schedule, tensor.name, *where, limit=limit)
     return _finished(now, step, now.raw, schedule, tensor.name)
 
@@ -111,7 +113,7 @@ def _copied(now: State, step: Step, tensor: TypedTensor, at: Place) -> State:
         made = copy_writes(now.raw, writer, times)
     else:
         raise refuse("it is read and written there")
-    tree = _with_copies(now, made, at.statement, label, unrolled=step["memory"] == "registers")
+    tree = _with_copies(now, made, at.statement, label, step["memory"])
     labels = ((n, now.names.loop(m.label)) for n, m in zip(made.numbers, around, strict=True) if n is not None)
     program = replace(made.program, labels=(*made.program.labels, *labels))
     return _finished(now, step, program, Schedule(tree, now.schedule.notes), made.tensor, made)
@@ -154,17 +156,27 @@ def _around(tree: Tree, statement: str, label: str) -> tuple[Member, ...] | None
     return found[0] if found and all(f == found[0] for f in found) else None
 
 
-def _with_copies(now: State, made: Copied, statement: str, label: str, *, unrolled: bool) -> Tree:
-    """Return the tree with the copies at the loop: before what is inside, and after."""
+def _with_copies(now: State, made: Copied, statement: str, label: str, memory: str | None) -> Tree:
+    """Return the tree with the copies at the loop: before what is inside, and after.
+
+    Those of shared memory are made by all the threads of the loops inside, neighbouring ones along the last dimension.
+    """
     new = (*made.before, *made.after)
-    kind = Kind.UNROLL if unrolled else Kind.SERIAL
+    kind = Kind.UNROLL if memory == "registers" else Kind.SERIAL
 
     def timed(member: Member, n: int) -> Member:
         return replace(member, times=(*member.times, *((s.name, made.times[n]) for s in new)))
 
-    def nest(s: TypedStatement) -> Filter:
-        loops = tuple(Member(((s.name, Index(i, i64)),), i, kind) for i in made.own)
-        return Filter((s.name,), Band(loops, Leaf()) if loops else Leaf())
+    def nest(s: TypedStatement, inner: Tree) -> Filter:
+        threads = _threads(inner) if memory == "shared" else {}
+        dealt = dict(zip(reversed(made.own), threads.items(), strict=False))
+        loops = [Member(((s.name, Index(i, i64)),), i, kind) for i in made.own if i not in dealt]
+        for i, (axis, count) in reversed(dealt.items()):
+            index = Index(i, i64)
+            loops.append(Member(((s.name, mod(index, count)),), f"{i}.thread", Kind.THREAD, count, axis))
+            loops.append(Member(((s.name, floordiv(index, count)),), i, kind))
+        loops.sort(key=lambda m: m.kind is not Kind.THREAD)
+        return Filter((s.name,), Band(tuple(loops), Leaf()) if loops else Leaf())
 
     def visit(node: Tree, depth: int) -> Tree | None:
         match node:
@@ -176,9 +188,11 @@ def _with_copies(now: State, made: Copied, statement: str, label: str, *, unroll
                 if at is not None:
                     inner: Tree = Band(band.members[at + 1 :], band.child) if band.members[at + 1 :] else band.child
                     here = tuple(s for s, _ in band.members[0].times)
-                    parts = (*map(nest, made.before), Filter(here, inner), *map(nest, made.after))
+                    before, after = ([nest(s, inner) for s in part] for part in (made.before, made.after))
+                    parts = (*before, Filter(here, inner), *after)
                     members = tuple(timed(m, depth + n) for n, m in enumerate(band.members[: at + 1]))
-                    return Band(members, Scope((Promotion(made.tensor, ()),), trees.Sequence(parts)))
+                    buffer = Promotion(made.tensor, (), shared=memory == "shared")
+                    return Band(members, Scope((buffer,), trees.Sequence(parts)))
                 below = visit(band.child, depth + len(band.members))
                 if below is None:
                     return None
@@ -213,6 +227,14 @@ def _with_copies(now: State, made: Copied, statement: str, label: str, *, unroll
     return tree
 
 
+def _threads(tree: Tree) -> dict[str, int]:
+    """Return the threads of the loops in a tree along x, y and z, where there are several."""
+    most = {
+        a: max((m.extent for m in trees.loops(tree) if m.kind is Kind.THREAD and m.axis == a), default=1) for a in AXES
+    }
+    return {a: n for a, n in most.items() if n > 1}
+
+
 def _part(now: State, made: Copied, conditions: Mapping[str, str]) -> isl.Set:
     """Return the copies' instances that serve the part of the statements that meet conditions."""
     parts = []
@@ -244,10 +266,16 @@ def _finished(
     return result
 
 
+def _limit(step: Step) -> int:
+    """Return the bytes that a buffer may have."""
+    limits = {"stack": STACK_BYTES, "registers": STACK_BYTES, "shared": SHARED_LIMIT}
+    return limits.get(step["memory"], SCRATCH_BYTES)
+
+
 def _buffers(scop: Scop, tree: Tree, tensor: str, step: Step, numbers: int) -> list[Promotion]:
     """Return the buffer of each scope that holds the tensor; raises ScheduleError where one is larger than its memory."""
     found = scop.program.tensor(tensor)
-    limit = STACK_BYTES if step["memory"] in ("stack", "registers") else SCRATCH_BYTES
+    limit = _limit(step)
     buffers = []
     for scope, here in scope_ways(tree, scop.program):
         for p in scope.promotions:
@@ -302,10 +330,10 @@ def _trimmed(tree: Tree, extents: Mapping[str, int]) -> Tree:
 
 def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: Step, numbers: int) -> Promotion:
     """Return the buffer with the layout that was asked for: dimensions, outermost first, each whole or by blocks."""
-    scratch = step["memory"] == "scratch"
+    scratch, shared = step["memory"] == "scratch", step["memory"] == "shared"
     wanted = step["layout"]
     if wanted is None:
-        return Promotion(found.name, modulo, scratch=scratch)
+        return Promotion(found.name, modulo, scratch=scratch, shared=shared)
 
     def refuse(reason: str) -> Exception:
         return failure(NO_BUFFER, tensor=found.label, loop=step["at"] or "all", reason=reason)
@@ -329,4 +357,4 @@ def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: Step, numbers: 
             whole = divider
     layout = [(n, 1, sizes[n]) for n in range(numbers)]
     layout += [(numbers + d, max(block, 1), pieces[d, max(block, 1)]) for d, block in wanted]
-    return Promotion(found.name, tuple(sizes), tuple(layout), scratch=scratch)
+    return Promotion(found.name, tuple(sizes), tuple(layout), scratch=scratch, shared=shared)

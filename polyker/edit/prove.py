@@ -13,6 +13,7 @@ from polyker.errors.base import LegalityError, ScheduleError
 from polyker.ir.typed import TypedProgram
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.scop import Scop, build_scop
+from polyker.schedule.barriers import with_barriers
 from polyker.schedule.legality import prove
 
 
@@ -46,12 +47,18 @@ def check(state: State) -> None:
         raise in_user_names(error, state) from None
 
 
+def met(state: State) -> State:
+    """Return the state with barriers where the threads of a GPU's block have to meet, and nowhere else."""
+    changed = with_barriers(described(state.program)[0], state.schedule)
+    return state if changed == state.schedule else state.changed(changed)
+
+
 def legal(states: Iterator[State]) -> State:
     """Return the first legal one of some states; raises what the first raises where there is none."""
     refused: ScheduleError | None = None
     while True:
         try:
-            state = next(states)
+            state = met(next(states))
             check(state)
         except StopIteration:
             assert refused is not None

@@ -23,7 +23,8 @@ def nest(state: State) -> str:
     """Return the loop nest: a loop or a statement a line, what stands inside a loop further to the right.
 
     A loop's kind and its number of iterations stand before its name, such as `vector(8) j.point`; what its time is
-    where that is not the index itself, `j % 8`; `with` says which tensors have a buffer for each run of what is below.
+    where that is not the index itself, `j % 8`; `with` says which tensors have a buffer for each run of what is below; at a
+    `barrier` the threads of a block meet.
     """
     return "\n".join(escape(line, _LIMIT) for line in _Show(state).lines(state.schedule.tree, 0, _all(state)))
 
@@ -50,6 +51,8 @@ class _Show:
                 yield from self.lines(child, depth, tuple(s for s, _ in members[0].times))
             case Sequence(children=children):
                 for part in children:
+                    if part.barrier:
+                        yield f"{pad}barrier"
                     where = self.condition(part)
                     if where:
                         yield f"{pad}where {where}:"
@@ -152,6 +155,8 @@ def plain(time: Expr) -> Expr:
 
 def memory_of(state: State, p: Promotion, child: Tree) -> str:
     """Return where a buffer lies: registers if each access has a constant place once the code is unrolled."""
+    if p.shared:
+        return "shared"
     if not p.on_stack(state.program.tensor(p.tensor).dtype.itemsize):
         return "scratch"
     return "registers" if constant_places(state, p, child) else "stack"
@@ -165,7 +170,8 @@ def constant_places(state: State, p: Promotion, child: Tree) -> bool:
         match tree:
             case Band(members=members, child=below):
                 for m in members:
-                    if m.kind not in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE):
+                    # Each thread has a buffer of its own: its number moves nothing in that.
+                    if m.kind not in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE, Kind.THREAD):
                         for s, time in m.times:
                             moving.setdefault(s, set()).update(indices_of(time))
                 visit(below)

@@ -9,7 +9,7 @@ from typing import Any
 from polyker.errors.base import ScheduleError, failure
 from polyker.errors.schedules import BAD_STEP
 
-MEMORIES = ("registers", "stack", "scratch")
+MEMORIES = ("registers", "stack", "scratch", "shared")
 LIMIT = 1 << 31
 _LONG = 32  # loops of one step, characters of a list
 

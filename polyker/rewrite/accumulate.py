@@ -236,17 +236,24 @@ def _kept_domain(
     head = parameters(program)
     started: isl.Set | None = None
     if start is not None:
-        # The start's iterators are the cell's subscripts, maybe in another order.
-        reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
-        target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
-        first = ", ".join((*kept, *("0" for _ in blocks)))
-        started = read_set(start.domain).apply(read_map(f"{head}{{ {start.name}[{target}] -> [{first}] }}"))
+        started = started_cells(program, start, statement, len(blocks))
         if not blocks and not more:
             return started
     columns = ", ".join((*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     terms = read_map(f"{head}{{ {source} -> [{columns}] }}").intersect_domain(read_set(statement.domain)).range()
     return (terms if started is None else terms.union(started)).coalesce()
+
+
+def started_cells(program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: int = 0) -> isl.Set:
+    """Return the values of a reduction's kept iterators whose cells `start` sets, followed by so many zeros."""
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    # The start's iterators are the cell's subscripts, maybe in another order.
+    reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
+    target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
+    first = ", ".join((*kept, *("0" for _ in range(blocks))))
+    onto = read_map(f"{parameters(program)}{{ {start.name}[{target}] -> [{first}] }}")
+    return read_set(start.domain).apply(onto)
 
 
 def started_apart(

@@ -19,6 +19,8 @@ from polyker.rewrite.split_sum import split_sum
 from polyker.schedule.fuse_groups import Group
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_across import Across, across
+from polyker.schedule.gpu_contract import Contraction, choose_contraction
+from polyker.schedule.gpu_contract_nest import contraction_nest
 from polyker.schedule.gpu_fuse import Together, grown, promotions
 from polyker.schedule.gpu_map import Mapping, constant_shape, partial_sums, sum_cut
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
@@ -42,6 +44,7 @@ class _Scheduler:
     layout: Layouts
     notes: list[str] = field(default_factory=list)
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
+    tiled: dict[str, Contraction] = field(default_factory=dict)  # those whose operands lie in shared memory
 
     def result(self) -> tuple[TypedProgram, Schedule]:
         nodes, nest = self.body(self.program.body)
@@ -112,6 +115,10 @@ class _Scheduler:
         item = Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
         if not reduces or item.free != kept:
             return [item]
+        tiles = choose_contraction(item.measured, kept, self.gpu, started=start is not None)
+        if tiles is not None:
+            self.tiled[statement.name] = tiles
+            return [item]
         found_across = across(item.measured, self.gpu)
         if found_across is not None:
             return self.dealt_items(item, found_across)
@@ -142,12 +149,21 @@ class _Scheduler:
         """Return the launches in the order in which they run."""
         if not items:
             return []
+        if items[0].statement.name in self.tiled:
+            return [Together(Group.of(items[0]), (), None), *self.launches(items[1:])]
+        tiled = [i for i in items if i.statement.name in self.tiled]
         found = grown_rows(self.program, items, self.dealt)
-        launch, before, after = found if found is not None else grown(self.program, items, self.gpu)
+        launch, before, after = found if found is not None else grown(self.program, items, self.gpu, tiled)
         return [*self.launches(before), launch, *self.launches(after)]
 
     def launch(self, launch: Together, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch, and the nest that runs them."""
+        first = launch.group.items[0]
+        tiles = self.tiled.get(first.statement.name)
+        if tiles is not None:
+            self.notes.append(f"{first.statement.name}: {tiles}")
+            nest = contraction_nest(self.program, self.fresh, first.measured, tiles, first.start, self.layout)
+            return [nest.statements], nest
         cells = {n: launch.size(n) for n in range(len(launch.group.dims))}
         held = promotions(self.program, launch.group, cells, outside)
         found = [

@@ -101,8 +101,13 @@ class Together:
         return Member(found, label, kind, count if kind is Kind.THREAD else 0, axis)
 
 
-def grown(program: TypedProgram, items: list[Item], gpu: Gpu) -> tuple[Together, list[Item], list[Item]]:
-    """Return the launch of the first item and of what can run in it, what has to run before it, and what after it."""
+def grown(
+    program: TypedProgram, items: list[Item], gpu: Gpu, left: list[Item]
+) -> tuple[Together, list[Item], list[Item]]:
+    """Return the launch of the first item and of what can run in it, what has to run before it, and what after it.
+
+    The items `left` run in launches of their own.
+    """
 
     def join(group: Group, item: Item) -> Group | None:
         if not item.free and not group.dims:
@@ -110,7 +115,7 @@ def grown(program: TypedProgram, items: list[Item], gpu: Gpu) -> tuple[Together,
         wider = group.joined(program, item)
         return None if wider is None else _in_step(program, wider, gpu)
 
-    group, before, after = grow(program, items, [], join)
+    group, before, after = grow(program, items, left, join)
     return together(group, gpu), before, after
 
 

@@ -7,7 +7,7 @@ the finished tree, and asks isl at each node for a pair of dependent instances t
 - of two dependent instances the first runs first (instances of one reduction that combine into a cell may come in any order);
 - the lanes of a vector loop do not depend on each other; if all of them combine into one cell they are folded first;
 - what the threads of a block combine into one cell has a term of each of them, and is in the cell for the first of them;
-- threads of one block of a GPU that run different statements do not depend on each other: no barrier stands between;
+- threads of one block of a GPU do not depend on each other where no barrier stands between (polyker.schedule.legality_threads);
 - the iterations of a parallel loop do not depend on each other, but through buffers of scopes inside it: each thread has its own;
 - vector and unrolled loops have no more iterations than they say: what is beyond would not run;
 - a promoted temporary loses no value that is still to be read (polyker.schedule.legality_buffers).
@@ -38,6 +38,7 @@ from polyker.schedule.legality_buffers import (
     reuses,
 )
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
+from polyker.schedule.legality_threads import check_threads
 from polyker.schedule.thread_folds import as_folded
 from polyker.schedule.tree import AT_ONCE, Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
@@ -80,14 +81,6 @@ PARALLEL = register(
     "run a loop in parallel that carries no dependence",
 )
 
-NO_BARRIER = register(
-    "PK509",
-    LegalityError,
-    "threads of one block run {source} and {sink} with no barrier between, and a {kind} dependence through {tensor} orders them: "
-    "both use {cell}",
-    "map the loops around both to threads, or give each statement a launch of its own",
-)
-
 
 def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = None) -> None:
     """Raise LegalityError, naming a dependence and two instances, unless the schedule is legal.
@@ -107,8 +100,9 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
             _Proof(scop, found, promoted).visit(schedule.tree, dict(scop.domains), order, _Path())
         except LegalityError:
             raise broken_reuse(scop, shared) from None
-    if proof.apart:
-        apart(scop, schedule.tree, sorted(proof.apart))
+    leaving = proof.apart | check_threads(scop, schedule.tree)
+    if leaving:
+        apart(scop, schedule.tree, sorted(leaving))
 
 
 def is_legal(scop: Scop, schedule: Schedule) -> bool:
@@ -178,10 +172,9 @@ class _Proof:
                 self.visit(child, here, pairs, path)
             case Sequence(children=children):
                 self._check_sequence(children, here)
-                dealt = self._dealt(children, path)
                 for n, f in enumerate(children):
                     inside = {s: self._part(f, s, here[s]) for s in f.statements}
-                    rest = [p for pair in pairs for p in self._at(children, n, pair, dealt)]
+                    rest = [p for pair in pairs for p in self._at(children, n, pair)]
                     self.visit(f.child, inside, rest, path)
             case Scope(promotions=promotions, child=child):
                 entered = frozenset(p.tensor for p in promotions)
@@ -221,13 +214,7 @@ class _Proof:
             if not rest.is_empty():
                 raise failure(MISSING, instance=instance(self.scop, rest), reason="no branch holds it")
 
-    def _dealt(self, children: tuple[Filter, ...], path: _Path) -> frozenset[int]:
-        """Return the children whose instances the threads of one block deal out among them: nothing orders these."""
-        if not any(m.kind is Kind.BLOCK for m in path.members):
-            return frozenset()
-        return frozenset(n for n, f in enumerate(children) if any(m.kind is Kind.THREAD for m in loops(f.child)))
-
-    def _at(self, children: tuple[Filter, ...], n: int, pair: _Pair, dealt: frozenset[int]) -> Iterable[_Pair]:
+    def _at(self, children: tuple[Filter, ...], n: int, pair: _Pair) -> Iterable[_Pair]:
         """Yield the pairs that both go to child n; those whose source goes there must not have their sink before it."""
         dependence, child = pair.dependence, children[n]
         if dependence.source not in child.statements:
@@ -240,10 +227,6 @@ class _Proof:
             if m == n:
                 if both is pair or not both.relation.is_empty():
                     yield both
-            elif {n, m} & dealt and not both.relation.is_empty():
-                source, sink, cell = instances_and_cell(self.scop, both.relation, dependence.tensor)
-                tensor, kind = label(self.scop, dependence.tensor), KINDS[dependence.kind]
-                raise failure(NO_BARRIER, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
             elif m < n and dependence.kind != "reduction":
                 if not both.relation.is_empty():
                     raise self._broken(dependence, both.relation)

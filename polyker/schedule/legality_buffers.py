@@ -38,6 +38,8 @@ UNFIT = register(
 
 # Bytes of all small buffers of a kernel: they lie on the stack of the thread that calls it.
 STACK_LIMIT = 1 << 20
+# Bytes of all buffers that threads share: a GPU's kernel has no more without asking.
+SHARED_LIMIT = 48 << 10
 # Elements of one buffer: it is to hold a part of what memory holds.
 MOST_CELLS = 1 << 28
 
@@ -71,7 +73,7 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
 
     Raises LegalityError unless every buffer fits its tensor.
     """
-    total, held, fitting = 0, False, set[Promotion]()
+    total, bytes_shared, held, fitting = 0, 0, False, set[Promotion]()
     for scope in _scopes(tree):
         inside = promoted_tensors(scope.child)
         for promotion in scope.promotions:
@@ -84,10 +86,16 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
                 raise _unfit(scop, promotion.tensor, f"{promotion.cells()} elements are more than {MOST_CELLS}")
             itemsize = scop.program.tensor(promotion.tensor).dtype.itemsize
             total += promotion.cells() * itemsize if promotion.on_stack(itemsize) else 0
+            bytes_shared += promotion.cells() * itemsize * promotion.shared
             held = True
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
+    if bytes_shared > SHARED_LIMIT:
+        tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions if p.shared)
+        raise _unfit(
+            scop, tensor, f"the shared buffers of this schedule take {bytes_shared} bytes, more than {SHARED_LIMIT}"
+        )
     found: list[Shared] = []
     if not held:
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import islpy as isl
 
@@ -12,7 +13,17 @@ from polyker.ir.quasi_affine import print_affine
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import context, read_map, read_set
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.tree import AT_ONCE, Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
+from polyker.schedule.block_threads import AXES, extents_of
+from polyker.schedule.tree import AT_ONCE, Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """The threads of one launch along an axis: `name` is the parameter that stands for a thread's number, below `extent`."""
+
+    axis: str
+    name: str
+    extent: int
 
 
 @dataclass(frozen=True)
@@ -20,13 +31,21 @@ class Marks:
     """What the marks in isl's tree stand for: `m3` is a loop, `p2` a scope.
 
     `private`: the scopes inside a parallel loop (of nested ones, the innermost), by its mark; `shared`: those that have a
-    PARALLEL loop inside.
+    PARALLEL loop inside. `threads`: of launches whose threads walk through loops and sequences together, by the mark of the
+    outermost BLOCK loop. `barriers`: what stands for a barrier in place of a statement; `arrivals`: what stands for nothing.
     """
 
     members: Mapping[str, Member]
     scopes: Mapping[str, Scope]
     private: Mapping[str, tuple[str, ...]]
     shared: frozenset[str]
+    threads: Mapping[str, tuple[Threads, ...]]
+    barriers: frozenset[str]
+    arrivals: frozenset[str]
+
+    def numbers(self) -> tuple[Threads, ...]:
+        """Return all parameters that stand for threads' numbers."""
+        return tuple(t for found in self.threads.values() for t in found)
 
 
 def scope_mark(number: int) -> str:
@@ -46,56 +65,177 @@ def union_text(head: str, sets: Iterable[str]) -> str:
 
 
 def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
-    """Return the schedule tree of isl, and what its marks mean."""
-    members: dict[str, Member] = {}
-    scopes: dict[str, Scope] = {}
-    private: dict[str, tuple[str, ...]] = {}
-    program = scop.program
-    head = parameters(program)
-    tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in program.statements()}
+    """Return the schedule tree of isl, and what its marks mean.
 
-    def child_of(node: dict[str, object], tree: Tree, here: tuple[str, ...]) -> dict[str, object]:
-        below = convert(tree, here)
-        return node | ({"child": below} if below else {})
+    Where the threads of a launch walk through loops and sequences together a parameter stands for the thread's number, and a
+    filter for each THREAD loop: isl writes what one thread runs. A barrier there is a statement of its own, run whenever
+    the block comes to its sequence; the loops around it are kept in one piece.
+    """
+    found = _Conversion(scop)
+    root, _ = found.child_of({}, schedule.tree, {s: Way() for s in scop.domains}, _Inside())
+    head = found.head
+    domain = union_text(head, (*(s.domain for s in scop.program.statements()), *found.barriers.values()))
+    around = frozenset(m for m, s in found.scopes.items() if any(one.kind is Kind.PARALLEL for one in loops(s.child)))
+    marks = Marks(
+        found.members, found.scopes, found.private, around, found.threads,
+        frozenset(found.barriers) - frozenset(found.arrivals), frozenset(found.arrivals),
+    )  # fmt: skip
+    return isl.Schedule.read_from_str(context(), json.dumps({"domain": domain, **root})), marks
 
-    def convert(tree: Tree, here: tuple[str, ...]) -> dict[str, object]:
+
+Node: TypeAlias = dict[str, object]
+Barriers: TypeAlias = tuple[str, ...]  # the names of those below a node
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What is around a node: whether it is in a launch, the launch's threads, and those of them that a loop has dealt out to."""
+
+    launch: bool = False
+    threads: tuple[Threads, ...] = ()
+    dealt: frozenset[str] = frozenset()
+    depth: int = 0
+
+
+class _Conversion:
+    """The walk down a tree; nodes of isl's tree are made on the way up."""
+
+    def __init__(self, scop: Scop) -> None:
+        self.scop = scop
+        self.members: dict[str, Member] = {}
+        self.scopes: dict[str, Scope] = {}
+        self.private: dict[str, tuple[str, ...]] = {}
+        self.threads: dict[str, tuple[Threads, ...]] = {}
+        self.barriers: dict[str, str] = {}  # name -> text of its domain
+        self.arrivals: list[str] = []  # those of them that are none
+        self.tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in scop.program.statements()}
+
+    @property
+    def head(self) -> str:
+        return parameters(self.scop.program)
+
+    def child_of(self, node: Node, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, Barriers]:
+        """Return a node with what a tree becomes below it."""
+        below, barriers = self.convert(tree, here, inside)
+        return node | ({"child": below} if below else {}), barriers
+
+    def convert(self, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, Barriers]:
+        """Return what a tree becomes, and the barriers in it; `here` are the statements that come to it, and how."""
         match tree:
             case Band(members=(first, *rest), child=child):
-                mark = f"m{len(members)}"
-                members[mark] = first
-                times = "; ".join(f"{tuples[s]} -> [({print_affine(e)})]" for s, e in first.times)
-                band: dict[str, object] = {"schedule": f"{head}[{{ {times} }}]", "permutable": 1, "coincident": [0]}
-                below, before = Band(tuple(rest), child) if rest else child, len(scopes)
-                converted = child_of(band, below, tuple(s for s, _ in first.times))
-                if first.kind in AT_ONCE:
-                    nested = {s for found in private.values() for s in found}
-                    private[mark] = tuple(s for s in tuple(scopes)[before:] if s not in nested)
-                return {"mark": mark, "child": converted}
+                return self.loop(tree, first, Band(tuple(rest), child) if rest else child, here, inside)
             case Sequence(children=children):
-                return {
-                    "sequence": [
-                        child_of({"filter": filter_text(f.statements, dict(f.conditions))}, f.child, f.statements)
-                        for f in children
-                    ]
-                }
+                return self.sequence(children, here, inside)
             case Scope(child=child) as scope:
-                mark = scope_mark(len(scopes))
-                scopes[mark] = scope
+                mark = scope_mark(len(self.scopes))
+                self.scopes[mark] = scope
+                inner, barriers = self.convert(child, here, inside)
                 # isl has no mark without a node below: one time for all is no order.
-                inner = convert(child, here) or {
-                    "schedule": f"{head}[{{ {'; '.join(f'{tuples[s]} -> [(0)]' for s in here)} }}]"
-                }
-                return {"mark": mark, "child": inner}
+                zero = "; ".join(f"{self.tuples[s]} -> [(0)]" for s in here)
+                return {"mark": mark, "child": inner or {"schedule": f"{self.head}[{{ {zero} }}]"}}, barriers
             case _:
-                return {}
+                left = [t for t in inside.threads if t.axis not in inside.dealt]
+                return (self.filter(left, {s: ["0"] * len(left) for s in here}) if left else {}), ()
 
-    def filter_text(statements: tuple[str, ...], conditions: Mapping[str, str]) -> str:
-        return union_text(head, (conditions.get(s, f"{{ {tuples[s]} }}") for s in statements))
+    def loop(
+        self, tree: Band, first: Member, below: Tree, here: dict[str, Way], inside: _Inside
+    ) -> tuple[Node, Barriers]:
+        """Return a loop: one of a thread's own numbers is a filter."""
+        here = {s: replace(here[s], times=(*here[s].times, print_affine(e))) for s, e in first.times}
+        if first.kind is Kind.THREAD and inside.threads:
+            mine = [t for t in inside.threads if t.axis == first.axis]
+            if not mine:  # one thread along the axis
+                return self.convert(below, here, inside)
+            node = self.filter(mine, {s: [way.times[-1]] for s, way in here.items()})
+            return self.child_of(node, below, here, replace(inside, dealt=inside.dealt | {first.axis}))
+        mark = f"m{len(self.members)}"
+        self.members[mark] = first
+        if first.kind is Kind.BLOCK and not inside.launch:
+            inside = replace(inside, launch=True, threads=self.launch(mark, tree))
+        before = len(self.scopes)
+        inner = replace(inside, depth=inside.depth + 1)
+        band, barriers = self.child_of({}, below, here, inner)
+        last = first.kind is Kind.BLOCK and not any(m.kind is Kind.BLOCK for m in loops(below))
+        if last and inside.threads:
+            texts = [f"{{ {self.tuples[s]} }}" for s in (*here, *barriers)]
+            children = [{"filter": union_text(self.head, texts), **band}]
+            nodes, barriers = self.arriving(children, barriers, here, inner)
+            band = {"child": {"sequence": nodes}}
+        times = [f"{self.tuples[s]} -> [({way.times[-1]})]" for s, way in here.items()]
+        times += [f"{self.tuples[b]} -> [(t{inside.depth})]" for b in barriers]
+        band = {"schedule": f"{self.head}[{{ {'; '.join(times)} }}]", "permutable": 1, "coincident": [0], **band}
+        if barriers:
+            band["options"] = "{ atomic[0] }"
+        if first.kind in AT_ONCE:
+            nested = {s for found in self.private.values() for s in found}
+            self.private[mark] = tuple(s for s in tuple(self.scopes)[before:] if s not in nested)
+        return {"mark": mark, "child": band}, barriers
 
-    domain = union_text(head, (s.domain for s in program.statements()))
-    root = child_of({"domain": domain}, schedule.tree, tuple(scop.domains))
-    around = frozenset(m for m, s in scopes.items() if any(one.kind is Kind.PARALLEL for one in loops(s.child)))
-    return isl.Schedule.read_from_str(context(), json.dumps(root)), Marks(members, scopes, private, around)
+    def launch(self, mark: str, tree: Tree) -> tuple[Threads, ...]:
+        """Return the threads of a launch that walk through it together, () where each is alone with its instances."""
+        extents = extents_of(tree)
+        if extents is not None:
+            n = len(self.threads)
+            self.threads[mark] = tuple(
+                Threads(a, f"thread{n}{a}", e) for a, e in zip(AXES, extents, strict=True) if e > 1
+            )
+        return self.threads.get(mark, ())
+
+    def filter(self, threads: list[Threads], times: dict[str, list[str]]) -> Node:
+        """Return the filter of the instances that have the threads' numbers as times."""
+        names = [t.name for t in threads]
+        parts = (
+            f"{self.tuples[s]} : {' and '.join(f'{t} = {n}' for t, n in zip(own, names, strict=True))}"
+            for s, own in times.items()
+        )
+        sizes = (n for n, _ in self.scop.program.sizes)
+        return {"filter": f"[{', '.join((*sizes, *names))}] -> {{ {'; '.join(parts)} }}"}
+
+    def sequence(self, children: tuple[Filter, ...], here: dict[str, Way], inside: _Inside) -> tuple[Node, Barriers]:
+        """Return a sequence, each barrier a child of its own."""
+        nodes: list[Node] = []
+        found: Barriers = ()
+        for f in children:
+            extra = dict(f.conditions)
+            if f.barrier:
+                name = self.barrier(here, inside.depth)
+                nodes.append({"filter": f"{self.head}{{ {self.tuples[name]} }}"})
+                found += (name,)
+            ways = {
+                s: replace(here[s], conditions=here[s].conditions + ((extra[s],) if s in extra else ()))
+                for s in f.statements
+            }
+            node, barriers = self.child_of({}, f.child, ways, inside)
+            texts = [extra.get(s, f"{{ {self.tuples[s]} }}") for s in f.statements]
+            texts += [f"{{ {self.tuples[b]} }}" for b in barriers]
+            nodes.append({"filter": union_text(self.head, texts), **node})
+            found += barriers
+        if found and inside.threads:
+            nodes, found = self.arriving(nodes, found, here, inside)
+        return {"sequence": nodes}, found
+
+    def arriving(
+        self, children: list[Node], barriers: Barriers, here: dict[str, Way], inside: _Inside
+    ) -> tuple[list[Node], Barriers]:
+        """Return the children of a sequence, after a statement that says nothing but that the block is there.
+
+        No thread's number is in its domain, so that isl puts no test of one around the sequence.
+        """
+        name = self.barrier(here, inside.depth)
+        self.arrivals.append(name)
+        return [{"filter": f"{self.head}{{ {self.tuples[name]} }}"}, *children], (name, *barriers)
+
+    def barrier(self, here: dict[str, Way], depth: int) -> str:
+        """Return the name of a new barrier; its domain are the times at which any statement comes to its sequence."""
+        name = f"barrier{len(self.barriers)}"
+        found: isl.Set | None = None
+        for s, way in here.items():
+            times = way.run(self.scop, s, name).range()
+            found = times if found is None else found.union(times)
+        assert found is not None
+        self.barriers[name] = str(found.coalesce())
+        self.tuples[name] = f"{name}[{', '.join(f't{d}' for d in range(depth))}]"
+        return name
 
 
 @dataclass(frozen=True)
@@ -119,12 +259,20 @@ class Way:
 
 
 def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str, Way]]]:
-    """Return each scope, in the order of the walk, with the way to it of every statement below."""
+    """Return each scope, in the order of the walk, with the way to it of every statement below.
+
+    Where the threads of a GPU's block have a buffer each, the numbers of its thread belong to a statement's way.
+    """
     result: list[tuple[Scope, dict[str, Way]]] = []
 
-    def visit(node: Tree, here: dict[str, Way], depth: int) -> None:
+    def visit(node: Tree, here: dict[str, Way], depth: int, *, together: bool = False) -> None:
         match node:
             case Band(members=ms, child=child):
+                if (
+                    not together
+                    and (at := next((n for n, m in enumerate(ms) if m.kind is Kind.BLOCK), None)) is not None
+                ):
+                    together = extents_of(Band(ms[at:], child)) is not None
                 lanes = tuple(depth + n for n, m in enumerate(ms) if m.kind is Kind.VECTOR)
                 below = {
                     s: replace(
@@ -134,7 +282,7 @@ def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str,
                     )
                     for s, _ in ms[0].times
                 }
-                visit(child, below, depth + len(ms))
+                visit(child, below, depth + len(ms), together=together)
             case Sequence(children=children):
                 for place, f in enumerate(children):
                     extra = dict(f.conditions)
@@ -146,12 +294,38 @@ def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str,
                         )
                         for s in f.statements
                     }
-                    visit(f.child, inside, depth + 1)
-            case Scope(child=child) as scope:
-                result.append((scope, here))
-                visit(child, here, depth)
+                    visit(f.child, inside, depth + 1, together=together)
+            case Scope(promotions=promotions, child=child) as scope:
+                own = together and not all(p.shared for p in promotions)
+                numbers = thread_numbers(child) if own else {}
+                result.append((scope, {s: replace(w, times=w.times + numbers.get(s, ())) for s, w in here.items()}))
+                visit(child, here, depth, together=together)
             case Leaf():
                 return
 
     visit(tree, {s.name: Way() for s in program.statements()}, 0)
     return result
+
+
+def thread_numbers(tree: Tree) -> dict[str, tuple[str, ...]]:
+    """Return the times at the THREAD loops of a tree, along x, y and z, of each statement (on its first way to a leaf)."""
+    found: dict[str, tuple[str, ...]] = {}
+
+    def visit(node: Tree, here: dict[str, dict[str, str]]) -> None:
+        match node:
+            case Band(members=ms, child=child):
+                for m in ms:
+                    if m.kind is Kind.THREAD:
+                        here = {s: {**here.get(s, {}), m.axis: print_affine(e)} for s, e in m.times}
+                visit(child, here)
+            case Sequence(children=children):
+                for f in children:
+                    visit(f.child, {s: here.get(s, {}) for s in f.statements})
+            case Scope(child=child):
+                visit(child, here)
+            case Leaf():
+                for s, axes in here.items():
+                    found.setdefault(s, tuple(axes.get(a, "0") for a in AXES))
+
+    visit(tree, {})
+    return found

@@ -5,7 +5,7 @@ A tree orders the instances of the statements of a typed program. From the root 
 - `Band`: loops, outermost first. Each member gives every statement below it one quasi-affine function of its iterators; the
   instances run in the order of the functions' values.
 - `Sequence`: children one after another; each is a `Filter` that names the statements (and, with a condition, the instances)
-  it holds.
+  it holds. In a block of a GPU its threads may meet before a child.
 - `Leaf`: nothing more to order.
 """
 
@@ -79,11 +79,14 @@ class Band:
 @dataclass(frozen=True, slots=True)
 class Filter:
     """The statements of one child of a sequence; `conditions` (statement, isl text of a set of its instances) restrict some
-    of them to a part of their domains. Children that hold parts of one statement hold disjoint parts."""
+    of them to a part of their domains. Children that hold parts of one statement hold disjoint parts.
+
+    `barrier`: all threads of the block meet here before any of them goes on, each time the block comes to the sequence."""
 
     statements: tuple[str, ...]
     child: Tree
     conditions: tuple[tuple[str, str], ...] = ()
+    barrier: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +107,21 @@ class Promotion:
     `layout`: the buffer's own dimensions, outermost first, as (dimension of the tensor, divisor, extent): cell c has
     there the coordinate floor(c / divisor) mod extent. So `((0, 48, 10), (1, 1, 256), (0, 1, 48))` lays a tensor of
     modulo (480, 256) out in ten panels, each of 256 rows of 48. Empty: the tensor's dimensions in their order.
-    `scratch`: it lies in memory that the call brings, also where the stack has room for it.
+    `pad`: cells of no use after each row of the last of these dimensions, so that neighbours in a column lie in other banks.
+    `scratch`: it lies in memory that the call brings, also where the stack has room for it. `shared`: in the memory that the
+    threads of a GPU's block share; else each thread has a buffer of its own there.
     """
 
     tensor: str
     modulo: tuple[int, ...]
     layout: tuple[tuple[int, int, int], ...] = ()
     scratch: bool = False
+    shared: bool = False
+    pad: int = 0
 
     def on_stack(self, itemsize: int) -> bool:
         """Whether the buffer lies on the stack; elements have `itemsize` bytes."""
-        return not self.scratch and self.cells() * itemsize <= STACK_BYTES
+        return not (self.scratch or self.shared) and self.cells() * itemsize <= STACK_BYTES
 
     def pieces(self) -> tuple[tuple[int, int, int], ...]:
         """Return the buffer's dimensions as (dimension of the tensor, divisor, extent)."""
@@ -122,7 +129,12 @@ class Promotion:
 
     def cells(self) -> int:
         """Return the number of elements of the buffer."""
-        return prod(self.modulo)
+        return prod(self.shape())
+
+    def shape(self) -> tuple[int, ...]:
+        """Return the extents of the buffer's own dimensions."""
+        *outer, last = (extent for _, _, extent in self.pieces()) if self.modulo else (1,)
+        return (*outer, last + self.pad) if self.modulo else ()
 
     def is_sound(self) -> bool:
         """Whether the pieces of each dimension together tell apart exactly the cells within its modulo."""
@@ -197,7 +209,7 @@ def loops(tree: Tree) -> Iterator[Member]:
 
 
 def _print_promotion(promotion: Promotion) -> str:
-    text = f"{promotion.tensor} in {list(promotion.modulo)}"
+    text = f"{promotion.tensor} in {'shared ' if promotion.shared else ''}{list(promotion.modulo)}"
     if promotion.layout:
         dims = (f"d{d}" + (f"/{by}" if by > 1 else "") + f" mod {n}" for d, by, n in promotion.layout)
         text += f" laid out as [{', '.join(dims)}]"
@@ -216,7 +228,10 @@ def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
             yield from print_tree(child, depth)
         case Sequence(children=children):
             for part in children:
-                yield f"{pad}- {', '.join(part.statements)}" + "".join(f" | {s}: {c}" for s, c in part.conditions)
+                after = "after a barrier: " if part.barrier else ""
+                yield f"{pad}- {after}{', '.join(part.statements)}" + "".join(
+                    f" | {s}: {c}" for s, c in part.conditions
+                )
                 yield from print_tree(part.child, depth + 1)
         case Scope(promotions=promotions, child=inner):
             yield pad + "with " + ", ".join(map(_print_promotion, promotions))

@@ -68,16 +68,6 @@ def fused(text: str, depth: int):
     return pk.op(text).schedule(pk.f64[8, 64], target="cuda-sim", auto=False).fuse("T", "O", depth=depth)
 
 
-def test_threads_that_run_different_statements_wait_for_none_of_each_other():
-    s = fused("T[i,j] = exp(X[i,j]); O[i,j] = T[i,j] + T[i,j+1] for i in 0:8, j in 0:63", 1)
-    s = s["T"].map(i="block.x")
-    with pytest.raises(LegalityError, match=r"no barrier between.* both use T") as caught:
-        s["T"].map(j="thread.x(64)")
-    assert caught.value.code == "PK509"
-    with pytest.raises(LegalityError):
-        s["O"].map(j="thread.x(64)")
-
-
 @needs_compiler
 def test_one_thread_may_run_one_statement_after_the_other():
     text = "f(X: f64[8,64]) -> T, O:\n    T[i,j] = exp(X[i,j])\n    O[i,j] = T[i,j] * 2"

@@ -1,0 +1,176 @@
+"""Contractions on a GPU: which tile of the result a block computes, which cells a thread, and which terms are on chip at once.
+
+    block.y: block.x:
+        with acc for each thread:
+            thread.y: thread.x: acc = 0
+            for k.block:
+                with tiles of A and B, shared:
+                    thread.y: thread.x: copy A's;  thread.y: thread.x: copy B's
+                    thread.y: thread.x: for k: unroll i: unroll j: acc += A * B
+            thread.y: thread.x: store
+
+An index of the result is a column's if the operand that lies along the result's rows moves with it, a row's if the other one
+does; further ones are those of a batch. Tiles at the border are computed whole: a copy has a 0 where there is no cell, and what
+comes of it is not stored; so threads test nothing, whatever the reduction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from polyker.ir.expr import Expr, Read
+from polyker.ir.quasi_affine import coefficients, floordiv
+from polyker.rewrite.pack_run import Tile, box_of
+from polyker.schedule.measure import Measured
+from polyker.schedule.nest import offset
+from polyker.target.model import Gpu
+
+# Threads along x and y, and cells of each along them that are tried, of 32 bits; of wider ones there are fewer.
+SIDE = 16
+CELLS = (8, 4, 2)
+# Terms that are on chip at once, about; and bytes of shared memory that a block takes at most, so that others fit beside it.
+DEPTH = 16
+SHARED = 40 << 10
+# What a term costs a thread beside its multiply-adds: for each row or column of its cells a read of shared memory, and the
+# same again for the copies of the block.
+READ, COPY = 0.35, 0.15
+# Least extents of a row, a column and the terms for which tiles are on chip.
+LEAST, LEAST_TERMS = 16, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An index of the result that threads share: `threads` along its axis, each with `cells` neighbours."""
+
+    iterator: str
+    threads: int
+    cells: int
+
+    @property
+    def size(self) -> int:
+        """Values of the index in one block."""
+        return self.threads * self.cells
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What is chosen: the column's index on x, the row's on y, the batch's on blocks alone, and the terms of a step.
+
+    `terms`: (reduced iterator, values of it that are on chip at once or None for all), the outermost first.
+    """
+
+    column: Side
+    row: Side
+    batch: tuple[str, ...]
+    terms: tuple[tuple[str, int | None], ...]
+    origin: dict[str, int]
+    extents: dict[str, int]
+
+    def tiles(self) -> dict[str, Tile]:
+        """Return what a block holds of each iterator in one step."""
+        sizes: dict[str, int | None] = {s.iterator: s.size for s in (self.column, self.row)}
+        sizes |= dict.fromkeys(self.batch, 1) | dict(self.terms)
+        return {
+            i: Tile(None, self.extents[i], self.origin[i]) if n is None else Tile(self.time(i, n), n, self.origin[i])
+            for i, n in sizes.items()
+        }
+
+    def time(self, iterator: str, size: int) -> Expr:
+        """Return the number of the tile that an iterator is in."""
+        return floordiv(offset(iterator, self.origin[iterator]), size)
+
+    def __str__(self) -> str:
+        (c, r) = self.column, self.row
+        on_chip = ", ".join(i if n is None else f"{n} of {i}" for i, n in self.terms)
+        return (
+            f"blocks of {r.size} {r.iterator} x {c.size} {c.iterator}, {r.cells} x {c.cells} cells a thread in registers, "
+            f"operands shared for {on_chip}"
+        )
+
+
+def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> Contraction | None:
+    """Return the tiles of a reduction whose kept iterators tell its cells apart; None where on-chip tiles do not pay.
+
+    `started`: it starts all cells of the result, from 0 on, those too that have no terms.
+    """
+    statement = measured.statement
+    reads = [a for a in measured.accesses if not a.is_write]
+    plain = all(a.read is not None and _is_plain(a.read) for a in reads)
+    if statement.outer or statement.in_order or len(reads) < 2 or not plain:
+        return None
+    if not all(any(a.stride(i) for i in statement.reduced) for a in reads):
+        return None
+    sides = _sides(measured, kept)
+    if sides is None or prod(measured.extent(i) for i in statement.reduced) < LEAST_TERMS:
+        return None
+    column, row = sides
+    batch = tuple(i for i in kept if i not in sides)
+    origin = {i: measured.lo(i) for i in statement.iterators}
+    extents = {i: measured.extent(i) for i in statement.iterators}
+    if started:
+        extents |= {i: origin[i] + extents[i] for i in kept}
+        origin |= dict.fromkeys(kept, 0)
+    wide = max(1, max(a.itemsize for a in measured.accesses) // 4)
+    terms = _terms(measured, DEPTH // wide)
+    blocks = prod(measured.extent(i) for i in batch)
+    found: list[tuple[float, int, Contraction]] = []
+    for n, (high, across) in enumerate(product(CELLS, CELLS)):
+        chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
+        boxes = [(box_of(a.read, chosen.tiles()), a.itemsize) for a in reads if a.read is not None]
+        if any(b is None for b, _ in boxes) or high * across * wide > CELLS[0] ** 2:
+            continue
+        if sum(prod(b) * size for b, size in boxes if b is not None) > SHARED:
+            continue
+        count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
+        effort = high * across + (READ + COPY) * (high + across)
+        found.append((-(-count // gpu.processors) * effort, n, chosen))
+    return min(found, key=lambda f: f[:2])[2] if found else None
+
+
+def _is_plain(read: Read) -> bool:
+    padded = read.pad is not None and read.pad.mode != "constant"
+    return not padded and all(coefficients(s) is not None for s in read.subscripts) and bool(read.subscripts)
+
+
+def _sides(measured: Measured, kept: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the column's index and the row's: of two long ones that different operands move with, the first contiguous."""
+    reads = [a for a in measured.accesses if not a.is_write]
+    write = next(a for a in measured.accesses if a.is_write)
+    pairs = []
+    for c, r in product(kept, kept):
+        apart = any(a.stride(r) and not a.stride(c) for a in reads) and any(
+            a.stride(c) and not a.stride(r) for a in reads
+        )
+        if apart and min(measured.extent(c), measured.extent(r)) >= LEAST:
+            pairs.append((abs(write.stride(c)) == 1, measured.extent(c), measured.extent(r), c, r))
+    if not pairs:
+        return None
+    best = max(pairs, key=lambda p: (p[0], min(p[1], p[2]), p[1]))
+    return best[3], best[4]
+
+
+def _terms(measured: Measured, depth: int) -> tuple[tuple[str, int | None], ...]:
+    """Return how much of each reduced iterator is on chip at once, the nearest in memory innermost: all, then part of one."""
+    reads = [a for a in measured.accesses if not a.is_write]
+    reduced = measured.statement.reduced
+
+    def nearest(i: str) -> int:
+        return min((abs(a.stride(i)) for a in reads if a.stride(i)), default=1 << 30)
+
+    found: list[tuple[str, int | None]] = []
+    held = 1
+    for i in sorted(reduced, key=lambda i: (nearest(i), -reduced.index(i))):
+        extent = measured.bounds[i][1]
+        if extent is not None and held * extent <= depth:
+            found.append((i, None))
+            held *= extent
+        else:
+            size = max(1, round(depth / held))
+            found.append((i, size))
+            held *= size
+    return tuple(reversed(found))
+
+
+__all__ = ["Contraction", "Side", "choose_contraction"]

@@ -1,0 +1,233 @@
+"""The nest of a contraction on a GPU, as polyker.schedule.gpu_contract chose it: see there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import add, floordiv, indices_of, mod, scale
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.poly.tiling import mates
+from polyker.rewrite.accumulate import Accumulated, accumulate, started_cells
+from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.pack_run import PackedRun, pack_run
+from polyker.schedule.gpu_contract import Contraction, Side
+from polyker.schedule.measure import Layouts, Measured
+from polyker.schedule.nest import Nest, band, offset, variants
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+
+# Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
+# next row begins where 16 bytes may be read at once.
+PAD = 4
+# Copies of one thread up to which they stand one after another.
+UNROLLED = 16
+
+
+def contraction_nest(
+    program: TypedProgram,
+    fresh: Fresh,
+    measured: Measured,
+    chosen: Contraction,
+    start: TypedStatement | None,
+    layout: Layouts,
+) -> Nest:
+    """Return the nest of a contraction."""
+    statement = measured.statement
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    onto = read_map(
+        f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> [{', '.join(kept)}] }}"
+    )
+    domain = read_set(statement.domain)
+    results = domain.apply(onto).coalesce()
+    if start is not None:  # it starts cells without terms, too
+        results = results.union(started_cells(program, start, statement)).coalesce()
+    tiles = tuple((s.iterator, s.size, chosen.origin[s.iterator]) for s in (chosen.row, chosen.column))
+    near = mates(program, statement.name, statement.iterators, tiles)
+    # A cell that is no result has the terms of some results of its tile; what is one keeps its own.
+    others = domain.apply(onto).apply(mates(program, "", kept, tiles)).subtract(results)
+    whole = domain.union(domain.apply(near).intersect(onto.intersect_range(others).domain())).coalesce()
+    wide = statement if others.is_empty() else replace(statement, domain=domain_text(whole, statement.name))
+    parts = accumulate(program, fresh, wide, start=start, origin=chosen.origin, results=results)
+    held = chosen.tiles()
+    blocks = (*chosen.batch, chosen.row.iterator, chosen.column.iterator)
+    times = tuple(t.time for i in (*blocks, *statement.reduced) if (t := held[i]).time is not None)
+    copies: list[PackedRun] = []
+    update = parts.update
+    for access in measured.accesses:
+        if access.read is not None:
+            copies.append(pack_run(program, fresh, update, access.read, times, held))
+            update = copies[-1].statement
+    return _Nest(program, measured, chosen, replace(parts, update=update), tuple(copies), layout).nest()
+
+
+@dataclass(frozen=True)
+class _Nest:
+    program: TypedProgram
+    measured: Measured
+    chosen: Contraction
+    parts: Accumulated
+    copies: tuple[PackedRun, ...]
+    layout: Layouts
+
+    def nest(self) -> Nest:
+        """Return the loops over blocks, and what each does."""
+        own = self.parts.statements()
+        statements = (self.parts.start, *(c.copy for c in self.copies), *own[1:])
+        tree: Tree = Sequence(
+            (
+                Filter((self.parts.start.name,), self.cells(self.parts.start)),
+                Filter((*(c.copy.name for c in self.copies), self.parts.update.name), self.steps()),
+                *(Filter((s.name,), self.cells(s)) for s in self.parts.store),
+            )
+        )
+        sizes = tuple({s.iterator: s.cells for s in self.sides}.get(i, 1) for i in self.parts.cell)
+        tree = Scope((Promotion(self.parts.accumulator, sizes),), tree)
+        far, apart = self.far()
+        blocks = [self.batch(far)] if far else []
+        blocks += [
+            self.shared(s.iterator, f"{s.iterator}.block", Kind.BLOCK, axis)
+            for s, axis in zip(self.sides, "yx", strict=True)
+        ]
+        blocks += [self.shared(i, i) for i in apart]
+        return Nest(statements, band(blocks, tree))
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.chosen.row, self.chosen.column
+
+    def far(self) -> tuple[list[str], list[str]]:
+        """Return the batch's iterators that blocks along z number together, the outermost first, and those that each block runs
+        through: of unknown extents there is one number."""
+        unknown = [i for i in self.chosen.batch if self.measured.bounds[i][1] is None]
+        return [*unknown[:1], *(i for i in self.chosen.batch if i not in unknown)], unknown[1:]
+
+    def batch(self, iterators: list[str]) -> Member:
+        """Return the loop over the blocks along z."""
+        members = [self.shared(i, i) for i in iterators]
+        total, held = list(members[-1].times), 1
+        for i, member in zip(iterators[:0:-1], members[-2::-1], strict=True):
+            held *= self.chosen.extents[i]
+            total = [(s, add(t, scale(held, member.time(s)))) for s, t in total]
+        return Member(tuple(total), f"{'.'.join(iterators)}.block", Kind.BLOCK, 0, "z")
+
+    def shared(self, iterator: str, label: str, kind: Kind = Kind.SERIAL, axis: str = "") -> Member:
+        """Return a loop over the tiles of an iterator that all statements have a part in."""
+        time = self.chosen.tiles()[iterator].time
+        assert time is not None
+        return self.member(time, label, kind, axis, (*self.parts.statements(), *(c.copy for c in self.copies)))
+
+    def member(self, time: Expr, label: str, kind: Kind, axis: str, statements: tuple[TypedStatement, ...]) -> Member:
+        """Return a loop whose time the copies have as a number."""
+        numbers = {c.copy.name: Index(c.numbers[time], i64) for c in self.copies if time in c.numbers}
+        return Member(tuple((s.name, numbers.get(s.name, time)) for s in statements), label, kind, 0, axis)
+
+    def steps(self) -> Tree:
+        """Return the loops over the terms' tiles, and the copies and sums of one."""
+        statements = (*(c.copy for c in self.copies), self.parts.update)
+        tiles = self.chosen.tiles()
+        loops = [
+            self.member(time, f"{i}.block", Kind.SERIAL, "", statements)
+            for i, _ in self.chosen.terms
+            if (time := tiles[i].time) is not None
+        ]
+        inner = [
+            _alone(self.parts.update, mod(offset(i, self.chosen.origin[i]), tiles[i].size), i)
+            for i, _ in self.chosen.terms
+            if tiles[i].size > 1
+        ]
+        children = [Filter((c.copy.name,), self.copy(c)) for c in self.copies]
+        children.append(Filter((self.parts.update.name,), self.cells(self.parts.update, inner)))
+        return band(loops, Scope(tuple(map(self.buffer, self.copies)), Sequence(tuple(children))))
+
+    def cells(self, statement: TypedStatement, terms: list[Member] | None = None) -> Tree:
+        """Return the threads over a statement's cells, the loops over `terms` in each, and the cells of one thread.
+
+        The last of the terms' tiles, which may be shorter, stands apart: the loops of the others have no test.
+        """
+        threads, points = [], []
+        for side, axis in zip(self.sides, "yx", strict=True):
+            place = offset(side.iterator, self.chosen.origin[side.iterator])
+            time = mod(floordiv(place, side.cells), side.threads)
+            threads.append(_alone(statement, time, f"{side.iterator}.thread", Kind.THREAD, side.threads, axis))
+            if side.cells > 1:
+                label = f"{side.iterator}.point"
+                points.append(_alone(statement, mod(place, side.cells), label, Kind.UNROLL, side.cells))
+        if terms is None:
+            return Band((*threads, *points), Leaf())
+        cut = tuple((i, n, self.chosen.origin[i]) for i, n in self.chosen.terms if n is not None)
+        inside = band([*terms, *points], Leaf())
+        return Band(tuple(threads), variants(self.program, (statement,), statement.iterators, cut, lambda _: inside))
+
+    # -- copies ------------------------------------------------------------------------------------------------------------
+
+    def unit(self, copy: PackedRun) -> int:
+        """Return the dimension of a copy's cells along which the operand is contiguous, the last where it is along none."""
+        read = next(copy.copy.reads())
+        layout = self.layout(read.tensor)
+        return len(copy.cells) - 1 if layout.dense or layout.unit is None else layout.unit
+
+    def copy(self, copy: PackedRun) -> Tree:
+        """Return the loops of a copy: neighbouring threads along x read neighbouring cells, the longest other dimension is y's.
+
+        Dimensions that are shorter than the threads share an axis with others.
+        """
+        unit = self.unit(copy)
+        free = sorted((d for d in range(len(copy.cells)) if d != unit), key=lambda d: -copy.extents[d])
+        row, column = self.sides
+        members: list[Member] = []
+        rest: list[tuple[Expr, int, int]] = []
+        for axis, threads, first in (("x", column.threads, [unit]), ("y", row.threads, free[:1])):
+            if not first:
+                continue
+            here = self.together(copy, [*first, *(d for d in free if d not in first)], threads)
+            free = [d for d in free if d not in here]
+            place, held = Index(copy.cells[here[0]], i64), copy.extents[here[0]]
+            time: Expr = place if held <= threads else mod(place, threads)
+            if held > threads:
+                rest.append((floordiv(place, threads), -(-held // threads), here[0]))
+            for d in here[1:]:
+                time = add(time, scale(held, Index(copy.cells[d], i64)))
+                held *= copy.extents[d]
+            label = f"{copy.cells[here[0]]}.thread"
+            members.insert(0, _alone(copy.copy, time, label, Kind.THREAD, threads, axis))
+        rest += [(Index(copy.cells[d], i64), copy.extents[d], d) for d in free if copy.extents[d] > 1]
+        held = 1
+        for part, count, d in sorted(rest, key=lambda r: r[1]):
+            held *= count
+            kind, most = (Kind.UNROLL, count) if held <= UNROLLED else (Kind.SERIAL, 0)
+            members.append(_alone(copy.copy, part, f"{copy.cells[d]}.part", kind, most))
+        return Band(tuple(members), Leaf())
+
+    def together(self, copy: PackedRun, dimensions: list[int], threads: int) -> list[int]:
+        """Return the first dimension, and those after it whose cells the threads of an axis have room for, too."""
+        taken, held = dimensions[:1], copy.extents[dimensions[0]]
+        for d in dimensions[1:]:
+            if copy.extents[d] > 1 and held * copy.extents[d] <= threads:
+                taken.append(d)
+                held *= copy.extents[d]
+        return taken
+
+    def buffer(self, copy: PackedRun) -> Promotion:
+        """Return a copy's tile: rows and columns of the result lie contiguous in it, padded where threads fill it by columns."""
+        first, rank = len(copy.numbers), range(len(copy.cells))
+        along = {s.iterator for s in self.sides}
+        read = next(r for r in self.parts.update.reads() if r.tensor == copy.tensor)
+        moves = [d for d in rank if indices_of(read.subscripts[first + d]) & along]
+        last = moves[-1] if moves else rank[-1]
+        order = [*(d for d in rank if d != last), last]
+        layout = [(n, 1, 1) for n in range(first)] + [(first + d, 1, copy.extents[d]) for d in order]
+        pad = PAD if last != self.unit(copy) else 0
+        return Promotion(copy.tensor, (1,) * first + copy.extents, tuple(layout), shared=True, pad=pad)
+
+
+def _alone(
+    statement: TypedStatement, time: Expr, label: str, kind: Kind = Kind.SERIAL, extent: int = 0, axis: str = ""
+) -> Member:
+    """Return a loop of one statement."""
+    return Member(((statement.name, time),), label, kind, extent, axis)
+
+
+__all__ = ["contraction_nest"]

@@ -1,0 +1,244 @@
+"""Barriers: as few as the dependences ask for, each needed, none missing; and shared memory in schedules of people."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.cuda_text import cuda_source
+from polyker.codegen.interp import run
+from polyker.codegen.kernel import Allocate, Barrier, Const, For, If, Launch
+from polyker.codegen.launch import end_together
+from polyker.codegen.sim_check import run_checked
+from polyker.codegen.walk import statements
+from polyker.errors import InternalError, LegalityError
+from polyker.poly.scop import build_scop
+from polyker.schedule.barriers import chosen, with_barriers
+from polyker.schedule.legality import prove
+from polyker.schedule.tree import Band, Filter, Schedule, Scope, Sequence
+from tests.gpu.support import needs_compiler
+
+MATMUL = "C[i,j] += A[i,k] * B[k,j]"
+
+
+def artifact_of(text, *types, target="cuda-sim"):
+    return pk.op(text).compile(*types, target=target)._compiled.artifact()
+
+
+def sequences(tree, around=()):
+    """Yield the path of indices to each filter with a barrier."""
+    match tree:
+        case Band(child=child) | Scope(child=child):
+            yield from sequences(child, (*around, None))
+        case Sequence(children=children):
+            for n, f in enumerate(children):
+                if f.barrier:
+                    yield (*around, n)
+                yield from sequences(f.child, (*around, n))
+
+
+def without(tree, path):
+    """Return a tree without one barrier."""
+    match tree:
+        case Band(child=child) | Scope(child=child):
+            return replace(tree, child=without(child, path[1:]))
+        case Sequence(children=children):
+            f = children[path[0]]
+            f = replace(f, barrier=False) if len(path) == 1 else replace(f, child=without(f.child, path[1:]))
+            return Sequence((*children[: path[0]], f, *children[path[0] + 1 :]))
+
+
+def barriers_in(tree):
+    return list(sequences(tree))
+
+
+def removed(block, number):
+    """Return a block without its barrier of that number, and the number of those before the next block."""
+    found = []
+    for stmt in block:
+        match stmt:
+            case Barrier():
+                number -= 1
+                if number != -1:
+                    found.append(stmt)
+            case If():
+                body, number = removed(stmt.body, number)
+                found.append(replace(stmt, body=body))
+            case For() | Allocate() | Launch():
+                body, number = removed(stmt.body, number)
+                found.append(replace(stmt, body=body))
+            case _:
+                found.append(stmt)
+    return tuple(found), number
+
+
+def test_the_cheapest_points_that_meet_every_need_are_chosen():
+    weights = {(1, n): w for n, w in enumerate((1, 1, 64, 64))}
+
+    def needs(*wanted):
+        return tuple(frozenset((1, n) for n in w) for w in wanted)
+
+    assert chosen(needs(), weights) == frozenset()
+    assert chosen(needs({0, 1}, {1, 2}), weights) == {(1, 1)}
+    assert chosen(needs({0, 2}, {1, 2}), weights) == {(1, 0), (1, 1)}  # twice outside a loop costs less than once in it
+    assert chosen(needs({2, 3}, {3}), weights) == {(1, 3)}
+    many = {(1, n): 1 for n in range(40)}
+    assert len(chosen(needs(*({n, n + 1} for n in range(0, 40, 2))), many)) == 20
+
+
+def test_a_product_meets_twice_in_each_step_and_nowhere_else():
+    artifact = artifact_of(MATMUL, pk.f32[40, 35], pk.f32[35, 37])
+    program, schedule = artifact.scheduled
+    found = barriers_in(schedule.tree)
+    assert len(found) == 2
+    assert with_barriers(build_scop(program), schedule) == schedule
+    assert sum(isinstance(s, Barrier) for s in statements(artifact.kernel.body)) == 2
+
+
+def test_without_any_of_its_barriers_a_schedule_is_refused():
+    program, schedule = artifact_of(MATMUL, pk.f32[40, 35], pk.f32[35, 37]).scheduled
+    scop = build_scop(program)
+    prove(scop, schedule)
+    kinds = set()
+    for path in barriers_in(schedule.tree):
+        with pytest.raises(LegalityError, match="no barrier between") as caught:
+            prove(scop, Schedule(without(schedule.tree, path)))
+        assert caught.value.code == "PK509"
+        kinds.add(caught.value.values["kind"])
+    assert len(kinds) == 2  # a tile that is read before it is filled, and one that is filled before it was read
+
+
+def small(text, *shapes):
+    """Return the kernel of an operator, and arrays for it."""
+    arrays = [np.random.default_rng(n).integers(-4, 5, s).astype("f4") for n, s in enumerate(shapes)]
+    artifact = artifact_of(text, *arrays)
+    out = [np.zeros([s.value for s in b.shape], b.dtype.numpy) for b in artifact.kernel.buffers[len(arrays) :]]
+    return artifact.kernel, [*arrays, *out]
+
+
+def interpreted(kernel, arrays):
+    given = {b.name: a.copy() for b, a in zip(kernel.buffers, arrays, strict=True)}
+    assert run(kernel, given, {}) == 0
+    return given
+
+
+@cache
+def a_product():
+    return small(MATMUL, (16, 17), (17, 16))
+
+
+def test_the_interpreter_finds_no_race_in_a_product():
+    kernel, arrays = a_product()
+    found = interpreted(kernel, arrays)
+    np.testing.assert_array_equal(found[kernel.buffers[2].name], arrays[0] @ arrays[1])
+
+
+def test_every_barrier_of_a_product_is_needed():
+    kernel, arrays = a_product()
+    count = sum(isinstance(s, Barrier) for s in statements(kernel.body))
+    assert count == 2
+    for n in range(count):
+        with pytest.raises(InternalError, match=r"race in kernel0 on|undefined element"):
+            interpreted(replace(kernel, body=removed(kernel.body, n)[0]), arrays)
+
+
+@needs_compiler
+def test_threads_race_without_any_of_the_barriers():
+    kernel, arrays = a_product()
+    for n in (0, 1, None):
+        changed = kernel if n is None else replace(kernel, body=removed(kernel.body, n)[0])
+        found = run_checked(cuda_source(changed, frozenset(), {}), arrays, sanitizer="thread")
+        assert ("data race" in found.report) == (n is not None)
+
+
+ONE = (Const(1), Const(1), Const(1))
+
+
+def in_turn(kernel):
+    """Return the kernel with one block, which takes all tiles in turn."""
+    (launch,) = kernel.body
+    loop = end_together(launch.body[0], dict(zip("xyz", ONE, strict=True)))
+    return replace(kernel, body=(replace(launch, grid=ONE, body=(loop,)),))
+
+
+def test_a_block_that_takes_several_tiles_in_turn_meets_between_them_where_none_begins_so():
+    kernel, _ = small(MATMUL, (150, 17), (17, 16))
+    assert in_turn(kernel).body[0].body == kernel.body[0].body  # each step of the product begins with a barrier
+    kernel = (
+        pk.op(MATMUL).compile(pk.f64[21, 19], pk.f64[19, 37], schedule=shared_operands())._compiled.artifact().kernel
+    )
+    a, b = np.ones((21, 19)), np.ones((19, 37))
+    met = in_turn(kernel)
+    assert [sum(isinstance(s, Barrier) for s in statements(k.body)) for k in (kernel, met)] == [1, 2]
+    found = interpreted(met, [a, b, np.zeros((21, 37))])
+    np.testing.assert_array_equal(found[kernel.buffers[2].name], a @ b)
+    for n in range(2):
+        with pytest.raises(InternalError, match=r"race in|undefined element"):
+            interpreted(replace(met, body=removed(met.body, n)[0]), [a, b, np.zeros((21, 37))])
+
+
+def fused(text, depth=1):
+    return pk.op(text).schedule(pk.f64[8, 64], target="cuda-sim", auto=False).fuse("T", "O", depth=depth)
+
+
+SHIFT = "T[i,j] = exp(X[i,j]); O[i,j] = T[i,j] + T[i,j+1] for i in 0:8, j in 0:63"
+
+
+@needs_compiler
+def test_threads_that_read_each_others_values_meet_before():
+    s = fused(SHIFT)["T"].map(i="block.x")
+    s = s["T"].map(j="thread.x(64)")["O"].map(j="thread.x(64)")
+    assert str(s).count("barrier") == 1
+    x = np.linspace(-1, 1, 512).reshape(8, 64)
+    kernel = pk.op(SHIFT).compile(pk.f64[8, 64], schedule=s)
+    assert kernel.source("cuda").count("__syncthreads();") == 1
+    want = np.exp(x)
+    np.testing.assert_allclose(kernel(x)[:, :63], want[:, :-1] + want[:, 1:], rtol=1e-14)
+
+
+def shared_operands():
+    s = pk.op(MATMUL).schedule(pk.f64[21, 19], pk.f64[19, 37], target="cuda-sim", auto=False)["C"].tile(i=8, j=16)
+    s = s["C"].map({"i.tile": "block.y", "j.tile": "block.x", "i.point": "thread.y", "j.point": "thread.x"})
+    assert "barrier" not in str(s)
+    return s["C"].promote("A", at="j.tile", memory="shared")["C"].promote("B", at="j.tile", memory="shared")
+
+
+@needs_compiler
+def test_operands_promoted_to_shared_memory_are_copied_by_all_threads():
+    s = shared_operands()
+    assert str(s).count("barrier") == 1 and str(s).count("in shared") == 2
+    kernel = pk.op(MATMUL).compile(pk.f64[21, 19], pk.f64[19, 37], schedule=s)
+    assert kernel.source("cuda").count("__shared__") == 2
+    a, b = np.random.default_rng(0).normal(size=(21, 19)), np.random.default_rng(1).normal(size=(19, 37))
+    np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-12)
+
+
+def test_shared_memory_inside_the_loops_over_threads_is_refused():
+    s = pk.op(MATMUL).schedule(pk.f64[21, 19], pk.f64[19, 37], target="cuda-sim", auto=False)["C"].tile(i=8, j=16)
+    s = s["C"].map({"i.tile": "block.y", "j.tile": "block.x", "i.point": "thread.y", "j.point": "thread.x"})
+    with pytest.raises(LegalityError, match="not all threads of a block come"):
+        s["C"].promote("A", at="j.point", memory="shared")
+    with pytest.raises(pk.PolykerError, match="more than 49152"):
+        pk.op(MATMUL).schedule(pk.f64[64, 900], pk.f64[900, 64], target="cuda-sim", auto=False)["C"].tile(
+            i=8, j=16
+        ).map({"i.tile": "block.y", "j.tile": "block.x"}).promote("A", at="j.tile", memory="shared")
+
+
+def test_a_thread_for_every_instance_is_demanded():
+    shifted = pk.op("f(X) -> T, O:\n    T[i,j] = exp(X[i,j])\n    O[i,j-64] = T[i,j-64] for i in 0:8, j in 64:128")
+    s = shifted.schedule(pk.f64[8, 64], target="cuda-sim", auto=False).fuse("T", "O", depth=1)["T"].map(i="block.x")
+    s = s["T"].map(j="thread.x(64)")
+    with pytest.raises(LegalityError, match=r"no thread of its block runs .* along x is not in 0:64") as caught:
+        s["O"].map(j="thread.x(64)")
+    assert caught.value.code == "PK511"
+
+
+def test_a_barrier_stands_between_blocks_and_threads():
+    program, schedule = artifact_of("T[i,j] = exp(X[i,j])", pk.f32[30, 40]).scheduled
+    names = tuple(s.name for s in program.statements())
+    wrapped = Sequence((Filter(names, schedule.tree, (), True),))
+    with pytest.raises(LegalityError, match="where not all threads of a block come") as caught:
+        prove(build_scop(program), Schedule(wrapped))
+    assert caught.value.code == "PK512"

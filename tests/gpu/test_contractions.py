@@ -1,0 +1,146 @@
+"""Contractions by tiles in shared memory: right for every layout, type and semiring, at sizes that no tile divides."""
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.cuda_build import cubin
+from polyker.codegen.interp import run
+from polyker.codegen.sim_check import run_checked
+from polyker.target.detect import target
+from tests.gpu.support import needs_compiler, needs_nvcc
+
+LAYOUTS = "f(A, B, At, Bt) -> NN, NT, TN, TT:\n" + "\n".join(
+    f"    {a}{b}[i,j] += {'A[i,k]' if a == 'N' else 'At[k,i]'} * {'B[k,j]' if b == 'N' else 'Bt[j,k]'}"
+    for a in "NT"
+    for b in "NT"
+)
+CONVOLUTION = "O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]"
+
+
+def whole(shape, seed, dtype="f4"):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
+
+
+def is_tiled(kernel):
+    return "in shared" in str(kernel.schedule)
+
+
+@needs_compiler
+@pytest.mark.parametrize("m, n, k", [(16, 16, 8), (17, 33, 9), (61, 19, 35), (130, 45, 16)])
+def test_products_of_every_layout_are_right(m, n, k):
+    a, b = whole((m, k), 0), whole((k, n), 1)
+    kernel = pk.op(LAYOUTS).compile(a, b, a.T.copy(), b.T.copy(), target="cuda-sim")
+    assert str(kernel.schedule).count("in shared") == 8
+    for found in kernel(a, b, a.T.copy(), b.T.copy()):
+        np.testing.assert_array_equal(found, a @ b)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["f8", "i4", "c8", "f2"])
+def test_products_of_every_type_are_right(dtype):
+    a, b = whole((35, 20), 0, dtype), whole((20, 41), 1, dtype)
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(a, b, target="cuda-sim")
+    assert is_tiled(kernel)
+    np.testing.assert_array_equal(kernel(a, b), (a.astype("c16") @ b.astype("c16")).real)
+
+
+@needs_compiler
+def test_products_of_other_semirings_are_right():
+    a, b = whole((35, 20), 0), whole((20, 41), 1)
+    kernel = pk.op("C[i,j] max= A[i,k] + B[k,j]").compile(a, b, target="cuda-sim")
+    assert is_tiled(kernel)
+    np.testing.assert_array_equal(kernel(a, b), (a[:, :, None] + b[None]).max(1))
+
+
+@needs_compiler
+def test_products_of_unknown_sizes_are_right():
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32["M", "K"], pk.f32["K", "N"], target="cuda-sim")
+    assert is_tiled(kernel)
+    for m, n, k in ((1, 1, 1), (40, 70, 33), (129, 5, 16)):
+        a, b = whole((m, k), 0), whole((k, n), 1)
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+@needs_compiler
+def test_batches_and_several_indices_are_right():
+    a, b = whole((3, 2, 18, 7), 0), whole((3, 7, 2, 21), 1)
+    kernel = pk.op("C[b,i,j] += A[b,q,i,k] * B[b,k,q,j]").compile(a, b, target="cuda-sim")
+    assert is_tiled(kernel)
+    np.testing.assert_array_equal(kernel(a, b), np.einsum("bqik,bkqj->bij", a, b))
+
+
+def convolved(x, k):
+    windows = np.lib.stride_tricks.sliding_window_view(x, k.shape[2:], (2, 3))
+    return np.einsum("nchwrs,fcrs->nfhw", windows, k)
+
+
+@needs_compiler
+def test_convolutions_are_right():
+    x, k = whole((2, 3, 11, 23), 0), whole((17, 3, 3, 3), 1)
+    kernel = pk.op(CONVOLUTION).compile(x, k, target="cuda-sim")
+    assert is_tiled(kernel)
+    np.testing.assert_array_equal(kernel(x, k), convolved(x, k))
+    padded = "O[n,f,h,w] += X[n,c,h+r-1,w+s-1; pad=0] * K[f,c,r,s] for h in 0:11, w in 0:23"
+    kernel = pk.op(padded).compile(x, k, target="cuda-sim")
+    assert is_tiled(kernel)
+    np.testing.assert_array_equal(kernel(x, k), convolved(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), k))
+    strided = pk.op("O[n,f,h,w] += X[n,c,2*h+r,w+s] * K[f,c,r,s]").compile(x, k, target="cuda-sim")
+    np.testing.assert_array_equal(strided(x, k), convolved(x, k)[:, :, ::2])
+
+
+FAMILIES = {
+    "product": ("C[i,j] += A[k,i] * B[j,k]", [(17, 33), (18, 17)]),
+    "convolution": (CONVOLUTION, [(1, 2, 5, 18), (16, 2, 3, 3)]),
+    "max-plus": ("C[i,j] max= A[i,k] + B[k,j]", [(18, 17), (17, 33)]),
+}
+
+
+@pytest.mark.parametrize(
+    "text, shapes",
+    [
+        ("C[i,j] += A[k,i] * B[j,k]", [(9, 16), (17, 9)]),
+        ("O[f,w] += X[c,w+s] * K[f,c,s]", [(4, 18), (16, 4, 3)]),
+    ],
+)
+def test_the_interpreter_finds_no_race_and_no_undefined_cell(text, shapes):
+    arrays = [whole(s, n) for n, s in enumerate(shapes)]
+    kernel = pk.op(text).compile(*arrays, target="cuda:sm_80")
+    assert is_tiled(kernel)
+    artifact = kernel._compiled.artifact()
+    given = dict(zip(artifact.arguments, arrays, strict=False))
+    for b in artifact.kernel.buffers:
+        given.setdefault(b.name, np.zeros([s.value for s in b.shape], b.dtype.numpy))
+    assert run(artifact.kernel, given, {}) == 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_are_clean_under_the_sanitizers(family, sanitizer):
+    text, shapes = FAMILIES[family]
+    arrays = [whole(s, n) for n, s in enumerate(shapes)]
+    kernel = pk.op(text).compile(*arrays, target="cuda-sim")
+    rest = kernel._compiled.artifact().kernel.buffers[len(arrays) :]
+    arrays += [np.full([s.value for s in b.shape], np.nan, b.dtype.numpy) for b in rest]
+    found = run_checked(kernel.source("cuda"), arrays, sanitizer=sanitizer)
+    assert (found.report, found.status) == ("", 0)
+    np.testing.assert_array_equal(found.arrays[2], kernel(*arrays[:2]))
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_90a"])
+def test_large_products_spill_no_registers(name):
+    for dtype in (pk.f32, pk.f64):
+        kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(dtype[1000, 900], dtype[900, 1100], target=name)
+        (used,) = cubin(kernel.source("cuda"), target(name))[1].values()
+        assert used.spilled == 0
+        assert used.registers <= 128 and 0 < used.shared <= 48 << 10
+
+
+@needs_nvcc
+def test_operands_are_read_from_shared_memory_by_16_bytes():
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[1024, 1024], pk.f32[1024, 1024], target="cuda:sm_90a")
+    text = kernel.source("ptx")
+    assert text.count("ld.shared.v4.f32") > 0 and "ld.shared.f32" not in text
+    assert text.count("fma.rn.f32") >= 8 * text.count("ld.shared.v4.f32")
