@@ -215,6 +215,26 @@ def moments(X, out):
     return out
 
 
+def variance(x, out):
+    total, squares = x.dtype.type(0), x.dtype.type(0)
+    for k in range(x.shape[0]):
+        total += x[k]
+    mean = total / x.shape[0]
+    for k in range(x.shape[0]):
+        squares += (x[k] - mean) * (x[k] - mean)
+    out[()] = squares / x.shape[0]
+    return out
+
+
+def place(x, out):
+    best, greatest = 0, x[0]
+    for k in range(1, x.shape[0]):
+        if x[k] > greatest:
+            best, greatest = k, x[k]
+    out[()] = best
+    return out
+
+
 def blur(X, out):
     third = X.dtype.type(1 / 3)
     H = np.empty((X.shape[0], X.shape[1] - 2), X.dtype)

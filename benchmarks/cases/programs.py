@@ -207,7 +207,7 @@ def group_norm(*, n: int, g: int, c: int, h: int, w: int) -> Problem:
     )  # fmt: skip
 
 
-def moments(*, n: int, c: int) -> Problem:
+def moments(dtype: str, *, n: int, c: int) -> Problem:
     """Return the mean and the variance of rows, in two columns."""
 
     def expression(m: Any, X: Any) -> Any:
@@ -215,9 +215,27 @@ def moments(*, n: int, c: int) -> Problem:
 
     return program(
         "m[n] = mean[c](X[n,c])\nM[n,0] = m[n]\nM[n,1] = mean[c](X[n,c] ** 2) - m[n] ** 2",
-        (f32("X", n, c),), f32("M", n, 2), partial(expression, np), terms=c,
+        (Operand("X", dtype, (n, c)),), Operand("M", dtype, (n, 2)), partial(expression, np), terms=c,
         torch=lambda torch, X, out: torch.stack(torch.var_mean(X, 1, correction=0)[::-1], 1, out=out),
         jax=lambda jax, X, out: expression(jax.numpy, X), numba=lambda loops, X, out: loops.moments(X, out),
+    )  # fmt: skip
+
+
+def variance(*, n: int) -> Problem:
+    """Return the variance of a long row."""
+    return program(
+        "v = mean[k]((x[k] - mean[l](x[l])) ** 2)", (f32("x", n),), f32("v"), lambda x: x.var(), terms=n,
+        torch=lambda torch, x, out: torch.var(x, correction=0), jax=lambda jax, x, out: jax.numpy.var(x),
+        numba=lambda loops, x, out: loops.variance(x, out), numpy=lambda np, x, out: np.var(x),
+    )  # fmt: skip
+
+
+def place(*, n: int) -> Problem:
+    """Return where the greatest value of a long row is."""
+    return program(
+        "p = argmax[k](x[k])", (f32("x", n),), Operand("p", "i64", ()), lambda x: x.argmax(), terms=n,
+        torch=lambda torch, x, out: torch.argmax(x), jax=lambda jax, x, out: jax.numpy.argmax(x),
+        numba=lambda loops, x, out: loops.place(x, out), numpy=lambda np, x, out: np.argmax(x),
     )  # fmt: skip
 
 
@@ -248,8 +266,9 @@ PROGRAMS: tuple[tuple[str, str, Callable[..., Problem], dict[str, int]], ...] = 
     ("rows", "cross-entropy", cross_entropy, {"n": 4096, "c": 1000}),
     ("rows", "cross-entropy-words", cross_entropy, {"n": 256, "c": 32000}),
     ("rows", "group-norm", group_norm, {"n": 8, "g": 16, "c": 8, "h": 28, "w": 28}),
-    ("rows", "moments", moments, {"n": 4096, "c": 1024}),
-    ("rows", "moments-small", moments, {"n": 128, "c": 1024}),
+    ("rows", "moments", partial(moments, "f32"), {"n": 4096, "c": 1024}),
+    ("rows", "moments-f64", partial(moments, "f64"), {"n": 4096, "c": 1024}),
+    ("rows", "moments-small", partial(moments, "f32"), {"n": 128, "c": 1024}),
     ("convolution", "conv-relu", conv_relu, {"n": 2, "c": 64, "f": 64, "h": 56, "w": 56}),
     ("tensors", "kronecker3", partial(einsum, "mijk,ai,bj,ck->mabc", "f32"),
      {"m": 256, "i": 16, "j": 16, "k": 32, "a": 16, "b": 16, "c": 32}),
@@ -260,6 +279,8 @@ PROGRAMS: tuple[tuple[str, str, Callable[..., Problem], dict[str, int]], ...] = 
     ("pictures", "gauss", pictures.gauss, {"h": 2048, "w": 2048}),
     ("pictures", "harris", pictures.harris, {"h": 2048, "w": 2048}),
     ("beyond", "attention-8x8192", partial(attention, False), {"h": 8, "q": 8192, "d": 64}),
+    ("beyond", "variance-long", variance, {"n": 10**7}),
+    ("beyond", "argmax-long", place, {"n": 10**7}),
     ("beyond", "blur-12000", pictures.blur, {"h": 12000, "w": 12000}),
     ("beyond", "chain", pictures.chain, {"h": 5000, "w": 5000}),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Rows that are summed as they come from memory are asked for ahead of the loads.
 
-    for c: s += X[c]      ->      for c: prefetch X[c + 4096]; s += X[c]
+    for c: s += X[c]      ->      for c: prefetch X[c + 2048]; s += X[c]
 
 Prefetchers of processors stop at the end of each page, and start again some lines into the next one. A core that asks for lines
 itself, so far ahead that they are there in time and near enough that they are still there, never waits at a page's end.
@@ -18,10 +18,11 @@ from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.target.model import Target
 
-# How far ahead, in bytes, of all operands together: more than a core reads while one line comes, a third of the first cache.
-DISTANCE = 16384
+# How far ahead, in bytes, of all operands together: more than a core reads while one line comes, from the last cache and from
+# memory, and no more than a third of the first cache.
+NEAR, FAR = 8192, 16384
 # Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
-SHORT = 16384
+SHORT = FAR
 
 
 def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
@@ -33,9 +34,11 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
     if vector is None or vector not in measured.statement.reduced or program.sizes:
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
+    size = sum(a.itemsize * measured.footprint(a) for a in streams)
+    distance = FAR if _from_memory(size, target) else NEAR
     found = []
     for a in streams:
-        later = {vector: add(Index(vector, i64), lit(DISTANCE // len(streams) // a.itemsize))}
+        later = {vector: add(Index(vector, i64), lit(distance // len(streams) // a.itemsize))}
         subscripts = a.read.subscripts if a.read is not None else ()
         found.append(Ahead(Read(a.tensor, tuple(substitute(s, later) for s in subscripts))))
     return tuple(found)
@@ -53,4 +56,8 @@ def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, ve
         return False  # what lies ahead might be no operand, or in the caches
     size = cells * access.itemsize
     row = measured.extent(vector) * access.itemsize
-    return size > (target.cache(2).size if row <= SHORT else 3 * target.caches[-1].size // 4)
+    return size > target.cache(2).size if row <= SHORT else _from_memory(size, target)
+
+
+def _from_memory(size: int, target: Target) -> bool:
+    return size > 3 * target.caches[-1].size // 4
