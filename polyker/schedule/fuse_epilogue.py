@@ -7,6 +7,7 @@ stores O.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
@@ -24,15 +25,22 @@ from polyker.target.model import Target
 
 def with_epilogues(program: TypedProgram, items: list[Item], layout: Layouts, target: Target) -> list[Item]:
     """Return the items with what reads the results of a reduction, as the only one that does, made a part of the reduction."""
+
+    def worth(item: Item, epilogue: TypedStatement) -> bool:
+        plan = choose(item.measured, item.free, item.statement.reduced, target)
+        return carries(program, epilogue, item.statement, plan, layout)
+
+    return joined(program, items, worth)
+
+
+def joined(program: TypedProgram, items: list[Item], worth: Callable[[Item, TypedStatement], bool]) -> list[Item]:
+    """Return the items with what reads the results of a reduction alone made a part of it, where that is worth it."""
     found = list(items)
     for late in range(len(found) - 1, 0, -1):
         for early in range(late - 1, -1, -1):
             if found[early].conflicts(found[late]):
                 epilogue = _epilogue(program, found[early], found[late])
-                if epilogue is None:
-                    break
-                plan = choose(found[early].measured, found[early].free, found[early].statement.reduced, target)
-                if carries(program, epilogue, found[early].statement, plan, layout):
+                if epilogue is not None and worth(found[early], epilogue):
                     found[early] = replace(found[early], epilogue=epilogue)
                     del found[late]
                 break

@@ -13,14 +13,16 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
 from polyker.ir.quasi_affine import mod
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_set
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.split_sum import split_sum
+from polyker.schedule.fuse_epilogue import joined
 from polyker.schedule.fuse_groups import Group
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_across import Across, across
 from polyker.schedule.gpu_contract import Contraction, choose_contraction
-from polyker.schedule.gpu_contract_nest import contraction_nest
+from polyker.schedule.gpu_contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu_fuse import Together, grown, promotions
 from polyker.schedule.gpu_map import Mapping, constant_shape, partial_sums, sum_cut
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
@@ -92,13 +94,16 @@ class _Scheduler:
             if start is not None:
                 items.pop()
             items += self.items(node, start, reduces=reduces)
+        items = joined(self.program, items, self.ends)
         apart = {s.name for s in statements}
         others = [s for s in self.program.statements() if s.name not in apart]
         made: dict[Item, tuple[TypedStatement, ...]] = {}
         nests: list[Nest] = []
         for launch in self.launches(items):
             inside = launch.group.items
-            outside = others + [s for i in items if i not in inside for s in (i.statement, i.start) if s is not None]
+            outside = others + [
+                s for i in items if i not in inside for s in (i.statement, i.start, i.epilogue) if s is not None
+            ]
             bodies, nest = self.by_rows(launch, outside) if isinstance(launch, Rows) else self.launch(launch, outside)
             made.update(zip(inside, bodies, strict=True))
             nests.append(nest)
@@ -128,6 +133,15 @@ class _Scheduler:
         found = split_sum(program, self.fresh, statement, *cut)
         self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
         return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
+
+    def ends(self, item: Item, epilogue: TypedStatement) -> bool:
+        """Return whether a contraction stores what is computed from each of its results, in place of these."""
+        whole = item.statement.name in self.tiled and results_of(self.program, item.statement, item.start).is_equal(
+            read_set(epilogue.domain).reset_tuple_id()
+        )
+        if whole:
+            self.notes.append(f"{epilogue.name}: is computed where the results that it reads are stored")
+        return whole
 
     def dealt_items(self, item: Item, found: Across) -> list[Item]:
         """Return a reduction whose terms are dealt out to threads; of one that several blocks share, its two parts."""
@@ -162,7 +176,7 @@ class _Scheduler:
         tiles = self.tiled.get(first.statement.name)
         if tiles is not None:
             self.notes.append(f"{first.statement.name}: {tiles}")
-            nest = contraction_nest(self.program, self.fresh, first.measured, tiles, first.start, self.layout)
+            nest = contraction_nest(self.program, self.fresh, first, tiles, self.layout)
             return [nest.statements], nest
         cells = {n: launch.size(n) for n in range(len(launch.group.dims))}
         held = promotions(self.program, launch.group, cells, outside)

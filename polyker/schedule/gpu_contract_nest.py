@@ -8,12 +8,13 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, floordiv, indices_of, mod, scale
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import Map, Set, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.poly.tiling import mates
 from polyker.rewrite.accumulate import Accumulated, accumulate, started_cells
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack_run import PackedRun, pack_run
+from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_contract import Contraction, Side
 from polyker.schedule.measure import Layouts, Measured
 from polyker.schedule.nest import Nest, band, offset, variants
@@ -26,31 +27,33 @@ PAD = 4
 UNROLLED = 16
 
 
-def contraction_nest(
-    program: TypedProgram,
-    fresh: Fresh,
-    measured: Measured,
-    chosen: Contraction,
-    start: TypedStatement | None,
-    layout: Layouts,
-) -> Nest:
-    """Return the nest of a contraction."""
-    statement = measured.statement
+def results_of(program: TypedProgram, statement: TypedStatement, start: TypedStatement | None) -> Set:
+    """Return the values of a reduction's kept iterators that have terms, or that `start` starts."""
+    found = read_set(statement.domain).apply(_onto(program, statement))
+    return found if start is None else found.union(started_cells(program, start, statement)).coalesce()
+
+
+def _onto(program: TypedProgram, statement: TypedStatement) -> Map:
+    kept = ", ".join(i for i in statement.iterators if i not in statement.reduced)
+    return read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> [{kept}] }}")
+
+
+def contraction_nest(program: TypedProgram, fresh: Fresh, item: Item, chosen: Contraction, layout: Layouts) -> Nest:
+    """Return the nest of a contraction, which stores its epilogue's values in place of its results."""
+    statement, measured = item.statement, item.measured
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-    onto = read_map(
-        f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> [{', '.join(kept)}] }}"
-    )
-    domain = read_set(statement.domain)
-    results = domain.apply(onto).coalesce()
-    if start is not None:  # it starts cells without terms, too
-        results = results.union(started_cells(program, start, statement)).coalesce()
+    onto, domain = _onto(program, statement), read_set(statement.domain)
+    results = results_of(program, statement, item.start)
     tiles = tuple((s.iterator, s.size, chosen.origin[s.iterator]) for s in (chosen.row, chosen.column))
     near = mates(program, statement.name, statement.iterators, tiles)
     # A cell that is no result has the terms of some results of its tile; what is one keeps its own.
     others = domain.apply(onto).apply(mates(program, "", kept, tiles)).subtract(results)
     whole = domain.union(domain.apply(near).intersect(onto.intersect_range(others).domain())).coalesce()
     wide = statement if others.is_empty() else replace(statement, domain=domain_text(whole, statement.name))
-    parts = accumulate(program, fresh, wide, start=start, origin=chosen.origin, results=results)
+    parts = accumulate(
+        program, fresh, wide, start=item.start, origin=chosen.origin, results=results, epilogue=item.epilogue
+    )
+    assert parts.carries == (item.epilogue is not None)
     held = chosen.tiles()
     blocks = (*chosen.batch, chosen.row.iterator, chosen.column.iterator)
     times = tuple(t.time for i in (*blocks, *statement.reduced) if (t := held[i]).time is not None)

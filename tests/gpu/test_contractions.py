@@ -70,6 +70,21 @@ def test_batches_and_several_indices_are_right():
     np.testing.assert_array_equal(kernel(a, b), np.einsum("bqik,bkqj->bij", a, b))
 
 
+@needs_compiler
+def test_what_is_computed_from_each_result_is_stored_in_its_place():
+    text = "f(X, W, b) -> O:\n    T[n,o] += X[n,i] * W[o,i]\n    O[n,o] = maximum(T[n,o] + b[o], 0) * T[n,o]"
+    x, w, b = whole((21, 50), 0), whole((30, 50), 1), whole((30,), 2)
+    kernel = pk.op(text).compile(x, w, b, target="cuda-sim")
+    assert kernel.source("cuda").count("PK_LAUNCH(kernel") == 1
+    assert ": T, f32" not in kernel.source("cuda")
+    t = x @ w.T
+    np.testing.assert_array_equal(kernel(x, w, b), np.maximum(t + b, 0) * t)
+    part = "f(X, W) -> O:\n    T[n,o] += X[n,i] * W[o,i]\n    O[n,o] = T[n,o] * 2 for n in 0:20, o in 0:30"
+    kernel = pk.op(part).compile(x, w, target="cuda-sim")
+    assert kernel.source("cuda").count("PK_LAUNCH(kernel") == 2  # T has results that O does not read
+    np.testing.assert_array_equal(kernel(x, w), 2 * t[:20])
+
+
 def convolved(x, k):
     windows = np.lib.stride_tricks.sliding_window_view(x, k.shape[2:], (2, 3))
     return np.einsum("nchwrs,fcrs->nfhw", windows, k)
