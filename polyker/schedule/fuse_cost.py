@@ -15,7 +15,7 @@ from math import ceil, lcm, prod
 from polyker.ir.expr import Literal
 from polyker.ir.typed import Role, TypedProgram
 from polyker.schedule.choose import choose
-from polyker.schedule.fuse_groups import Group, grow
+from polyker.schedule.fuse_groups import REACH, Group, grow
 from polyker.schedule.fuse_items import Item, touches
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.fuse_zip import paired
@@ -103,7 +103,23 @@ def best_fusion(
         if found.strain[worst] <= WORTH * found.total:
             break
         left.append(group.items[worst])
+    if best is not None and not best[0].pays and len(best[0].group.dims) < len(items[0].free):
+        group, before, after = grow(program, items, _shallow(program, items))
+        deeper = fusion_of(program, group, target)
+        best = None if deeper is None else (deeper, before, after)
     return best if best is not None and best[0].pays else None
+
+
+def _shallow(program: TypedProgram, items: list[Item]) -> list[Item]:
+    """Return the items that share fewer loops with the first one than the next that shares any."""
+    group, left = Group.of(items[0]), list[Item]()
+    for item in items[1 : REACH + 1]:
+        wider = group.joined(program, item)
+        if wider is not None and len(group.items) > 1 and len(wider.dims) < len(group.dims):
+            left.append(item)
+        elif wider is not None:
+            group = wider
+    return left
 
 
 def fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | None:

@@ -43,6 +43,7 @@ class Shifted:
     `first`: the reductions of the row, one of which gives a block a shift of its own. `inside`: the terms with the shift that
     follows from the first reduction of a block and the number of its cells; `combined`: the term for a block, of its first and
     its second reduction, the number of its cells and the shift of the row. `exact`: the shift has to be the first one's result.
+    `counts`: the number of a block's cells is used.
     """
 
     first: tuple[str, ...]
@@ -51,6 +52,7 @@ class Shifted:
     inside: Callable[[Expr, Expr], Expr]
     combined: Callable[[Expr, Expr, Expr, Expr], Expr]
     exact: bool = False
+    counts: bool = False
 
 
 def shifted(op: str, expr: Expr) -> Shifted | None:
@@ -80,6 +82,7 @@ def shifted(op: str, expr: Expr) -> Shifted | None:
                 lambda t, q, n, c: _call(
                     "add", dtype, q, _call("mul", dtype, n, square(_difference(_call("div", dtype, t, n), c)))
                 ),
+                counts=True,
             )  # fmt: skip
         case Call(op="where", args=(condition, _, Literal() as none)) if op in ("min", "max"):
             found = _equality(condition)
@@ -246,13 +249,15 @@ class _Blocks:
         """How many blocks there are."""
         return (self.high - self.low) // self.size + 1
 
-    def cells(self, block: Expr, dtype: DType) -> Expr:
+    @property
+    def alike(self) -> bool:
+        """Whether all blocks have as many cells."""
+        return (self.high - self.low + 1) % self.size == 0
+
+    def cells(self, block: Expr) -> Expr:
         """Return the number of a block's cells."""
-        extent = self.high - self.low + 1
-        if extent % self.size == 0:
-            return Literal(float(self.size), dtype)
-        left = subtract(lit(extent), scale(self.size, block))
-        return Cast(dtype, Call("minimum", (lit(self.size), left), i64), dtype)
+        left = subtract(lit(self.high - self.low + 1), scale(self.size, block))
+        return lit(self.size) if self.alike else Call("minimum", (lit(self.size), left), i64)
 
     def place(self, block: Expr, cell: Expr) -> Expr:
         """Return the place in the row of a cell of a block."""
@@ -272,19 +277,35 @@ def _blocked(
     shape = (*program.tensor(first.target).shape, lit(blocks.count))
     one, ones = _inside(program, fresh, first, first.subscripts, first.expr, blocks, shape, block)
     start = Read(one, (*own, block), dtype=first.acc)
-    inside = terms.inside(start, blocks.cells(block, first.acc))
+    number, counts = _counted(fresh, first, terms, blocks, block)
+    inside = terms.inside(start, number)
     other, others = _inside(program, fresh, second, own, inside, blocks, shape, block)
     result = Read(other, (*own, block), dtype=second.acc)
-    combined = terms.combined(start, result, blocks.cells(block, first.acc), terms.shift)
+    combined = terms.combined(start, result, number, terms.shift)
     body = list(program.body)
     body[there] = _outside(program, second, combined, blocks, block.name)
     last = fresh.iterator()
     body[here] = _outside(
         program, first, Read(one, (*first.subscripts, Index(last, i64)), dtype=first.acc), blocks, last
     )
-    body[here - 1 : here - 1] = [*ones, *others]
+    made = [*counts, *ones, *others]
+    body[here - 1 : here - 1] = made
     note = f"{first.name} and {second.name} read each row once, by blocks of {blocks.size} cells"
-    return fresh.finish(tuple(body)), note, len(ones) + len(others)
+    return fresh.finish(tuple(body)), note, len(made)
+
+
+def _counted(
+    fresh: Fresh, statement: TypedStatement, terms: Shifted, blocks: _Blocks, block: Index
+) -> tuple[Expr, list[TypedNode]]:
+    """Return the number of a block's cells, and what stores it where blocks differ: an integer would narrow the vectors."""
+    acc = statement.acc
+    if blocks.alike or not terms.counts:
+        return Literal(float(blocks.size) if acc.kind == "f" else blocks.size, acc), []
+    tensor, name, own = fresh.temporary("count", acc, (lit(blocks.count),)), fresh.statement(), fresh.iterator()
+    domain, value = f"{{ {name}[{own}] : 0 <= {own} < {blocks.count} }}", blocks.cells(Index(own, i64))
+    cell = (Index(own, i64),)
+    made = TypedStatement(name, (own,), 0, domain, tensor, cell, "set", Cast(acc, value, acc), acc, (), statement.span)
+    return Read(tensor, (block,), dtype=acc), [made]
 
 
 def _inside(

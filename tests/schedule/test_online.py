@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.ir.layout import DENSE
 from polyker.ir.typed import TypedProgram
 from polyker.poly.scop import build_scop
-from polyker.schedule.auto import default_schedule
+from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.legality import prove
 from polyker.schedule.online import one_pass
 from polyker.schedule.temporaries import insist
@@ -115,3 +116,17 @@ def test_a_variance_of_a_long_row_is_within_the_bounds_of_sums() -> None:
     assert "read each row once" in str(kernel.explain())
     want = x.astype("f8").var()
     assert abs(kernel(x) - want) <= 1e-5 * want
+
+
+@pytest.mark.parametrize("cells", [9_000_000, 9_000_001])
+def test_the_two_reductions_of_a_block_run_together(cells: int) -> None:
+    """Also where their results for whole rows could share fewer loops, and where the last block has fewer cells."""
+    wide = target("cpu:x86-64-v4")
+    program, _ = one_pass(case("O[a] = mean[k]((X[a,k] - mean[l](X[a,l])) ** 2)", X=f"f32[4,{cells}]").flat, wide)
+    notes = auto_schedule(program, wide, lambda _: DENSE)[1].notes
+    together = [n for n in notes if "run together" in n]
+    assert len(together) == 1
+    names = together[0].split(" run together")[0].split(", ")
+    assert [n for n in notes if "vectors of 16" in n and n.split(":")[0] in names] == [
+        n for n in notes if "terms" in n and n.split(":")[0] in names
+    ]
