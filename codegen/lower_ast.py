@@ -32,15 +32,28 @@ def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -
         context = context.intersect(read_set(f"[{names}] -> {{ : {within} }}"))
     noting, _kept = isl.AstBuild.from_context(context).set_at_each_domain(note)
     ast = noting.node_from_schedule(tree)
-    missing = tree.get_domain().intersect_params(context)
+    missing = (_by_thread(tree) if numbers else tree.get_domain()).intersect_params(context)
     for found in runs:
-        for name in numbers:
-            if (d := found.get_space().find_dim_by_name(isl.dim_type.param, name)) >= 0:
-                found = found.project_out(isl.dim_type.param, d, 1)
         missing = missing.subtract(found)
     if not missing.is_empty():
         raise failure(LOST)
     return ast
+
+
+def _by_thread(tree: isl.Schedule) -> isl.UnionSet:
+    """Return the instances that come to the leaves of a tree, each for the number of its thread."""
+    leaves: list[isl.UnionSet] = []
+
+    def note(node: isl.ScheduleNode) -> bool:
+        if isl.schedule_node_type(node.get_type()) == isl.schedule_node_type.leaf:
+            leaves.append(node.get_domain())
+        return True
+
+    tree.get_root().foreach_descendant_top_down(note)
+    found = leaves[0]
+    for leaf in leaves[1:]:
+        found = found.union(leaf)
+    return found
 
 
 @dataclass(frozen=True)

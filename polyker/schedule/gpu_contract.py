@@ -38,6 +38,8 @@ SHARED = 40 << 10
 READ, COPY = 0.35, 0.15
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
+# Values that an index of unknown extent is taken to have.
+UNKNOWN = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
     column, row = sides
     batch = tuple(i for i in kept if i not in sides)
     origin = {i: measured.lo(i) for i in statement.iterators}
-    extents = {i: measured.extent(i) for i in statement.iterators}
+    extents = {i: measured.extent(i, UNKNOWN) for i in statement.iterators}
     if started:
         extents |= {i: origin[i] + extents[i] for i in kept}
         origin |= dict.fromkeys(kept, 0)
