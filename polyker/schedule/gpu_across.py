@@ -17,11 +17,12 @@ TERMS = 8
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """A cell's terms along `iterator` are dealt out to `width` threads of a block, of `blocks` blocks."""
+    """A cell's terms along `iterator` are dealt out to `width` threads of a block; `blocks` blocks share those along `cut`."""
 
     iterator: str
     width: int
     blocks: int = 1
+    cut: str = ""
 
 
 def has_gathers(measured: Measured) -> bool:
@@ -46,14 +47,23 @@ def across(measured: Measured, gpu: Gpu) -> Across | None:
     if not unit:
         return None
     along = max(unit, key=measured.extent)
-    terms, cells = measured.extent(along), max(1, prod(measured.extent(i) for i in kept))
+    long, cells = measured.extent(along), max(1, prod(measured.extent(i) for i in kept))
+    terms = prod(measured.extent(i) for i in statement.reduced)
     most = min(gpu.processors * gpu.resident // cells, terms // TERMS)
     if not any(abs(largest.stride(i)) == 1 for i in kept):
         most = max(most, min(gpu.warp, terms // 2))
-    if most < gpu.warp:
+    if most < gpu.warp or long < gpu.warp // 2:
         return None
-    count = 1 << (most.bit_length() - 1)
-    if cells >= gpu.processors:
-        return Across(along, min(count, MANY))
-    width = min(count, FEW)
-    return Across(along, width, count // width)
+    count = _below(most)
+    width = max(gpu.warp, min(count, MANY if cells >= gpu.processors else FEW, _below(long // 2)))
+    blocks = 1 if cells >= gpu.processors else max(1, count // width)
+    cut = (
+        along if long >= 2 * width * blocks else max(statement.reduced, key=lambda i: (i != along, measured.extent(i)))
+    )
+    room = long // width if cut == along else measured.extent(cut)
+    return Across(along, width, min(blocks, _below(max(1, room))), cut)
+
+
+def _below(count: int) -> int:
+    """Return the greatest power of two that is not above a count."""
+    return 1 << (count.bit_length() - 1)

@@ -21,11 +21,13 @@ from polyker.schedule.fuse_epilogue import joined
 from polyker.schedule.fuse_groups import Group
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_across import Across, across
+from polyker.schedule.gpu_columns import ColumnParts, Columns, choose_columns, columns_nest
 from polyker.schedule.gpu_contract import Contraction, choose_contraction
 from polyker.schedule.gpu_contract_nest import contraction_nest, results_of
-from polyker.schedule.gpu_fuse import Together, grown, promotions
+from polyker.schedule.gpu_fuse import Together, grown, of_one_shape, promotions
 from polyker.schedule.gpu_map import Mapping, constant_shape, partial_sums, sum_cut
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
+from polyker.schedule.gpu_transpose import choose_turned, turned_nest
 from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.nest import Nest, band, offset, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
@@ -45,6 +47,7 @@ class _Scheduler:
     gpu: Gpu
     layout: Layouts
     notes: list[str] = field(default_factory=list)
+    columns: dict[Item, ColumnParts] = field(default_factory=dict)  # by the first of the two
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
     tiled: dict[str, Contraction] = field(default_factory=dict)  # those whose operands lie in shared memory
 
@@ -100,6 +103,11 @@ class _Scheduler:
         made: dict[Item, tuple[TypedStatement, ...]] = {}
         nests: list[Nest] = []
         for launch in self.launches(items):
+            if isinstance(launch, ColumnParts):
+                nest, parts = columns_nest(self.program, self.fresh, launch)
+                made.update(zip((launch.part, launch.fold), parts, strict=True))
+                nests.append(nest)
+                continue
             inside = launch.group.items
             outside = others + [
                 s for i in items if i not in inside for s in (i.statement, i.start, i.epilogue) if s is not None
@@ -127,6 +135,9 @@ class _Scheduler:
         found_across = across(item.measured, self.gpu)
         if found_across is not None:
             return self.dealt_items(item, found_across)
+        columns = choose_columns(item.measured, self.gpu)
+        if columns is not None and constant_shape(item.measured) is not None:
+            return self.column_items(item, columns)
         cut = sum_cut(item.measured, self.gpu)
         if cut is None:
             return [item]
@@ -149,30 +160,63 @@ class _Scheduler:
         if found.blocks == 1 or shape is None:
             self.dealt[item.statement.name] = found
             return [item]
-        split = split_sum(self.program, self.fresh, item.statement, found.iterator, found.blocks, shape, found.width)
-        assert split.within is not None
+        run = found.width if found.cut == found.iterator else 1
+        split = split_sum(self.program, self.fresh, item.statement, found.cut, found.blocks, shape, run)
         name = item.statement.name
         self.notes.append(f"{name}: {found.blocks} partial results in memory for each cell, of a block each")
-        self.dealt[split.partial.name] = Across(split.within, found.width)
+        self.dealt[split.partial.name] = Across(split.within or found.iterator, found.width)
         free = tuple(i for i in split.partial.iterators if i not in split.partial.reduced)
         program, layout = self.program, self.layout
         part = Item(split.partial, split.start, True, lambda: free, lambda: measure(program, split.partial, layout))
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
-    def launches(self, items: list[Item]) -> list[Together | Rows]:
+    def column_items(self, item: Item, found: Columns) -> list[Item]:
+        """Return a reduction by columns in its parts: what threads sum, what a block makes of it, and what all blocks' become."""
+        program, shape, rest = self.program, constant_shape(item.measured), []
+        assert shape is not None
+        statement, start, along = item.statement, item.start, found.along
+        if found.blocks > 1:
+            first = split_sum(program, self.fresh, statement, along, found.blocks, shape, found.height)
+            assert first.within is not None
+            rest = self.items(first.fold, item.start, reduces=True)
+            statement, start, along, shape = first.partial, first.start, first.within, (*shape, found.blocks)
+        split = split_sum(self.program, self.fresh, statement, along, found.height, shape)
+
+        def made(part: TypedStatement, begin: TypedStatement | None) -> Item:
+            free = tuple(i for i in part.iterators if i not in part.reduced)
+            return Item(part, begin, True, lambda: free, lambda: measure(self.program, part, self.layout))
+
+        part, fold = made(split.partial, split.start), made(split.fold, start)
+        (lane,) = split.fold.reduced
+        self.columns[part] = ColumnParts(part, fold, found.column, lane, found.height, self.gpu.warp)
+        blocks = f", {found.blocks} blocks to a cell" if found.blocks > 1 else ""
+        self.notes.append(f"{item.statement.name}: {found.height} threads along {found.along} to a cell{blocks}")
+        return [part, fold, *rest]
+
+    def is_alone(self, item: Item) -> bool:
+        """Return whether a statement's blocks hold tiles of its operands: other statements would have other blocks."""
+        return item.statement.name in self.tiled or item in self.columns or choose_turned(item) is not None
+
+    def launches(self, items: list[Item]) -> list[Together | Rows | ColumnParts]:
         """Return the launches in the order in which they run."""
         if not items:
             return []
-        if items[0].statement.name in self.tiled:
+        if items[0] in self.columns:
+            return [self.columns[items[0]], *self.launches(items[2:])]
+        if self.is_alone(items[0]):
             return [Together(Group.of(items[0]), (), None), *self.launches(items[1:])]
-        tiled = [i for i in items if i.statement.name in self.tiled]
-        found = grown_rows(self.program, items, self.dealt)
+        tiled = [i for i in items if self.is_alone(i)]
+        found = grown_rows(self.program, items, self.dealt, self.gpu)
         launch, before, after = found if found is not None else grown(self.program, items, self.gpu, tiled)
         return [*self.launches(before), launch, *self.launches(after)]
 
     def launch(self, launch: Together, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch, and the nest that runs them."""
         first = launch.group.items[0]
+        if len(launch.group.items) == 1 and (turned := choose_turned(first)) is not None:
+            self.notes.append(f"{first.statement.name}: {turned}")
+            nest = turned_nest(self.program, self.fresh, turned)
+            return [nest.statements], nest
         tiles = self.tiled.get(first.statement.name)
         if tiles is not None:
             self.notes.append(f"{first.statement.name}: {tiles}")
@@ -186,13 +230,10 @@ class _Scheduler:
         ]
         bodies = [nest.statements for nest in found]
         statements = tuple(s for body in bodies for s in body)
-        tree = found[0].tree
         if len(found) > 1:
-            tree = Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in found))
             self.note_together(launch.group, [p.tensor for p in held])
-        if held:
-            tree = Scope(held, tree)
-        return bodies, Nest(statements, band(launch.members(bodies), tree))
+        alike = len(found) == 1 or of_one_shape(self.program, launch.group)
+        return bodies, Nest(statements, launch.tree(bodies, [n.tree for n in found], held, alike=alike))
 
     def by_rows(self, rows: Rows, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch by rows, and the nest that runs them."""

@@ -8,7 +8,7 @@ neighbouring cells; what is saved is launches, and memory for temporaries, which
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import islpy as isl
@@ -21,8 +21,9 @@ from polyker.poly.scop import parameters
 from polyker.schedule.fuse_groups import Group, grow
 from polyker.schedule.fuse_items import Item, alone, touches
 from polyker.schedule.gpu_map import AXES, Mapping, choose_mapping, with_cells
-from polyker.schedule.nest import offset
-from polyker.schedule.tree import Kind, Member, Promotion
+from polyker.schedule.nest import band, offset
+from polyker.schedule.tree import Filter, Kind, Member, Promotion, Scope, Tree
+from polyker.schedule.tree import Sequence as InOrder
 from polyker.target.model import Gpu
 
 # Cells of a temporary that a thread holds in registers at most.
@@ -65,10 +66,34 @@ class Together:
         cells = None if self.cells is None else (dims[self.cells[0]][item], self.cells[1])
         return Mapping(axes, (), cells)
 
-    def members(self, bodies: Sequence[tuple[TypedStatement, ...]]) -> list[Member]:
-        """Return the common loops: blocks, threads, then those that each thread runs through; without any, one block's."""
+    def tree(
+        self,
+        bodies: Sequence[tuple[TypedStatement, ...]],
+        trees: Sequence[Tree],
+        held: tuple[Promotion, ...],
+        *,
+        alike: bool,
+    ) -> Tree:
+        """Return the tree of a launch: what a thread runs of each item, and the buffers that it has for them.
+
+        `alike`: the common loops have the same values for all items. Else the threads walk from item to item together.
+        """
+        blocks, threads, rest = self.members(bodies)
+        names = [tuple(s.name for s in b) for b in bodies]
+        if alike or not threads:
+            inner = InOrder(tuple(map(Filter, names, trees))) if len(trees) > 1 else trees[0]
+            return band([*blocks, *threads, *rest], Scope(held, inner) if held else inner)
+        parts = []
+        for own, tree in zip(names, trees, strict=True):
+            mine = [replace(m, times=tuple((s, e) for s, e in m.times if s in own)) for m in threads]
+            parts.append(Filter(own, band(mine, tree)))
+        inside = InOrder(tuple(parts))
+        return band([*blocks, *rest], Scope(held, inside) if held else inside)
+
+    def members(self, bodies: Sequence[tuple[TypedStatement, ...]]) -> tuple[list[Member], list[Member], list[Member]]:
+        """Return the common loops: blocks, threads, and those that each thread runs through; without any, one block's."""
         if not self.group.dims:
-            return [Member(tuple((s.name, lit(0)) for b in bodies for s in b), "once", Kind.BLOCK, 0, "x")]
+            return [Member(tuple((s.name, lit(0)) for b in bodies for s in b), "once", Kind.BLOCK, 0, "x")], [], []
         blocks, threads = [], []
         for axis, (n, count) in zip(AXES, self.axes, strict=False):
             label = self.group.dims[n][0]
@@ -78,7 +103,7 @@ class Together:
         taken = {n for n, _ in self.axes}
         rest = (n for n in range(len(self.group.dims)) if n not in taken)
         # Blocks along z come first, and so do threads: x moves fastest.
-        return [*reversed(blocks), *reversed(threads), *(self._member(n, bodies, self.group.dims[n][0]) for n in rest)]
+        return blocks[::-1], threads[::-1], [self._member(n, bodies, self.group.dims[n][0]) for n in rest]
 
     def _member(
         self,
@@ -113,7 +138,10 @@ def grown(
         if not item.free and not group.dims:
             return Group((*group.items, item), (), (), ())
         wider = group.joined(program, item)
-        return None if wider is None else _in_step(program, wider, gpu)
+        wider = None if wider is None else _in_step(wider, gpu)
+        if wider is None or of_one_shape(program, wider) or any(n > 1 for _, n in together(wider, gpu).axes):
+            return wider
+        return None
 
     group, before, after = grow(program, items, left, join)
     return together(group, gpu), before, after
@@ -134,7 +162,7 @@ def together(group: Group, gpu: Gpu) -> Together:
     return Together(group, axes, cells)
 
 
-def _in_step(program: TypedProgram, group: Group, gpu: Gpu) -> Group | None:
+def _in_step(group: Group, gpu: Gpu) -> Group | None:
     """Return the group with the loops that carry nothing; None where an item would have another mapping than by itself."""
     order = tuple(n for n, s in enumerate(group.shifts) if not any(s) and not group.crossing[n])
     group = group.loops(order)
@@ -147,11 +175,12 @@ def _in_step(program: TypedProgram, group: Group, gpu: Gpu) -> Group | None:
         if any(i not in column and item.measured.extent(i) > 1 for i in axes):
             return None
         first.add(column.index(axes[0]))
-    return group if len(first) == 1 and _of_one_shape(program, group) else None
+    return group if len(first) == 1 else None
 
 
-def _of_one_shape(program: TypedProgram, group: Group) -> bool:
-    """Return whether the common loops have the same values for all items: isl makes one loop of each then."""
+def of_one_shape(program: TypedProgram, group: Group) -> bool:
+    """Return whether the common loops have the same values for all items: isl makes one loop of each then, and else
+    may count the threads of each of several from its own first value."""
     found: isl.Set | None = None
     for n, item in enumerate(group.items):
         for statement in (item.statement, item.start):

@@ -31,6 +31,9 @@ from polyker.target.model import Gpu
 # Bytes of shared memory that a kernel may have without asking for more at its launch.
 STATIC = 48 << 10
 
+# Cells of a row that one block computes alone where there are fewer rows than multiprocessors.
+LONG = 1 << 14
+
 # Rows of a block whose threads are one warp a row.
 ROWS = 8
 
@@ -85,6 +88,11 @@ class Rows:
         lead = self.group.items[0].measured
         return sorted(range(len(self.group.dims)), key=lambda d: -lead.extent(self.group.dims[d][0]))
 
+    def size(self, n: int, iterator: str) -> int:
+        """Return how many values of an item's iterator over rows a block has."""
+        longest = self.order()[:1]
+        return self.height if any(self.group.dims[d][n] == iterator for d in longest) else 1
+
     def rows(self, bodies: Sequence[Body]) -> tuple[list[Member], list[Member]]:
         """Return the loops over rows that blocks take, and that over the rows of a block."""
         dims, order = self.group.dims, self.order()
@@ -113,15 +121,19 @@ class Rows:
 
 @dataclass(frozen=True)
 class Body:
-    """The statements that stand for an item, their places along the threads of a row, and what a thread runs of them."""
+    """The statements that stand for an item, their places along the threads of a row, and what a thread runs of them.
+
+    `result`: what threads combine into, with the iterators of its cells.
+    """
 
     statements: tuple[TypedStatement, ...]
     places: Mapping[str, Expr]
     tree: Tree
+    result: tuple[str, tuple[str, ...]] | None = None
 
 
 def grown_rows(
-    program: TypedProgram, items: list[Item], dealt: Mapping[str, Across]
+    program: TypedProgram, items: list[Item], dealt: Mapping[str, Across], gpu: Gpu
 ) -> tuple[Rows, list[Item], list[Item]] | None:
     """Return the launch by rows of the first item and of what can run in it, what has to run before it, and what after it.
 
@@ -137,17 +149,18 @@ def grown_rows(
                 return None
             order = tuple(n for n, s in enumerate(found.shifts) if not any(s) and not found.crossing[n])
             wider = found.loops(order)
-        return wider if _rows(wider, dealt) is not None else None
+        return wider if _rows(wider, dealt, gpu) is not None else None
 
-    if _rows(Group.of(items[0]), dealt) is None:
+    if _rows(Group.of(items[0]), dealt, gpu) is None:
         return None
     group, before, after = grow(program, items, [], join)
-    rows = _rows(group, dealt)
-    return None if rows is None else (rows, before, after)
+    rows = _rows(group, dealt, gpu)
+    return None if rows is None or not rows.width else (rows, before, after)
 
 
-def _rows(group: Group, dealt: Mapping[str, Across]) -> Rows | None:
-    """Return how a group runs by rows, None where it does not."""
+def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:
+    """Return how a group runs by rows, of width 0 while nothing in it is dealt out; None where it does not."""
+    cells = prod(group.items[0].measured.extent(dim[0]) for dim in group.dims)
     lanes: list[str | None] = []
     widths = set()
     for n, item in enumerate(group.items):
@@ -166,17 +179,19 @@ def _rows(group: Group, dealt: Mapping[str, Across]) -> Rows | None:
         elif set(item.free) != inner:
             return None
         else:
-            lanes.append(contiguous(item.measured, tuple(i for i in item.free if i not in column)))
-    if len(widths) != 1:
+            lane = contiguous(item.measured, tuple(i for i in item.free if i not in column))
+            lanes.append(lane)
+            if cells < gpu.processors and item.measured.extent(lane) > LONG:
+                return None
+    if len(widths) > 1:
         return None
-    (width,) = widths
+    width = max(widths, default=0)
     lead = group.items[0].measured
     longest = max((lead.extent(dim[0]) for dim in group.dims), default=1)
     height = 1
-    while width * height * 2 <= THREADS and height < ROWS and width == 32 and height * 2 <= longest:
+    while width and width * height * 2 <= THREADS and height < ROWS and width == 32 and height * 2 <= longest:
         height *= 2
-    found = Rows(group, tuple(lanes), width, height)
-    return found if len(found.parts()) == 1 else None  # the threads do not meet yet
+    return Rows(group, tuple(lanes), width, height)
 
 
 def row_body(program: TypedProgram, fresh: Fresh, rows: Rows, n: int) -> Body:
@@ -205,9 +220,9 @@ def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) 
     places: dict[str, Expr] = {s.name: lit(0) for s in parts.statements()}
     places |= {parts.start.name: each, parts.folds[-1].name: each}
     places[parts.update.name] = mod(Index(lane, i64), rows.width)
-    ones = (1,) * len(parts.cell)
-    held = (Promotion(parts.accumulator, (*ones, 1)), Promotion(parts.folded, ones))
-    return Body(parts.statements(), places, Scope(held, InOrder(tuple(_parts(parts, lane, rows.width)))))
+    held = Promotion(parts.accumulator, (1,) * (len(parts.cell) + 1))
+    tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.width))))
+    return Body(parts.statements(), places, tree, (parts.folded, parts.cell))
 
 
 def _parts(parts: Accumulated, lane: str, width: int) -> list[Filter]:
@@ -258,9 +273,7 @@ def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedState
             continue
         modulo = _modulo(program, rows, tensor, rows.height)
         assert modulo is not None
-        if len(parts) == 1:
-            continue
-        found = Promotion(tensor, modulo)
+        found = Promotion(tensor, modulo, shared=True)
         sizes.append((found.cells() * program.tensor(tensor).dtype.itemsize, found))
     for size, promotion in sorted(sizes, key=lambda found: found[0]):
         if size <= room:
@@ -290,6 +303,11 @@ def _modulo(program: TypedProgram, rows: Rows, tensor: str, height: int) -> tupl
 def row_tree(rows: Rows, bodies: Sequence[Body], held: Held) -> Tree:
     """Return the tree of a launch by rows."""
     blocks, within = rows.rows(bodies)
+    results = tuple(
+        Promotion(b.result[0], tuple(rows.size(n, i) for i in b.result[1]), shared=True)
+        for n, b in enumerate(bodies)
+        if b.result is not None
+    )
 
     def threads(part: list[int], registers: tuple[Promotion, ...]) -> Band:
         found = [bodies[n] for n in part]
@@ -303,8 +321,5 @@ def row_tree(rows: Rows, bodies: Sequence[Body], held: Held) -> Tree:
         return Band((*rows_of, Member(times, "lane.thread", Kind.THREAD, rows.width, "x")), tree)
 
     parts = [threads(part, own) for part, own in zip(rows.parts(), held.registers, strict=True)]
-    if len(parts) == 1:
-        (only,) = parts
-        return Band((*blocks, *only.members), only.child)
-    tree: Tree = InOrder(tuple(Filter(statements_of(p), p) for p in parts))
-    return Band(tuple(blocks), Scope(held.shared, tree) if held.shared else tree)
+    tree: Tree = InOrder(tuple(Filter(statements_of(p), p) for p in parts)) if len(parts) > 1 else parts[0]
+    return Band(tuple(blocks), Scope((*results, *held.shared), tree))

@@ -1,0 +1,118 @@
+"""Reductions whose cells lie side by side in what they read: threads along x take neighbouring cells, those along y their terms.
+
+block.x j.block:
+    with P, shared:
+        thread.y q: thread.x j: { acc = 0;  for every 16th term: acc += …;  P[j,q] = acc }
+        thread.x j: S[j] = sum of P[j,q]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import floordiv, mod
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.rewrite.accumulate import accumulate
+from polyker.rewrite.fresh import Fresh
+from polyker.schedule.fuse_items import Item
+from polyker.schedule.gpu_across import TERMS, has_gathers
+from polyker.schedule.gpu_map import AXES
+from polyker.schedule.measure import Measured
+from polyker.schedule.nest import Nest, result_tiles
+from polyker.schedule.plan import Plan
+from polyker.schedule.tree import Band, Filter, Kind, Member, Promotion, Scope, Sequence, Tree
+from polyker.target.model import Gpu
+
+# Threads along y at most: each has a partial result of every cell of the block.
+HEIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The terms along `along` are dealt out to `height` threads of each of `blocks` blocks; `column` is contiguous."""
+
+    column: str
+    along: str
+    height: int
+    blocks: int
+
+
+def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
+    """Return how the terms of cells that lie side by side are dealt out; None where a thread had better sum its own cells'."""
+    statement = measured.statement
+    reads = [a for a in measured.accesses if not a.is_write]
+    if not reads or has_gathers(measured) or statement.in_order:
+        return None
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    largest = max(reads, key=measured.footprint)
+    unit = [i for i in kept if abs(largest.stride(i)) == 1]
+    if not unit or any(not largest.stride(i) for i in kept):
+        return None
+    column, along = max(unit, key=measured.extent), max(statement.reduced, key=measured.extent)
+    cells, terms = prod(measured.extent(i) for i in kept), prod(measured.extent(i) for i in statement.reduced)
+    most = min(gpu.processors * gpu.resident // max(1, cells), terms // TERMS, measured.extent(along) // 2)
+    height = HEIGHT
+    while height > most:
+        height //= 2
+    if height < 2 or measured.extent(column) < gpu.warp // 2:
+        return None
+    blocks = max(1, min(most // height, measured.extent(along) // (height * TERMS)))
+    return Columns(column, along, height, 1 << (blocks.bit_length() - 1))
+
+
+@dataclass(frozen=True)
+class ColumnParts:
+    """The two items of a launch: `part` has a result for each cell and value of its iterator `lane`, `fold` combines them."""
+
+    part: Item
+    fold: Item
+    column: str
+    lane: str
+    height: int
+    width: int
+
+
+def columns_nest(
+    program: TypedProgram, fresh: Fresh, launch: ColumnParts
+) -> tuple[Nest, list[tuple[TypedStatement, ...]]]:
+    """Return the nest of a launch, and the statements that stand for each of its items."""
+    bodies, trees = [], []
+    for item in (launch.part, launch.fold):
+        statement = item.statement
+        kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+        origin = dict.fromkeys(statement.iterators, 0)
+        parts = accumulate(program, fresh, statement, start=item.start, origin=origin)
+        bodies.append(parts.statements())
+        trees.append(result_tiles(program, Plan(None, 1, 1, (), 0.0), parts, kept, kept, statement.reduced, origin))
+    statements = (*bodies[0], *bodies[1])
+    cells = [i for i in launch.fold.statement.iterators if i not in launch.fold.statement.reduced]
+    order = [launch.column, *(i for i in reversed(cells) if i != launch.column)]
+
+    def over(names: tuple[TypedStatement, ...], time: Expr, label: str, kind: Kind, count: int, axis: str) -> Member:
+        return Member(tuple((s.name, time) for s in names), label, kind, count, axis)
+
+    blocks = []
+    for n, i in enumerate(order):
+        time = floordiv(Index(i, i64), launch.width) if n == 0 else Index(i, i64)
+        kind, axis = (Kind.BLOCK, AXES[n]) if n < len(AXES) else (Kind.SERIAL, "")
+        blocks.append(over(statements, time, f"{i}.block" if n == 0 else i, kind, 0, axis))
+    blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
+    place = mod(Index(launch.column, i64), launch.width)
+    children: list[Filter] = []
+    for own, inside in zip(bodies, trees, strict=True):
+        threads = [over(own, place, f"{launch.column}.thread", Kind.THREAD, launch.width, "x")]
+        if own is bodies[0]:
+            row = over(own, Index(launch.lane, i64), "lane.thread", Kind.THREAD, launch.height, "y")
+            threads = [row, *threads]
+        children.append(Filter(tuple(s.name for s in own), Band(tuple(threads), inside)))
+    tensor = launch.part.statement.target
+    sizes = {launch.column: launch.width, launch.lane: launch.height}
+    names = [s.name for s in launch.part.statement.subscripts if isinstance(s, Index)]
+    modulo = tuple(sizes.get(i, 1) for i in names)
+    rank = sorted(range(len(names)), key=lambda d: (names[d] == launch.column, names[d] != launch.lane))
+    held = Promotion(tensor, modulo, tuple((d, 1, modulo[d]) for d in rank), shared=True)
+    tree: Tree = Band(tuple(blocks), Scope((held,), Sequence(tuple(children))))
+    return Nest(statements, tree), bodies

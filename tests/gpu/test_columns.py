@@ -1,0 +1,51 @@
+"""Reductions down columns: threads side by side read cells side by side, and a block combines what its rows of threads have."""
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.sim_check import run_checked
+from tests.gpu.support import needs_compiler
+from tests.gpu.test_sanitizers import SANITIZERS
+
+
+def coded(*shape):
+    return ((np.arange(int(np.prod(shape))) * 7 + 3) % 11 - 5.0).reshape(shape)
+
+
+CASES = {
+    "sums": ("s[j] += A[i,j]", lambda a: a.sum(0), (700, 37)),
+    "extrema": ("s[j] max= A[i,j]", lambda a: a.max(0), (70, 64)),
+    "few columns": ("s[j] += A[i,j]", lambda a: a.sum(0), (5000, 16)),
+    "two indices": ("s[j,c] += A[n,j,c] * A[n,j,c]", lambda a: (a * a).sum(0), (200, 3, 40)),
+    "triangle": ("s[j] += A[i,j] where i >= j", lambda a: np.tril(a).sum(0), (300, 64)),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES)
+def test_threads_below_each_other_share_the_terms_of_a_column(case):
+    text, want, shape = CASES[case]
+    a = coded(*shape)
+    kernel = pk.op(text).compile(a, target="cuda-sim")
+    assert "threads along" in kernel.source("schedule") and "__shared__" in kernel.source("cuda")
+    np.testing.assert_array_equal(kernel(a), want(a))
+
+
+@needs_compiler
+def test_an_in_out_sum_goes_on_from_what_is_there():
+    a, s = coded(400, 32), coded(32)
+    kernel = pk.op("f(s: f64[32], A: f64[400,32]) -> s:\n    s[j] += A[i,j]").compile(s, a, target="cuda-sim")
+    np.testing.assert_array_equal(kernel(s.copy(), a), s + a.sum(0))
+
+
+@needs_compiler
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_columns_are_clean_under_the_sanitizers(sanitizer):
+    a = coded(300, 40).astype("f4")
+    kernel = pk.op("s[j] += A[i,j]").compile(a, target="cuda-sim")
+    rest = kernel._compiled.artifact().kernel.buffers[1:]
+    memory = [a] + [np.full([s.value for s in b.shape], np.nan, b.dtype.numpy) for b in rest]
+    found = run_checked(kernel.source("cuda"), memory, sanitizer=sanitizer)
+    assert (found.report, found.status) == ("", 0)
+    np.testing.assert_array_equal(found.arrays[1], a.sum(0))
