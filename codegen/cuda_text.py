@@ -230,9 +230,10 @@ class _Device:
                 raise InternalError(f"{type(stmt).__name__} has no place in a kernel")
 
     def _follows_memory(self, loop: For) -> bool:
-        """Return whether an innermost loop of many iterations reads the device's memory.
+        """Return whether an innermost loop of many iterations reads memory, the device's or shared.
 
-        The compiler would unroll it whole, and keep all it reads in registers for the loops around it, more than there are.
+        The compiler would unroll a short one whole and keep all it reads, more than there are registers, for the loops around it;
+        one of many statements it would not unroll at all, and wait for each load.
         """
         if (loop.trip is not None and loop.trip <= UNROLLED) or any(isinstance(s, For) for s in statements(loop.body)):
             return False
