@@ -71,15 +71,46 @@ def cache_folder() -> Path:
 
 
 @cache
+def version() -> str:
+    """Return what the compiler says it is."""
+    command = [compiler(), "--version"]
+    return subprocess.run(command, text=True, capture_output=True, timeout=SECONDS, check=False).stdout  # noqa: S603
+
+
+@cache
 def run_time() -> Path:
     """Return the object file of the simulator's run time, compiled once for a user and a compiler."""
     source, path = data_file("pk_sim.cpp"), compiler()
-    version = subprocess.run([path, "--version"], text=True, capture_output=True, timeout=SECONDS, check=False).stdout  # noqa: S603
-    key = hashlib.sha256("\0".join((source, path, version, *FLAGS)).encode()).hexdigest()[:24]
+    key = hashlib.sha256("\0".join((source, path, version(), *FLAGS)).encode()).hexdigest()[:24]
     output = cache_folder() / f"{key}.o"
     if not output.exists():
         compile_cxx(source, output, "-O2", "-c")
     return output
+
+
+_KERNEL_FLAGS = ("-O1", "-DPK_SIM")
+
+
+@cache
+def header() -> Path:
+    """Return the kernels' header as a file, beside which it lies compiled: most of the time of a small kernel goes into it.
+
+    A compiler that takes no such file, or not this one, reads the header.
+    """
+    text, path = sim_text(data_file("pk_cuda.h")), compiler()
+    key = hashlib.sha256("\0".join((text, path, version(), *FLAGS, *_KERNEL_FLAGS)).encode()).hexdigest()[:24]
+    plain = cache_folder() / f"{key}.h"
+    compiled = plain.with_name(f"{key}.h.gch")
+    if not compiled.exists():
+        with tempfile.TemporaryDirectory(dir=plain.parent) as folder:
+            written, made = Path(folder) / "header.h", Path(folder) / "header.gch"
+            written.write_text(text, encoding="utf-8")
+            command = [path, *FLAGS, *_KERNEL_FLAGS, "-x", "c++-header", str(written), "-o", str(made)]
+            subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
+            os.replace(written, plain)
+            if made.exists():
+                os.replace(made, compiled)
+    return plain
 
 
 def sim_text(text: str) -> str:
@@ -105,10 +136,13 @@ class SimCode:
 
 def build_sim(text: str) -> SimCode:
     """Return the simulator's code of a printed text; raises BackendUnavailable without a compiler, else InternalError."""
-    runtime = run_time()
+    runtime, head = run_time(), data_file("pk_cuda.h")
+    assert text.startswith(head)
+    # Lines are counted as in the whole text.
+    body = f"#line {head.count(chr(10)) + 1}\n{text.removeprefix(head)}"
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.so"
-        compile_cxx(sim_text(text), output, "-O1", "-DPK_SIM", "-shared", str(runtime))
+        compile_cxx(body, output, *_KERNEL_FLAGS, "-include", str(header()), "-shared", str(runtime))
         library = ctypes.CDLL(str(output))
     address = ctypes.cast(library.kernel, ctypes.c_void_p).value
     assert address is not None

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.errors import GatherError
+from polyker.codegen.cuda_text import data_file
+from polyker.codegen.sim_build import build_sim, header, sim_text
+from polyker.errors import GatherError, InternalError
 from tests.gpu.support import needs_compiler
 
 pytestmark = needs_compiler
@@ -149,3 +151,13 @@ def test_a_sum_or_a_maximum_of_any_length_is_right():
     symbolic = pk.op("m max= X[i]").compile(pk.f64["N"], target="cuda-sim")
     for n in (1, 31, 700, 3000):
         assert symbolic(x[:n]) == x[:n].max()
+
+
+def test_the_kernels_header_is_compiled_once_and_lines_are_those_of_the_whole_text():
+    text = data_file("pk_cuda.h") + "\n// a comment\nnonsense;\n"
+    with pytest.raises(InternalError, match=rf":{text.count(chr(10))}:1: error"):
+        build_sim(text)
+    before = header().stat().st_mtime_ns
+    header.cache_clear()
+    assert header().stat().st_mtime_ns == before
+    assert header().read_text() == sim_text(data_file("pk_cuda.h"))
