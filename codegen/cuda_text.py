@@ -235,10 +235,13 @@ class _Device:
         The compiler would unroll a short one whole and keep all it reads, more than there are registers, for the loops around it;
         one of many statements it would not unroll at all, and wait for each load.
         """
-        if (loop.trip is not None and loop.trip <= UNROLLED) or any(isinstance(s, For) for s in statements(loop.body)):
+        inside = list(statements(loop.body))
+        if (loop.trip is not None and loop.trip <= UNROLLED) or any(isinstance(s, For) for s in inside):
+            return False
+        if UNROLLED * len(inside) > REPEATED:
             return False
         far = {b.name for b in self.kernel.buffers}
-        read = (e for s in statements(loop.body) for top in expressions(s) for e in subexpressions(top))
+        read = (e for s in inside for top in expressions(s) for e in subexpressions(top))
         return any(isinstance(e, Load) and e.buffer in far for e in read)
 
     def _declared(self, buffer: Buffer) -> str:
