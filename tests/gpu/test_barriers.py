@@ -135,8 +135,16 @@ def test_the_interpreter_finds_no_race_in_a_product():
     np.testing.assert_array_equal(found[kernel.buffers[2].name], arrays[0] @ arrays[1])
 
 
-def test_every_barrier_of_a_product_is_needed():
-    kernel, arrays = a_product()
+FAMILIES = {
+    "product": (MATMUL, (16, 17), (17, 16)),
+    "transposed product": ("C[j,i] max= A[k,i] + B[j,k]", (17, 16), (16, 17)),
+    "convolution": ("O[f,w] += X[c,w+s] * K[f,c,s]", (10, 18), (16, 10, 3)),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_barrier_of_a_kernel_is_needed(family):
+    kernel, arrays = small(*FAMILIES[family])
     count = sum(isinstance(s, Barrier) for s in statements(kernel.body))
     assert count == 2
     for n in range(count):
@@ -166,17 +174,15 @@ def in_turn(kernel):
 def test_a_block_that_takes_several_tiles_in_turn_meets_between_them_where_none_begins_so():
     kernel, _ = small(MATMUL, (150, 17), (17, 16))
     assert in_turn(kernel).body[0].body == kernel.body[0].body  # each step of the product begins with a barrier
-    kernel = (
-        pk.op(MATMUL).compile(pk.f64[21, 19], pk.f64[19, 37], schedule=shared_operands())._compiled.artifact().kernel
-    )
-    a, b = np.ones((21, 19)), np.ones((19, 37))
+    kernel = pk.op(MATMUL).compile(pk.f64[9, 5], pk.f64[5, 17], schedule=shared_operands())._compiled.artifact().kernel
+    a, b = np.ones((9, 5)), np.ones((5, 17))
     met = in_turn(kernel)
     assert [sum(isinstance(s, Barrier) for s in statements(k.body)) for k in (kernel, met)] == [1, 2]
-    found = interpreted(met, [a, b, np.zeros((21, 37))])
+    found = interpreted(met, [a, b, np.zeros((9, 17))])
     np.testing.assert_array_equal(found[kernel.buffers[2].name], a @ b)
     for n in range(2):
         with pytest.raises(InternalError, match=r"race in|undefined element"):
-            interpreted(replace(met, body=removed(met.body, n)[0]), [a, b, np.zeros((21, 37))])
+            interpreted(replace(met, body=removed(met.body, n)[0]), [a, b, np.zeros((9, 17))])
 
 
 def fused(text, depth=1):
@@ -199,7 +205,7 @@ def test_threads_that_read_each_others_values_meet_before():
 
 
 def shared_operands():
-    s = pk.op(MATMUL).schedule(pk.f64[21, 19], pk.f64[19, 37], target="cuda-sim", auto=False)["C"].tile(i=8, j=16)
+    s = pk.op(MATMUL).schedule(pk.f64[9, 5], pk.f64[5, 17], target="cuda-sim", auto=False)["C"].tile(i=4, j=8)
     s = s["C"].map({"i.tile": "block.y", "j.tile": "block.x", "i.point": "thread.y", "j.point": "thread.x"})
     assert "barrier" not in str(s)
     return s["C"].promote("A", at="j.tile", memory="shared")["C"].promote("B", at="j.tile", memory="shared")
@@ -209,9 +215,9 @@ def shared_operands():
 def test_operands_promoted_to_shared_memory_are_copied_by_all_threads():
     s = shared_operands()
     assert str(s).count("barrier") == 1 and str(s).count("in shared") == 2
-    kernel = pk.op(MATMUL).compile(pk.f64[21, 19], pk.f64[19, 37], schedule=s)
+    kernel = pk.op(MATMUL).compile(pk.f64[9, 5], pk.f64[5, 17], schedule=s)
     assert kernel.source("cuda").count("__shared__") == 2
-    a, b = np.random.default_rng(0).normal(size=(21, 19)), np.random.default_rng(1).normal(size=(19, 37))
+    a, b = np.random.default_rng(0).normal(size=(9, 5)), np.random.default_rng(1).normal(size=(5, 17))
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-12)
 
 
