@@ -38,8 +38,10 @@ SHARED = 40 << 10
 READ, COPY = 0.35, 0.15
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
-# Values that an index of unknown extent is taken to have.
-UNKNOWN = 2048
+# Where blocks are so many times fewer than multiprocessors, and each would have more terms than this, threads share the terms.
+FEW, MANY = 4, 1024
+# Values that an index of unknown extent is taken to have: at least, and for each that other schedules take it to have.
+UNKNOWN, MORE = 64, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +107,19 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
     if not all(any(a.stride(i) for i in statement.reduced) for a in reads):
         return None
     sides = _sides(measured, kept)
-    if sides is None or prod(measured.extent(i) for i in statement.reduced) < LEAST_TERMS:
+    held = prod(_extent(measured, i) for i in statement.reduced)
+    if sides is None or held < LEAST_TERMS:
         return None
     column, row = sides
     batch = tuple(i for i in kept if i not in sides)
     origin = {i: measured.lo(i) for i in statement.iterators}
-    extents = {i: measured.extent(i, UNKNOWN) for i in statement.iterators}
+    extents = {i: _extent(measured, i) for i in statement.iterators}
     if started:
         extents |= {i: origin[i] + extents[i] for i in kept}
         origin |= dict.fromkeys(kept, 0)
     wide = max(1, max(a.itemsize for a in measured.accesses) // 4)
     terms = _terms(measured, DEPTH // wide)
-    blocks = prod(measured.extent(i) for i in batch)
+    blocks = prod(_extent(measured, i) for i in batch)
     found: list[tuple[float, int, Contraction]] = []
     for n, (high, across) in enumerate(product(CELLS, CELLS)):
         chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
@@ -126,9 +129,17 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         if sum(prod(b) * size for b, size in boxes if b is not None) > SHARED:
             continue
         count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
+        if FEW * count < gpu.processors and held > MANY:
+            continue
         effort = high * across + (READ + COPY) * (high + across)
         found.append((-(-count // gpu.processors) * effort, n, chosen))
     return min(found, key=lambda f: f[:2])[2] if found else None
+
+
+def _extent(measured: Measured, iterator: str) -> int:
+    """Return the number of an iterator's values; unknown ones are taken to be many."""
+    known = measured.bounds[iterator][1]
+    return max(UNKNOWN, MORE * measured.extent(iterator)) if known is None else known
 
 
 def _is_plain(read: Read) -> bool:
@@ -145,8 +156,9 @@ def _sides(measured: Measured, kept: tuple[str, ...]) -> tuple[str, str] | None:
         apart = any(a.stride(r) and not a.stride(c) for a in reads) and any(
             a.stride(c) and not a.stride(r) for a in reads
         )
-        if apart and min(measured.extent(c), measured.extent(r)) >= LEAST:
-            pairs.append((abs(write.stride(c)) == 1, measured.extent(c), measured.extent(r), c, r))
+        wide, high = _extent(measured, c), _extent(measured, r)
+        if apart and min(wide, high) >= LEAST:
+            pairs.append((abs(write.stride(c)) == 1, wide, high, c, r))
     if not pairs:
         return None
     best = max(pairs, key=lambda p: (p[0], min(p[1], p[2]), p[1]))

@@ -23,7 +23,7 @@ def whole(shape, seed, dtype="f4"):
 
 
 def is_tiled(kernel):
-    return "in shared" in str(kernel.schedule)
+    return "operands shared" in kernel.source("schedule")
 
 
 @needs_compiler
@@ -62,6 +62,13 @@ def test_products_of_unknown_sizes_are_right():
         np.testing.assert_array_equal(kernel(a, b), a @ b)
 
 
+def test_few_results_of_many_terms_are_not_left_to_few_blocks():
+    few = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[32, 40000], pk.f32[40000, 32], target="cuda:sm_90a")
+    assert "threads along" in few.source("schedule") and not is_tiled(few)
+    many = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[900, 40000], pk.f32[40000, 900], target="cuda:sm_90a")
+    assert is_tiled(many)
+
+
 @needs_compiler
 def test_batches_and_several_indices_are_right():
     a, b = whole((3, 2, 18, 7), 0), whole((3, 7, 2, 21), 1)
@@ -88,6 +95,14 @@ def test_what_is_computed_from_each_result_is_stored_in_its_place():
 def convolved(x, k):
     windows = np.lib.stride_tricks.sliding_window_view(x, k.shape[2:], (2, 3))
     return np.einsum("nchwrs,fcrs->nfhw", windows, k)
+
+
+@needs_compiler
+def test_convolutions_of_unknown_sizes_are_right():
+    kernel = pk.op(CONVOLUTION).compile(pk.f32["N", "C", "H", "W"], pk.f32["F", "C", 3, 3], target="cuda-sim")
+    assert is_tiled(kernel)
+    for x, k in ((whole((1, 2, 6, 20), 0), whole((17, 2, 3, 3), 1)), (whole((2, 3, 3, 3), 0), whole((1, 3, 3, 3), 1))):
+        np.testing.assert_array_equal(kernel(x, k), convolved(x, k))
 
 
 @needs_compiler
