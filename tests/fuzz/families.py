@@ -35,43 +35,45 @@ def text_of(m: Maker) -> str:
     return "\n".join(m.lines)
 
 
-def _snapshot(m: Maker) -> tuple[object, ...]:
+def snapshot(m: Maker) -> tuple[object, ...]:
+    """Return what `restore` needs to take back what is added from here on."""
     return dict(m.inputs), dict(m.defined), dict(m.kinds), dict(m.sizes), list(m.lines), set(m.features)
 
 
-def _restore(m: Maker, kept: tuple[object, ...]) -> None:
+def restore(m: Maker, kept: tuple[object, ...]) -> None:
+    """Take back what was added since."""
     m.inputs, m.defined, m.kinds, m.sizes, m.lines, m.features = kept  # type: ignore[assignment]
 
 
-def _try(m: Maker, base: str | None = None) -> bool:
+def try_statement(m: Maker, base: str | None = None) -> bool:
     """Add one statement, or leave the program as it is."""
     for _ in range(6):
-        kept = _snapshot(m)
+        kept = snapshot(m)
         if m.statement(base) is not None and valid(m):
             return True
-        _restore(m, kept)
+        restore(m, kept)
     return False
 
 
 def general(m: Maker) -> bool:
-    return _try(m)
+    return try_statement(m)
 
 
 def chain(m: Maker) -> bool:
     """Several statements; later ones read earlier ones, or update them in place."""
     r = m.rng
     m.budget = min(m.budget, 400 if not m.big else 20_000)
-    if not _try(m):
+    if not try_statement(m):
         return False
     for _ in range(r.choice([1, 1, 2, 3])):
         if r.random() < 0.35:
-            kept = _snapshot(m)
+            kept = snapshot(m)
             if not (update(m) and valid(m)):
-                _restore(m, kept)
+                restore(m, kept)
         elif r.random() < 0.85:
-            _try(m, r.choice(list(m.defined)))
+            try_statement(m, r.choice(list(m.defined)))
         else:
-            _try(m)
+            try_statement(m)
     m.features.add("multi-statement")
     return len(m.lines) > 1
 

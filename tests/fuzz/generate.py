@@ -251,6 +251,9 @@ def generate(seed: int, number: int) -> Case:
     """Return case `number` of a run; the same for the same two numbers."""
     from tests.fuzz.families import FAMILIES
     from tests.fuzz.finish import finish
+    from tests.fuzz.twins import twin
+
+    families = {**FAMILIES, "twin": (8, twin)}
 
     rng = random.Random(f"{seed}/{number}")
     for attempt in range(40):
@@ -264,9 +267,9 @@ def generate(seed: int, number: int) -> Case:
             + ["mixed"] * 3
         )
         maker = Maker(rng, big, theme, budget=100_000 if big else rng.choice([60, 200, 500, 1200]))
-        family = rng.choices(list(FAMILIES), [f[0] for f in FAMILIES.values()])[0]
+        family = rng.choices(list(families), [f[0] for f in families.values()])[0]
         maker.features.add(f"family:{family}")
-        if FAMILIES[family][1](maker):
+        if families[family][1](maker):
             case = finish(maker, seed, number)
             if case is not None:
                 return case

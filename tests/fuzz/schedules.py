@@ -54,6 +54,8 @@ _SIGNS = {
     "promoted": r"\bwith t\d+ in \[",
     "in steps": r"is taken in steps",
     "computed once": r"is computed once",
+    "alike": r"has the values of|in place of computing it again",
+    "sunk": r"are applied to the result",
     "fused": r"\bfor \S+  \{S\d+: [^}]*, S\d+: ",
 }
 
