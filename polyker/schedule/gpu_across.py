@@ -9,8 +9,10 @@ from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.schedule.measure import Measured
 from polyker.target.model import Gpu
 
-# Threads of a block that combine into one cell: at most, and where there are cells enough for every multiprocessor.
+# Threads of a block that combine into one cell: where several blocks share its terms, and where one has them all.
 FEW, MANY = 256, 1024
+# Terms of a cell for which one block is quick enough, so that what follows can be in the same launch.
+LONG = 1 << 14
 # Terms of a thread, at least, for it to pay that others wait for it.
 TERMS = 8
 
@@ -55,8 +57,9 @@ def across(measured: Measured, gpu: Gpu) -> Across | None:
     if most < gpu.warp or long < gpu.warp // 2:
         return None
     count = _below(most)
-    width = max(gpu.warp, min(count, MANY if cells >= gpu.processors else FEW, _below(long // 2)))
-    blocks = 1 if cells >= gpu.processors else max(1, count // width)
+    whole = cells >= gpu.processors or terms <= LONG
+    width = max(gpu.warp, min(count, MANY if whole else FEW, _below(long // 2)))
+    blocks = 1 if whole else max(1, count // width)
     cut = (
         along if long >= 2 * width * blocks else max(statement.reduced, key=lambda i: (i != along, measured.extent(i)))
     )

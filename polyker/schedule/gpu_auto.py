@@ -27,7 +27,7 @@ from polyker.schedule.gpu_contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu_fuse import Together, grown, of_one_shape, promotions
 from polyker.schedule.gpu_map import Mapping, constant_shape, partial_sums, sum_cut
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
-from polyker.schedule.gpu_transpose import choose_turned, turned_nest
+from polyker.schedule.gpu_transpose import Turned, choose_turned, turned_nest
 from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.nest import Nest, band, offset, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
@@ -47,6 +47,7 @@ class _Scheduler:
     gpu: Gpu
     layout: Layouts
     notes: list[str] = field(default_factory=list)
+    turns: dict[Item, Turned | None] = field(default_factory=dict)  # what is known of statements so far
     columns: dict[Item, ColumnParts] = field(default_factory=dict)  # by the first of the two
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
     tiled: dict[str, Contraction] = field(default_factory=dict)  # those whose operands lie in shared memory
@@ -193,9 +194,15 @@ class _Scheduler:
         self.notes.append(f"{item.statement.name}: {found.height} threads along {found.along} to a cell{blocks}")
         return [part, fold, *rest]
 
+    def turned(self, item: Item) -> Turned | None:
+        """Return which operands of a statement go through shared memory, None where none has to."""
+        if item not in self.turns:
+            self.turns[item] = choose_turned(item)
+        return self.turns[item]
+
     def is_alone(self, item: Item) -> bool:
         """Return whether a statement's blocks hold tiles of its operands: other statements would have other blocks."""
-        return item.statement.name in self.tiled or item in self.columns or choose_turned(item) is not None
+        return item.statement.name in self.tiled or item in self.columns or self.turned(item) is not None
 
     def launches(self, items: list[Item]) -> list[Together | Rows | ColumnParts]:
         """Return the launches in the order in which they run."""
@@ -213,7 +220,7 @@ class _Scheduler:
     def launch(self, launch: Together, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch, and the nest that runs them."""
         first = launch.group.items[0]
-        if len(launch.group.items) == 1 and (turned := choose_turned(first)) is not None:
+        if len(launch.group.items) == 1 and (turned := self.turned(first)) is not None:
             self.notes.append(f"{first.statement.name}: {turned}")
             nest = turned_nest(self.program, self.fresh, turned)
             return [nest.statements], nest

@@ -21,7 +21,7 @@ from polyker.rewrite.accumulate import Accumulated, accumulate
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.fuse_groups import Group, grow
 from polyker.schedule.fuse_items import Item, Touch, alone, touches
-from polyker.schedule.gpu_across import Across, has_gathers
+from polyker.schedule.gpu_across import LONG, Across, has_gathers
 from polyker.schedule.gpu_map import AXES, THREADS, contiguous
 from polyker.schedule.nest import band, offset, shared
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Tree, statements_of
@@ -30,9 +30,6 @@ from polyker.target.model import Gpu
 
 # Bytes of shared memory that a kernel may have without asking for more at its launch.
 STATIC = 48 << 10
-
-# Cells of a row that one block computes alone where there are fewer rows than multiprocessors.
-LONG = 1 << 14
 
 # Rows of a block whose threads are one warp a row.
 ROWS = 8

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.cuda_build import cubin
 from polyker.codegen.sim_check import run_checked
-from tests.gpu.support import needs_compiler
+from polyker.target.detect import target
+from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_sanitizers import SANITIZERS
 
 
@@ -49,3 +51,11 @@ def test_columns_are_clean_under_the_sanitizers(sanitizer):
     found = run_checked(kernel.source("cuda"), memory, sanitizer=sanitizer)
     assert (found.report, found.status) == ("", 0)
     np.testing.assert_array_equal(found.arrays[1], a.sum(0))
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["cuda:sm_80", "cuda:sm_90a"])
+def test_nvcc_compiles_columns_without_spills(arch):
+    kernel = pk.op("s[j] += A[i,j]").compile(pk.f32[50000, 64], target=arch)
+    _, used = cubin(kernel.source("cuda"), target(arch))
+    assert len(used) == 2 and all(r.spilled == 0 for r in used.values()), used

@@ -137,6 +137,11 @@ def buffers(family, rows, columns):
     return kernel.source("schedule"), {b.space for b in kernel._compiled.artifact().kernel.buffers}
 
 
+def test_few_rows_of_some_length_are_one_launch_too():
+    schedule, _ = buffers("softmax", 100, 4096)
+    assert "512 threads along" in schedule
+
+
 def test_what_a_row_needs_between_its_statements_stays_on_the_chip():
     schedule, spaces = buffers("softmax by steps", 4096, 1024)
     assert spaces == {Space.ARGUMENT} and "in shared [1, 1024]" in schedule
