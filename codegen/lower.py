@@ -1,7 +1,4 @@
-"""From a scheduled program to a Kernel: isl's AST gives the loops, the schedule's marks say how each is carried out.
-
-Comes after legality was proven; before simplification, unrolling and printing.
-"""
+"""From a program and its proven schedule to a Kernel: isl's AST gives the loops, the schedule's marks say how each is run."""
 
 from __future__ import annotations
 
