@@ -57,14 +57,15 @@ def across(measured: Measured, gpu: Gpu) -> Across | None:
     if most < gpu.warp or long < gpu.warp // 2:
         return None
     count = _below(most)
-    whole = cells >= gpu.processors or terms <= LONG
-    width = max(gpu.warp, min(count, MANY if whole else FEW, _below(long // 2)))
+    room = _below(long // 2)
+    whole = cells >= gpu.processors or (terms <= LONG and 2 * room >= min(count, MANY))
+    width = max(gpu.warp, min(count, MANY if whole else FEW, room))
     blocks = 1 if whole else max(1, count // width)
     cut = (
         along if long >= 2 * width * blocks else max(statement.reduced, key=lambda i: (i != along, measured.extent(i)))
     )
-    room = long // width if cut == along else measured.extent(cut)
-    return Across(along, width, min(blocks, _below(max(1, room))), cut)
+    parts = long // width if cut == along else measured.extent(cut)
+    return Across(along, width, min(blocks, _below(max(1, parts))), cut)
 
 
 def _below(count: int) -> int:

@@ -140,6 +140,9 @@ def grown_rows(
     def join(group: Group, item: Item) -> Group | None:
         if not item.free and not group.dims:
             wider = Group((*group.items, item), (), (), ())
+        elif _alike(group, item, dealt):
+            dims = tuple((*dim, i) for dim, i in zip(group.dims, item.free, strict=True))
+            wider = replace(group, items=(*group.items, item), dims=dims, shifts=tuple((*s, 0) for s in group.shifts))
         else:
             found = group.joined(program, item)
             if found is None:
@@ -153,6 +156,18 @@ def grown_rows(
     group, before, after = grow(program, items, [], join)
     rows = _rows(group, dealt, gpu)
     return None if rows is None or not rows.width else (rows, before, after)
+
+
+def _alike(group: Group, item: Item, dealt: Mapping[str, Across]) -> bool:
+    """Return whether an item that the group does not bind reads in the same blocks what the group's last one reads: both are
+    dealt out alike, over as many cells."""
+    last = group.items[-1]
+    both = dealt.get(last.statement.name), dealt.get(item.statement.name)
+    if None in both or any(m.conflicts(item) for m in group.items) or not last.tensors & item.tensors:
+        return False
+    cells = [[i.measured.bounds[n] for n in i.free] for i in (last, item)]
+    rows = tuple(dim[-1] for dim in group.dims)
+    return rows == last.free and cells[0] == cells[1] and all(None not in b for b in cells[0])
 
 
 def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:

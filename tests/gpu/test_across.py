@@ -113,6 +113,22 @@ def test_sums_over_the_same_rows_and_what_follows_share_a_launch():
 
 
 @needs_compiler
+def test_blocks_that_share_a_cell_read_once_what_two_sums_read():
+    x = coded(2, 40000)
+    kernel = compiled("f(X) -> s, q:\n    s[i] += X[i,k]\n    q[i] += X[i,k] * X[i,k]", x)
+    assert launches(kernel) <= 3
+    found = kernel(x)
+    np.testing.assert_array_equal(found.s, x.sum(1))
+    np.testing.assert_array_equal(found.q, (x * x).sum(1))
+
+
+def test_partial_sums_of_one_tensor_share_a_launch():
+    text = "f(X) -> s, q:\n    s[i] += X[i,k]\n    q[i] += X[i,k] * X[i,k]"
+    kernel = pk.op(text).compile(pk.f32[4, 1 << 20], target="cuda:sm_90a")
+    assert "partial results in memory" in kernel.source("schedule") and launches(kernel) == 3
+
+
+@needs_compiler
 def test_sums_have_the_same_bits_in_each_run_and_in_any_order_of_the_threads(monkeypatch):
     x = np.random.default_rng(1).normal(size=(3, 5000)).astype("f4")
     kernel = compiled("s[i] += X[i,k]", x)
