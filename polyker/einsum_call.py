@@ -62,6 +62,8 @@ def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str
             return result if recipe.axes is None else result.transpose(recipe.axes)
     rules = _rules(kwargs)
     subscripts, values = _read(operands)
+    if any(type(v) is not np.ndarray for v in values) and _lie_on_device((*values, out)):
+        return _on_device(subscripts, values, out, rules)
     views, kind, like = _views(values, out)
     target = None if out is None else _target(out)
     path = _path(subscripts, views, optimize)
@@ -76,6 +78,30 @@ def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str
             _quick.clear()
         _quick[key] = recipe
     return wrap(result, kind, like)
+
+
+def _lie_on_device(values: Sequence[Any]) -> bool:
+    from polyker.runtime.device_arrays import first_on_device
+
+    return first_on_device(values) is not None
+
+
+def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: Rules) -> Any:
+    """Evaluate a call with arrays on a GPU there, all operands at once: new results are row-major, and casts are the kernel's."""
+    from polyker.runtime.device_arrays import device_operands, on_stream
+
+    if rules.order not in "CK":
+        raise failure(EINSUM_ARGUMENT, problem=f"on a GPU order must be one of 'C' or 'K' (got {rules.order!r})")
+    with on_stream((*values, out), None):
+        views = [o.array for o in device_operands([f"operand {k}" for k in range(len(values))], values)]
+    contraction = fit(subscripts, [v.shape for v in views])
+    dtype = _common_type(views, None, rules, loose=False)
+    element = _element(dtype)
+    for k, view in enumerate(views):
+        _check_cast(view.dtype, dtype, "safe", f"operand {k}")
+    casts = tuple(None if from_numpy(v.dtype) == element else element for v in views)
+    made = _operator(contraction.terms, contraction.output, _pattern(views, contraction), casts, element.kind == "b")
+    return made(*values, out=out)
 
 
 def _quick_key(operands: tuple[Any, ...]) -> Any:
@@ -171,11 +197,7 @@ def contract(
     axes = _axes(contraction, arrays, target, rules.order)
     ordered = contraction.output if axes is None else tuple(contraction.output[a] for a in axes)
     laid = Contraction(contraction.terms, ordered, contraction.extents)
-    pattern = tuple(
-        tuple(extent == e for extent, e in zip(a.shape, laid.shape(t), strict=True))
-        for a, t in zip(arrays, laid.terms, strict=True)
-    )
-    made = _operator(laid.terms, ordered, pattern, casts, element.kind == "b")
+    made = _operator(laid.terms, ordered, _pattern(arrays, laid), casts, element.kind == "b")
     back = None if axes is None else tuple(int(a) for a in np.argsort(axes))
     recipe = Recipe(made, back)
     if target is not None and target.dtype == dtype and not overlaps_itself(target):
@@ -187,6 +209,14 @@ def contract(
         np.copyto(target, result, casting="unsafe")
         return target, recipe
     return result, recipe
+
+
+def _pattern(arrays: Sequence[Array], contraction: Contraction) -> tuple[tuple[bool, ...], ...]:
+    """Return which dimensions of each operand have their label's extent: the others are of extent 1, and are broadcast."""
+    return tuple(
+        tuple(extent == e for extent, e in zip(a.shape, contraction.shape(t), strict=True))
+        for a, t in zip(arrays, contraction.terms, strict=True)
+    )
 
 
 def _common_type(views: Sequence[Array], target: Array | None, rules: Rules, loose: bool) -> np.dtype[Any]:

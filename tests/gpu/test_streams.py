@@ -122,6 +122,23 @@ def test_an_operator_refuses_arrays_of_host_and_device_together(device, library,
     assert caught.value.code == "PK707"
 
 
+@needs_compiler
+def test_einsum_runs_where_its_arrays_lie(device, library):
+    a, b = np.arange(12.0).reshape(3, 4), np.arange(20, dtype=np.float32).reshape(4, 5)
+    found = pk.einsum("ij,jk", OnDevice(a), OnDevice(b))
+    assert isinstance(found, OnDevice) and device.launches
+    device.drain(0)
+    np.testing.assert_array_equal(found.array, a @ b)
+    out = OnDevice(np.zeros((5, 3)))
+    assert pk.einsum("ij,jk->ki", OnDevice(a), OnDevice(b), out=out) is out
+    device.drain(0)
+    np.testing.assert_array_equal(out.array, (a @ b).T)
+    with pytest.raises(ArgumentError, match="operand 1"):
+        pk.einsum("ij,jk", OnDevice(a), b)
+    with pytest.raises(ValueError, match="on a GPU order"):
+        pk.einsum("ij,jk", OnDevice(a), OnDevice(b), order="F")
+
+
 def test_where_nothing_was_queued_there_is_nothing_to_wait_for():
     operator = pk.op("Y[i] = X[i] * 2")
     operator.sync()
