@@ -33,9 +33,9 @@ CELLS = (8, 4, 2)
 # Terms that are on chip at once, about; and bytes of shared memory that a block takes at most, so that others fit beside it.
 DEPTH = 16
 SHARED = 40 << 10
-# What a term costs a thread beside its multiply-adds: for each row or column of its cells a read of shared memory, and the
-# same again for the copies of the block.
-READ, COPY = 0.35, 0.15
+# What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or column
+# of its cells its part of the copies.
+LOOP, READ, COPY = 2.0, 2.0, 0.15
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
 # Where blocks are so many times fewer than multiprocessors, and each would have more terms than this, threads share the terms.
@@ -131,7 +131,9 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
         if FEW * count < gpu.processors and held > MANY:
             continue
-        effort = high * across + (READ + COPY) * (high + across)
+        at_once = max(1, 4 // wide)
+        loads = -(-high // at_once) - (-across // at_once)
+        effort = high * across + LOOP + READ * loads + COPY * (high + across)
         found.append((-(-count // gpu.processors) * effort, n, chosen))
     return min(found, key=lambda f: f[:2])[2] if found else None
 
