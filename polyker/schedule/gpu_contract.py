@@ -33,8 +33,8 @@ CELLS = (8, 4, 2)
 # Terms that are on chip at once, about; and bytes of shared memory that a block takes at most, so that others fit beside it.
 DEPTH = 16
 SHARED = 40 << 10
-# What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or column
-# of its cells its part of the copies.
+# What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or
+# column of its cells its part of the copies.
 LOOP, READ, COPY = 2.0, 2.0, 0.15
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
