@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.codegen.kernel import Allocate, Barrier, Block, Const, For, If, LoopKind, Space, Stmt
-from polyker.codegen.walk import statements
+from polyker.codegen.kernel import Allocate, Barrier, Block, Const, For, If, KExpr, LoopKind, Op, Space, Stmt, Var
+from polyker.codegen.walk import statements, subexpressions
+from polyker.errors.base import InternalError
+from polyker.ir.dtypes import bool_
 from polyker.schedule.to_isl import Threads
 
 
@@ -40,6 +42,8 @@ def dealt_to_threads(block: Block, threads: tuple[Threads, ...]) -> Block:
         match stmt:
             case None:
                 pass
+            case If() if _of_threads(stmt, threads):
+                found += dealt_to_threads(_sunk(stmt), threads)
             case If(body=body, orelse=orelse):
                 found.append(
                     replace(stmt, body=dealt_to_threads(body, threads), orelse=dealt_to_threads(orelse, threads))
@@ -49,6 +53,35 @@ def dealt_to_threads(block: Block, threads: tuple[Threads, ...]) -> Block:
             case _:
                 found.append(stmt)
     return tuple(found)
+
+
+def _of_threads(stmt: If, threads: tuple[Threads, ...]) -> bool:
+    """Whether a condition tells threads apart that need not meet in what it is of."""
+    names = {t.name for t in threads}
+    meet = any(
+        isinstance(s, Barrier) or (isinstance(s, Allocate) and s.buffer.space is Space.SHARED)
+        for s in statements((stmt,))
+    )
+    return not meet and any(isinstance(e, Var) and e.name in names for e in subexpressions(stmt.condition))
+
+
+def _sunk(stmt: If) -> Block:
+    """Return a test of threads' numbers put inside the loops over blocks in it, which are the same for all threads."""
+    otherwise = Op("not", (stmt.condition,), bool_)
+    then = [s for inner in stmt.body for s in _under(stmt.condition, inner)]
+    return (*then, *(s for inner in stmt.orelse for s in _under(otherwise, inner)))
+
+
+def _under(condition: KExpr, stmt: Stmt) -> Block:
+    match stmt:
+        case For(kind=LoopKind.BLOCK, body=body):
+            return (replace(stmt, body=tuple(s for inner in body for s in _under(condition, inner))),)
+        case If() if _is_common(stmt):
+            return tuple(s for inner in _sunk(stmt) for s in _under(condition, inner))
+        case _ if _is_common(stmt):
+            raise InternalError("a test of threads' numbers stands around what all threads of a block come to")
+        case _:
+            return (If(condition, (stmt,)),)
 
 
 def _is_common(stmt: Stmt) -> bool:

@@ -161,3 +161,12 @@ def test_the_kernels_header_is_compiled_once_and_lines_are_those_of_the_whole_te
     header.cache_clear()
     assert header().stat().st_mtime_ns == before
     assert header().read_text() == sim_text(data_file("pk_cuda.h"))
+
+
+@pytest.mark.parametrize("rows", [2, 4, 7])
+def test_cells_that_threads_of_one_launch_start_differently_keep_their_starts(rows):
+    """isl then tests the threads' numbers before it comes to the loops over blocks."""
+    head = "f(I: i64[N], W: f64[N,M]) -> H:\n    H: f64[8,M]\n"
+    text = f"{head}    H[b,j] = 1 for b in 0:{rows}, j in 0:M\n    H[I[n],j] min= W[n,j]"
+    at, w = np.array([0, 3, 3, 7]), coded(4, 3)
+    np.testing.assert_array_equal(on_sim(text, at, w), pk.op(text)(at, w))
