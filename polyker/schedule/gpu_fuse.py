@@ -234,7 +234,7 @@ def _modulo(program: TypedProgram, group: Group, cells: dict[int, int], tensor: 
             if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
                 size = cells.get(loop, 1)
                 break
-        if size is None:
+        if not size:
             return None
         modulo.append(size)
     return tuple(modulo)

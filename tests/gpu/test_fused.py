@@ -118,3 +118,11 @@ def test_a_part_of_the_cells_is_updated_by_the_threads_that_have_them():
     n = np.array([3, 99, 7], "u1")
     _, found = on_sim("O[a] *= -(N[a]) where a >= 1", n)
     np.testing.assert_array_equal(found, [1, 157, 249])
+
+
+@needs_compiler
+def test_a_temporary_without_cells_is_held_nowhere():
+    text = "D[a,b] += X[b,b+1] * R[n,c] for a in 0:n;  O[d,y] = sin(N[d] - D[y,d])"
+    kernel = pk.op(text).compile(random(17, 19), random(1, 1), random(17), target="cuda-sim")
+    assert "one thread" not in kernel.source("schedule")
+    assert kernel(random(17, 19), random(1, 1), random(17)).shape == (17, 0)
