@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, auto
 
-KEPT = 32 << 20  # bytes of scratch memory that are kept from call to call at most
 NAMES, OUTPUTS, POINTERS, ROWS = 16, 8, 64, 16  # most parameters, outputs, pointers a kernel takes, rows of a table
 
 

@@ -12,7 +12,6 @@ from string import Template
 
 from polyker.codegen import llvm_binding as llvm
 from polyker.codegen.call_table import (
-    KEPT,
     NAMES,
     OUTPUTS,
     POINTERS,
@@ -28,7 +27,7 @@ from polyker.codegen.call_table import (
 from polyker.codegen.llvm_call_match import MATCH
 from polyker.codegen.llvm_call_run import RUN
 from polyker.codegen.llvm_call_scratch import SCRATCH
-from polyker.target.model import Target
+from polyker.target.model import KEPT, Target
 
 CALL = """\
 ; METH_FASTCALL | METH_KEYWORDS; %self is a tuple whose first item is the array of the table.

@@ -52,14 +52,19 @@ def statements(block: Block) -> Iterator[Stmt]:
     """Yield every statement of a block and of the blocks in it, parents first."""
     for stmt in block:
         yield stmt
-        match stmt:
-            case If(body=body, orelse=orelse):
-                yield from statements(body)
-                yield from statements(orelse)
-            case For(body=body) | Allocate(body=body) | Launch(body=body):
-                yield from statements(body)
-            case _:
-                pass
+        for inner in blocks_of(stmt):
+            yield from statements(inner)
+
+
+def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
+    """Return the blocks that stand directly in a statement."""
+    match stmt:
+        case If(body=body, orelse=orelse):
+            return body, orelse
+        case For(body=body) | Allocate(body=body) | Launch(body=body):
+            return (body,)
+        case _:
+            return ()
 
 
 def operands(expr: KExpr) -> tuple[KExpr, ...]:

@@ -272,7 +272,9 @@ class Operator:
         """Return the kernel for arrays or types, by position or name; sizes that are not given stay symbols.
 
         `target`: "cpu" (this machine), "cpu:x86-64-v3", a triple. `acc`: the type accumulated in. `fastmath`: a set of
-        LLVM's flags. `timeout`: in seconds. `specialize="never"` makes all extents symbols. `schedule`: one made by
+        LLVM's flags. `timeout`: in seconds. `specialize="never"` makes all extents symbols, and one code for all of them; else
+        a kernel with symbols is compiled anew for the first sizes of each class (about each half power of two, eight at most;
+        what `source` shows is for no sizes in particular). `schedule`: one made by
         `schedule` for the same types, instead of the automatic one; types and target are its own where none are given.
         Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable, ScheduleError.
         """

@@ -22,6 +22,7 @@ from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, operand
 from polyker.runtime.cache import Cache, compile_alone
 from polyker.runtime.compiled import Compiled
+from polyker.runtime.size_class import Likely
 
 if TYPE_CHECKING:
     from polyker.schedule.tree import Schedule
@@ -86,9 +87,12 @@ def compiled(
         found = target_named(name)
         named = dict(zip(program.inputs, types, strict=True))
         typed = _bound(program, named, sizes, with_deadline(options))
-        return Compiled(
-            typed, lambda layouts: _artifact(program, typed, layouts, found, options, ordered), _elsewhere(found)
-        )
+
+        def build(layouts: tuple[Layout, ...], likely: Likely) -> Artifact:
+            return _artifact(program, replace(typed, likely=likely), layouts, found, options, ordered)
+
+        classes = options.specialize != "never" and given is None
+        return Compiled(typed, build, _elsewhere(found), classes=classes)
 
     return kernels.get(key, make, options.cache_size)
 

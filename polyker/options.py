@@ -55,7 +55,8 @@ class Options:
     @property
     def code_key(self) -> tuple[object, ...]:
         """What of the options the generated code depends on."""
-        return self.acc, self.fastmath, self.thread_count, self.deterministic, self.scratch_bytes
+        one = self.specialize == "never"  # code for all sizes
+        return self.acc, self.fastmath, self.thread_count, self.deterministic, self.scratch_bytes, one
 
 
 NAMES = tuple(f.name for f in fields(Options) if f.name != "deadline")

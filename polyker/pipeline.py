@@ -19,6 +19,7 @@
             -> schedule.legality                         every dependence is kept, proven on every compile
             -> schedule.parallel     -> Schedule         loops that run on several threads, proven too
             -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards
+            -> codegen.fill          -> Kernel           tiles that a size cuts are computed whole
             -> codegen.simplify      -> Kernel           unrolled, index expressions folded
             -> codegen.fold          -> Kernel           vectors that are folded into one cell combined first
             -> codegen.carry         -> Kernel           cells that the next iterations read kept in registers
@@ -54,6 +55,7 @@ from polyker.codegen.carry import carry
 from polyker.codegen.combine import write_out
 from polyker.codegen.cuda_build import CudaCode, ptx
 from polyker.codegen.cuda_text import cuda_source
+from polyker.codegen.fill import fill
 from polyker.codegen.fold import merge_folds
 from polyker.codegen.kernel_text import print_kernel
 from polyker.codegen.launch import launches
@@ -145,7 +147,7 @@ def compile_typed(
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
     verify(lowered.kernel)
-    kernel = prefetch_gathers(carry(merge_folds(unroll(lowered.kernel))), target)
+    kernel = prefetch_gathers(carry(merge_folds(unroll(fill(lowered.kernel)))), target)
     kernel = replace(settle(kernel), fastmath=options.fastmath)
     verify(kernel)
     text = emit(kernel, target)

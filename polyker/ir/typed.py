@@ -132,7 +132,8 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class TypedProgram:
     """A program for given element types and sizes. `sizes` are the symbolic ones as (name, label), none if all are fixed;
-    `products` those of them that the compiler made: the product of two others.
+    `products` those of them that the compiler made: the product of two others. `likely`: values that sizes are expected to
+    have, which costs are reckoned with; what is compiled is right for all.
 
     `context` is an isl parameter set that holds of the sizes, such as `[n0] -> { : n0 >= 0 }`.
     """
@@ -146,6 +147,7 @@ class TypedProgram:
     checks: tuple[Check, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()  # iterator -> the user's name
     products: tuple[tuple[str, tuple[str, str]], ...] = ()
+    likely: tuple[tuple[str, int], ...] = ()
 
     def tensor(self, name: str) -> TypedTensor:
         """Return the tensor of that (generated) name."""

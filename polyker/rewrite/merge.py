@@ -202,10 +202,13 @@ def _product(program: TypedProgram, a: Expr, b: Expr) -> tuple[TypedProgram, Exp
         known = next(n for k in count(len(labels)) if (n := f"n{k}") not in labels)
         head = ", ".join([*labels, known])
         context = read_set(program.context).intersect(read_set(f"[{head}] -> {{ : {known} >= 0 }}"))
+        expected = dict(program.likely)
+        likely = ((known, expected[a.name] * expected[b.name]),) if {*factors} <= {*expected} else ()
         program = replace(
             program,
             sizes=(*program.sizes, (known, f"{labels[a.name]}*{labels[b.name]}")),
             products=(*program.products, (known, factors)),
+            likely=(*program.likely, *likely),
             context=str(context),
         )
     return program, Size(known, i64)

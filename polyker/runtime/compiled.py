@@ -18,9 +18,11 @@ from polyker.runtime.arrays import Array, Operand, scalar_as
 from polyker.runtime.cache import compile_alone
 from polyker.runtime.calls import Mark, Plan, check_bytes, execute, extents, make_plan, meaning, places
 from polyker.runtime.memory import layout_of
+from polyker.runtime.size_class import Likely, size_class
 
 STRIDED = Layout(dense=False, unit=None)
 _LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest
+_CLASSES = 8  # classes of sizes that it is compiled for before the kernel for no sizes in particular takes the rest
 _PLANS = 256  # plans kept for a program
 
 
@@ -35,16 +37,22 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
 class Compiled:
     """A typed program and its kernels.
 
-    `build` compiles it for one layout an argument; `elsewhere` is raised by a call where this machine cannot run it.
+    `build` compiles it for one layout an argument, and for a class of sizes where `classes` are told apart (none: for all
+    sizes alike); `elsewhere` is raised by a call where this machine cannot run it.
     """
 
     def __init__(
-        self, typed: TypedProgram, build: Callable[[tuple[Layout, ...]], Artifact], elsewhere: Exception | None = None
+        self,
+        typed: TypedProgram,
+        build: Callable[[tuple[Layout, ...], Likely], Artifact],
+        elsewhere: Exception | None = None,
+        *,
+        classes: bool = False,
     ) -> None:
         self.typed, self._elsewhere = typed, elsewhere
         self._mark = Mark()
-        self._build = build
-        self._artifacts: dict[tuple[Layout, ...], Artifact] = {}
+        self._build, self._classes = build, classes and bool(typed.sizes)
+        self._artifacts: dict[tuple[tuple[Layout, ...], Likely], Artifact] = {}
         self._plans: dict[Hashable, Plan] = {}
         self._labels = {t.name: t.label for t in typed.tensors}
         self._own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
@@ -63,21 +71,21 @@ class Compiled:
         """The tensors that the kernel takes: inputs that are no outputs, then outputs."""
         return *(n for n in self.typed.inputs if n not in self.typed.outputs), *self.typed.outputs
 
-    def artifact(self, layouts: tuple[Layout, ...] | None = None) -> Artifact:
-        """Return the code for these layouts (row-major if None), compiled if it is not yet."""
-        if layouts is None:
-            layouts = (DENSE,) * len(self.arguments)
-        wanted = layouts
+    def artifact(self, layouts: tuple[Layout, ...] | None = None, sizes: Mapping[str, int] | None = None) -> Artifact:
+        """Return the code for these layouts (row-major if None) and sizes (None: none in particular), compiled if it is not."""
+        wanted = (DENSE,) * len(self.arguments) if layouts is None else layouts
+        likely = () if sizes is None or not self._classes else size_class(self.typed, sizes)
 
         def found() -> Artifact:
-            chosen = wanted
-            if chosen not in self._artifacts and len(self._artifacts) >= _LAYOUTS:
-                chosen = (STRIDED,) * len(wanted)
-            if chosen not in self._artifacts:
-                self._artifacts[chosen] = self._build(chosen)
-            return self._artifacts[chosen]
+            laid = {key[0] for key in self._artifacts}
+            chosen = wanted if wanted in laid or len(laid) < _LAYOUTS else (STRIDED,) * len(wanted)
+            full = sum(bool(c) for at, c in self._artifacts if at == chosen) >= _CLASSES
+            key = chosen, () if full and (chosen, likely) not in self._artifacts else likely
+            if key not in self._artifacts:
+                self._artifacts[key] = self._build(*key)
+            return self._artifacts[key]
 
-        known = self._artifacts.get(layouts)
+        known = self._artifacts.get((wanted, likely))
         return compile_alone(found) if known is None else known
 
     def sizes(self, operands: Sequence[Operand], given: Mapping[str, int]) -> dict[str, int]:
@@ -225,7 +233,7 @@ class Compiled:
             passed = [a for a, name in zip(arrays, self.typed.inputs, strict=True) if name not in self.typed.outputs]
             layouts = tuple(layout_of(a.shape, a.strides, a.itemsize) for a in (*passed, *targets))
             plan = make_plan(
-                self.artifact(layouts), values, arrays, results, targets, evaluate, scratch_limit, self._mark
+                self.artifact(layouts, values), values, arrays, results, targets, evaluate, scratch_limit, self._mark
             )
             if len(self._plans) >= _PLANS:
                 self._plans.clear()

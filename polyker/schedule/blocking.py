@@ -84,7 +84,7 @@ def blocking(
     deepest = small // prod(plan.size(i) for i in groups.rows)
     if rows:
         deepest = min(deepest, isqrt(second // 4))
-    if any(measured.bounds[i][1] is None for i in groups.reduced):
+    if any(measured.expected(i) is None for i in groups.reduced):
         deepest = min(deepest, DEPTH)
     # A copy along a term is to find whole cache lines in a block.
     line = {
@@ -196,11 +196,14 @@ def _cut(
     held = 1
     inside: tuple[tuple[str, int], ...] = ()
     for n, i in reversed(list(enumerate(iterators))):
-        extent, tile = measured.bounds[i][1], tiles.get(i, 1)
+        extent, tile = measured.expected(i), tiles.get(i, 1)
         outer = tuple((o, tiles.get(o, 1)) for o in iterators[:n])
         around = prod(size for _, size in outer)
         if extent is not None and held * extent * around <= most * SLACK:
-            held *= -(-extent // tile) * tile
+            whole = -(-extent // tile) * tile
+            if measured.bounds[i][1] is None:
+                inside = ((i, whole), *inside)  # it is whole if it is no longer than expected
+            held *= whole
             continue
         most = max(1, most // around)
         wanted = (least or {}).get(i, 1)

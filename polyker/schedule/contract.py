@@ -316,7 +316,7 @@ class _Search:
     def tiled(self, program: TypedProgram, statement: TypedStatement) -> float:
         """Return the cycles of a statement by the model of the tiles."""
         bounds = {i: self.measured.bounds[i] for i in statement.iterators}
-        measured = Measured(statement, accesses(program, statement, self.layout), bounds)
+        measured = Measured(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
         free = tuple(i for i in statement.iterators if i not in statement.reduced)
         plan = choose(measured, free, statement.reduced, self.target)
         copies = PACKED if plan.packed or plan.packs_result else 1.0

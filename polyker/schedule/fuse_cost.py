@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, lcm, prod
 
-from polyker.ir.expr import Literal
 from polyker.ir.typed import Role, TypedProgram
 from polyker.schedule.choose import choose
 from polyker.schedule.fuse_groups import REACH, Group, grow
 from polyker.schedule.fuse_items import Item, touches
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.fuse_zip import paired
-from polyker.schedule.measure import FAR, MemoryAccess
+from polyker.schedule.measure import FAR, MemoryAccess, tensor_cells
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_plan
 from polyker.schedule.tile_cost import LOAD
@@ -310,9 +309,7 @@ class _Costs:
     def _size(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
         """Return the bytes of an access while some iterators have only so many values."""
         cells = prod(fixed.get(i, item.measured.extent(i)) for i in access.strides if access.stride(i))
-        shape = self.program.tensor(access.tensor).shape
-        whole = prod(int(e.value.real) if isinstance(e, Literal) else 512 for e in shape)
-        return min(cells, whole) * access.itemsize
+        return min(cells, tensor_cells(self.program, access.tensor)) * access.itemsize
 
 
 def steady_tensors(group: Group) -> frozenset[str]:

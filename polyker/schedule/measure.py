@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, Literal, Read
+from polyker.ir.expr import Expr, Read, Size, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
 
 # A stride that is not known, or an index that is no affine function: far away.
 FAR = 1 << 20
+# A stride that depends on sizes is at least this, so that nothing counts on neighbours lying together.
+LEAST_STRIDE = 16
+# Sizes up to this are expected as they are, larger ones rounded (polyker.runtime.size_class).
+EXACT = 16
 # Cells that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are.
 CELLS = 1 << 18
 
@@ -46,12 +51,14 @@ class MemoryAccess:
 class Measured:
     """A statement with its accesses and the (least value, number of values) of each iterator, None where it is a symbol.
 
+    `likely`: of iterators whose number of values is a symbol, the one that is expected.
     `steady`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
     """
 
     statement: TypedStatement
     accesses: tuple[MemoryAccess, ...]
     bounds: Mapping[str, tuple[int | None, int | None]]
+    likely: Mapping[str, int] = field(default_factory=dict)
     steady: frozenset[str] | None = None
 
     def may_copy(self, access: MemoryAccess) -> bool:
@@ -59,13 +66,24 @@ class Measured:
         return access.tensor in self.steady if self.steady is not None else not self.statement.outer
 
     def extent(self, iterator: str, guess: int | None = None) -> int:
-        """Return the number of an iterator's values; where it depends on sizes `guess`, or as many as tensors of `CELLS` have."""
-        extent = self.bounds[iterator][1]
+        """Return the number of an iterator's values; where it depends on sizes, the one expected, else `guess`, else as many
+        as tensors of `CELLS` have."""
+        extent = self.expected(iterator)
         if extent is None and guess is None:
             ranks = [len(a.strides) for a in self.accesses if iterator in a.strides]
             side: float = CELLS ** (1 / max(ranks, default=2))
             return round(side)
         return (guess or 0) if extent is None else extent
+
+    def expected(self, iterator: str) -> int | None:
+        """Return the number of an iterator's values, or the one expected; None where it depends on sizes that are unknown."""
+        extent = self.bounds[iterator][1]
+        return self.likely.get(iterator) if extent is None else extent
+
+    def is_exact(self, iterator: str) -> bool:
+        """Whether the expected number of an iterator's values is the very one: it is no size, or a short one."""
+        extent = self.bounds[iterator][1]
+        return extent is not None or self.likely.get(iterator, EXACT + 1) <= EXACT
 
     def lo(self, iterator: str) -> int:
         """Return the least value of an iterator, 0 where it is not a constant."""
@@ -97,7 +115,27 @@ def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -
     """Return what the cost model needs to know of a statement."""
     domain = read_set(statement.domain)
     bounds = {i: values_of(domain, d) for d, i in enumerate(statement.iterators)}
-    return Measured(statement, accesses(program, statement, layout), bounds)
+    return Measured(statement, accesses(program, statement, layout), bounds, likely_extents(program, statement, domain))
+
+
+def tensor_cells(program: TypedProgram, tensor: str) -> int:
+    """Return how many cells a tensor has; of an extent that depends on sizes as `Measured.extent` does."""
+    shape = program.tensor(tensor).shape
+    side, values = round(CELLS ** (1 / max(1, len(shape)))), dict(program.likely)
+    known = ({e.name for e in walk(extent) if isinstance(e, Size)} <= {*values} for extent in shape)
+    return prod(evaluate_shape(e, values) if given else side for e, given in zip(shape, known, strict=True))
+
+
+def likely_extents(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> dict[str, int]:
+    """Return the number of values that each iterator has where the sizes are as expected, nothing where none is."""
+    if not program.likely:
+        return {}
+    for name, value in program.likely:
+        place = domain.find_dim_by_name(isl.dim_type.param, name)
+        if place >= 0:
+            domain = domain.fix_val(isl.dim_type.param, place, value)
+    found = {i: values_of(domain, d)[1] for d, i in enumerate(statement.iterators)}
+    return {i: n for i, n in found.items() if n is not None}
 
 
 def accesses(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> tuple[MemoryAccess, ...]:
@@ -126,7 +164,7 @@ def _access(
     read: Read | None,
 ) -> MemoryAccess:
     found = program.tensor(tensor)
-    steps = element_strides(found.shape, layout(tensor))
+    steps = element_strides(found.shape, layout(tensor), dict(program.likely))
     strides: dict[str, int] = {}
     for subscript, step in zip(subscripts, steps, strict=True):
         parts = coefficients(subscript) if is_quasi_affine(subscript) else None
@@ -140,13 +178,18 @@ def _access(
     return MemoryAccess(tensor, found.dtype.itemsize, strides, read)
 
 
-def element_strides(shape: tuple[Expr, ...], layout: Layout) -> tuple[int, ...]:
-    """Return a stride in elements for each dimension, FAR where it is not known."""
+def element_strides(shape: tuple[Expr, ...], layout: Layout, likely: Mapping[str, int]) -> tuple[int, ...]:
+    """Return a stride in elements for each dimension: FAR where it is not known, but never 1 where that is only likely."""
     if not layout.dense:
         return tuple(1 if d == layout.unit else FAR for d in range(len(shape)))
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
         strides.append(step)
-        step = step * int(extent.value.real) if isinstance(extent, Literal) and step < FAR else FAR
+        names = {e.name for e in walk(extent) if isinstance(e, Size)}
+        if step >= FAR or not names <= {*likely}:
+            step = FAR
+        else:
+            step *= evaluate_shape(extent, likely)
+            step = max(step, LEAST_STRIDE) if names else step
     return tuple(reversed(strides))

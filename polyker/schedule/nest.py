@@ -9,7 +9,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
-from polyker.ir.quasi_affine import add, floordiv, lit, mod
+from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
@@ -154,10 +154,15 @@ def result_tiles(
 ) -> Tree:
     """Return the inside of the loops over the tiles of a result, one child a shape of tile; `cut`: see `tile_body`."""
     statements = parts.statements()
+    filled = bool(program.sizes) and _reads_plainly(parts.update)
 
     def inside(part: Part) -> Tree:
-        if part.is_own_shape or part.only is not None:
-            shape = replace(plan, is_cut=not part.is_own_shape)
+        if part.is_own_shape or filled:
+            # A tile of unknown shape is not transposed in registers: which of them would depend on the shape.
+            shape = plan if part.is_own_shape else replace(plan, written=None)
+            return tile_body(program, shape, parts, kept, reduced_order, origin, cut)
+        if part.only is not None:
+            shape = replace(plan, is_cut=True)
             return tile_body(program, shape, parts, kept, reduced_order, origin, cut)
         # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
         rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
@@ -165,7 +170,12 @@ def result_tiles(
 
     names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
     tiles = tuple((i, plan.size(i), origin[i]) for i in tiled if plan.size(i) > 1)
-    return variants(program, statements, names, tiles, inside, plan.vector)
+    return variants(program, statements, names, tiles, inside, plan.vector, one_by_one=filled)
+
+
+def _reads_plainly(statement: TypedStatement) -> bool:
+    """Whether cells beyond the end of a tile may be computed from others that exist (polyker.codegen.fill)."""
+    return all(r.pad is None and all(map(is_quasi_affine, r.subscripts)) for r in statement.reads())
 
 
 def _block_member(parts: Accumulated, block: tuple[str, int], number: str) -> Member:
@@ -272,10 +282,13 @@ def variants(
     tiles: tuple[tuple[str, int, int], ...],
     inside: Callable[[Part], Tree],
     apart: str | None = None,
+    *,
+    one_by_one: bool = False,
 ) -> Tree:
     """Return a sequence with one child a shape of tile, or the child alone where all tiles have one shape.
 
-    The tiles are those of all the statements' domains together, projected on the iterators `names`.
+    The tiles are those of all the statements' domains together, projected on the iterators `names`; `apart`, `one_by_one`: see
+    `tile_parts`.
     """
     if not tiles:
         return inside(Part(read_set(statements[0].domain), True))
@@ -285,7 +298,7 @@ def variants(
             part = _project(program, s, names)
             domain = part if domain is None else domain.union(part)
     assert domain is not None
-    parts = tile_parts(program, domain.coalesce(), names, tiles, apart)
+    parts = tile_parts(program, domain.coalesce(), names, tiles, apart, one_by_one=one_by_one)
     if len(parts) <= 1:
         return inside(parts[0] if parts else Part(domain, True))
     children = []

@@ -132,7 +132,7 @@ class _Statement:
         """Return the tile of the statement, or of one made of it."""
         bounds = {i: self.measured.bounds[i] for i in statement.iterators}
         free = tuple(i for i in statement.iterators if i not in statement.reduced)
-        measured = Measured(statement, accesses(program, statement, self.layout), bounds)
+        measured = Measured(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
         return choose(measured, free, statement.reduced, self.target)
 
 

@@ -27,18 +27,19 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.expr import walk as parts_of
 from polyker.ir.quasi_affine import add, indices_of, print_affine, substitute
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality_buffers import promoted_tensors
-from polyker.schedule.measure import values_of
+from polyker.schedule.measure import likely_extents, values_of
 from polyker.schedule.privatise import taken_apart
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 # In the operations of codegen.work, of which a core does some 20 in a nanosecond: what starting a region takes.
 START = 30_000.0
-# Values of an iterator whose bounds depend on sizes.
+# Values of an iterator whose bounds depend on sizes that nothing is known of.
 GUESS = 512
 # How much faster a loop further in has to be to be taken.
 MARGIN = 0.95
@@ -103,7 +104,7 @@ class _Search:
         self.scop, self.threads, self.promoted, self.most = scop, threads, promoted, most
         self.head = parameters(scop.program)
         self.iterators = {s.name: s.iterators for s in scop.program.statements()}
-        self.ranges = {s.name: _ranges(read_set(s.domain), s.iterators) for s in scop.program.statements()}
+        self.ranges = {s.name: _ranges(scop.program, s) for s in scop.program.statements()}
         self.uneven: dict[str, bool] = {}
         self.work = {}
         for s in scop.program.statements():
@@ -290,12 +291,14 @@ class _Search:
 _Span = tuple[int, int, bool]
 
 
-def _ranges(domain: isl.Set, iterators: tuple[str, ...]) -> dict[str, _Span]:
+def _ranges(program: TypedProgram, statement: TypedStatement) -> dict[str, _Span]:
+    domain = read_set(statement.domain)
+    likely = likely_extents(program, statement, domain)
     found: dict[str, _Span] = {}
-    for d, name in enumerate(iterators):
+    for d, name in enumerate(statement.iterators):
         low, count = values_of(domain, d)
         lo = 0 if low is None else low
-        found[name] = (lo, lo + (GUESS if count is None else count) - 1, count is not None)
+        found[name] = (lo, lo + (likely.get(name, GUESS) if count is None else count) - 1, count is not None)
     return found
 
 

@@ -106,9 +106,9 @@ class Tiles:
         self.total = prod(measured.extent(i) for i in measured.bounds)
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
         self.operations = _operations(measured)
+        self.expected = all(measured.expected(i) is not None for i in measured.bounds)
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
-        self.fixed = all(extent is not None for _, extent in measured.bounds.values())
-        self.registers = target.vector_registers - (0 if self.fixed else target.vector_registers // MASKS)
+        self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
         self.latency = float(target.fma_latency) if self.reduces else 0.0
         self.write = next(a for a in measured.accesses if a.is_write)
         self.across = self._across(reduced)
@@ -183,7 +183,9 @@ class Tiles:
         along = any(
             abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
         )
+        size = self.measured.footprint(self.write) * self.write.itemsize
         copying = (PACK_ACROSS if along else PACK) * self.width + self.again
+        copying += self.width * self.write.itemsize * self.target.fresh(size)
         far = self.write.stride(self.vector) not in (0, 1) and store > copying
         whole = self.measured.steady is None and not self.measured.statement.outer
         if far and whole and self.reduces and self.may_pack and bare_target(self.measured):
@@ -230,7 +232,7 @@ class Tiles:
         return others
 
     def _sizes(self, iterator: str) -> list[int]:
-        if self.measured.bounds[iterator][1] is None:
+        if not self.measured.is_exact(iterator):
             # Sizes in use are multiples of small powers of two, if of anything.
             return [s for s in ROWS if s & (s - 1) == 0]
         return [s for s in ROWS if s <= self.measured.extent(iterator)]
@@ -244,6 +246,8 @@ class Tiles:
             extent = self.measured.extent(iterator)
             count = -(-extent // self.width) if iterator == self.vector else extent
             pieces = [(count // size, size), (1, count % size)]
+            if self.measured.bounds[iterator][1] is None and count % size:
+                pieces[1] = (1, size)  # what a size cuts is computed whole
             shapes = [(n * k, [*sizes, s]) for n, sizes in shapes for k, s in pieces if k and s]
         for count, sizes in shapes:
             rest = tuple((i, s) for (i, _), s in zip(others, sizes[1:], strict=True))
@@ -292,9 +296,7 @@ class Tiles:
             loads *= FOLDED
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
-        far = any(s > 1 and abs(self.write.stride(i)) * self.write.itemsize >= FAR_BYTES for i, s in others)
-        store = self.store if self._written(others) is None else min(self.store, TRANSPOSE * self.width)
-        store += FAR_STORE * far
+        store = self._stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
         store += (self._passes(others) - 1) * self.again
@@ -306,10 +308,23 @@ class Tiles:
         self.known[key] = cycles
         return cycles
 
+    def _stored(self, others: tuple[tuple[str, int], ...]) -> float:
+        """Return the cycles to store one vector of the result."""
+
+        def is_far(iterator: str) -> bool:
+            return abs(self.write.stride(iterator)) * self.write.itemsize >= FAR_BYTES
+
+        written = self._written(others)
+        store = self.store + FAR_STORE * any(s > 1 and is_far(i) for i, s in others)
+        if written is None:
+            return store
+        rows = self.width / dict(others)[written]  # that a vector is a part of, each with a place of its own
+        return min(store, TRANSPOSE * self.width + FAR_STORE * rows * is_far(self.vector))
+
     def _passes(self, others: tuple[tuple[str, int], ...]) -> int:
         """Return how often a tile comes back to its results: with as many terms as fill half of the first cache at a time."""
         rows = [r.access.itemsize * prod(s for i, s in others if r.access.stride(i)) for r in self.reads if not r.moves]
-        if self.folds or not rows or not self.fixed:
+        if self.folds or not rows or not self.expected:
             return 1
         return ceil(self.terms / max(LEAST_TERMS, self.target.caches[0].size // 2 // max(rows)))
 
@@ -337,7 +352,9 @@ class Tiles:
         units = [unit_iterator(self.measured, r.access, self.vector) for r in apart]
         across = self.across if self.across and self.across[0] in units else None
         written = self._written(others)
-        return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), self.packs_result, written, across)
+        # Rows that are written transposed in registers need no copy.
+        packs = self.packs_result and (written is None or self.store < TRANSPOSE * self.width)
+        return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
 
 
 def _access_cost(access: MemoryAccess, vector: str, width: int) -> float:

@@ -32,13 +32,16 @@ def tile_parts(
     iterators: tuple[str, ...],
     tiles: Tiling,
     apart: str | None = None,
+    *,
+    one_by_one: bool = False,
 ) -> list[Part]:
     """Split a domain by the shape of its tiles.
 
     `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles. For a
     box of fixed extents, or whole tiles within one, the partial ones are kept apart by the dimensions in which they are cut: each
-    part has one shape. Else they are one part, or two: those cut along the iterator `apart` only, and the rest. Empty parts are
-    left out; the parts are disjoint.
+    part has one shape. Else they are one part, or two: those cut along the iterator `apart` only, and the rest; or,
+    `one_by_one`, one part for each tiled iterator: those cut along it and along none before. Empty parts are left out; the parts
+    are disjoint.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
     if program.sizes:
@@ -60,7 +63,12 @@ def tile_parts(
         partial = _cut(program, domain, iterators, tiles)
         others = tuple(t for t in tiles if t[0] != apart)
         parts = [Part(domain.subtract(partial).coalesce(), True)]
-        if others and len(others) < len(tiles):
+        if one_by_one:
+            for tile in tiles:
+                here = _cut(program, domain, iterators, (tile,)).intersect(partial)
+                parts.append(Part(here.coalesce(), False))
+                partial = partial.subtract(here)
+        elif others and len(others) < len(tiles):
             rest = _cut(program, domain, iterators, others)
             parts += [Part(partial.subtract(rest).coalesce(), False, apart), Part(rest.coalesce(), False)]
         else:

@@ -77,7 +77,7 @@ def check(case: Case, got: tuple[Any, ...], rng: random.Random) -> tuple[str, li
     types = {i.name: o.type for i, o in zip(case.inputs, operands, strict=True)}
     typed = bind(parsed(case.text), types, dict(case.sizes), acc=acc)
     steps: list[Step] = []
-    compiled = Compiled(typed, lambda layouts: stepped(typed, layouts, host(), rng, steps))
+    compiled = Compiled(typed, lambda layouts, likely: stepped(typed, layouts, host(), rng, steps))
     try:
         results, _ = compiled.run(operands, {}, [None] * len(typed.outputs))
     except CompileError as error:

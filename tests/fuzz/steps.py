@@ -181,7 +181,7 @@ class _Truths:
         typed = s._state.typed
         arrays = arrays_of(case)
         operands = [operand(arrays[i.name], i.name) for i in case.inputs]
-        own = Compiled(typed, lambda layouts: None).sizes(operands, dict(case.sizes))  # type: ignore[arg-type, return-value]
+        own = Compiled(typed, lambda layouts, likely: None).sizes(operands, dict(case.sizes))  # type: ignore[arg-type, return-value]
         more = ({n: rng.choice([v, 1, 2, 3, 4, 5, 7, 9, 13]) for n, v in own.items()} for _ in range(5 * bool(own)))
         self.sizes = [own, *more]
         self.names = typed.sizes

@@ -1,0 +1,311 @@
+"""Register tiles that a size cuts are computed whole: what lies beyond the end is computed from cells that exist, and never read.
+
+Before, in a tile of 6 rows and 4 vectors at the end of a tensor, each step of the sum tests each of its 24 vectors:
+
+    for k: unroll r in 0:min(6, n-i): unroll c in 0:min(4, m/16-j): vector v in 0:min(16, m-16*(j+c)):
+        acc[r, c, v] += A[i+r, k] * B[k, 16*(j+c)+v]
+
+After, none is:
+
+    for k: unroll r in 0:6: a = A[i + min(r, n-i-1), k];  unroll c in 0:4: vector v in 0:min(16, m-16*(j+c)):
+        acc[r, c, v] += a * B[k, 16*(j+c)+v]
+
+The rows beyond the end repeat the last one. The vectors beyond it have no active lane, so that they read nothing. Both write
+cells of a STACK buffer that nothing reads: all loops over the buffer have the same ends, and the first of them sets it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TypeAlias
+
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Const,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Launch,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.polynomial import Poly, as_constant, constant, plus, polynomial, scaled, times
+from polyker.codegen.simplify import trip_count
+from polyker.codegen.walk import blocks_of, expressions, rebuild, statements, subexpressions, substitute, uses
+from polyker.ir.dtypes import bool_
+
+
+def fill(kernel: Kernel) -> Kernel:
+    """Return the kernel with the tiles that a size cuts computed whole. Run before `unroll`."""
+    names = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
+    stack = {
+        s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate) and s.buffer.space is Space.STACK
+    }
+    own = {name for name in stack if _is_own(name, kernel.body)}
+    return replace(kernel, body=_Filler(names, own).block(kernel.body)) if own else kernel
+
+
+@dataclass
+class _Filler:
+    taken: set[str]
+    own: set[str]
+
+    def block(self, block: Block) -> Block:
+        return tuple(self._statement(s) for s in block)
+
+    def _statement(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case For():
+                found = self._filled(stmt)
+                return replace(stmt, body=self.block(stmt.body)) if found is None else found
+            case If(body=body, orelse=orelse):
+                return replace(stmt, body=self.block(body), orelse=self.block(orelse))
+            case Allocate(body=body) | Launch(body=body):
+                return replace(stmt, body=self.block(body))
+            case _:
+                return stmt
+
+    def _filled(self, outer: For) -> Stmt | None:
+        """Return what stands for a nest whose unrolled loops end at sizes; None where that is not possible."""
+        nest = _nest(outer)
+        if nest is None or nest.store.buffer not in self.own:
+            return None
+        cut = [loop for loop in nest.tile if trip_count(loop) is None]
+        inside = {loop.var for loop in (*nest.serial, *nest.tile)}
+        if not cut or not all(_is_plain(loop, inside) for loop in cut) or not _are_apart(nest.store, cut, nest.vector):
+            return None
+        rows = [loop for loop in cut if nest.vector is None or not uses(loop.var, nest.vector.hi)]
+        if any(loop not in rows and not _is_empty_beyond(nest.vector, loop) for loop in cut):
+            return None
+        last: dict[str, KExpr] = {
+            loop.var: Op("minimum", (Var(loop.var), Op("sub", (loop.hi, Const(1))))) for loop in rows
+        }
+        filled = self._body(nest, [loop for loop in cut if loop not in rows], last)
+        if filled is None:
+            return None
+        for loop in reversed(nest.serial):
+            filled = (replace(loop, body=filled),)
+        some = tuple(Op("lt", (loop.lo, loop.hi), bool_) for loop in cut)
+        return If(some[0] if len(some) == 1 else Op("and", some, bool_), filled)
+
+    def _body(self, nest: _Nest, chunks: list[For], last: dict[str, KExpr]) -> Block | None:
+        """Return the tile's own loops: values that all vectors of a row share are read before these."""
+        own = [v.var for v in (nest.vector, *chunks) if v is not None]
+        shared: dict[Load, str] = {}
+
+        def change(e: KExpr) -> KExpr:
+            e = rebuild(e, change)
+            if not isinstance(e, Load) or e.buffer == nest.store.buffer:
+                return e
+            e = replace(e, indices=tuple(substitute(i, last) for i in e.indices))
+            if not uses(nest.vector.var, *e.indices) if nest.vector is not None else False:
+                shared.setdefault(e, "")
+            return e
+
+        value = change(nest.store.value)
+        if any(uses(name, *load.indices) for load in shared for name in own):
+            return None
+        lets = []
+        for load in shared:
+            shared[load] = self._name()
+            lets.append(Let(shared[load], load))
+        value = _replaced(value, {load: Var(name, load.dtype) for load, name in shared.items()})
+        body: Block = (*nest.ahead, replace(nest.store, value=value))
+        if nest.vector is not None:
+            body = (replace(nest.vector, body=body),)
+        inner = True
+        for loop in reversed(nest.tile):
+            if inner and loop not in chunks:
+                body, inner = (*lets, *body), False
+            trip = trip_count(loop)
+            body = (
+                replace(loop, hi=Const(loop.lanes), trip=loop.lanes, body=body)
+                if trip is None
+                else replace(loop, body=body),
+            )
+        return (*lets, *body) if inner else body
+
+    def _name(self) -> str:
+        number = len(self.taken)
+        while f"shared{number}" in self.taken:
+            number += 1
+        self.taken.add(f"shared{number}")
+        return f"shared{number}"
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Loops around one store: `serial` ones, then those of a tile, `tile`, then its vectors; `ahead`: what is prefetched."""
+
+    serial: tuple[For, ...]
+    tile: tuple[For, ...]
+    vector: For | None
+    ahead: tuple[Stmt, ...]
+    store: Store
+
+
+def _nest(outer: For) -> _Nest | None:
+    """Return a loop as a nest around one store whose value reads without conditions and without look-ups."""
+    serial: list[For] = []
+    tile: list[For] = []
+    block: Block = (outer,)
+    vector: For | None = None
+    while len(block) == 1 and isinstance(block[0], For) and vector is None:
+        loop = block[0]
+        if loop.kind is LoopKind.VECTOR:
+            vector = loop
+        elif loop.kind is LoopKind.UNROLL:
+            tile.append(loop)
+        elif tile or loop.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE):
+            return None
+        else:
+            serial.append(loop)
+        block = loop.body
+    *ahead, store = block if block else (None,)
+    if not tile or not isinstance(store, Store) or not all(isinstance(s, Prefetch) for s in ahead):
+        return None
+    for load in _loads(store):
+        if load.predicate is not None or any(isinstance(n, Load) for i in load.indices for n in subexpressions(i)):
+            return None
+    return _Nest(tuple(serial), tuple(tile), vector, tuple(ahead), store)
+
+
+def _is_own(name: str, block: Block) -> bool:
+    """Whether all loops over a STACK buffer have the same ends, and the first sets all cells anew whenever the block runs that
+    they stand in; there may be several such blocks."""
+    using = [s for s in block if _touches(name, (s,))]
+    first = _nest(using[0]) if using and isinstance(using[0], For) else None
+    if first is not None and not first.serial and first.store.buffer == name:
+        shapes: list[_Shape | None] = []
+        _collect(name, block, {}, shapes)
+        anew = not any(load.buffer == name for load in _loads(first.store))
+        return anew and shapes[0] is not None and all(s == shapes[0] for s in shapes)
+    return all(blocks_of(s) and not _names(name, s) and all(_is_own(name, b) for b in blocks_of(s)) for s in using)
+
+
+# Of an access: for each index its factors with the ends of the loops that they belong to, and the rest.
+_Shape: TypeAlias = tuple[tuple[tuple[tuple[int, Poly, Poly], ...], Poly], ...]
+
+
+def _collect(name: str, block: Block, loops: Mapping[str, For], shapes: list[_Shape | None]) -> None:
+    """Note the shape of each access to a buffer; None where it is none of loops from 0."""
+    for stmt in block:
+        places = [stmt.indices] if isinstance(stmt, Store) and stmt.buffer == name else []
+        nodes = (n for e in expressions(stmt) for n in subexpressions(e))
+        places += [n.indices for n in nodes if isinstance(n, Load) and n.buffer == name]
+        shapes += [_shape(p, loops) for p in places]
+        inside = {**loops, stmt.var: stmt} if isinstance(stmt, For) else loops
+        for body in blocks_of(stmt):
+            _collect(name, body, inside, shapes)
+
+
+def _shape(indices: tuple[KExpr, ...], loops: Mapping[str, For]) -> _Shape | None:
+    found = []
+    names: dict[str, KExpr] = {}
+    for d, index in enumerate(indices):
+        parts = dict(polynomial(index))
+        own = sorted(
+            ((c, m[0].name) for m, c in parts.items() if len(m) == 1 and isinstance(m[0], Var) and m[0].name in loops),
+            reverse=True,
+        )
+        names |= {var: Var(f"\0{d}.{n}") for n, (_, var) in enumerate(own)}
+        rest = {m: c for m, c in parts.items() if not any(m == (Var(var),) for _, var in own)}
+        if any(uses(var, *m) for m in rest for var in loops) or any(loops[var].lo != Const(0) for _, var in own):
+            return None
+        ends = []
+        for factor, var in own:
+            end = substitute(loops[var].hi, names)
+            if any(uses(other, end) for other in loops):
+                return None
+            ends.append((factor, polynomial(end), constant(loops[var].step)))
+        found.append((tuple(ends), rest))
+    return tuple(found)
+
+
+def _touches(name: str, block: Block) -> bool:
+    return any(_names(name, s) for s in statements(block))
+
+
+def _names(name: str, stmt: Stmt) -> bool:
+    """Whether a statement itself, not what stands in it, uses a buffer."""
+    nodes = (n for e in expressions(stmt) for n in subexpressions(e))
+    stored = isinstance(stmt, Store) and stmt.buffer == name
+    return stored or any(isinstance(n, Load) and n.buffer == name for n in nodes)
+
+
+def _loads(store: Store) -> Iterator[Load]:
+    for expr in expressions(store):
+        for node in subexpressions(expr):
+            if isinstance(node, Load):
+                yield node
+
+
+def _is_plain(loop: For, inside: set[str]) -> bool:
+    """Whether a loop runs from 0 to what the loops of its nest do not change."""
+    return loop.lo == Const(0) and loop.step == 1 and loop.lanes > 0 and not any(uses(name, loop.hi) for name in inside)
+
+
+def _are_apart(store: Store, cut: list[For], vector: For | None) -> bool:
+    """Whether different iterations of the loops store to different cells."""
+    lanes = {} if vector is None else {vector.var: vector.lanes}
+    for loop in cut:
+        for index in store.indices:
+            parts = dict(polynomial(index))
+            own = abs(parts.pop((Var(loop.var),), 0))
+            others = {m: c for m, c in parts.items() if m}
+            reach = sum(
+                abs(c) * (lanes.get(m[0].name, inf) - 1 if len(m) == 1 and isinstance(m[0], Var) else inf)
+                for m, c in others.items()
+            )
+            if own > reach:
+                break
+        else:
+            return False
+    return True
+
+
+def _is_empty_beyond(vector: For | None, loop: For) -> bool:
+    """Whether the vector has no active lane in iterations of a tile's loop beyond its end."""
+    if vector is None or vector.lo != Const(0):
+        return False
+    ends = vector.hi.args if isinstance(vector.hi, Op) and vector.hi.op == "minimum" else (vector.hi,)
+    limits = loop.hi.args if isinstance(loop.hi, Op) and loop.hi.op == "minimum" else (loop.hi,)
+    # The loop is unrolled `lanes` times: what only says that it is no longer does not end it.
+    limits = tuple(x for x in limits if (n := as_constant(polynomial(x))) is None or n < loop.lanes)
+    return bool(limits) and all(any(_at_most_zero(end, loop.var, limit) for end in ends) for limit in limits)
+
+
+def _at_most_zero(end: KExpr, var: str, limit: KExpr) -> bool:
+    """Whether an expression that falls with a variable is not positive where the variable is at its limit."""
+    parts = dict(polynomial(end))
+    slope = parts.pop((Var(var),), 0)
+    if slope >= 0 or any(uses(var, *m) for m in parts):
+        return False
+    reached = plus(parts, scaled(polynomial(limit), slope))
+    most: Poly = {}
+    for monomial, factor in reached.items():
+        match monomial:
+            # -f * (e // d) is at most f/d * (d - 1 - e).
+            case (Op(op="floordiv", args=(e, Const(value=int() as d))),) if d > 0 and factor < 0 and factor % d == 0:
+                most = plus(most, times(constant(factor // d), plus(polynomial(e), constant(1 - d))))
+            case _:
+                most = plus(most, {monomial: factor})
+    known = as_constant(most)
+    return known is not None and known <= 0
+
+
+def _replaced(expr: KExpr, values: dict[Load, KExpr]) -> KExpr:
+    if isinstance(expr, Load) and expr in values:
+        return values[expr]
+    return rebuild(expr, lambda e: _replaced(e, values))

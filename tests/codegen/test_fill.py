@@ -1,0 +1,78 @@
+"""Tiles that a size cuts are computed whole: nothing is tested inside, nothing beyond an operand is touched, values stay."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen import fill as filling
+from polyker.codegen.kernel import Kernel
+from tests.fuzz.data import guarded
+
+SIZES = (1, 2, 5, 8, 17, 33, 70)
+Array = np.ndarray[Any, Any]
+
+
+def at_the_end(values: Array, *, at_end: bool) -> Array:
+    """Return a copy that ends (or begins) where a page begins that may not be touched."""
+    memory = guarded(values.nbytes, at_end=at_end)
+    place = np.frombuffer(memory, values.dtype, values.size)
+    place[:] = values.ravel()
+    return place.reshape(values.shape)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize(("text", "spelled"), [("A[i,k] * B[k,j]", "ik,kj->ij"), ("A[k,i] * B[j,k]", "ki,jk->ij")])
+def test_products_of_any_size_have_numpys_values_and_touch_nothing_else(text: str, spelled: str, dtype: str) -> None:
+    name = {"f4": "f32", "f8": "f64", "i4": "i32"}[dtype]
+    letters = spelled.upper().split("->")[0].split(",")
+    types = {t: getattr(pk, name)[tuple(x)] for t, x in zip("AB", letters, strict=True)}
+    kernel = pk.op(f"C[i,j] += {text}").compile(**types, specialize="never")
+    rng = np.random.default_rng(0)
+    for n, (i, j, k) in enumerate(product(SIZES, repeat=3)):
+        extent = {"i": i, "j": j, "k": k}
+        shapes = [tuple(extent[x] for x in part) for part in spelled.split("->")[0].split(",")]
+        a, b = (at_the_end(rng.integers(-4, 5, s).astype(dtype), at_end=bool(n % 2)) for s in shapes)
+        np.testing.assert_array_equal(kernel(a, b), np.einsum(spelled, a, b))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "C[i,j] max= A[i,k] + B[k,j]",
+        "C[i,j] += A[i,k] * B[k,j] where k <= i",
+        "C[i,j] += A[i,k] * B[k,j] where k > j",
+        "C[i,j] += A[i,k] * B[k,j] where i + k >= j",
+    ],
+)
+def test_reductions_whose_results_have_terms_of_their_own_have_the_interpreters_values(text: str) -> None:
+    operator = pk.op(text)
+    kernel = operator.compile(pk.f32["I", "K"], pk.f32["K", "J"], specialize="never")
+    rng = np.random.default_rng(1)
+    for i, j, k in ((1, 1, 1), (9, 21, 13), (17, 33, 18), (13, 70, 75)):
+        a, b = (rng.integers(-4, 5, s).astype("f4") for s in ((i, k), (k, j)))
+        points = np.ogrid[:i, :j, :k]
+        at = dict(zip("ijk", points, strict=True))
+        terms = a[:, None, :] + b.T[None] if "max=" in text else a[:, None, :] * b.T[None]
+        holds = eval(text.split("where ")[1], {}, at) if "where" in text else True
+        want = terms.max(axis=2) if "max=" in text else np.where(holds, terms, 0).sum(axis=2)
+        np.testing.assert_array_equal(kernel(a, b), want)
+
+
+def test_no_vector_of_a_cut_tile_is_tested_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import polyker.pipeline as pipeline
+
+    seen: list[tuple[Kernel, Kernel]] = []
+
+    def noting(kernel: Kernel) -> Kernel:
+        seen.append((kernel, filling.fill(kernel)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(pipeline, "fill", noting)
+    pk.op("D[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], specialize="never")
+    before, after = seen[-1]
+    assert before != after
