@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from polyker.ir.expr import Call
 from polyker.rewrite.pack import can_pack
@@ -272,7 +272,7 @@ class Tiles:
                 if r.access.stride(i):
                     copies *= s
             cost = float(copies) * r.one
-            if r.columns > 1 and chunks * self.width > STREAMS and self._is_far(r.access):
+            if r.columns > 1 and copies * self.width > STREAMS and self._is_far(r.access):
                 cost *= BEYOND
             by_rows = r.columns > 1
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
@@ -296,7 +296,7 @@ class Tiles:
             loads *= FOLDED
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
-        store = self._stored(others)
+        store, _ = self._stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
         store += (self._passes(others) - 1) * self.again
@@ -308,8 +308,8 @@ class Tiles:
         self.known[key] = cycles
         return cycles
 
-    def _stored(self, others: tuple[tuple[str, int], ...]) -> float:
-        """Return the cycles to store one vector of the result."""
+    def _stored(self, others: tuple[tuple[str, int], ...]) -> tuple[float, bool]:
+        """Return the cycles to store one vector of the result, and whether it is by rows, transposed in registers."""
 
         def is_far(iterator: str) -> bool:
             return abs(self.write.stride(iterator)) * self.write.itemsize >= FAR_BYTES
@@ -317,9 +317,12 @@ class Tiles:
         written = self._written(others)
         store = self.store + FAR_STORE * any(s > 1 and is_far(i) for i, s in others)
         if written is None:
-            return store
+            return store, False
         rows = self.width / dict(others)[written]  # that a vector is a part of, each with a place of its own
-        return min(store, TRANSPOSE * self.width + FAR_STORE * rows * is_far(self.vector))
+        tile = ((self.vector, self.width), *(o for o in others if o[0] != written))
+        each = 0.0 if not is_far(self.vector) else FAR_STORE if self._rows(self.write, tile) is None else LONE
+        by_rows = TRANSPOSE * self.width + rows * each
+        return min(store, by_rows), by_rows < store
 
     def _passes(self, others: tuple[tuple[str, int], ...]) -> int:
         """Return how often a tile comes back to its results: with as many terms as fill half of the first cache at a time."""
@@ -335,10 +338,16 @@ class Tiles:
 
     def _thrashing(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""
-        for i, s in tile:
-            if not self.target.caches[0].holds_rows(s, abs(access.stride(i)) * access.itemsize):
-                return THRASH * s
-        return 0.0
+        rows = self._rows(access, tile)
+        return 0.0 if rows is None else THRASH * rows
+
+    def _rows(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> int | None:
+        """Return how many rows of an access a tile has, None where the first cache holds a line of each."""
+        first = self.target.caches[0]
+        found = [(s, abs(access.stride(i)) * access.itemsize) for i, s in tile if s > 1]
+        found = [(s, step) for s, step in found if step >= first.line]
+        rows = prod(s for s, _ in found)
+        return None if first.holds_rows(rows, gcd(*(step for _, step in found))) else rows
 
     def plan(self, chunks: int, others: tuple[tuple[str, int], ...], cost: float) -> Plan:
         """Return the plan of a tile, with the reads that are packed for it."""
@@ -351,9 +360,9 @@ class Tiles:
         apart = [r for r in self.reads if self.across and r.moves and r.access.read not in packed]
         units = [unit_iterator(self.measured, r.access, self.vector) for r in apart]
         across = self.across if self.across and self.across[0] in units else None
-        written = self._written(others)
         # Rows that are written transposed in registers need no copy.
-        packs = self.packs_result and (written is None or self.store < TRANSPOSE * self.width)
+        written = self._written(others) if self._stored(others)[1] else None
+        packs = self.packs_result and written is None
         return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
 
 

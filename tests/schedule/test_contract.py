@@ -187,7 +187,7 @@ def test_a_large_temporary_is_made_only_where_a_part_of_it_is_enough(monkeypatch
     with pk.options(scratch_bytes=100 << 20):
         together = pk.op(BILINEAR).compile(**types, target=machine)
         assert "in steps" in str(together.source("schedule"))
-        assert scratch_bytes(together) < 1 << 20
+        assert scratch_bytes(together) < 8 << 20  # of 128 MiB
         monkeypatch.setattr(auto, "best_fusion", lambda *_: None)
         apart = pk.op(BILINEAR + "  # apart").compile(**types, target=machine)
         assert "in steps" not in str(apart.source("schedule"))
