@@ -25,6 +25,7 @@ EXTRAS = {
     "ml_dtypes": "the element type bf16 in numpy arrays",
     "torch": "torch tensors as arguments",
     "jax": "jax arrays as arguments",
+    "pycuda": "kernels on NVIDIA GPUs through it, rather than through libcuda",
     "nvidia-cuda-nvrtc": "machine code for NVIDIA GPUs without a CUDA toolkit",
 }
 

@@ -1,4 +1,4 @@
-"""CUDA's driver behind one small interface, through libcuda itself: it takes the caller's streams, and needs nothing installed.
+"""CUDA's driver behind one small interface: through pycuda where it is installed, else through libcuda itself.
 
 The device's primary context is used, which torch, CuPy and Numba share. Addresses and streams are integers, sizes bytes; the
 stream 0 is the default one. Copies and launches are queued on a stream; only `synchronize` and `free` wait.
@@ -7,6 +7,7 @@ stream 0 is the default one. Copies and launches are queued on a stream; only `s
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
@@ -203,10 +204,23 @@ def _found() -> tuple[Driver | None, str]:
     reasons = []
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
-            return LibCuda(ctypes.CDLL(name)), ""
+            return _with_pycuda(LibCuda(ctypes.CDLL(name))), ""
         except Exception as error:  # no library, or one that finds no device
             reasons.append(str(error))
     return None, "; ".join(reasons)
+
+
+def _with_pycuda(library: LibCuda) -> Driver:
+    """Return the driver through pycuda where that works here, else the library itself."""
+    try:
+        import pycuda.driver
+
+        from polyker.runtime.pycuda_driver import PyCuda
+
+        return PyCuda(pycuda.driver, library)
+    except Exception as error:  # not installed, or built for another CUDA: pycuda raises its own errors
+        logging.getLogger("polyker").info("libcuda is called without pycuda: %s", error)
+        return library
 
 
 def why_not() -> str:

@@ -66,14 +66,15 @@ class Measured:
         return access.tensor in self.steady if self.steady is not None else not self.statement.outer
 
     def extent(self, iterator: str, guess: int | None = None) -> int:
-        """Return the number of an iterator's values; where it depends on sizes, the one expected, else `guess`, else as many
-        as tensors of `CELLS` have."""
-        extent = self.expected(iterator)
-        if extent is None and guess is None:
+        """Return the number of an iterator's values; where it depends on sizes `guess`, else the one expected, else as many as
+        tensors of `CELLS` have."""
+        exact = self.bounds[iterator][1]
+        known = self.expected(iterator) if guess is None else guess if exact is None else exact
+        if known is None:
             ranks = [len(a.strides) for a in self.accesses if iterator in a.strides]
             side: float = CELLS ** (1 / max(ranks, default=2))
             return round(side)
-        return (guess or 0) if extent is None else extent
+        return known
 
     def expected(self, iterator: str) -> int | None:
         """Return the number of an iterator's values, or the one expected; None where it depends on sizes that are unknown."""

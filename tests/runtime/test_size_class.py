@@ -49,3 +49,13 @@ def test_one_kernel_serves_all_sizes_where_it_is_asked_for() -> None:
     for shape in ((100, 90, 110), (5, 6, 7), (0, 3, 2)):
         call(made, *shape)
     assert len(made._compiled._artifacts) == 1
+
+
+def test_sums_are_as_exact_for_sizes_that_stand_for_longer_ones() -> None:
+    # A class says that there are 1024 terms; there are a million, of which plain sums lose three more digits.
+    made = pk.op("s[] += A[i]").compile(pk.f64["N"])
+    value = 1 + np.finfo(np.float64).eps * 8196
+    found = made(np.full(1_000_000, value)) / 1_000_000
+    assert abs(found - value) < 2e-15
+    strided = made(np.broadcast_to(np.array(value), 1_000_000)) / 1_000_000
+    assert abs(strided - value) < 2e-15
