@@ -109,7 +109,7 @@ class _Filler:
             if not isinstance(e, Load) or e.buffer == nest.store.buffer:
                 return e
             e = replace(e, indices=tuple(substitute(i, last) for i in e.indices))
-            if not uses(nest.vector.var, *e.indices) if nest.vector is not None else False:
+            if nest.vector is not None and not uses(nest.vector.var, *e.indices):
                 shared.setdefault(e, "")
             return e
 
