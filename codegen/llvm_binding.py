@@ -134,7 +134,9 @@ class Library:
     """Machine code in memory, freed when the object is."""
 
     def __init__(self, image: bytes, symbol: str, imports: frozenset[str]) -> None:
-        self._jit: Any = _llvm.create_lljit_compiler(None, use_jit_link=False, suppress_errors=True)
+        # JITLink lays all sections of an object side by side. The older linker maps each where there is room, and ends the
+        # process where code and constants come to lie more than 2 GiB apart, as they may beside large arrays.
+        self._jit: Any = _llvm.create_lljit_compiler(None, use_jit_link=True, suppress_errors=True)
         builder = _llvm.JITLibraryBuilder().add_object_img(image).export_symbol(symbol)
         for name in sorted(imports):
             address = library_address(name)

@@ -4,6 +4,8 @@ import gc
 import mmap
 import os
 import re
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +139,14 @@ def test_a_forked_child_compiles_while_its_parent_does():
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reserves address space as Linux does")
+def test_code_and_constants_lie_side_by_side_where_room_is_far_apart():
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.codegen.far_apart"], capture_output=True, text=True, check=False
+    )
+    assert (child.returncode, child.stdout) == (0, "30\n"), child.stderr[-500:]
 
 
 def test_machine_code_lives_as_long_as_its_owner():

@@ -76,7 +76,7 @@ class Compiled:
         passes.run(module, builder)
         self.ir = str(module)
         self.assembly = machine.emit_assembly(module)
-        self._jit = llvm.create_lljit_compiler(machine, use_jit_link=False, suppress_errors=False)
+        self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=False)
         library = llvm.JITLibraryBuilder()
         tracker = library.add_ir(self.ir).export_symbol("run").link(self._jit, "vecmath")
         self._tracker = tracker
