@@ -48,6 +48,9 @@ from polyker.ir.dtypes import bool_
 
 def fill(kernel: Kernel) -> Kernel:
     """Return the kernel with the tiles that a size cuts computed whole. Run before `unroll`."""
+    unrolled = (s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL)
+    if all(trip_count(loop) is not None for loop in unrolled):
+        return kernel
     names = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
     stack = {
         s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate) and s.buffer.space is Space.STACK

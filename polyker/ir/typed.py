@@ -16,6 +16,9 @@ from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Read, reads_in
 
+# Sizes up to this are expected as they are, larger ones by a number near them (`TypedProgram.likely`).
+EXACT = 16
+
 
 class Role(Enum):
     """What a tensor is to the caller. INOUT starts from the argument's values (the caller's array is copied first)."""

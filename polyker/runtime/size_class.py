@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.ir.typed import TypedProgram
+from polyker.ir.typed import EXACT, TypedProgram
 
-# Sizes up to this are classes of their own; larger ones are rounded to 2^k or 3 * 2^k, and from the largest on are one class.
-EXACT, LARGEST = 16, 1024
+# Sizes up to EXACT are classes of their own; larger ones are rounded to 2^k or 3 * 2^k, and from this one on are one class.
+LARGEST = 1024
 
 Likely = tuple[tuple[str, int], ...]
 

@@ -11,7 +11,7 @@ import islpy as isl
 from polyker.ir.expr import Expr, Read, Size, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
-from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.ir.typed import EXACT, TypedProgram, TypedStatement
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
 
@@ -19,8 +19,6 @@ from polyker.poly.isl import read_set
 FAR = 1 << 20
 # A stride that depends on sizes is at least this, so that nothing counts on neighbours lying together.
 LEAST_STRIDE = 16
-# Sizes up to this are expected as they are, larger ones rounded (polyker.runtime.size_class).
-EXACT = 16
 # Cells that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are.
 CELLS = 1 << 18
 

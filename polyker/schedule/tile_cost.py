@@ -115,10 +115,10 @@ class Tiles:
         self.reads = [
             self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)
         ]
-        result = measured.footprint(self.write) * self.write.itemsize
-        self.scattered = result > target.cache(2).size
+        self.result = measured.footprint(self.write) * self.write.itemsize  # bytes
+        self.scattered = self.result > target.cache(2).size
         # What it costs to write a vector of the result once more, and to read it again.
-        self.again = 2 * (LOAD + self.width * self.write.itemsize * target.beyond(result))
+        self.again = 2 * (LOAD + self.width * self.write.itemsize * target.beyond(self.result))
         self.store, self.packs_result = self._store()
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
 
@@ -183,9 +183,8 @@ class Tiles:
         along = any(
             abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
         )
-        size = self.measured.footprint(self.write) * self.write.itemsize
         copying = (PACK_ACROSS if along else PACK) * self.width + self.again
-        copying += self.width * self.write.itemsize * self.target.fresh(size)
+        copying += self.width * self.write.itemsize * self.target.fresh(self.result)
         far = self.write.stride(self.vector) not in (0, 1) and store > copying
         whole = self.measured.steady is None and not self.measured.statement.outer
         if far and whole and self.reduces and self.may_pack and bare_target(self.measured):

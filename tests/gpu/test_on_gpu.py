@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.demo_cases import contraction, operators, read_data
-from polyker.demo_check import compare_exact, compare_random, exact_inputs, random_inputs
 from polyker.errors import GatherError
 from polyker.runtime.cuda_driver import why_not
+from tests.gpu.operators import CONTRACTIONS, OPERATORS, check
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=f"no CUDA device: {why_not()}")]
 
@@ -58,26 +57,9 @@ def test_arrays_of_the_host_give_what_the_cpu_gives(family):
         np.testing.assert_allclose(kernel(*inputs), want, rtol=1e-4, atol=1e-5 * scale)
 
 
-OPERATORS = operators("f32", cells=2500)
-SIZES = (3, 5, 2, 7, 4, 9)
-CONTRACTIONS = [
-    contraction(row, {label: SIZES[n % len(SIZES)] for n, label in enumerate(row["f32"])}, "f32")
-    for row in read_data("contractions.json")["contractions"]
-]
-
-
 @pytest.mark.parametrize("case", [*OPERATORS, *CONTRACTIONS], ids=lambda c: c.id)
 def test_the_operator_gives_numpys_result(case):
-    arguments = exact_inputs(case)
-    data = random_inputs(case) if arguments is None else arguments
-    sizes = {k: v for k, v in case.arguments.items() if k not in data}
-    got = pk.op(case.text, **case.fixed).compile(**data, **sizes, target="cuda")(**data, **sizes)
-    want = case.numpy(**data)
-    if arguments is None:
-        verdict = compare_random(case, data, got, want)
-        assert verdict.passed, verdict.detail
-    else:
-        assert compare_exact(got, want) == ""
+    check(case, "cuda")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "complex64", "int32"])
