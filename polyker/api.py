@@ -12,7 +12,7 @@ import numpy as np
 from polyker.compiling import Bound, Given, argument_type, compiled, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
-from polyker.errors.calls import NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
+from polyker.errors.calls import BAD_OPTION, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
@@ -266,22 +266,29 @@ class Operator:
         fastmath: Any = UNSET,
         specialize: Any = UNSET,
         timeout: Any = UNSET,
+        threads: Any = UNSET,
+        deterministic: Any = UNSET,
         schedule: Schedule | None = None,
         **named: Any,
     ) -> Kernel:
         """Return the kernel for arrays or types, by position or name; sizes that are not given stay symbols.
 
         `target`: "cpu" (this machine), "cpu:x86-64-v3", a triple. `acc`: the type accumulated in. `fastmath`: a set of
-        LLVM's flags. `timeout`: in seconds. `specialize="never"` makes all extents symbols, and one code for all of them; else
+        LLVM's flags. `timeout`: in seconds. `threads`: how many may run the kernel; `deterministic`: its bits do not depend on
+        them. `specialize="never"` makes all extents symbols, and one code for all of them; else
         a kernel with symbols is compiled anew for the first sizes of each class (about each half power of two, eight at most;
         what `source` shows is for no sizes in particular). `schedule`: one made by
         `schedule` for the same types, instead of the automatic one; types and target are its own where none are given.
         Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable, ScheduleError.
         """
         changes = {"acc": acc, "fastmath": fastmath, "specialize": specialize, "timeout": timeout}
+        changes |= {"threads": threads, "deterministic": deterministic}
+        context: tuple[Sequence[Any], Mapping[str, Any], Any] = (types, named, target)
         if schedule is not None:
+            if not hasattr(schedule, "to_json"):
+                raise failure(BAD_OPTION, name="schedule", value=repr(schedule), accepted="what op.schedule(...) gives")
             changes["acc"] = schedule.acc if acc is UNSET else acc
-        context = (types, named, target) if schedule is None else schedule.context(types, named, target)
+            context = schedule.context(self.program, *context)
         bound = self._bound(*context[:2], changes, context[2])
         made = self._compiled(*bound.key, None if schedule is None else schedule.given(self.identity, bound))
 
@@ -301,6 +308,7 @@ class Operator:
         acc: Any = UNSET,
         specialize: Any = UNSET,
         timeout: Any = UNSET,
+        threads: Any = UNSET,
         **named: Any,
     ) -> Schedule:
         """Return the schedule for arrays or types, as in `compile`, to print and to edit; `timeout` is each step's, too.
@@ -320,7 +328,8 @@ class Operator:
         """
         from polyker.schedule_object import started
 
-        bound = self._bound(types, named, {"acc": acc, "specialize": specialize, "timeout": timeout}, target)
+        changes = {"acc": acc, "specialize": specialize, "timeout": timeout, "threads": threads}
+        bound = self._bound(types, named, changes, target)
         return started(self.program, self.identity, bound, auto=auto)
 
     def _bound(self, types: Sequence[Any], named: Mapping[str, Any], changes: Mapping[str, Any], target: Any) -> Bound:

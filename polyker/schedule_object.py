@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from polyker.compiling import Bound, Given, guarded, start_to_edit, with_deadline
+from polyker.compiling import Bound, Given, guarded, start_to_edit, target_named, with_deadline
 from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
 from polyker.edit.methods import Steps
 from polyker.edit.step import Step, step_from_json, step_of
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, DTypeError, ShapeError, escape, failure
-from polyker.errors.schedules import BAD_TEXT, OTHER_SCHEDULE
+from polyker.errors.schedules import BAD_TEXT, ONLY_GPU, OTHER_SCHEDULE
 from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
 
@@ -117,6 +117,8 @@ class Schedule(Steps["Schedule"]):
     def _after(self, step: Step, *, advise: bool = True) -> Schedule:
         from polyker.edit.prove import stepped
 
+        if step.is_for_gpu and target_named(self._base.bound.target).gpu is None:
+            raise failure(ONLY_GPU, step=step.name, target=self._base.bound.target)
         state = self._working(lambda: stepped(self._state, step, advise=advise))
         return Schedule(self._base, state, (*self._steps, step))
 
@@ -201,10 +203,16 @@ class Schedule(Steps["Schedule"]):
         return self._base.bound.options.acc
 
     def context(
-        self, types: Sequence[Any], named: Mapping[str, Any], target: str | None
+        self, program: Program, types: Sequence[Any], named: Mapping[str, Any], target: str | None
     ) -> tuple[Sequence[Any], Mapping[str, Any], str]:
-        """Return the types, sizes and target of a compile: this schedule's own where none are given."""
+        """Return the types, sizes and target of a compile of `program`: this schedule's own where none are given.
+
+        Raises ScheduleError where the schedule is another operator's.
+        """
         bound = self._base.bound
+        if self._base.program != program:
+            own, wanted = (str(p).partition("\n")[0] for p in (self._base.program, program))
+            raise failure(OTHER_SCHEDULE, what="the operator", own=own, wanted=wanted)
         if not types and not named:
             types, named = bound.types, bound.known
         return types, named, target or bound.target

@@ -23,7 +23,7 @@ def statement_named(state: State, name: str) -> str:
     found = state.internal(name)
     if found is None:
         known = list(state.names.statements.values())
-        raise failure(UNKNOWN_STATEMENT, statement=name, known=_list(known), hint=did_you_mean(name, known))
+        raise failure(UNKNOWN_STATEMENT, statement=name, known=_list(known), hint=did_you_mean(str(name), known))
     return found
 
 

@@ -29,6 +29,11 @@ class Step:
     def __getitem__(self, name: str) -> Any:
         return dict(self.arguments)[name]
 
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether it gives loops to blocks and threads of a GPU, or tensors to the memory that they share."""
+        return self.name == "map" or (self.name == "promote" and self["memory"] == "shared")
+
     def __str__(self) -> str:
         who = "s" if self.statement is None else f's["{self.statement}"]'
         return f"{who}.{call_text(self)}"

@@ -114,6 +114,12 @@ BAD_TYPE = register(
     "`{name}` is {value}, neither an array nor a type",
     'write for example pk.f32[64, 32] or "f32[64,32]"',
 )
+BAD_DIMENSION = register(
+    "PK749",
+    ArgumentError,
+    "{value} is no extent of a type",
+    "an extent is a whole number or the name of a size: pk.f32[64, 'N']",
+)
 NO_STAGE = register("PK746", ArgumentError, "a kernel for {target} has no stage `{stage}`", "stages: {stages}")
 KERNEL_STATUS = register("PK747", InternalError, "the kernel returned the unknown status {status}")
 BAD_PARALLEL_FOR = register(

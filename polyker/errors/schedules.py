@@ -189,3 +189,9 @@ NO_ROLE = register(
     "a loop cannot be carried out by {role!r}",
     'write "block.x", "thread.y", or "thread.x(32)" with the number of threads, 1024 at most, where the loop does not say it',
 )
+ONLY_GPU = register(
+    "PK549",
+    ScheduleError,
+    "the step `{step}` is for a GPU, and this schedule is for `{target}`",
+    'make the schedule for a GPU: op.schedule(..., target="cuda")',
+)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyker.errors.base import failure
+from polyker.errors.calls import BAD_DIMENSION
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,15 @@ class DType:
         return {"c64": f32, "c128": f64}.get(self.name, self)
 
 
+_NAME = re.compile("[A-Za-z_][A-Za-z_0-9]*")  # of a size
+
+
 def _dimension(size: object) -> int | str:
-    if isinstance(size, str):
+    if isinstance(size, str) and _NAME.fullmatch(size):
         return size
     if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
         return int(size)
-    raise TypeError(f"a size is an int or a name, not {type(size).__name__}")
+    raise failure(BAD_DIMENSION, value=repr(size)[:64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +135,7 @@ def parse_type(text: str) -> TensorType:
     head, bracket, rest = text.strip().partition("[")
     if head not in DTYPES or not bracket or not rest.endswith("]"):
         raise ValueError(f"not a tensor type: {text!r}; write for example f32[64,32]")
-    parts: Iterable[str] = (p.strip() for p in rest[:-1].split(",")) if rest[:-1].strip() else ()
+    parts: Sequence[str] = [p.strip() for p in rest[:-1].split(",")] if rest[:-1].strip() else []
+    if not all(p.isdigit() or _NAME.fullmatch(p) for p in parts):
+        raise ValueError(f"not a tensor type: {text!r}; an extent is a whole number or a name")
     return TensorType(DTYPES[head], tuple(int(p) if p.isdigit() else p for p in parts))

@@ -176,6 +176,8 @@ def test_a_schedule_is_for_one_operator_its_types_and_its_target():
         with pytest.raises(pk.ScheduleError, match=f"this schedule is for the {what} ") as caught:
             compile()
         assert caught.value.code == "PK545"
+    with pytest.raises(pk.ScheduleError, match="this schedule is for the operator "):
+        pk.op("D[i] = A[i]").compile(schedule=s)  # which takes another number of arguments
 
 
 def test_a_kernel_has_its_schedule():
@@ -270,6 +272,9 @@ def test_the_alternatives_are_legal():
     ("call", "code"),
     [
         (lambda s: s["D"], "PK540"),
+        (lambda s: s[3], "PK540"),
+        (lambda s: s.map(i="block.x"), "PK549"),
+        (lambda s: s["C"].promote("A", at="i", memory="shared"), "PK549"),
         (lambda s: s.tile(ii=4), "PK541"),
         (lambda s: s.tile(i=4, j=0), "PK543"),
         (lambda s: s.tile(), "PK543"),

@@ -160,6 +160,15 @@ def test_where_one_thread_has_memory_enough_so_have_several() -> None:
         np.testing.assert_array_equal(result(8, most), result(1, most))
 
 
+def test_a_compile_takes_its_threads_and_whether_they_may_be_seen_in_the_bits() -> None:
+    a, b = np.ones((256, 256), "f4"), np.ones((256, 256), "f4")
+    multiply = pk.op(PRODUCT)
+    one, two = (multiply.compile(a, b, threads=n, deterministic=True) for n in (1, 2))
+    assert "parallel(2)" in two.source("schedule")
+    assert "parallel" not in one.source("schedule")
+    np.testing.assert_array_equal(one(a, b), two(a, b))
+
+
 def test_a_thousand_calls_give_the_same_bits() -> None:
     rng = np.random.default_rng(8)
     a, b = rng.standard_normal((130, 120)).astype("f4"), rng.standard_normal((120, 140)).astype("f4")
