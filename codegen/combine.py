@@ -7,7 +7,13 @@ Before: `S = op of it and of v of the threads along x`. After, for 256 threads:
     barrier
     if x == 0: S = op(S, op(w[0], w[1], …, w[7]))
 
-The order is fixed by the text: the same bits in each run. Needs the launches, whose numbers of threads decide.
+Where each thread wants what the threads up to it have (a scan), a warp's threads keep two values, of all up to them and of all:
+
+    if x % 32 & 1: p = op(t of the thread xor 1, p)
+    t = op(t, t of the thread xor 1);  …2;  …4;  …8;  …16
+
+and the totals of the warps before are combined with p. The order is fixed by the text: the same bits in each run. Needs the
+launches, whose numbers of threads decide.
 """
 
 from __future__ import annotations
@@ -99,6 +105,9 @@ class _Writer:
             raise InternalError(f"threads combine into {stmt.buffer} that are not all of a launch's along x")
         dtype = stmt.value.dtype
         place: KExpr = Op("sub", (Var(thread.var), thread.lo))
+        if stmt.before is not None:
+            yield from self.scanned(stmt, stmt.before, place, width // WARP, again=again)
+            return
         value = self.name()
         yield Let(value, stmt.value)
         for mask in (16, 8, 4, 2, 1):
@@ -110,7 +119,7 @@ class _Writer:
             yield If(_is(place, 0), (_update(stmt, buffers, Var(value, dtype)),))
             return
         warps = width // WARP
-        table = Buffer(self.name(), dtype, (Const(warps),), (Const(1),), Space.SHARED)
+        table = self.table(dtype, warps)
         folded: KExpr = Load(table.name, (Const(0),), dtype)
         for n in range(1, warps):
             folded = Op(stmt.op, (folded, Load(table.name, (Const(n),), dtype)), dtype)
@@ -119,6 +128,49 @@ class _Writer:
         # Where the block comes here again its warps may not write before the last fold has read.
         yield Allocate(table, (*((Barrier(),) if again else ()), first, Barrier(), fold))
 
+    def scanned(self, stmt: Combine, before: KExpr, place: KExpr, warps: int, *, again: bool) -> list[Stmt]:
+        """Return what a Combine stands for in which each thread stores what the threads up to it have."""
+        dtype, found = stmt.value.dtype, list[Stmt]()
+
+        def op(*args: KExpr) -> KExpr:
+            return Op(stmt.op, args, dtype)
+
+        def where(condition: KExpr, one: KExpr, other: KExpr) -> KExpr:
+            return Op("where", (condition, one, other), dtype)
+
+        def let(value: KExpr, block: list[Stmt] = found) -> KExpr:
+            name = self.name()
+            block.append(Let(name, value))
+            return Var(name, dtype)
+
+        first, term = _is(place, 0), let(stmt.value)
+        own = total = let(where(first, op(_only(before, first), term), term))
+        for mask in (1, 2, 4, 8, 16):
+            other = Var(self.name(), dtype)
+            found.append(Shuffle(other.name, total, mask))
+            upper = Op("ge", (Op("mod", (place, Const(2 * mask))), Const(mask)), bool_)
+            own = let(where(upper, op(other, own), own))
+            if mask < WARP // 2 or warps > 1:
+                total = let(op(total, other))
+        if warps == 1:
+            return [*found, Store(stmt.buffer, stmt.indices, own)]
+        table, warp = self.table(dtype, warps), Op("floordiv", (place, Const(WARP)))
+        store = If(_is(Op("mod", (place, Const(WARP))), 0), (_cell(table.name, place, total),))
+        rest: list[Stmt] = []
+        sums = let(Load(table.name, (Const(0),), dtype), rest)
+        for n in range(1, warps - 1):
+            more = Load(table.name, (Const(n),), dtype)
+            sums = let(where(Op("gt", (warp, Const(n)), bool_), op(sums, more), sums), rest)
+        value = where(Op("gt", (warp, Const(0)), bool_), op(sums, own), own)
+        rest.append(Store(stmt.buffer, stmt.indices, value))
+        # As for a sum: the last one's readers come first.
+        found.append(Allocate(table, (*((Barrier(),) if again else ()), store, Barrier(), *rest)))
+        return found
+
+    def table(self, dtype: DType, warps: int) -> Buffer:
+        """Return a buffer of the block with a cell for each warp."""
+        return Buffer(self.name(), dtype, (Const(warps),), (Const(1),), Space.SHARED)
+
     def name(self) -> str:
         """Return a name that no other node has."""
         return f"c{next(self.numbers)}"
@@ -126,6 +178,21 @@ class _Writer:
 
 def _combines(block: Block) -> bool:
     return any(isinstance(s, Combine) for s in statements(block))
+
+
+def _only(value: KExpr, condition: KExpr) -> KExpr:
+    """Return a cell's value, which memory is asked for where the condition holds."""
+    if isinstance(value, Load):
+        return Load(
+            value.buffer,
+            value.indices,
+            value.dtype,
+            condition,
+            Const(False if value.dtype == bool_ else 0, value.dtype),
+        )
+    if isinstance(value, Convert):
+        return Convert(_only(value.arg, condition), value.dtype)
+    raise InternalError("what threads combine begins with a cell")
 
 
 def _cell(table: str, place: KExpr, value: KExpr) -> Store:

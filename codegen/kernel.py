@@ -197,13 +197,15 @@ class Combine:
     """`buffer[indices] = op(buffer[indices], value of each iteration)` of the THREAD loop along `axis` around it, combined in an
     order that the text fixes; the thread of the loop's first iteration reads and writes the cell. All iterations, as many as the
     launch has threads along the axis, come here together; `value` has the type `dtype`, in which it is combined, and the sum is
-    converted to the buffer's. Stands until polyker.codegen.combine has written it out."""
+    converted to the buffer's. With `before`, of that type, too, each iteration stores into a cell of its own: `before` of the
+    first one, combined with the values of all up to its own. Stands until polyker.codegen.combine has written it out."""
 
     buffer: str
     indices: tuple[KExpr, ...]
     op: str
     value: KExpr
     axis: str
+    before: KExpr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,11 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 yield f"{pad}barrier"
             case Shuffle(name=name, value=value, mask=mask):
                 yield f"{pad}{name} = {print_value(value)} of the thread xor {mask}"
-            case Combine(buffer=buffer, indices=indices, op=op, value=value, axis=axis):
+            case Combine(buffer=buffer, indices=indices, op=op, value=value, axis=axis, before=before):
                 place = f"{buffer}[{', '.join(map(print_value, indices))}]"
-                yield f"{pad}{place} = {op} of it and of {print_value(value)} of the threads along {axis}"
+                first = "it" if before is None else f"the first thread's {print_value(before)}"
+                to = "" if before is None else " up to this one"
+                yield f"{pad}{place} = {op} of {first} and of {print_value(value)} of the threads along {axis}{to}"
             case Launch(name=name, grid=grid, block=threads, body=body):
                 blocks = ", ".join(map(print_value, grid))
                 yield f"{pad}launch {name} by ({blocks}) blocks of ({', '.join(map(str, threads))}) threads:"

@@ -50,7 +50,7 @@ from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
 from polyker.schedule.lifetimes import Uses, never_together, uses_of
-from polyker.schedule.thread_folds import folds_of
+from polyker.schedule.thread_folds import run_together
 from polyker.schedule.to_isl import scope_mark, to_isl
 from polyker.schedule.tree import AT_ONCE, Kind, Member, Promotion, Schedule
 
@@ -190,7 +190,7 @@ class _Lowering:
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule)
         self.statements = {s.name: s for s in self.scop.program.statements()}
-        self.folds = folds_of(self.scop, self.schedule.tree)
+        self.together = run_together(self.scop, self.schedule.tree)
         self.names = (f"v{n}" for n in itertools.count())
         self.bounds: dict[tuple[str, Read, int], tuple[bool, bool]] = {}
         numbers = self.marks.numbers()
@@ -414,21 +414,21 @@ class _Lowering:
         )
         target = self.scop.program.tensor(statement.target)
         promoted = place(statement.target, statement.subscripts)
-        if promoted is not None:
-            buffer, cell = promoted
-        else:
-            buffer, cell = target.name, lowering.cell(statement.target, statement.subscripts)
+        buffer, cell = promoted or (target.name, lowering.cell(statement.target, statement.subscripts))
         value = lowering.lower(statement.expr)
         if statement.op != "set":
             # Combined in the accumulator's type: what is stored is rounded once.
             old: KExpr = Load(buffer, cell, target.dtype)
             old = old if statement.acc == target.dtype else Convert(old, statement.acc)
             value = value if statement.expr.dtype == statement.acc else Convert(value, statement.acc)
-            if name in self.folds:
-                return (*lowering.setup, Combine(buffer, cell, COMBINE[statement.op], value, self.folds[name]))
+            if name in self.together:
+                return (*lowering.setup, Combine(buffer, cell, COMBINE[statement.op], value, self.together[name]))
             value = Op(COMBINE[statement.op], (old, value), statement.acc)
             if statement.acc != target.dtype:
                 value = Convert(value, target.dtype)
+        elif name in self.together and isinstance(value, Op):
+            before, term = value.args
+            return (*lowering.setup, Combine(buffer, cell, value.op, term, self.together[name], before))
         elif statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
         ahead = (self._prefetch(a, lowering) for a in statement.prefetch)

@@ -29,7 +29,7 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
 from polyker.codegen.simplify_index import FALSE, TRUE, Range, bounds, simplify_expression
-from polyker.codegen.walk import statements, subexpressions, substitute
+from polyker.codegen.walk import recombined, statements, subexpressions, substitute
 from polyker.ir.dtypes import bool_
 
 
@@ -108,9 +108,8 @@ class _Copier:
         match stmt:
             case Store(buffer=buffer, indices=indices, value=value):
                 return Store(buffer, tuple(substitute(i, values) for i in indices), substitute(value, values))
-            case Combine(indices=indices, value=value):
-                places = tuple(substitute(i, values) for i in indices)
-                return replace(stmt, indices=places, value=substitute(value, values))
+            case Combine():
+                return recombined(stmt, lambda e: substitute(e, values))
             case Prefetch(indices=indices):
                 return replace(stmt, indices=tuple(substitute(i, values) for i in indices))
             case Guard(condition=condition, code=code):
@@ -172,9 +171,8 @@ class _Simplifier:
             case Store(buffer=buffer, indices=indices, value=value):
                 places = tuple(simplify_expression(i, ranges) for i in indices)
                 return (Store(buffer, places, simplify_expression(value, ranges)),)
-            case Combine(indices=indices, value=value):
-                places = tuple(simplify_expression(i, ranges) for i in indices)
-                return (replace(stmt, indices=places, value=simplify_expression(value, ranges)),)
+            case Combine():
+                return (recombined(stmt, lambda e: simplify_expression(e, ranges)),)
             case Prefetch(indices=indices):
                 return (replace(stmt, indices=tuple(simplify_expression(i, ranges) for i in indices)),)
             case Guard(condition=condition, code=code):

@@ -32,8 +32,10 @@ from polyker.codegen.kernel import (
 def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
     """Return the expressions that stand directly in a statement, not those of its blocks."""
     match stmt:
-        case Store(indices=indices, value=value) | Combine(indices=indices, value=value):
+        case Store(indices=indices, value=value):
             return (*indices, value)
+        case Combine(indices=indices, value=value, before=before):
+            return (*indices, value) if before is None else (*indices, value, before)
         case Prefetch(indices=indices):
             return indices
         case Let(value=value) | Shuffle(value=value):
@@ -115,6 +117,12 @@ def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
     if isinstance(expr, Var):
         return values.get(expr.name, expr)
     return rebuild(expr, lambda e: substitute(e, values))
+
+
+def recombined(stmt: Combine, change: Callable[[KExpr], KExpr]) -> Combine:
+    """Return a Combine with `change` applied to each of its expressions."""
+    before = None if stmt.before is None else change(stmt.before)
+    return replace(stmt, indices=tuple(map(change, stmt.indices)), value=change(stmt.value), before=before)
 
 
 def uses(name: str, *exprs: KExpr) -> bool:

@@ -175,7 +175,9 @@ def compile_gpu(
 ) -> Artifact:
     """Return the kernels of a typed program for a GPU, or for the simulator of one; arguments as of `compile_typed`."""
     if given is None:
-        program, schedule, lowered = scheduled_gpu(typed, layouts, target, gpu, options.scratch_bytes)
+        program, schedule, lowered = scheduled_gpu(
+            typed, layouts, target, gpu, options.scratch_bytes, loose=is_loose(options)
+        )
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
@@ -207,10 +209,11 @@ def scheduled_gpu(
     *,
     plain: bool = False,
     merge: bool = True,
+    loose: bool = False,
 ) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernels of the automatic schedule for a GPU; of one thread each where isl finds that illegal or too hard.
 
-    `plain`: of one thread each, in the order of the text. `most`, `merge`: as of `scheduled`.
+    `plain`: of one thread each, in the order of the text. `most`, `merge`, `loose`: as of `scheduled`.
     """
     names = dict(zip(argument_names(typed), layouts, strict=True))
 
@@ -227,7 +230,7 @@ def scheduled_gpu(
     try:
         if not plain:
             with isl_job("schedule", QUOTA):
-                program, schedule = gpu_schedule(flat, gpu, layout)
+                program, schedule = gpu_schedule(flat, gpu, layout, loose=loose)
                 schedule = with_barriers(build_scop(program), schedule)
                 return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
     except (LegalityError, CompileError) as error:
@@ -249,7 +252,14 @@ def start_to_edit(
     layouts = (DENSE,) * len(argument_names(typed))
     if target.gpu is not None:
         program, schedule, _ = scheduled_gpu(
-            typed, layouts, target, target.gpu, options.scratch_bytes, plain=not auto, merge=False
+            typed,
+            layouts,
+            target,
+            target.gpu,
+            options.scratch_bytes,
+            plain=not auto,
+            merge=False,
+            loose=is_loose(options),
         )
         return program, schedule
     if auto:

@@ -63,7 +63,8 @@ class TypedStatement:
     one tensor apart: in `T[i] max= A[i]; T[j] += B[j]` a cell that only the second reaches starts at 0.
 
     `prefetch`: what each instance asks the caches for, for a later one. `in_order`: of a reduction, its terms are combined with
-    the cell one by one in the order of the text; what it reads of the target are other cells.
+    the cell one by one in the order of the text; what it reads of the target are other cells. `regroups`: of a recurrence
+    `cell = earlier cell op term`, its terms may be combined in any grouping.
     """
 
     name: str
@@ -80,6 +81,7 @@ class TypedStatement:
     defines: str | None = None
     prefetch: tuple[Ahead, ...] = ()
     in_order: bool = False
+    regroups: bool = False
 
     def reads(self) -> Iterator[Read]:
         """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
-from polyker.ir.quasi_affine import mod
+from polyker.ir.quasi_affine import add, floordiv, lit, mod
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_set
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.scan import Scan, covers, prefixes, recurrence
+from polyker.rewrite.split_scan import split_scan
 from polyker.rewrite.split_sum import split_sum
 from polyker.schedule.fuse_epilogue import joined
 from polyker.schedule.fuse_groups import Group
@@ -27,6 +29,7 @@ from polyker.schedule.gpu_contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu_fuse import Together, grown, of_one_shape, promotions
 from polyker.schedule.gpu_map import Mapping, constant_shape, partial_sums, sum_cut
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
+from polyker.schedule.gpu_scan import ScanMapping, as_item, below, choose_scan, scan_nest
 from polyker.schedule.gpu_transpose import Turned, choose_turned, turned_nest
 from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.nest import Nest, band, offset, result_tiles, shared
@@ -36,9 +39,14 @@ from polyker.schedule.tree import Band, Filter, Kind, Leaf, Schedule, Scope, Seq
 from polyker.target.model import Gpu
 
 
-def gpu_schedule(program: TypedProgram, gpu: Gpu, layout: Layouts) -> tuple[TypedProgram, Schedule]:
-    """Return the program with its accumulators made explicit, and the schedule of it."""
-    return _Scheduler(Fresh(program), gpu, layout).result()
+def gpu_schedule(
+    program: TypedProgram, gpu: Gpu, layout: Layouts, *, loose: bool = False
+) -> tuple[TypedProgram, Schedule]:
+    """Return the program with its accumulators made explicit, and the schedule of it.
+
+    `loose`: sums of floats may be rounded otherwise than the text says.
+    """
+    return _Scheduler(Fresh(program), gpu, layout, loose).result()
 
 
 @dataclass
@@ -46,11 +54,13 @@ class _Scheduler:
     fresh: Fresh
     gpu: Gpu
     layout: Layouts
+    loose: bool
     notes: list[str] = field(default_factory=list)
     turns: dict[Item, Turned | None] = field(default_factory=dict)  # what is known of statements so far
     columns: dict[Item, ColumnParts] = field(default_factory=dict)  # by the first of the two
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
     tiled: dict[str, Contraction] = field(default_factory=dict)  # those whose operands lie in shared memory
+    scans: dict[str, tuple[Scan, ScanMapping]] = field(default_factory=dict)  # what threads of a block scan
 
     def result(self) -> tuple[TypedProgram, Schedule]:
         nodes, nest = self.body(self.program.body)
@@ -97,7 +107,14 @@ class _Scheduler:
             start = before if reduces and starts_fresh(self.program, before, node) else None
             if start is not None:
                 items.pop()
-            items += self.items(node, start, reduces=reduces)
+            scan = prefixes(self.program, node) if start is not None else self.recurrence(node)
+            found = None if scan is None else self.scan_items(scan)
+            if scan is None or found is None:
+                items += self.items(node, start, reduces=reduces)
+                continue
+            if start is not None and not covers(self.program, scan, start):
+                items += self.items(start, None, reduces=False)
+            items += found
         items = joined(self.program, items, self.ends)
         apart = {s.name for s in statements}
         others = [s for s in self.program.statements() if s.name not in apart]
@@ -145,6 +162,38 @@ class _Scheduler:
         found = split_sum(program, self.fresh, statement, *cut)
         self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
         return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
+
+    def recurrence(self, statement: TypedStatement) -> Scan | None:
+        """Return a recurrence as a scan, None where its terms have to be combined one by one."""
+        found = reads_own(statement) and statement.op == "set"
+        return recurrence(self.program, statement, loose=self.loose) if found else None
+
+    def scan_items(self, scan: Scan) -> list[Item] | None:
+        """Return a scan that threads share, of one that blocks share its three parts; None where each thread has its own."""
+        program, statement = self.program, as_item(scan)
+        measured = measure(program, statement, self.layout)
+        mapping = choose_scan(measured, scan, self.gpu)
+        if mapping is None:
+            return None
+        shape = [below(program, measured, i) for i in (*scan.kept, scan.along)]
+        if mapping.cut and all(lo is not None and lo >= 0 for i, (lo, _) in measured.bounds.items() if i != scan.along):
+            known = tuple(e for e in shape if e is not None)
+            if len(known) == len(shape):
+                runs = floordiv(add(known[-1], lit(mapping.cut - 1 - scan.lo)), mapping.cut)
+                parts = split_scan(program, self.fresh, scan, mapping.cut, known[:-1], runs)
+                self.notes.append(
+                    f"{statement.name}: runs of {mapping.cut} terms, each begins with what those before come to"
+                )
+                found = self.items(parts.totals, parts.start, reduces=True)
+                whole = replace(mapping, cut=0)
+                return [*found, *self.scanned(parts.carried, whole), *self.scanned(parts.within, whole)]
+        return self.scanned(scan, mapping)
+
+    def scanned(self, scan: Scan, mapping: ScanMapping) -> list[Item]:
+        """Return a scan whose rows are a block's each."""
+        program, statement = self.program, as_item(scan)
+        self.scans[statement.name] = scan, mapping
+        return [Item(statement, None, False, lambda: (), lambda: measure(program, statement, self.layout))]
 
     def ends(self, item: Item, epilogue: TypedStatement) -> bool:
         """Return whether a contraction stores what is computed from each of its results, in place of these."""
@@ -202,7 +251,9 @@ class _Scheduler:
 
     def is_alone(self, item: Item) -> bool:
         """Return whether a statement's blocks hold tiles of its operands: other statements would have other blocks."""
-        return item.statement.name in self.tiled or item in self.columns or self.turned(item) is not None
+        if item.statement.name in self.tiled or item.statement.name in self.scans:
+            return True
+        return item in self.columns or self.turned(item) is not None
 
     def launches(self, items: list[Item]) -> list[Together | Rows | ColumnParts]:
         """Return the launches in the order in which they run."""
@@ -220,6 +271,11 @@ class _Scheduler:
     def launch(self, launch: Together, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch, and the nest that runs them."""
         first = launch.group.items[0]
+        if first.statement.name in self.scans:
+            scan, mapping = self.scans[first.statement.name]
+            self.notes.append(f"{first.statement.name}: {mapping}")
+            nest = scan_nest(self.program, self.fresh, scan, mapping, first.measured)
+            return [nest.statements], nest
         if len(launch.group.items) == 1 and (turned := self.turned(first)) is not None:
             self.notes.append(f"{first.statement.name}: {turned}")
             nest = turned_nest(self.program, self.fresh, turned)

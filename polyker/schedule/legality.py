@@ -39,7 +39,7 @@ from polyker.schedule.legality_buffers import (
 )
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
 from polyker.schedule.legality_threads import check_threads
-from polyker.schedule.thread_folds import as_folded
+from polyker.schedule.thread_folds import as_run_together
 from polyker.schedule.tree import AT_ONCE, Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 BROKEN = register(
@@ -242,7 +242,7 @@ class _Proof:
     def _through(self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path) -> Iterable[_Pair]:
         """Yield the pairs that a loop leaves at one time; the others have to come in the right order."""
         dependence = pair.dependence
-        member = as_folded(self.scop, member, dependence, here, path.members)
+        member = as_run_together(self.scop, member, dependence, here, path.members)
         first, second = member.time(dependence.source), member.time(dependence.sink)
         if first == second and isinstance(first, Literal):
             yield pair

@@ -1,4 +1,4 @@
-"""Statements that the threads of a block run together: each has a term, and all combine into one cell."""
+"""Statements that the threads of a block run together: each has a term, and all combine into one cell, or scan (thread_scans)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from polyker.ir.typed import TypedStatement
 from polyker.poly.dependences import Dependence
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
+from polyker.schedule.thread_scans import is_scan
 from polyker.schedule.tree import Kind, Member, Tree, loops
 
 FOLD = register(
@@ -35,22 +36,28 @@ def is_fold(statement: TypedStatement, member: Member) -> bool:
     return bool(dealt & set(statement.reduced)) and not dealt & own
 
 
-def folds_of(scop: Scop, tree: Tree) -> dict[str, str]:
-    """Return the statements of a tree that threads run together so, with the axis of the loop."""
-    return {s: m.axis for m in loops(tree) for s, _ in m.times if is_fold(scop.statement(s), m)}
+def run_together(scop: Scop, tree: Tree) -> dict[str, str]:
+    """Return the statements of a tree that threads run together so, or scan, with the axis of the loop."""
+
+    def together(statement: TypedStatement, member: Member) -> bool:
+        return is_fold(statement, member) or is_scan(statement, member)
+
+    return {s: m.axis for m in loops(tree) for s, _ in m.times if together(scop.statement(s), m)}
 
 
-def as_folded(
+def as_run_together(
     scop: Scop, member: Member, dependence: Dependence, here: Mapping[str, isl.Set], around: tuple[Member, ...]
 ) -> Member:
-    """Return a loop as a dependence sees it: what threads combine into a cell is used and made by the first of them.
+    """Return a loop as a dependence sees it: what threads combine into a cell is used and made by the first of them, and what
+    they scan is handed on from each thread to the next.
 
     `here`: the instances that come to the loop; `around`: the loops outside it. Raises LegalityError unless all threads of the
     loop have a term each wherever one of them has.
     """
-    ends = (scop.statement(s) for s in {dependence.source, dependence.sink})
+    ends = [scop.statement(s) for s in {dependence.source, dependence.sink}]
     folds = {s.name for s in ends if s.target == dependence.tensor and is_fold(s, member)}
-    for name in folds:
+    scans = {s.name for s in ends if s.target == dependence.tensor and is_scan(s, member)}
+    for name in folds | scans:
         head, iterators = parameters(scop.program), ", ".join(scop.statement(name).iterators)
 
         def times(*members: Member, head: str = f"{head}{{ {name}[{iterators}] -> ", name: str = name) -> isl.Map:
@@ -61,6 +68,8 @@ def as_folded(
         threads = read_set(f"{head}{{ [t] : 0 <= t < {member.extent} }}")
         if not (place.is_injective() and outer.flat_product(threads).is_subset(place.range())):
             raise failure(FOLD, loop=member.label, statement=name, extent=member.extent)
+    if dependence.source == dependence.sink and scans:
+        return replace(member, kind=Kind.SERIAL)
     if not folds:
         return member
     return replace(member, times=tuple((s, lit(0) if s in folds else e) for s, e in member.times))

@@ -1,0 +1,60 @@
+"""Recurrences that go one step at a time: each cell is the one before, combined with a term by an associative operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Call, Expr, Index, Read
+from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, substitute
+from polyker.ir.typed import TypedStatement
+
+# What is combined, by the operator's name in expressions, and the reduction that it is.
+OPERATORS = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min", "or": "any", "and": "all"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A statement is `cell = before op term`, `before` the cell of the instance one value of `iterator` earlier."""
+
+    iterator: str
+    op: str
+    before: Read
+    term: Expr
+
+
+def step_of(statement: TypedStatement, iterator: str) -> Step | None:
+    """Return a statement as a step along an iterator, None where it is none, or reads its tensor elsewhere, too."""
+    expr = statement.expr
+    if statement.op != "set" or not isinstance(expr, Call) or expr.op not in OPERATORS:
+        return None
+    own = [a for a in expr.args if isinstance(a, Read) and a.tensor == statement.target]
+    rest = tuple(a for a in expr.args if a not in own)
+    if len(own) != 1 or len(rest) != len(expr.args) - 1 or not rest:
+        return None
+    (before,) = own
+    padded = before.pad is not None and before.pad.mode != "constant"
+    term = rest[0] if len(rest) == 1 else Call(expr.op, rest, expr.dtype)
+    if (
+        padded
+        or sum(r.tensor == statement.target for r in statement.reads()) != 1
+        or not _is_step(statement, before, iterator)
+    ):
+        return None
+    return Step(iterator, expr.op, before, term)
+
+
+def _is_step(statement: TypedStatement, before: Read, iterator: str) -> bool:
+    """Return whether a read is of the cell that the instance one earlier along an iterator writes."""
+    earlier = {iterator: add(Index(iterator, i64), lit(-1))}
+    for own, read in zip(statement.subscripts, before.subscripts, strict=True):
+        if not (is_quasi_affine(own) and is_quasi_affine(read)):
+            return False
+        one, other = coefficients(substitute(own, earlier)), coefficients(read)
+        if one is None or other is None or _terms(one) != _terms(other):
+            return False
+    return any((coefficients(s) or {}).get(iterator) for s in statement.subscripts)
+
+
+def _terms(parts: dict[str, int]) -> dict[str, int]:
+    return {name: factor for name, factor in parts.items() if factor}
