@@ -6,7 +6,7 @@ it begins with the one header that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -94,6 +94,17 @@ def _host_function(kernel: Kernel, body: list[str]) -> Iterator[str]:
     yield "#endif"
 
 
+def _branches(stmt: If, condition: str, block: Callable[[Block, int], Iterator[str]], depth: int) -> Iterator[str]:
+    """Print a test, whose blocks `block` prints."""
+    pad = "  " * depth
+    yield f"{pad}if ({condition}) {{"
+    yield from block(stmt.body, depth + 1)
+    if stmt.orelse:
+        yield pad + "} else {"
+        yield from block(stmt.orelse, depth + 1)
+    yield pad + "}"
+
+
 @dataclass
 class _Host:
     """What runs on the host: loops around launches."""
@@ -116,13 +127,8 @@ class _Host:
                     self.e.ranges[var] = loop_range(stmt, self.e.ranges)
                     yield from self.block(body, depth + 1)
                     yield pad + "}"
-                case If(condition=condition, body=body, orelse=orelse):
-                    yield f"{pad}if ({self.e.condition(condition)}) {{"
-                    yield from self.block(body, depth + 1)
-                    if orelse:
-                        yield pad + "} else {"
-                        yield from self.block(orelse, depth + 1)
-                    yield pad + "}"
+                case If():
+                    yield from _branches(stmt, self.e.condition(stmt.condition), self.block, depth)
                 case Launch():
                     yield pad + self._launch(stmt)
                 case _:
@@ -196,13 +202,8 @@ class _Device:
                 pass
             case Let(name=name, value=value):
                 yield f"{pad}const {value.dtype.name} {identifier(name)} = {self.e.value(value)};"
-            case If(condition=condition, body=body, orelse=orelse):
-                yield f"{pad}if ({self.e.condition(condition)}) {{"
-                yield from self.block(body, depth + 1)
-                if orelse:
-                    yield pad + "} else {"
-                    yield from self.block(orelse, depth + 1)
-                yield pad + "}"
+            case If():
+                yield from _branches(stmt, self.e.condition(stmt.condition), self.block, depth)
             case For(kind=LoopKind.BLOCK | LoopKind.THREAD):
                 yield from self._dealt(stmt, depth)
             case For(var=var, lo=lo, hi=hi, step=step, body=body):

@@ -35,7 +35,7 @@ from polyker.schedule.fuse_nest import fused, held
 from polyker.schedule.fuse_reasons import REASONS, why_apart
 from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
-from polyker.schedule.nest import Nest, map_nest, reduction_nest, serial_nest, shared
+from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances, reads_own
 from polyker.schedule.plan import Plan
@@ -43,7 +43,7 @@ from polyker.schedule.scan_nest import scan_nest, scan_plan
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
-from polyker.schedule.tree import REFUSED, Band, Filter, Schedule, Sequence, Tree
+from polyker.schedule.tree import REFUSED, Schedule
 from polyker.schedule.wave_nest import wave_nest
 from polyker.target.model import Target
 
@@ -55,7 +55,7 @@ def default_schedule(program: TypedProgram) -> Schedule:
     """Return the schedule that always exists: the order of the text, every loop serial."""
 
     def visit(body: tuple[TypedNode, ...]) -> Nest:
-        return _in_order([_loop(n, visit(n.body)) if isinstance(n, TypedLoop) else serial_nest(n) for n in body])
+        return in_order([around_nest(n, visit(n.body)) if isinstance(n, TypedLoop) else serial_nest(n) for n in body])
 
     return Schedule(visit(program.body).tree)
 
@@ -85,18 +85,6 @@ def auto_schedule(
             if set(made) <= held(schedule.tree):
                 return found, schedule
     return _Scheduler(Fresh(program), target, layout, plain, fuse, notes).result()
-
-
-def _in_order(nests: list[Nest]) -> Nest:
-    statements = tuple(s for n in nests for s in n.statements)
-    if len(nests) == 1:
-        return nests[0]
-    return Nest(statements, Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in nests)))
-
-
-def _loop(loop: TypedLoop, nest: Nest) -> Nest:
-    tree: Tree = Band((shared(nest.statements, Index(loop.iterator, i64), loop.iterator),), nest.tree)
-    return Nest(nest.statements, tree)
 
 
 @dataclass
@@ -145,7 +133,7 @@ class _Scheduler:
                     continue
                 inner, nest = self.body(node.body)
                 nodes.append(replace(node, body=inner))
-                nests.append(_loop(node, nest))
+                nests.append(around_nest(node, nest))
                 continue
             before = run[-1].statement if run else None
             reduces = node.op != "set" and bool(node.reduced) and (node.in_order or not reads_own(node))
@@ -154,7 +142,7 @@ class _Scheduler:
                 run.pop()
             run.append(self.item(node, start, reduces=reduces))
         flush()
-        return tuple(nodes), _in_order(nests)
+        return tuple(nodes), in_order(nests)
 
     def tiled(self, loop: TypedLoop) -> Nest | None:
         """Return the nest of a time loop by tiles of time and space, None where they do not pay."""
@@ -324,11 +312,11 @@ class _Scheduler:
     def followed(self, nests: list[Nest], epilogue: TypedStatement | None, *, carried: bool = False) -> Nest:
         """Return nests, and that of an epilogue which their stores do not compute."""
         if epilogue is None:
-            return _in_order(nests)
+            return in_order(nests)
         if carried:
             self.notes.append(f"{epilogue.name}: is computed where the results that it reads are stored")
-            return _in_order(nests)
-        return _in_order([*nests, self.map(epilogue)])
+            return in_order(nests)
+        return in_order([*nests, self.map(epilogue)])
 
     def whole(
         self, measured: Measured, plan: Plan, start: TypedStatement | None, kept: tuple[str, ...]
@@ -361,7 +349,7 @@ class _Scheduler:
             before.append(self.map(found.copy))
             statement = found.statement
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied with its padding")
-        return _in_order([*before, self.reduction(statement, start, epilogue=epilogue)])
+        return in_order([*before, self.reduction(statement, start, epilogue=epilogue)])
 
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
         """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
@@ -447,7 +435,7 @@ class _Scheduler:
             start = None
         nests.append(self.reduction(statement, start, vector, epilogue))
         nests += [self.map(s) for s in after]
-        return _in_order(nests)
+        return in_order(nests)
 
     def label(self, tensor: str) -> str:
         """Return the user's name of a tensor."""

@@ -32,10 +32,10 @@ from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, 
 from polyker.schedule.gpu_scan import ScanMapping, as_item, below, choose_scan, scan_nest
 from polyker.schedule.gpu_transpose import Turned, choose_turned, turned_nest
 from polyker.schedule.measure import Layouts, measure
-from polyker.schedule.nest import Nest, band, offset, result_tiles, shared
+from polyker.schedule.nest import Nest, around_nest, band, in_order, offset, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
 from polyker.schedule.plan import Plan
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Kind, Leaf, Schedule, Scope, Sequence, Tree
 from polyker.target.model import Gpu
 
 
@@ -88,15 +88,10 @@ class _Scheduler:
                 continue
             flush()
             inner, nest = self.body(node.body)
-            tree: Tree = Band((shared(nest.statements, Index(node.iterator, i64), node.iterator),), nest.tree)
             nodes.append(replace(node, body=inner))
-            nests.append(Nest(nest.statements, tree))
+            nests.append(around_nest(node, nest))
         flush()
-        if len(nests) == 1:
-            return tuple(nodes), nests[0]
-        statements = tuple(s for n in nests for s in n.statements)
-        tree = Sequence(tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in nests))
-        return tuple(nodes), Nest(statements, tree)
+        return tuple(nodes), in_order(nests)
 
     def run(self, statements: list[TypedStatement]) -> tuple[list[TypedStatement], list[Nest]]:
         """Return what stands for statements that follow each other, in the order of the text, and their launches as they run."""

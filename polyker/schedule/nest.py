@@ -10,7 +10,7 @@ import islpy as isl
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod
-from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.rewrite.accumulate import Accumulated
@@ -43,6 +43,19 @@ def shared(
 def band(members: list[Member], child: Tree) -> Tree:
     """Return the loops over a child, or the child where there is no loop."""
     return Band(tuple(members), child) if members else child
+
+
+def in_order(nests: list[Nest]) -> Nest:
+    """Return nests one after another."""
+    if len(nests) == 1:
+        return nests[0]
+    children = tuple(Filter(tuple(s.name for s in n.statements), n.tree) for n in nests)
+    return Nest(tuple(s for n in nests for s in n.statements), Sequence(children))
+
+
+def around_nest(loop: TypedLoop, nest: Nest) -> Nest:
+    """Return a nest inside a loop of the text."""
+    return Nest(nest.statements, Band((shared(nest.statements, Index(loop.iterator, i64), loop.iterator),), nest.tree))
 
 
 def serial_nest(statement: TypedStatement) -> Nest:
