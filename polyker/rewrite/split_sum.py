@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import islpy as isl
-
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
 from polyker.ir.quasi_affine import add, lit, scale, substitute
@@ -35,18 +33,18 @@ def split_sum(
     statement: TypedStatement,
     along: str,
     count: int,
-    shape: tuple[int, ...],
+    shape: tuple[Expr, ...],
     run: int = 1,
 ) -> SplitSum:
     """Return a reduction in no loop of the text by way of `count` partial results for each cell, cut along the iterator `along`.
 
-    `shape`: for each iterator that is not reduced, in their order, a number that all its values are below; none is negative.
+    `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     q, k = fresh.iterator(), fresh.iterator()
     head = parameters(program)
     acc = statement.acc
-    partial = fresh.temporary("partial", acc, (*(lit(n) for n in shape), lit(count)))
+    partial = fresh.temporary("partial", acc, (*shape, lit(count)))
     cell: tuple[Expr, ...] = tuple(Index(i, i64) for i in (*kept, q))
     # The terms.
     rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
@@ -76,13 +74,13 @@ def split_sum(
     # The cells that have terms, each with all its partial results.
     onto = read_map(f"{head}{{ {statement.name}[{source}] -> [{', '.join(kept)}] }}")
     lanes = read_set(f"{head}{{ [{q}] : 0 <= {q} < {count} }}")
-    cells = read_set(statement.domain).apply(onto).flat_product(lanes)
+    cells = read_set(statement.domain).apply(onto).flat_product(lanes).coalesce()
     begin, fold = fresh.statement(), fresh.statement()
     start = TypedStatement(
         begin,
         (*kept, q),
         0,
-        _box(head, begin, (*kept, q), (*shape, count)),
+        domain_text(cells, begin),
         partial,
         cell,
         "set",
@@ -99,9 +97,3 @@ def split_sum(
         prefetch=(),
     )
     return SplitSum(start, terms, folded, within[0] if within else None)
-
-
-def _box(head: str, name: str, iterators: tuple[str, ...], shape: tuple[int, ...]) -> str:
-    bounds = " and ".join(f"0 <= {i} < {n}" for i, n in zip(iterators, shape, strict=True))
-    found: isl.Set = read_set(f"{head}{{ [{', '.join(iterators)}] : {bounds} }}")
-    return domain_text(found, name)

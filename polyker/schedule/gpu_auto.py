@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index
+from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, floordiv, lit, mod
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_set
@@ -27,9 +27,9 @@ from polyker.schedule.gpu_columns import ColumnParts, Columns, choose_columns, c
 from polyker.schedule.gpu_contract import Contraction, choose_contraction
 from polyker.schedule.gpu_contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu_fuse import Together, grown, of_one_shape, promotions
-from polyker.schedule.gpu_map import Mapping, constant_shape, partial_sums, sum_cut
+from polyker.schedule.gpu_map import Mapping, below, cell_shape, partial_sums, sum_cut
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
-from polyker.schedule.gpu_scan import ScanMapping, as_item, below, choose_scan, scan_nest
+from polyker.schedule.gpu_scan import ScanMapping, as_item, choose_scan, scan_nest
 from polyker.schedule.gpu_transpose import Turned, choose_turned, turned_nest
 from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.nest import Nest, around_nest, band, in_order, offset, result_tiles, shared
@@ -148,13 +148,16 @@ class _Scheduler:
         found_across = across(item.measured, self.gpu)
         if found_across is not None:
             return self.dealt_items(item, found_across)
+        shape = cell_shape(program, item.measured)
+        if shape is None:
+            return [item]
         columns = choose_columns(item.measured, self.gpu)
-        if columns is not None and constant_shape(item.measured) is not None:
-            return self.column_items(item, columns)
+        if columns is not None:
+            return self.column_items(item, columns, shape)
         cut = sum_cut(item.measured, self.gpu)
         if cut is None:
             return [item]
-        found = split_sum(program, self.fresh, statement, *cut)
+        found = split_sum(program, self.fresh, statement, *cut, shape)
         self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
         return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
 
@@ -201,7 +204,7 @@ class _Scheduler:
 
     def dealt_items(self, item: Item, found: Across) -> list[Item]:
         """Return a reduction whose terms are dealt out to threads; of one that several blocks share, its two parts."""
-        shape = constant_shape(item.measured)
+        shape = cell_shape(self.program, item.measured)
         if found.blocks == 1 or shape is None:
             self.dealt[item.statement.name] = found
             return [item]
@@ -215,16 +218,15 @@ class _Scheduler:
         part = Item(split.partial, split.start, True, lambda: free, lambda: measure(program, split.partial, layout))
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
-    def column_items(self, item: Item, found: Columns) -> list[Item]:
+    def column_items(self, item: Item, found: Columns, shape: tuple[Expr, ...]) -> list[Item]:
         """Return a reduction by columns in its parts: what threads sum, what a block makes of it, and what all blocks' become."""
-        program, shape, rest = self.program, constant_shape(item.measured), []
-        assert shape is not None
+        program, rest = self.program, list[Item]()
         statement, start, along = item.statement, item.start, found.along
         if found.blocks > 1:
             first = split_sum(program, self.fresh, statement, along, found.blocks, shape, found.height)
             assert first.within is not None
             rest = self.items(first.fold, item.start, reduces=True)
-            statement, start, along, shape = first.partial, first.start, first.within, (*shape, found.blocks)
+            statement, start, along, shape = first.partial, first.start, first.within, (*shape, lit(found.blocks))
         split = split_sum(self.program, self.fresh, statement, along, found.height, shape)
 
         def made(part: TypedStatement, begin: TypedStatement | None) -> Item:

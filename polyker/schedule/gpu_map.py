@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import add, coefficients, lit
+from polyker.ir.typed import TypedProgram
 from polyker.schedule.measure import Measured
 from polyker.target.model import Gpu
 
@@ -87,17 +90,33 @@ def partial_sums(measured: Measured, mapping: Mapping) -> tuple[str, int] | None
     return (longest, count) if mapping.cells is None and count > 1 and terms >= 4 * PARTIAL else None
 
 
-def constant_shape(measured: Measured) -> tuple[int, ...] | None:
-    """Return, for each iterator that is not reduced, a number that its values are below; None where a size decides, in loops
-    of the text, and for negative values."""
+def cell_shape(program: TypedProgram, measured: Measured) -> tuple[Expr, ...] | None:
+    """Return, for each iterator that is not reduced, a number that its values are below; None in loops of the text, where no
+    extent of the target shows such a number, and for negative values."""
     statement = measured.statement
-    kept = [measured.bounds[i] for i in statement.iterators if i not in statement.reduced]
-    shape = tuple(lo + n for lo, n in kept if lo is not None and n is not None and lo >= 0)
-    return None if statement.outer or len(shape) < len(kept) else shape
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    shape = tuple(e for i in kept if (e := below(program, measured, i)) is not None)
+    least = [measured.bounds[i][0] for i in kept]
+    if statement.outer or len(shape) < len(kept) or any(lo is None or lo < 0 for lo in least):
+        return None
+    return shape
 
 
-def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int, tuple[int, ...]] | None:
-    """Return how a reduction is cut into partial results in memory: along which iterator, how many, and the cells' shape.
+def below(program: TypedProgram, measured: Measured, iterator: str) -> Expr | None:
+    """Return a number that an iterator's values are below, None for a size that no extent of the target shows."""
+    lo, count = measured.bounds[iterator]
+    if lo is not None and count is not None:
+        return lit(lo + count)
+    statement = measured.statement
+    for subscript, extent in zip(statement.subscripts, program.tensor(statement.target).shape, strict=True):
+        parts = {i: n for i, n in (coefficients(subscript) or {}).items() if n}
+        if parts in ({iterator: 1}, {iterator: 1, "": min(0, parts.get("", 0))}):
+            return add(extent, lit(-parts.get("", 0)))
+    return None
+
+
+def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int] | None:
+    """Return how a reduction is cut into partial results in memory: along which iterator, and how many.
 
     Where the cells of the result are too few for the threads of the GPU, or neighbouring ones read far apart. None where they
     are not, or the partial results would be many beside what is read.
@@ -105,8 +124,7 @@ def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int, tuple[int, ...]] | 
     statement = measured.statement
     kept = [i for i in statement.iterators if i not in statement.reduced]
     reads = [a for a in measured.accesses if not a.is_write]
-    shape = constant_shape(measured)
-    if not reads or shape is None:
+    if not reads:
         return None
     largest = max(reads, key=measured.footprint)
     unit = [i for i in statement.reduced if abs(largest.stride(i)) == 1]
@@ -119,7 +137,7 @@ def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int, tuple[int, ...]] | 
         most = max(most, min(gpu.warp, measured.extent(along) // 2))
     count = (_power(most + 1) // 2) if most > 0 else 0
     few = 4 * results * count <= measured.footprint(largest)
-    return (along, count, shape) if count >= gpu.warp and few else None
+    return (along, count) if count >= gpu.warp and few else None
 
 
 def contiguous(measured: Measured, free: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ from math import prod
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index
-from polyker.ir.quasi_affine import add, coefficients, floordiv, lit, mod
+from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.fresh import Fresh
@@ -60,19 +60,6 @@ def as_item(scan: Scan) -> TypedStatement:
     statement = scan.statement
     values = (*(expr for _, expr in scan.before), statement.expr)
     return replace(statement, expr=Call(COMBINE[scan.op], values, statement.expr.dtype))
-
-
-def below(program: TypedProgram, measured: Measured, iterator: str) -> Expr | None:
-    """Return a number that an iterator's values are below, None for a size that no extent of the target shows."""
-    lo, count = measured.bounds[iterator]
-    if lo is not None and count is not None:
-        return lit(lo + count)
-    statement = measured.statement
-    for subscript, extent in zip(statement.subscripts, program.tensor(statement.target).shape, strict=True):
-        parts = {i: n for i, n in (coefficients(subscript) or {}).items() if n}
-        if parts in ({iterator: 1}, {iterator: 1, "": min(0, parts.get("", 0))}):
-            return add(extent, lit(-parts.get("", 0)))
-    return None
 
 
 def choose_scan(measured: Measured, scan: Scan, gpu: Gpu) -> ScanMapping | None:

@@ -35,6 +35,22 @@ def test_threads_below_each_other_share_the_terms_of_a_column(case):
 
 
 @needs_compiler
+@pytest.mark.parametrize("columns", [16, "N"])
+def test_one_symbolic_kernel_sums_columns_of_all_lengths(columns):
+    kernel = pk.op("s[j] += A[i,j]").compile(pk.f64["M", columns], target="cuda-sim")
+    assert "threads along" in kernel.source("schedule") and "__shared__" in kernel.source("cuda")
+    assert (kernel.source("cuda").count("PK_LAUNCH(kernel") == 2) == (columns == 16)
+    for rows, width in ((0, 16), (1, 16), (7, 16), (3000, 16), (2, 513), (700, 37), (5, 0)):
+        if columns in (width, "N"):
+            np.testing.assert_array_equal(kernel(coded(rows, width)), coded(rows, width).sum(0))
+
+
+def test_blocks_share_the_columns_of_a_symbolic_sum():
+    kernel = pk.op("s[c] += X[n,c,h,w]").compile(pk.f32["N", "C", "H", "W"], target="cuda:sm_90a")
+    assert "partial results in memory" in kernel.source("schedule")
+
+
+@needs_compiler
 def test_an_in_out_sum_goes_on_from_what_is_there():
     a, s = coded(400, 32), coded(32)
     kernel = pk.op("f(s: f64[32], A: f64[400,32]) -> s:\n    s[j] += A[i,j]").compile(s, a, target="cuda-sim")
