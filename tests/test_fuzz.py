@@ -152,3 +152,11 @@ def test_random_programs_give_the_bits_of_one_thread_on_any_number() -> None:
     wrong, parallel = run(12, seed=7)
     assert not wrong, wrong[0]
     assert parallel >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"), [("O[i] = A[i] * 2 >= B[i]", True), ("O[i] = sqrt(A[i]) >= B[i] / 3", False)]
+)
+def test_what_is_rounded_is_compared_for_equality_only_where_no_decision_hangs_on_it(text, whole):
+    case = replace(CASE, text=text, inputs=(Input("A", "u8", (3,)), Input("B", "i8", (3,))))
+    assert oracles._whole_program(case, oracles.parsed(text)) == whole

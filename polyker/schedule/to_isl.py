@@ -148,6 +148,8 @@ class _Conversion:
                 return self.convert(below, here, inside)
             node = self.filter(mine, {s: [way.times[-1]] for s, way in here.items()})
             return self.child_of(node, below, here, replace(inside, dealt=inside.dealt | {first.axis}))
+        if first.kind is Kind.SERIAL and not inside.launch and self.runs_once(here):
+            return self.convert(below, here, replace(inside, depth=inside.depth + 1))
         mark = f"m{len(self.members)}"
         self.members[mark] = first
         if first.kind is Kind.BLOCK and not inside.launch:
@@ -170,6 +172,20 @@ class _Conversion:
             nested = {s for found in self.private.values() for s in found}
             self.private[mark] = tuple(s for s in tuple(self.scopes)[before:] if s not in nested)
         return {"mark": mark, "child": band}, barriers
+
+    def runs_once(self, here: dict[str, Way]) -> bool:
+        """Whether several statements come to the last loop, and all at one time.
+
+        isl would make no loop of it but take apart what is in it: of two pieces `A; B` it would run A of both, then B of both.
+        """
+        if len(here) == 1:
+            return False
+        found: set[str] = set()
+        for s, way in here.items():
+            time = read_map(f"{self.head}{{ {self.tuples[s]} -> [{way.times[-1]}] }}")
+            times = time.intersect_domain(self.scop.domains[s]).range()
+            found |= {str(times.dim_min_val(0)), str(times.dim_max_val(0))}
+        return len(found) == 1 and found.pop().lstrip("-").isdigit()
 
     def launch(self, mark: str, tree: Tree) -> tuple[Threads, ...]:
         """Return the threads of a launch that walk through it together, () where each is alone with its instances."""

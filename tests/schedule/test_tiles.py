@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import pytest
 
+import polyker as pk
 from polyker.poly.isl import read_set
 from polyker.schedule.tiles import tile_parts
 from tests.schedule.support import case
@@ -54,3 +55,11 @@ def test_pieces_of_a_symbolic_domain_have_no_tiles_of_their_own() -> None:
     tiles = tuple((i, 8, 0) for i in statement.iterators)
     parts = tile_parts(found, read_set(statement.domain), statement.iterators, tiles)
     assert [p.is_own_shape for p in parts] == [False]
+
+
+def test_a_tile_that_an_edge_cuts_is_not_mixed_with_the_whole_ones() -> None:
+    # All filters fit in one tile: of that loop's one iteration isl makes no loop, and the pieces of the columns lie in it.
+    types = pk.f32[32, 120, 120], pk.f32[32, 32, 3, 3]
+    kernel = pk.op("O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]").compile(*types, target="cpu:x86-64-v4")
+    assert "vectors of 16 along i0, 2 at a time x 14 i2" in kernel.source("schedule")
+    assert kernel.source("loops").count("else:") == 1
