@@ -28,6 +28,7 @@ from polyker.schedule.gpu_contract import Contraction, choose_contraction
 from polyker.schedule.gpu_contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu_fuse import Together, grown, of_one_shape, promotions
 from polyker.schedule.gpu_map import Mapping, below, cell_shape, partial_sums, sum_cut
+from polyker.schedule.gpu_row_registers import in_registers
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.gpu_scan import ScanMapping, as_item, choose_scan, scan_nest
 from polyker.schedule.gpu_transpose import Turned, choose_turned, turned_nest
@@ -297,6 +298,7 @@ class _Scheduler:
 
     def by_rows(self, rows: Rows, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch by rows, and the nest that runs them."""
+        rows, copies = in_registers(self.program, self.fresh, rows, outside, self.gpu)
         held = held_tensors(self.program, rows, outside, self.gpu)
         bodies = [row_body(self.program, self.fresh, rows, n) for n in range(len(rows.group.items))]
         for item, lane in zip(rows.group.items, rows.lanes, strict=True):
@@ -306,7 +308,14 @@ class _Scheduler:
         if len(bodies) > 1:
             self.note_together(rows.group, held.tensors())
         statements = tuple(s for b in bodies for s in b.statements)
-        return [b.statements for b in bodies], Nest(statements, row_tree(rows, bodies, held))
+        made: list[tuple[TypedStatement, ...]] = []  # of each item, with the copies that stand before it
+        ahead: tuple[TypedStatement, ...] = ()
+        for n, body in enumerate(bodies):
+            ahead = (*ahead, *body.statements)
+            if n not in copies:
+                made.append(ahead)
+                ahead = ()
+        return made, Nest(statements, row_tree(rows, bodies, held))
 
     def note_together(self, group: Group, held: list[str]) -> None:
         """Say what shares a launch."""

@@ -38,12 +38,16 @@ ROWS = 8
 @dataclass(frozen=True)
 class Rows:
     """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
-    dealt out to the threads of a row, None where the first of them runs it."""
+    dealt out to the threads of a row, None where the first of them runs it. `registers`: what each thread holds of rows, `turns`
+    cells of each; the loops of the items `turned` over these are unrolled (polyker.schedule.gpu_row_registers)."""
 
     group: Group
     lanes: tuple[str | None, ...]
     width: int
     height: int
+    registers: tuple[Promotion, ...] = ()
+    turns: int = 0
+    turned: frozenset[int] = frozenset()
 
     def parts(self) -> list[list[int]]:
         """Return the items of each part, in their order: between two parts the threads meet."""
@@ -65,11 +69,20 @@ class Rows:
                 if (mine is None) != (theirs is None):
                     return False
                 if mine is not None and not any(
-                    alone(s) == (mine, 0) and alone(t) == (theirs, 0)
+                    self._is_thread(s, mine) and self._is_thread(t, theirs)
                     for s, t in zip(a.subscripts, b.subscripts, strict=True)
                 ):
                     return False
         return True
+
+    def _is_thread(self, subscript: Expr, lane: str | None) -> bool:
+        """Return whether equal values of a subscript are one thread's."""
+        return lane is not None and (alone(subscript) == (lane, 0) or subscript == mod(Index(lane, i64), self.width))
+
+    def turn(self, n: int, statement: TypedStatement, lane: str) -> Member:
+        """Return the loop of a thread over its cells of a row, `width` apart."""
+        kind, extent = (Kind.UNROLL, self.turns) if n in self.turned else (Kind.SERIAL, 0)
+        return shared((statement,), floordiv(Index(lane, i64), self.width), f"{lane}.tile", kind, extent)
 
     def _lane(self, n: int, touch: Touch) -> str | None:
         """Return the iterator that says which thread uses a cell, None for the first: what all combine is the first one's."""
@@ -217,7 +230,7 @@ def row_body(program: TypedProgram, fresh: Fresh, rows: Rows, n: int) -> Body:
     common = {dim[n] for dim in rows.group.dims}
     inner = statement.iterators[statement.outer :]
     loops = [shared((statement,), Index(i, i64), i) for i in inner if i not in common and i != lane]
-    loops.append(shared((statement,), floordiv(Index(lane, i64), rows.width), f"{lane}.tile"))
+    loops.append(rows.turn(n, statement, lane))
     return Body((statement,), {statement.name: mod(Index(lane, i64), rows.width)}, band(loops, Leaf()))
 
 
@@ -233,15 +246,14 @@ def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) 
     places |= {parts.start.name: each, parts.folds[-1].name: each}
     places[parts.update.name] = mod(Index(lane, i64), rows.width)
     held = Promotion(parts.accumulator, (1,) * (len(parts.cell) + 1))
-    tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.width))))
+    tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.turn(n, parts.update, lane)))))
     return Body(parts.statements(), places, tree, (parts.folded, parts.cell))
 
 
-def _parts(parts: Accumulated, lane: str, width: int) -> list[Filter]:
-    """Return what a thread does of a reduction: its terms along the lane lie `width` apart."""
+def _parts(parts: Accumulated, lane: str, turn: Member) -> list[Filter]:
+    """Return what a thread does of a reduction; `turn`: the loop over its terms along the lane."""
     loops = [shared((parts.update,), Index(i, i64), i) for i in parts.update.reduced if i != lane]
-    loops.append(shared((parts.update,), floordiv(Index(lane, i64), width), f"{lane}.tile"))
-    terms = Filter((parts.update.name,), band(loops, Leaf()))
+    terms = Filter((parts.update.name,), band([*loops, turn], Leaf()))
     return [
         Filter((parts.start.name,), Leaf()),
         terms,
@@ -274,6 +286,8 @@ def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedState
     sizes: list[tuple[int, Promotion]] = []
     for tensor in dict.fromkeys(t for i in rows.group.items for t in sorted(i.tensors)):
         if program.tensor(tensor).role is not Role.TEMPORARY or tensor in elsewhere:
+            continue
+        if any(p.tensor == tensor for p in rows.registers):
             continue
         users = {n for n, i in enumerate(rows.group.items) if tensor in i.tensors}
         own = next((p for p, part in enumerate(parts) if users <= set(part)), None)
@@ -334,4 +348,5 @@ def row_tree(rows: Rows, bodies: Sequence[Body], held: Held) -> Tree:
 
     parts = [threads(part, own) for part, own in zip(rows.parts(), held.registers, strict=True)]
     tree: Tree = InOrder(tuple(Filter(statements_of(p), p) for p in parts)) if len(parts) > 1 else parts[0]
+    tree = Scope(rows.registers, tree) if rows.registers else tree
     return Band(tuple(blocks), Scope((*results, *held.shared), tree))

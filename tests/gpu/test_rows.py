@@ -142,9 +142,64 @@ def test_few_rows_of_some_length_are_one_launch_too():
     assert "512 threads along" in schedule
 
 
-def test_what_a_row_needs_between_its_statements_stays_on_the_chip():
+def test_what_a_row_needs_between_its_statements_stays_in_registers():
     schedule, spaces = buffers("softmax by steps", 4096, 1024)
-    assert spaces == {Space.ARGUMENT} and "in shared [1, 1024]" in schedule
+    assert spaces == {Space.ARGUMENT} and "in shared [1, 1024]" not in schedule
+    assert schedule.count("in [1, 1, 16]") == 2  # of X and of E
+
+
+def loads(kernel, tensor="t0"):
+    """Return how often the text of a kernel reads an argument."""
+    return kernel.source("cuda").split("// t0:")[1].count(f" {tensor}[")
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", ["softmax", "layer norm", "log softmax"])
+def test_a_row_in_registers_is_read_once_from_memory(family):
+    kernel, _ = compiled(family, arguments(family, 4096, 2048, "f4"), "cuda:sm_90a")
+    assert loads(kernel) == 16 and "thread.x(128)" in kernel.source("schedule")
+
+
+def test_rows_of_too_many_cells_for_registers_are_read_again():
+    kernel, _ = compiled("softmax", arguments("softmax", 3, 40000, "f4"), "cuda:sm_90a")
+    assert "unroll" not in kernel.source("schedule")
+    kernel = pk.op(SOFTMAX).compile(pk.f32["M", "N"], target="cuda:sm_90a")
+    assert "unroll" not in kernel.source("schedule")
+
+
+@needs_compiler
+def test_rows_that_are_read_in_part_are_held_in_registers():
+    x = np.random.default_rng(0).normal(size=(70, 70))
+    text = """f(X) -> P:
+    m[i] max= X[i,k] where k <= i
+    s[i] += exp(X[i,k] - m[i]) where k <= i
+    P[i,j] = exp(X[i,j] - m[i]) / s[i]"""
+    kernel = pk.op(text).compile(x, target="cuda-sim")
+    assert launches(kernel) == 1 and "unroll" in kernel.source("schedule")
+    e = np.exp(x - np.where(np.tri(70), x, -np.inf).max(1, keepdims=True))
+    np.testing.assert_allclose(kernel(x), e / np.tril(e).sum(1, keepdims=True), rtol=1e-12)
+
+
+@needs_compiler
+def test_what_other_threads_have_of_a_row_goes_through_shared_memory():
+    x = np.random.default_rng(0).normal(size=(5, 300))
+    text = "f(X) -> P:\n    s[i] += X[i,k]\n    E[i,j] = exp(X[i,j] - s[i])\n    P[i,j] = E[i,j] + 2 * E[i,299-j]"
+    kernel = pk.op(text).compile(x, target="cuda-sim")
+    e = np.exp(x - x.sum(1, keepdims=True))
+    np.testing.assert_allclose(kernel(x), e + 2 * e[:, ::-1], rtol=1e-12)
+
+
+@needs_compiler
+def test_a_row_that_the_launch_overwrites_is_read_where_it_lies():
+    x = np.random.default_rng(0).normal(size=(5, 300))
+    text = """f(X: f64[5,300]) -> X:
+    s[i] = sum[k](X[i,k])
+    X[i,j] = X[i,j] - s[i]
+    q[i] = sum[k](X[i,k])
+    X[i,j] = X[i,j] * q[i]"""
+    kernel = pk.op(text).compile(x, target="cuda-sim")
+    want = x - x.sum(1, keepdims=True)
+    np.testing.assert_allclose(kernel(x.copy()), want * want.sum(1, keepdims=True), rtol=1e-10)
 
 
 def test_rows_that_shared_memory_has_no_room_for_go_through_memory():
