@@ -23,25 +23,27 @@ class Step:
     term: Expr
 
 
-def step_of(statement: TypedStatement, iterator: str) -> Step | None:
-    """Return a statement as a step along an iterator, None where it is none, or reads its tensor elsewhere, too."""
+def step_of(statement: TypedStatement, iterator: str, *, in_place: bool = False) -> Step | None:
+    """Return a statement as a step along an iterator, None where it is none, or reads its tensor elsewhere, too.
+
+    `in_place`: the term may read what the very cell held before.
+    """
     expr = statement.expr
     if statement.op != "set" or not isinstance(expr, Call) or expr.op not in OPERATORS:
         return None
-    own = [a for a in expr.args if isinstance(a, Read) and a.tensor == statement.target]
-    rest = tuple(a for a in expr.args if a not in own)
-    if len(own) != 1 or len(rest) != len(expr.args) - 1 or not rest:
+
+    def is_here(read: Read) -> bool:
+        return in_place and read.subscripts == statement.subscripts
+
+    own = [r for r in statement.reads() if r.tensor == statement.target and not is_here(r)]
+    if len(own) != 1 or own[0] not in expr.args:
         return None
     (before,) = own
+    rest = tuple(a for a in expr.args if a != before)
     padded = before.pad is not None and before.pad.mode != "constant"
-    term = rest[0] if len(rest) == 1 else Call(expr.op, rest, expr.dtype)
-    if (
-        padded
-        or sum(r.tensor == statement.target for r in statement.reads()) != 1
-        or not _is_step(statement, before, iterator)
-    ):
+    if padded or not rest or not _is_step(statement, before, iterator):
         return None
-    return Step(iterator, expr.op, before, term)
+    return Step(iterator, expr.op, before, rest[0] if len(rest) == 1 else Call(expr.op, rest, expr.dtype))
 
 
 def _is_step(statement: TypedStatement, before: Read, iterator: str) -> bool:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Call, Expr, Index, Read
 from polyker.ir.quasi_affine import add, indices_of, lit, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.poly.steps import OPERATORS, step_of
 from polyker.rewrite.accumulate import COMBINE
-from polyker.rewrite.fresh import identity
+from polyker.rewrite.fresh import Fresh, identity
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Scan:
     """`T[f(p, t)] = before op term(p, lo) op … op term(p, t)`, for t from `lo` on, without a gap, for all other iterators p.
 
     `statement`: has the iterators, the domain and the target; its value is the term. `op`: a reduction's name. `before`: what
-    stands before the first term, by parts of the other iterators' values (isl text of a set, None for all of them).
+    stands before the first term, by parts of the other iterators' values (isl text of a set, None for all of them). `is_prefix`:
+    it was a reduction, of many more terms than there are cells.
     """
 
     statement: TypedStatement
@@ -37,6 +38,7 @@ class Scan:
     lo: int
     op: str
     before: tuple[tuple[str | None, Expr], ...]
+    is_prefix: bool = False
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -47,7 +49,7 @@ class Scan:
 def recurrence(program: TypedProgram, statement: TypedStatement, *, loose: bool) -> Scan | None:
     """Return a statement that reads its own cells as a scan, None where it is none; `loose`: sums of floats may be regrouped."""
     for iterator in statement.iterators[statement.outer :]:
-        step = step_of(statement, iterator)
+        step = step_of(statement, iterator, in_place=True)
         if step is None:
             continue
         target = program.tensor(statement.target).dtype
@@ -112,7 +114,29 @@ def _as_prefix(program: TypedProgram, statement: TypedStatement, cell: str, term
     up_to = read_map(f"{head}{{ [{names}] -> [{_primed(statement.iterators, term)}] : {lo} <= {term}_ <= {term} }}")
     if not ends.apply(up_to).is_equal(domain):
         return None
-    return Scan(ended, term, lo, statement.op, ((None, identity(statement.op, statement.acc)),))
+    return Scan(ended, term, lo, statement.op, ((None, identity(statement.op, statement.acc)),), is_prefix=True)
+
+
+def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> tuple[TypedStatement, TypedStatement] | None:
+    """Return a scan that begins with an identity as its first cells and the recurrence of the others; None where cells are narrower
+    than terms."""
+    statement, acc = scan.statement, scan.statement.expr.dtype
+    if program.tensor(statement.target).dtype != acc or acc is None:
+        return None
+    head, names = parameters(program), ", ".join(statement.iterators)
+    here, later = fresh.statement(), fresh.statement()
+
+    def part(name: str, sign: str) -> str:
+        own = read_set(f"{head}{{ [{names}] : {scan.along} {sign} {scan.lo} }}")
+        return domain_text(read_set(statement.domain).reset_tuple_id().intersect(own), name)
+
+    earlier = {scan.along: add(Index(scan.along, i64), lit(-1))}
+    before = Read(statement.target, tuple(substitute(s, earlier) for s in statement.subscripts), dtype=acc)
+    value = Call(COMBINE[scan.op], (before, statement.expr), acc)
+    return (
+        replace(statement, name=here, domain=part(here, "=")),
+        replace(statement, name=later, domain=part(later, ">"), expr=value),
+    )
 
 
 def covers(program: TypedProgram, scan: Scan, start: TypedStatement) -> bool:

@@ -16,7 +16,7 @@ from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_set
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
-from polyker.rewrite.scan import Scan, covers, prefixes, recurrence
+from polyker.rewrite.scan import Scan, as_steps, covers, prefixes, recurrence
 from polyker.rewrite.split_scan import split_scan
 from polyker.rewrite.split_sum import split_sum
 from polyker.schedule.fuse_epilogue import joined
@@ -173,7 +173,9 @@ class _Scheduler:
         measured = measure(program, statement, self.layout)
         mapping = choose_scan(measured, scan, self.gpu)
         if mapping is None:
-            return None
+            long = scan.is_prefix and measured.extent(scan.along) >= self.gpu.warp
+            steps = as_steps(program, self.fresh, scan) if long else None
+            return None if steps is None else [i for s in steps for i in self.items(s, None, reduces=False)]
         shape = [below(program, measured, i) for i in (*scan.kept, scan.along)]
         if mapping.cut and all(lo is not None and lo >= 0 for i, (lo, _) in measured.bounds.items() if i != scan.along):
             known = tuple(e for e in shape if e is not None)

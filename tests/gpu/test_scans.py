@@ -15,6 +15,7 @@ from polyker.ir.expr import Call
 from polyker.ir.quasi_affine import mod
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality import prove
+from polyker.schedule.own_distances import reads_own
 from polyker.schedule.tree import Band, Scope, Sequence
 from polyker.target.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
@@ -159,6 +160,36 @@ def test_scans_go_backwards_and_along_any_index():
     kernel = compiled("S[b,0,c] = Y[b,0,c]; S[b,t,c] = S[b,t-1,c] + Y[b,t,c] for t in 1:40", y)
     assert is_scan(kernel)
     np.testing.assert_array_equal(kernel(y), y.cumsum(1))
+
+
+@needs_compiler
+def test_a_scan_in_place_in_a_loop_of_the_text_is_right():
+    x = coded(5, 100)
+    text = "f(X: i32[5,100], n) -> X:\n    for s in 0:n:\n        X[b,t] = X[b,t-1] + X[b,t] for t in 1:100"
+    kernel = compiled(text, x, n=3)
+    assert is_scan(kernel)
+    want = x.copy()
+    for _ in range(3):
+        want = want.cumsum(1, dtype="i4")
+    np.testing.assert_array_equal(kernel(x.copy(), 3), want)
+
+
+@needs_compiler
+def test_a_long_scan_in_place_is_right():
+    x = coded(20000)
+    kernel = compiled("f(X: i32[20000]) -> X:\n    X[t] = X[t-1] + 2 * X[t] for t in 1:20000", x)
+    assert "runs of" in kernel.source("schedule")
+    np.testing.assert_array_equal(kernel(x.copy()), np.r_[x[:1], 2 * x[1:]].cumsum())
+
+
+@needs_compiler
+def test_sums_up_to_each_cell_are_a_recurrence_of_a_thread_where_rows_are_many():
+    text = "S[t,b] += X[j,b] for t in 0:70 where j <= t"
+    x = coded(70, 300, dtype="f4")
+    kernel = compiled(text, x)
+    program, _ = kernel._compiled.artifact().scheduled
+    assert not is_scan(kernel) and any(map(reads_own, program.statements()))
+    np.testing.assert_array_equal(kernel(x), x.cumsum(0))
 
 
 def test_many_rows_that_lie_side_by_side_are_a_thread_each():
