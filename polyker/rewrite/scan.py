@@ -118,8 +118,8 @@ def _as_prefix(program: TypedProgram, statement: TypedStatement, cell: str, term
 
 
 def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> tuple[TypedStatement, TypedStatement] | None:
-    """Return a scan that begins with an identity as its first cells and the recurrence of the others; None where cells are narrower
-    than terms."""
+    """Return a scan that begins with an identity as its first cells and the recurrence of the others; None where cells are
+    narrower than terms."""
     statement, acc = scan.statement, scan.statement.expr.dtype
     if program.tensor(statement.target).dtype != acc or acc is None:
         return None
