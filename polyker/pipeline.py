@@ -80,6 +80,7 @@ from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
+from polyker.rewrite.running import running_reductions
 from polyker.rewrite.sink import sink_operators
 from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
@@ -301,7 +302,7 @@ def scheduled(
     for large in (True, False):
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
-            sunk, outside = sink_operators(start_reductions(found.program), loose=loose)
+            sunk, outside = sink_operators(running_reductions(start_reductions(found.program)), loose=loose)
             alone, shared = share_results(sunk)
             alone, online = one_pass(alone, target)
             stored = count_truths(widen_reductions(alone))

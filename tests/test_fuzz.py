@@ -36,6 +36,14 @@ def test_the_two_oracles_agree_with_each_other():
     assert campaign.exact > 60
 
 
+def test_a_symbolic_kernel_may_refuse_other_sizes_for_which_nothing_is_written():
+    text = "L[l,d,w] += (D[d] + F[w,2*l+d+1])\nQ[q,2-k] *= L[s,k,q]\nO[n] += Q[d,n]"
+    inputs = (Input("D", "f32", (3,)), Input("F", "f32", (1, 1)))
+    case = Case(2040, 826, text, inputs, mode="names", layouts=("plain", "plain"))
+    found = run(case, "compile")
+    assert not found.problem and "(symbolic kernel refuses other shapes)" in found.features
+
+
 def test_a_case_is_the_same_for_the_same_seed_and_number():
     assert generate(3, 4) == generate(3, 4)
     assert generate(3, 4) != generate(3, 5)

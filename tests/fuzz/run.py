@@ -230,9 +230,14 @@ def _other_shapes(kernel: Any, case: Case, outcome: Outcome) -> None:
         if other == case or not _takes(kernel, other) or isinstance(reference(other), Exception):
             continue
         outcome.features.add("symbolic: other shapes")
-        got = kernel(
-            **{i.name: b.array for i, b in zip(other.inputs, operands(other), strict=True)}, **dict(other.sizes)
-        )
+        arrays = {i.name: b.array for i, b in zip(other.inputs, operands(other), strict=True)}
+        try:
+            got = kernel(**arrays, **dict(other.sizes))
+        except PolykerError as error:
+            if error.code not in _EMPTY:
+                raise
+            outcome.features.add("(symbolic kernel refuses other shapes)")
+            continue
         result = tuple(got) if len(parsed(case.text).outputs) > 1 else (got,)
         verdict = judge(other, tuple(np.asarray(a) for a in result))
         if verdict.problem:
