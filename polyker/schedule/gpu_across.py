@@ -51,8 +51,10 @@ def across(measured: Measured, gpu: Gpu) -> Across | None:
     along = max(unit, key=measured.extent)
     long, cells = measured.extent(along), max(1, prod(measured.extent(i) for i in kept))
     terms = prod(measured.extent(i) for i in statement.reduced)
-    if all(measured.is_exact(i) for i in kept) and any(measured.expected(i) is None for i in statement.reduced):
-        terms = max(terms, gpu.processors * gpu.resident * TERMS)  # too few threads cost more than too many
+    if 8 * cells <= gpu.processors and any(measured.expected(i) is None for i in statement.reduced):
+        terms = max(
+            terms, gpu.processors * gpu.resident * TERMS
+        )  # of so few cells, too few threads cost more than too many
     most = min(gpu.processors * gpu.resident // cells, terms // TERMS)
     if not any(abs(largest.stride(i)) == 1 for i in kept):
         most = max(most, min(gpu.warp, terms // 2))

@@ -97,6 +97,14 @@ def test_one_symbolic_kernel_sums_rows_of_all_lengths():
         np.testing.assert_array_equal(kernel(a), a.sum(1))
 
 
+def test_a_sum_of_unknown_length_takes_the_whole_gpu_and_rows_of_unknown_length_stay_one_launch():
+    kernel = pk.op("s += A[i] * A[i]").compile(pk.f32["N"], target="cuda:sm_90a")
+    assert "1024 partial results in memory" in kernel.source("schedule")
+    text = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
+    kernel = pk.op(text).compile(pk.f32[64, "N"], target="cuda:sm_90a")
+    assert launches(kernel) == 1
+
+
 @needs_compiler
 def test_sums_over_the_same_rows_and_what_follows_share_a_launch():
     x = np.random.default_rng(0).normal(size=(7, 600))
