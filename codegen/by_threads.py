@@ -6,9 +6,25 @@ that hold no barrier: so a barrier stands in no such loop, and whatever is aroun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from polyker.codegen.kernel import Allocate, Barrier, Block, Const, For, If, KExpr, LoopKind, Op, Space, Stmt, Var
+from polyker.codegen.kernel import (
+    Allocate,
+    Barrier,
+    Block,
+    Commit,
+    Const,
+    For,
+    If,
+    KExpr,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Var,
+    Wait,
+)
 from polyker.codegen.walk import statements, subexpressions
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import bool_
@@ -59,7 +75,7 @@ def _of_threads(stmt: If, threads: tuple[Threads, ...]) -> bool:
     """Whether a condition tells threads apart that need not meet in what it is of."""
     names = {t.name for t in threads}
     meet = any(
-        isinstance(s, Barrier) or (isinstance(s, Allocate) and s.buffer.space is Space.SHARED)
+        isinstance(s, (Barrier, Commit, Wait)) or (isinstance(s, Allocate) and s.buffer.space is Space.SHARED)
         for s in statements((stmt,))
     )
     return not meet and any(isinstance(e, Var) and e.name in names for e in subexpressions(stmt.condition))
@@ -87,8 +103,38 @@ def _under(condition: KExpr, stmt: Stmt) -> Block:
 def _is_common(stmt: Stmt) -> bool:
     """Whether all threads of a block have to come to a statement."""
     return any(
-        isinstance(s, Barrier)
+        isinstance(s, (Barrier, Commit, Wait))
         or (isinstance(s, For) and s.kind is LoopKind.BLOCK)
         or (isinstance(s, Allocate) and s.buffer.space is Space.SHARED)
         for s in statements((stmt,))
     )
+
+
+def iterations(
+    block: Block, kind: LoopKind, axis: str, whole: Callable[[For], Stmt], single: Callable[[Block], Stmt]
+) -> Block:
+    """Return what isl made of a loop, its loops changed by `whole`; of one iteration isl makes no loop: `single` gets those."""
+    result: list[Stmt] = []
+    alone: list[Stmt] = []  # of iterations without a loop, whose statements belong together
+
+    def is_loop(stmt: Stmt) -> bool:
+        return isinstance(stmt, For) and (stmt.kind, stmt.axis) == (kind, axis)
+
+    def flush() -> None:
+        if alone:
+            result.append(single(tuple(alone)))
+            alone.clear()
+
+    for stmt in block:
+        if is_loop(stmt):
+            flush()
+            assert isinstance(stmt, For)
+            result.append(whole(stmt))
+        elif isinstance(stmt, If) and any(map(is_loop, statements((stmt,)))):
+            flush()
+            body = iterations(stmt.body, kind, axis, whole, single)
+            result.append(replace(stmt, body=body, orelse=iterations(stmt.orelse, kind, axis, whole, single)))
+        else:
+            alone.append(stmt)
+    flush()
+    return tuple(result)

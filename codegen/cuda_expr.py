@@ -92,6 +92,11 @@ class Expressions:
             case Op(op="mul", args=args):
                 text = " * ".join(self._index(a, 2) for a in args)
                 return f"({text})" if level > 1 else text
+            case Op(op="mod", args=(a, Const())) if self._kind == "i32" and self._is_wide(a):
+                self._kind = "i64"
+                text = f"i32({self._index(expr, 0)})"
+                self._kind = "i32"
+                return text
             case Op(op="floordiv" | "mod" as op, args=(a, Const(value=value) as b)) if (
                 value.real > 0 and self._positive(a)
             ):
@@ -107,6 +112,9 @@ class Expressions:
                 return f"({self.condition(c)} ? {self._index(a, 2)} : {self._index(b, 2)})"
             case _:
                 return self.value(expr)
+
+    def _is_wide(self, expr: KExpr) -> bool:
+        return magnitude(expr, self.ranges, self.narrow) is None
 
     def _positive(self, expr: KExpr) -> bool:
         low = bounds(polynomial(expr), self.ranges)[0]
@@ -274,6 +282,8 @@ def magnitude(expr: KExpr, ranges: Mapping[str, Range], narrow: Set[str]) -> int
             assert low is not None
             assert high is not None
             found = max(abs(low), abs(high))
+        case Op(op="mod", args=(a, Const(value=value))) if value.real > 0:
+            found = max(magnitude(a, ranges, narrow) or 0, int(value.real))  # what is divided may be of 64 bits
         case Op(op="add" | "sub" | "neg" | "mul" | "minimum" | "maximum" | "floordiv" | "mod" as op, args=args):
             parts = [magnitude(a, ranges, narrow) for a in args]
             known = [p for p in parts if p is not None]

@@ -17,7 +17,9 @@ from polyker.codegen.kernel import (
     Barrier,
     Block,
     Buffer,
+    Commit,
     Const,
+    Copy,
     For,
     Guard,
     If,
@@ -33,6 +35,9 @@ from polyker.codegen.kernel import (
     Space,
     Stmt,
     Store,
+    VectorLoad,
+    VectorStore,
+    Wait,
 )
 from polyker.codegen.launch import arguments_of
 from polyker.codegen.polynomial import polynomial
@@ -68,7 +73,11 @@ def cuda_kernels(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str
     known: dict[str, Range] = dict.fromkeys(sizes, (0, None))
     host = _Host(kernel, known)
     body = list(host.block(kernel.body, 1))
-    text = [f"// {b.name}: {_comment(labels.get(b.name, b.name))}, {b.dtype}, {b.space.value}" for b in kernel.buffers]
+    text = [
+        f"// {b.name}: {_comment(labels.get(b.name, b.name))}, {b.dtype}, {b.space.value}"
+        + (f", at a multiple of {b.alignment} bytes" if b.alignment else "")
+        for b in kernel.buffers
+    ]
     for function in host.functions:
         text += ["", *function]
     text += ["", *_host_function(kernel, body), ""]
@@ -159,7 +168,7 @@ class _Host:
             f"unsigned({self.e.index(g)})" if not isinstance(g, Const) else self.e.index(g) for g in launch.grid
         )
         sizes = ", ".join(map(str, launch.block))
-        together = any(isinstance(s, (Barrier, Shuffle)) for s in statements(launch.body))
+        together = any(isinstance(s, (Barrier, Shuffle, Wait)) for s in statements(launch.body))
         return f"PK_LAUNCH({launch.name}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
 
 
@@ -198,6 +207,25 @@ class _Device:
         match stmt:
             case Store():
                 yield pad + self._store(stmt)
+            case VectorLoad(names=names):
+                kind, whole = stmt.dtype.name, identifier(names[0].rpartition(".")[0])
+                yield f"{pad}const pk_vector<{kind}, {len(names)}> {whole} = {self._wide(stmt)};"
+                each = (f"{identifier(n)} = {whole}.lane[{k}]" for k, n in enumerate(names))
+                yield f"{pad}const {kind} {', '.join(each)};"
+            case VectorStore(buffer=buffer, indices=indices, values=values):
+                texts = ", ".join(_bare(self.e.value(v)) for v in values)
+                kind = f"pk_vector<{self.e.buffers[buffer].dtype.name}, {len(values)}>"
+                yield f"{pad}pk_put(&{self.e.place(buffer, indices)}, {kind}{{{{{texts}}}}});"
+            case Copy(buffer=buffer, indices=indices, later=True):
+                arguments = [f"&{self.e.place(buffer, indices)}", f"&{self.e.place(stmt.source, stmt.places)}"]
+                arguments += [] if stmt.predicate is None else [self.e.condition(stmt.predicate)]
+                yield f"{pad}pk_copy_later<{stmt.lanes}>({', '.join(arguments)});"
+            case Commit():
+                yield f"{pad}pk_commit();"
+            case Wait(pending=pending):
+                yield f"{pad}pk_wait<{pending}>();"
+            case Copy(buffer=buffer, indices=indices):
+                yield f"{pad}pk_put(&{self.e.place(buffer, indices)}, {self._wide(stmt)});"
             case Prefetch():
                 pass
             case Let(name=name, value=value):
@@ -229,6 +257,17 @@ class _Device:
                 yield f"{pad}const {value.dtype.name} {identifier(name)} = pk_shfl_xor({_bare(self.e.value(value))}, {mask});"
             case _:
                 raise InternalError(f"{type(stmt).__name__} has no place in a kernel")
+
+    def _wide(self, stmt: VectorLoad | Copy) -> str:
+        """Return the neighbouring elements that a statement reads."""
+        if isinstance(stmt, Copy):
+            name, indices, lanes = stmt.source, stmt.places, stmt.lanes
+        else:
+            name, indices, lanes = stmt.buffer, stmt.indices, len(stmt.names)
+        text = f"pk_get<{lanes}>(&{self.e.place(name, indices)})"
+        if stmt.predicate is None or stmt.other is None:
+            return text
+        return f"{self.e.condition(stmt.predicate)} ? {text} : pk_all<{lanes}>({_bare(self.e.value(stmt.other))})"
 
     def _follows_memory(self, loop: For) -> bool:
         """Return whether an innermost loop of many iterations reads memory, the device's or shared.

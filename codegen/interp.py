@@ -6,7 +6,7 @@ written is an error; a VECTOR loop runs each statement for all of its lanes befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,8 +19,10 @@ from polyker.codegen.kernel import (
     Block,
     Buffer,
     Combine,
+    Commit,
     Const,
     Convert,
+    Copy,
     For,
     Guard,
     If,
@@ -37,10 +39,14 @@ from polyker.codegen.kernel import (
     Stmt,
     Store,
     Var,
+    VectorLoad,
+    VectorStore,
+    Wait,
 )
 from polyker.codegen.polynomial import Poly, atom, is_index, polynomial
 from polyker.codegen.walk import subexpressions
 from polyker.errors.base import InternalError
+from polyker.ir.dtypes import DType
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
@@ -82,6 +88,7 @@ class Interpreter:
     def __init__(self, kernel: Kernel, buffers: Mapping[str, Array], integers: Mapping[str, int]) -> None:
         self.integers: dict[str, Array] = {k: np.asarray(v, np.int64) for k, v in integers.items()}
         self.arrays: dict[str, Array] = {}
+        self.dtypes: dict[str, DType] = {}
         self.defined: dict[str, Array] = {}
         self.counts: dict[str, Array] = {}
         self.mask: Array | None = None  # of the vector loop around, else None
@@ -102,6 +109,7 @@ class Interpreter:
     def add(self, buffer: Buffer, array: Array) -> None:
         """Let a buffer live in an array; of a STACK, SHARED or SCRATCH one nothing is defined."""
         self.arrays[buffer.name] = array
+        self.dtypes[buffer.name] = buffer.dtype
         self.counts[buffer.name] = np.zeros(array.shape, np.int64)
         if buffer.space is not Space.ARGUMENT:
             self.defined[buffer.name] = np.zeros(array.shape, np.bool_)
@@ -119,6 +127,16 @@ class Interpreter:
         match stmt:
             case Store():
                 self._store(stmt, env)
+            case VectorLoad(names=names, buffer=buffer, indices=indices):
+                for name, at in zip(names, self._neighbours(buffer, indices, len(names), env), strict=True):
+                    env[name] = self._load(Load(buffer, at, stmt.dtype, stmt.predicate, stmt.other), env)
+            case VectorStore(buffer=buffer, indices=indices, values=values):
+                computed = [self.value(v, env) for v in values]
+                for at, one in zip(self._neighbours(buffer, indices, len(values), env), computed, strict=True):
+                    self._write(buffer, self._indices(buffer, at, env, self._active()), one)
+            case Copy():
+                for place, given in self.copied(stmt, env):
+                    self._write(stmt.buffer, place, given)
             case Prefetch():
                 pass
             case Let(name=name, value=value):
@@ -142,7 +160,7 @@ class Interpreter:
                 self.block(body, env)
             case Launch():
                 run_launch(self, stmt, env)
-            case Barrier() | Shuffle() | Combine():
+            case Barrier() | Shuffle() | Combine() | Commit() | Wait():
                 raise InternalError("threads meet outside a launch")
 
     def _active(self) -> Array:
@@ -214,6 +232,33 @@ class Interpreter:
             return tuple(np.where(active, np.broadcast_to(v, lanes), 0) for v in values)
         return tuple(v if active.any() else np.zeros((), np.int64) for v in values)
 
+    def copied(self, copy: Copy, env: dict[str, Array]) -> Iterator[tuple[tuple[Array, ...], Array]]:
+        """Yield the indices that a copy writes to, checked, and the values."""
+        to = self._neighbours(copy.buffer, copy.indices, copy.lanes, env)
+        there = copy.predicate is None or bool(self.value(copy.predicate, env))
+        places = self._neighbours(copy.source, copy.places, copy.lanes, env) if there else to
+        for at, place in zip(to, places, strict=True):
+            value = copy.other if not there else Load(copy.source, place, self.dtypes[copy.source])
+            assert value is not None
+            yield self._indices(copy.buffer, at, env, self._active()), self.value(value, env)
+
+    def write(self, name: str, at: tuple[Array, ...], value: Array) -> None:
+        """Store an element."""
+        self._write(name, at, value)
+
+    def _neighbours(
+        self, name: str, indices: tuple[KExpr, ...], count: int, env: dict[str, Array]
+    ) -> list[tuple[KExpr, ...]]:
+        """Return the indices of neighbouring elements; their first one's offset has to be a multiple of their number."""
+        shape = self.arrays[name].shape
+        at = [int(self.value(i, env)) for i in indices]
+        offset = 0
+        for i, extent in zip(at, shape, strict=True):
+            offset = offset * extent + i
+        if offset % count:
+            raise InternalError(f"an access of {count} elements of {name!r} at {at}, which is no multiple of them")
+        return [(*map(Const, at[:-1]), Const(at[-1] + n)) for n in range(count)]
+
     def _load(self, load: Load, env: dict[str, Array]) -> Array:
         active = self._active()
         if load.predicate is not None:
@@ -223,10 +268,10 @@ class Interpreter:
             value = np.zeros(active.shape, array.dtype)
         else:
             at = self._indices(load.buffer, load.indices, env, active)
-            if load.buffer in self.defined and (~self.defined[load.buffer][at] & active).any():
-                raise InternalError(f"read of an undefined element of {load.buffer!r} at {[a.tolist() for a in at]}")
             if self.watch is not None:
                 self.watch(load.buffer, at, write=False)
+            if load.buffer in self.defined and (~self.defined[load.buffer][at] & active).any():
+                raise InternalError(f"read of an undefined element of {load.buffer!r} at {[a.tolist() for a in at]}")
             value = array[at]
             if np.ndim(value) or active.ndim:
                 value = np.where(active, value, np.zeros((), array.dtype))

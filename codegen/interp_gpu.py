@@ -18,6 +18,8 @@ from polyker.codegen.kernel import (
     Allocate,
     Barrier,
     Block,
+    Commit,
+    Copy,
     For,
     Guard,
     If,
@@ -27,6 +29,7 @@ from polyker.codegen.kernel import (
     Shuffle,
     Space,
     Stmt,
+    Wait,
 )
 from polyker.errors.base import InternalError
 
@@ -48,9 +51,11 @@ class _Shadow:
     launch: str
     written: dict[Cell, Use] = field(default_factory=dict)
     read: dict[Cell, dict[tuple[Place, Place], int]] = field(default_factory=dict)
+    coming: dict[Cell, Place] = field(default_factory=dict)  # what copies have not brought yet, and whose they are
 
     def reads(self, cell: Cell, use: Use) -> None:
         """Note a read."""
+        self._check_there(cell, use, "reads")
         last = self.written.get(cell)
         if last is not None:
             self._check(cell, last, use, "writes", "reads")
@@ -58,6 +63,7 @@ class _Shadow:
 
     def writes(self, cell: Cell, use: Use) -> None:
         """Note a write."""
+        self._check_there(cell, use, "writes")
         last = self.written.get(cell)
         if last is not None:
             self._check(cell, last, use, "writes", "writes")
@@ -69,6 +75,15 @@ class _Shadow:
         """Drop the uses of what ends with its block."""
         self.written = {cell: use for cell, use in self.written.items() if cell[0] not in buffers}
         self.read = {cell: uses for cell, uses in self.read.items() if cell[0] not in buffers}
+        self.coming = {cell: thread for cell, thread in self.coming.items() if cell[0] not in buffers}
+
+    def _check_there(self, cell: Cell, use: Use, does: str) -> None:
+        if cell in self.coming:
+            name, index = cell
+            raise InternalError(
+                f"{name}[{', '.join(map(str, index))}] in {self.launch} is not there when thread {use[1]} of block {use[0]} {does} "
+                f"it: no wait of thread {self.coming[cell]} covers the copy"
+            )
 
     def _check(self, cell: Cell, first: Use, second: Use, did: str, does: str) -> None:
         if first[:2] != second[:2] and (first[0] != second[0] or first[2] == second[2]):
@@ -137,6 +152,7 @@ class _Thread:
         self.place = block, thread
         self.shuffled: Array = np.asarray(0)  # what it gives in a shuffle, then what it gets
         self.mask = 0
+        self.groups: list[list[tuple[str, tuple[Array, ...], Array]]] = [[]]  # copies that come later, the last group is open
         self.own: dict[str, tuple[Array, Array]] = {}  # STACK buffers and what of them is defined
         self.counts = {LoopKind.BLOCK: grid, LoopKind.THREAD: launch.block}
 
@@ -147,6 +163,12 @@ class _Thread:
             match stmt:
                 case Barrier():
                     yield stmt
+                case Commit():
+                    self.groups.append([])
+                case Wait(pending=pending):
+                    self._arrive(pending)
+                case Copy(later=True):
+                    self._ask(stmt, env)
                 case Shuffle(name=name, value=given, mask=mask):
                     self.shuffled, self.mask = self.value(given, env), mask
                     yield stmt
@@ -182,6 +204,27 @@ class _Thread:
     def _statement(self, stmt: Stmt, env: dict[str, Array]) -> None:
         self._within(lambda: self.state.statement(stmt, env))
 
+    def _ask(self, copy: Copy, env: dict[str, Array]) -> None:
+        """Begin a copy that arrives later: what was in its place is lost at once."""
+        found = self._within(lambda: list(self.state.copied(copy, env)))
+        for at, value in found:
+            self._note(copy.buffer, at, write=True)
+            self.state.defined[copy.buffer][at] = False
+            self.shadow.coming[_cell(copy.buffer, at)] = self.place[1]
+            self.groups[-1].append((copy.buffer, at, value))
+
+    def _arrive(self, pending: int) -> None:
+        """Let the copies arrive that a wait covers; those of the open group it does not."""
+        closed = self.groups[:-1]
+        for group in closed[: len(closed) - pending] if pending < len(closed) else []:
+            for name, at, value in group:
+                del self.shadow.coming[_cell(name, at)]
+                self._store(name, at, value)
+            group.clear()
+
+    def _store(self, name: str, at: tuple[Array, ...], value: Array) -> None:
+        self._within(lambda: self.state.write(name, at, value))
+
     def _within(self, work: Callable[[], T]) -> T:
         """Do something with this thread's buffers, its uses of memory noted."""
         state = self.state
@@ -196,5 +239,9 @@ class _Thread:
 
     def _note(self, name: str, at: tuple[Array, ...], *, write: bool) -> None:
         if name not in self.own:
-            cell = name, tuple(int(a) for a in at)
+            cell = _cell(name, at)
             (self.shadow.writes if write else self.shadow.reads)(cell, (*self.place, self.passed))
+
+
+def _cell(name: str, at: tuple[Array, ...]) -> Cell:
+    return name, tuple(int(a) for a in at)

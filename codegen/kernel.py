@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from polyker.ir.dtypes import DType, i64
 
-# Threads of a GPU that run together.
-WARP = 32
+# Threads of a GPU that run together, and bytes that one of them may access at once.
+WARP, WIDEST = 32, 16
 
 
 class Space(Enum):
@@ -104,6 +104,58 @@ class Store:
     buffer: str
     indices: tuple[KExpr, ...]
     value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class VectorLoad:
+    """Bind, for the rest of the enclosing block, neighbouring elements from `buffer[indices]` on, read by one access of up to 16
+    bytes: that element's offset is a multiple of their number. Predicate and `other` as of a Load, for all of them."""
+
+    names: tuple[str, ...]
+    buffer: str
+    indices: tuple[KExpr, ...]
+    dtype: DType
+    predicate: KExpr | None = None
+    other: KExpr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorStore:
+    """Store values to neighbouring elements from `buffer[indices]` on by one access; the offset as of a VectorLoad."""
+
+    buffer: str
+    indices: tuple[KExpr, ...]
+    values: tuple[KExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy `lanes` neighbouring elements from `source[places]` on to those from `buffer[indices]` on, each by one access; both
+    offsets are multiples of `lanes`. Where the predicate is false `source` is not touched: all become `other`.
+
+    `later`: they arrive, in a SHARED buffer, at a Wait of the same thread, no sooner; until then nobody may use them. It is 4, 8 or
+    16 bytes, and `other` is 0."""
+
+    buffer: str
+    indices: tuple[KExpr, ...]
+    source: str
+    places: tuple[KExpr, ...]
+    lanes: int
+    predicate: KExpr | None = None
+    other: KExpr | None = None
+    later: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Close a group of the copies that this thread asked for since the last one and that arrive later; it may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Let all copies arrive that this thread asked for, but those of the last `pending` groups that it closed."""
+
+    pending: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +274,18 @@ class Launch:
     body: Block
 
 
-Stmt: TypeAlias = Store | Prefetch | Let | Guard | If | For | Allocate | Barrier | Shuffle | Combine | Launch
+Wide: TypeAlias = VectorLoad | VectorStore | Copy
+Meeting: TypeAlias = Barrier | Commit | Wait
+Stmt: TypeAlias = Store | Wide | Prefetch | Let | Guard | If | For | Allocate | Meeting | Shuffle | Combine | Launch
 Block: TypeAlias = tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of one type; element (i, j, …) lies at sum(index * stride), strides in elements."""
+    """Memory of one type; element (i, j, …) lies at sum(index * stride), strides in elements.
+
+    `later`: a Copy into it, a SHARED one, may arrive later. `alignment`: bytes that the first element's address is a multiple of, where an ARGUMENT buffer needs more than its element type.
+    """
 
     name: str
     dtype: DType
@@ -236,6 +293,8 @@ class Buffer:
     strides: tuple[KExpr, ...]
     space: Space
     writable: bool = True
+    alignment: int = 0
+    later: bool = False
 
 
 Pairs: TypeAlias = frozenset[tuple[str, str]]

@@ -9,8 +9,10 @@ from polyker.codegen.kernel import (
     Barrier,
     Block,
     Combine,
+    Commit,
     Const,
     Convert,
+    Copy,
     For,
     Guard,
     If,
@@ -26,6 +28,9 @@ from polyker.codegen.kernel import (
     Space,
     Store,
     Var,
+    VectorLoad,
+    VectorStore,
+    Wait,
 )
 from polyker.ir.dtypes import bool_, i64
 
@@ -55,6 +60,13 @@ def _block(block: Block, depth: int) -> Iterator[str]:
         match node:
             case Store(buffer=buffer, indices=indices, value=value):
                 yield f"{pad}{buffer}[{', '.join(map(print_value, indices))}] = {print_value(value)}"
+            case VectorLoad(names=names, buffer=buffer, indices=indices, predicate=predicate, other=other):
+                yield f"{pad}{', '.join(names)} = {_masked(_from(buffer, indices), predicate, other)}"
+            case VectorStore(buffer=buffer, indices=indices, values=values):
+                yield f"{pad}{_from(buffer, indices)} = {', '.join(map(print_value, values))}"
+            case Copy(buffer=buffer, indices=indices, source=source, places=places, predicate=predicate, other=other):
+                text = _masked(_from(source, places), predicate, other)
+                yield f"{pad}{_from(buffer, indices)} = {text}  # {node.lanes} at once{', later' if node.later else ''}"
             case Prefetch(buffer=buffer, indices=indices, write=write, cache=cache):
                 how = f"{' to write' if write else ''}{f' into cache {cache}' if cache > 1 else ''}"
                 yield f"{pad}prefetch {buffer}[{', '.join(map(print_value, indices))}]{how}"
@@ -81,6 +93,10 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 yield from _block(body, depth + 1)
             case Barrier():
                 yield f"{pad}barrier"
+            case Commit():
+                yield f"{pad}close a group of copies"
+            case Wait(pending=pending):
+                yield f"{pad}wait for all but {pending} groups of copies"
             case Shuffle(name=name, value=value, mask=mask):
                 yield f"{pad}{name} = {print_value(value)} of the thread xor {mask}"
             case Combine(buffer=buffer, indices=indices, op=op, value=value, axis=axis, before=before):
@@ -92,6 +108,16 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 blocks = ", ".join(map(print_value, grid))
                 yield f"{pad}launch {name} by ({blocks}) blocks of ({', '.join(map(str, threads))}) threads:"
                 yield from _block(body, depth + 1)
+
+
+def _from(buffer: str, indices: tuple[KExpr, ...]) -> str:
+    return f"{buffer}[{', '.join(map(print_value, indices))} ..]"
+
+
+def _masked(text: str, predicate: KExpr | None, other: KExpr | None) -> str:
+    if predicate is None or other is None:
+        return text
+    return f"({text} if {print_value(predicate)} else {print_value(other)})"
 
 
 def print_value(expr: KExpr) -> str:
@@ -110,9 +136,4 @@ def print_value(expr: KExpr) -> str:
         case Convert(arg=arg, dtype=dtype):
             return f"{dtype.name}({print_value(arg)})"
         case Load(buffer=buffer, indices=indices, predicate=predicate, other=other):
-            text = f"{buffer}[{', '.join(map(print_value, indices))}]"
-            return (
-                text
-                if predicate is None or other is None
-                else f"({text} if {print_value(predicate)} else {print_value(other)})"
-            )
+            return _masked(f"{buffer}[{', '.join(map(print_value, indices))}]", predicate, other)

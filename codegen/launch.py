@@ -33,7 +33,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.codegen.walk import bound_by, buffers_of, expressions, statements, subexpressions
 from polyker.errors.base import InternalError
 
 AXES = ("x", "y", "z")
@@ -152,16 +152,10 @@ def _first(block: Block, shared: frozenset[str]) -> _First:
                 both = {_first(body, shared), _first(orelse, shared)}
                 found = _First.USED if _First.USED in both else both.pop() if len(both) == 1 else _First.NEITHER
             case _:
-                found = _First.USED if _buffers_of(stmt) & shared else _First.NEITHER
+                found = _First.USED if buffers_of(stmt) & shared else _First.NEITHER
         if found is not _First.NEITHER:
             return found
     return _First.NEITHER
-
-
-def _buffers_of(stmt: Stmt) -> set[str]:
-    """Return the buffers that a statement, not one in it, uses."""
-    found = {stmt.buffer} if isinstance(stmt, Store) else set()
-    return found | {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
 
 
 def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr:
@@ -193,7 +187,7 @@ def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tu
     buffers = tuple(b for b in kernel.buffers if b.name in used)
     strides = {e.name for b in buffers for s in b.strides for e in subexpressions(s) if isinstance(e, Var)}
     inside = {name for s in statements(launch.body) if isinstance(s, For) for name in (s.var, s.thread)}
-    inside |= {s.name for s in statements(launch.body) if isinstance(s, (Let, Shuffle))}
+    inside |= {name for s in statements(launch.body) for name in bound_by(s)}
     inside |= {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
     numbers = tuple(sorted((used | strides) - inside - {b.name for b in buffers}))
     return buffers, numbers, any(isinstance(s, Guard) for s in statements(launch.body))
@@ -203,12 +197,6 @@ def _names(launch: Launch) -> set[str]:
     """Return the names that the body of a launch uses."""
     found: set[str] = set()
     for stmt in statements(launch.body):
-        if isinstance(stmt, (Store, Combine)):
-            found.add(stmt.buffer)
-        for top in expressions(stmt):
-            for e in subexpressions(top):
-                if isinstance(e, Var):
-                    found.add(e.name)
-                elif isinstance(e, Load):
-                    found.add(e.buffer)
+        found |= buffers_of(stmt)
+        found |= {e.name for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Var)}
     return found

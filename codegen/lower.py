@@ -10,13 +10,14 @@ from typing import TypeAlias
 import islpy as isl
 
 from polyker.codegen.artifact import GuardInfo, Integer
-from polyker.codegen.by_threads import dealt_to_threads
+from polyker.codegen.by_threads import dealt_to_threads, iterations
 from polyker.codegen.kernel import (
     Allocate,
     Barrier,
     Block,
     Buffer,
     Combine,
+    Commit,
     Const,
     Convert,
     For,
@@ -32,6 +33,7 @@ from polyker.codegen.kernel import (
     Stmt,
     Store,
     Var,
+    Wait,
 )
 from polyker.codegen.lower_ast import Guarded, flat, is_loop, loops_of, within
 from polyker.codegen.lower_bounds import least_start, plus_one
@@ -216,7 +218,8 @@ class _Lowering:
                 shape = tuple(map(Const, buffer.promotion.shape()))
                 strides = _strides(name, shape, Layout())[0]
                 space = Space.SHARED if buffer.promotion.shared else Space.STACK
-                body = (Allocate(Buffer(name, buffer.dtype, shape, strides, space), body),)
+                later = buffer.promotion.later
+                body = (Allocate(Buffer(name, buffer.dtype, shape, strides, space, later=later), body),)
         return body
 
     def _buffers(self) -> Iterator[_ScopeBuffer]:
@@ -383,15 +386,20 @@ class _Lowering:
             inside = self._allocated(body, scopes)
             return For(next(self.names), Const(0), Const(1), inside, 1, kind, 1, 1, axis=member.axis)
 
-        found = _iterations(
+        found = iterations(
             block, kind, member.axis, lambda loop: replace(loop, body=self._allocated(loop.body, scopes)), single
         )
         return dealt_to_threads(found, self.marks.threads[mark]) if mark in self.marks.threads else found
 
     def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:
         name, iterators = ast_arguments(call)
-        if name in self.marks.barriers or name in self.marks.arrivals:
-            return (Barrier(),) if name in self.marks.barriers else ()
+        if name in self.marks.arrivals:
+            return ()
+        if name in self.marks.commits:
+            return (Commit(),)
+        if name in self.marks.meetings:
+            pending, meets = self.marks.meetings[name]
+            return (*(() if pending is None else (Wait(pending),)), *((Barrier(),) if meets else ()))
         statement = self.statements[name]
         values = tuple(substitute(e, env) for e in iterators)
 
@@ -468,33 +476,3 @@ class _Lowering:
 
 def _piece(cell: KExpr, divisor: int, extent: int) -> KExpr:
     return Op("mod", (Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell, Const(extent)))
-
-
-def _iterations(
-    block: Block, kind: LoopKind, axis: str, whole: Callable[[For], Stmt], single: Callable[[Block], Stmt]
-) -> Block:
-    """Return what isl made of a loop, its loops changed by `whole`; of one iteration isl makes no loop: `single` gets those."""
-    result: list[Stmt] = []
-    alone: list[Stmt] = []  # of iterations without a loop, whose statements belong together
-
-    def is_loop(stmt: Stmt) -> bool:
-        return isinstance(stmt, For) and (stmt.kind, stmt.axis) == (kind, axis)
-
-    def flush() -> None:
-        if alone:
-            result.append(single(tuple(alone)))
-            alone.clear()
-
-    for stmt in block:
-        if is_loop(stmt):
-            flush()
-            assert isinstance(stmt, For)
-            result.append(whole(stmt))
-        elif isinstance(stmt, If) and any(map(is_loop, statements((stmt,)))):
-            flush()
-            body = _iterations(stmt.body, kind, axis, whole, single)
-            result.append(replace(stmt, body=body, orelse=_iterations(stmt.orelse, kind, axis, whole, single)))
-        else:
-            alone.append(stmt)
-    flush()
-    return tuple(result)

@@ -10,7 +10,9 @@ from polyker.codegen.kernel import (
     Barrier,
     Block,
     Combine,
+    Commit,
     Const,
+    Copy,
     For,
     Guard,
     If,
@@ -26,6 +28,9 @@ from polyker.codegen.kernel import (
     Stmt,
     Store,
     Var,
+    VectorLoad,
+    VectorStore,
+    Wait,
 )
 from polyker.codegen.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
 from polyker.codegen.simplify_index import FALSE, TRUE, Range, bounds, simplify_expression
@@ -126,10 +131,12 @@ class _Copier:
             case Launch(grid=(x, y, z), body=body):
                 sizes = (substitute(x, values), substitute(y, values), substitute(z, values))
                 return replace(stmt, grid=sizes, body=self.block(body, values))
-            case Barrier():
+            case Barrier() | Commit() | Wait():
                 return stmt
             case Let() | Shuffle():
                 raise AssertionError("what binds a name is handled by its block")
+            case VectorLoad() | VectorStore() | Copy():
+                raise AssertionError("wide accesses come later")
 
     def _repeat(self, loop: For, values: dict[str, KExpr]) -> list[Stmt]:
         lo, hi = polynomial(substitute(loop.lo, values)), substitute(loop.hi, values)
@@ -189,10 +196,12 @@ class _Simplifier:
                 sizes = tuple(simplify_expression(e, ranges) for e in (x, y, z))
                 inner = self.block(body, ranges)
                 return (replace(stmt, grid=(sizes[0], sizes[1], sizes[2]), body=inner),) if inner else ()
-            case Barrier():
+            case Barrier() | Commit() | Wait():
                 return (stmt,)
             case Let() | Shuffle():
                 raise AssertionError("what binds a name is handled by its block")
+            case VectorLoad() | VectorStore() | Copy():
+                raise AssertionError("wide accesses come later")
 
     def _if(self, stmt: If, ranges: dict[str, Range]) -> Block:
         condition = simplify_expression(stmt.condition, ranges)

@@ -8,12 +8,15 @@ from math import prod
 
 from polyker.codegen.kernel import (
     WARP,
+    WIDEST,
     Allocate,
     Barrier,
     Block,
     Buffer,
+    Commit,
     Const,
     Convert,
+    Copy,
     For,
     Guard,
     If,
@@ -30,8 +33,13 @@ from polyker.codegen.kernel import (
     Stmt,
     Store,
     Var,
+    VectorLoad,
+    VectorStore,
+    Wait,
+    Wide,
 )
 from polyker.codegen.polynomial import as_constant, polynomial
+from polyker.codegen.vectors import is_multiple, is_zero, offset_of
 from polyker.codegen.walk import on_gpu
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i64
@@ -104,6 +112,10 @@ def _block(block: Block, scope: _Scope) -> None:
     for stmt in block:
         if isinstance(stmt, Let):
             scope = scope.bind(stmt.name, _expr(stmt.value, scope), stmt)
+        elif isinstance(stmt, VectorLoad):
+            _wide(stmt, scope)
+            for name in stmt.names:
+                scope = scope.bind(name, stmt.dtype, stmt)
         elif isinstance(stmt, Shuffle):
             _check(scope.warps, "a Shuffle outside a Launch by whole warps", stmt)
             _check(0 < stmt.mask < WARP, "the mask names another thread of the warp", stmt)
@@ -115,11 +127,9 @@ def _block(block: Block, scope: _Scope) -> None:
 def _statement(stmt: Stmt, scope: _Scope) -> None:
     match stmt:
         case Store(buffer=name, indices=indices, value=value):
-            buffer = _access(name, indices, scope, stmt)
-            _check(buffer.writable, f"store to the read-only buffer {name!r}", stmt)
-            one = buffer.space is Space.STACK or not any(scope.launched or ())
-            _check(one, "a store by more than one thread, or outside a Launch", stmt)
-            _typed(value, buffer.dtype, scope, stmt)
+            _typed(value, _stored(name, indices, scope, stmt).dtype, scope, stmt)
+        case VectorStore() | Copy():
+            _wide(stmt, scope)
         case Prefetch(buffer=name, indices=indices):
             _access(name, indices, scope, stmt)
         case Guard(condition=condition, code=code):
@@ -136,8 +146,10 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
             _check(inner, "only STACK buffers are allocated in the body, and SHARED ones in a Launch", buffer)
             _buffer(buffer, scope)
             _block(body, replace(scope, buffers={**scope.buffers, buffer.name: buffer}))
-        case Barrier():
-            _check(scope.launched is not None, "a Barrier outside a Launch", stmt)
+        case Barrier() | Commit():
+            _check(scope.launched is not None, f"a {type(stmt).__name__} outside a Launch", stmt)
+        case Wait(pending=pending):
+            _check(scope.launched is not None and 0 <= pending, "a Wait outside a Launch, or for less than none", stmt)
         case Launch(grid=grid, block=threads, body=body):
             header = (stmt.name, grid, threads)
             _check(scope.launched == (True,) * 6, "a Launch in a Launch", header)
@@ -148,6 +160,47 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
             _block(body, replace(scope, launched=several, warps=prod(threads) % WARP == 0))
         case _:
             _check(False, "not a statement", stmt)
+
+
+def _stored(name: str, indices: tuple[KExpr, ...], scope: _Scope, node: object) -> Buffer:
+    """Return the checked buffer of a store."""
+    buffer = _access(name, indices, scope, node)
+    _check(buffer.writable, f"store to the read-only buffer {name!r}", node)
+    one = buffer.space is Space.STACK or not any(scope.launched or ())
+    _check(one, "a store by more than one thread, or outside a Launch", node)
+    return buffer
+
+
+def _wide(stmt: Wide, scope: _Scope) -> None:
+    """Check an access of several elements at once."""
+    used: list[tuple[Buffer, tuple[KExpr, ...]]] = []
+    match stmt:
+        case VectorLoad(names=names, buffer=name, indices=indices, dtype=dtype):
+            lanes = len(names)
+            used.append((_access(name, indices, scope, stmt), indices))
+            _check(used[0][0].dtype == dtype, "a load of another type than the buffer's", stmt)
+        case VectorStore(buffer=name, indices=indices, values=values):
+            lanes = len(values)
+            used.append((_stored(name, indices, scope, stmt), indices))
+            for value in values:
+                _typed(value, used[0][0].dtype, scope, stmt)
+        case Copy(buffer=name, indices=indices, source=source, places=places, lanes=lanes):
+            used += [(_stored(name, indices, scope, stmt), indices), (_access(source, places, scope, stmt), places)]
+            _check(used[0][0].dtype == used[1][0].dtype, "a copy between buffers of different types", stmt)
+            far = used[0][0].later and used[1][0].space in (Space.ARGUMENT, Space.SCRATCH)
+            zero = stmt.predicate is None or is_zero(stmt.other)
+            fits = far and zero and lanes * used[0][0].dtype.itemsize in (4, 8, 16)
+            _check(fits or not stmt.later, "a copy that arrives later is 4, 8 or 16 bytes, or 0", stmt)
+    if not isinstance(stmt, VectorStore) and stmt.predicate is not None:
+        _typed(stmt.predicate, bool_, scope, stmt)
+        _check(stmt.other is not None, "a predicate without `other`", stmt)
+        _typed(stmt.other or stmt.predicate, used[0][0].dtype, scope, stmt)
+    for buffer, at in used:
+        size = lanes * buffer.dtype.itemsize
+        aligned = buffer.space is not Space.ARGUMENT or buffer.alignment % size == 0 < buffer.alignment or lanes == 1
+        _check(1 <= lanes and size & (size - 1) == 0 and size <= WIDEST, "an access of 1 to 16 bytes", stmt)
+        _check(lanes == 1 or buffer.space is not Space.STACK, "one element of a STACK buffer at a time", stmt)
+        _check(aligned and is_multiple(offset_of(buffer, at), lanes), "a wide access that is not aligned", stmt)
 
 
 def _loop(loop: For, scope: _Scope) -> None:

@@ -10,7 +10,9 @@ from polyker.codegen.kernel import (
     Barrier,
     Block,
     Combine,
+    Commit,
     Convert,
+    Copy,
     For,
     Guard,
     If,
@@ -26,6 +28,9 @@ from polyker.codegen.kernel import (
     Stmt,
     Store,
     Var,
+    VectorLoad,
+    VectorStore,
+    Wait,
 )
 
 
@@ -36,6 +41,12 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
             return (*indices, value)
         case Combine(indices=indices, value=value, before=before):
             return (*indices, value) if before is None else (*indices, value, before)
+        case VectorLoad(indices=indices, predicate=predicate, other=other):
+            return (*indices, *(e for e in (predicate, other) if e is not None))
+        case VectorStore(indices=indices, values=values):
+            return (*indices, *values)
+        case Copy(indices=indices, places=places, predicate=predicate, other=other):
+            return (*indices, *places, *(e for e in (predicate, other) if e is not None))
         case Prefetch(indices=indices):
             return indices
         case Let(value=value) | Shuffle(value=value):
@@ -46,7 +57,31 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
             return (lo, hi)
         case Launch(grid=grid):
             return grid
-        case Allocate() | Barrier():
+        case Allocate() | Barrier() | Commit() | Wait():
+            return ()
+
+
+def buffers_of(stmt: Stmt) -> set[str]:
+    """Return the buffers that a statement, not one in it, reads or writes."""
+    found = {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
+    match stmt:
+        case Copy(buffer=buffer, source=source):
+            found |= {buffer, source}
+        case Store(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(buffer=buffer) | Combine(buffer=buffer):
+            found.add(buffer)
+        case _:
+            pass
+    return found
+
+
+def bound_by(stmt: Stmt) -> tuple[str, ...]:
+    """Return the names that a statement binds for the rest of its block."""
+    match stmt:
+        case Let(name=name) | Shuffle(name=name):
+            return (name,)
+        case VectorLoad(names=names):
+            return names
+        case _:
             return ()
 
 

@@ -35,6 +35,7 @@ For a GPU (docs/gpu.md) the same program, by launches:
             -> poly.scop, schedule.legality, codegen.lower       as above
             -> codegen.launch        -> Kernel           how many blocks and threads each launch takes
             -> codegen.combine       -> Kernel           values of several threads combined by shuffles
+            -> codegen.vectors       -> Kernel           neighbouring cells by accesses of up to 16 bytes
             -> codegen.cuda_text     -> CUDA C
             -> codegen.sim_build     -> Artifact         for `cuda-sim`: compiled for this machine's processor
 
@@ -65,6 +66,7 @@ from polyker.codegen.lower import Lowered, argument_names, lower
 from polyker.codegen.regions import LEAST, settle
 from polyker.codegen.sim_build import build_sim
 from polyker.codegen.simplify import simplify, unroll
+from polyker.codegen.vectors import widen
 from polyker.codegen.verify import verify
 from polyker.codegen.walk import is_parallel
 from polyker.codegen.work import exceeds
@@ -121,6 +123,9 @@ class Stages(Mapping[str, str]):
 # isl operations that the automatic schedule may take, from choosing it to its loops: a second or so. What is not done by then
 # is compiled in the order of the text, which isl turns into loops quickly.
 QUOTA = 4_000_000
+
+# Of a GPU's kernels, where one thread would be a hundred times slower.
+GPU_QUOTA = 2 * QUOTA
 
 # A schedule that a user gave has none to fall back on.
 GIVEN_QUOTA = 4 * QUOTA
@@ -182,7 +187,8 @@ def compile_gpu(
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
-    kernel = replace(write_out(launches(simplify(unroll(lowered.kernel)))), fastmath=options.fastmath)
+    kernel = widen(write_out(launches(simplify(unroll(lowered.kernel)))))
+    kernel = replace(kernel, fastmath=options.fastmath)
     verify(kernel)
     sizes = frozenset(n for n, _ in program.sizes)
     text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})
@@ -230,7 +236,7 @@ def scheduled_gpu(
     notes = found.notes + shared
     try:
         if not plain:
-            with isl_job("schedule", QUOTA):
+            with isl_job("schedule", GPU_QUOTA):
                 program, schedule = gpu_schedule(flat, gpu, layout, loose=loose)
                 schedule = with_barriers(build_scop(program), schedule)
                 return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)

@@ -39,6 +39,55 @@ typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
 
+// ---- neighbouring elements, read or written at once: their address is a multiple of their bytes ---------------------------
+template <class T, int N> struct alignas(N * sizeof(T)) pk_vector { T lane[N]; };
+#ifndef PK_SIM
+PK_FN void pk_check_aligned(const void *, int) {}
+#endif
+template <int N, class T> PK_FN pk_vector<T, N> pk_get(const T *from) {
+  pk_check_aligned(from, N * int(sizeof(T)));
+  return *(const pk_vector<T, N> *)from;
+}
+template <int N, class T> PK_FN void pk_put(T *to, pk_vector<T, N> value) {
+  pk_check_aligned(to, N * int(sizeof(T)));
+  *(pk_vector<T, N> *)to = value;
+}
+template <int N, class T> PK_FN pk_vector<T, N> pk_all(T value) {
+  pk_vector<T, N> all;
+#pragma unroll
+  for (int n = 0; n < N; n++) all.lane[n] = value;
+  return all;
+}
+
+// ---- copies into shared memory that arrive later: at a wait of their thread for all but its last groups of copies --------
+#ifndef PK_SIM
+// 4, 8 or 16 bytes; where `there` is false nothing is read, and they become 0.
+template <int N, class T> PK_FN void pk_copy_later(T *to, const T *from, bool there = true) {
+#if __CUDA_ARCH__ >= 800
+  const int bytes = N * int(sizeof(T));
+  const unsigned place = unsigned(__cvta_generic_to_shared(to));
+  const size_t origin = __cvta_generic_to_global(from);
+  const int read = there ? bytes : 0;
+  if (bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(origin), "r"(read) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(origin), "n"(bytes == 8 ? 8 : 4), "r"(read) : "memory");
+#else
+  pk_put(to, there ? pk_get<N>(from) : pk_all<N>(T(0)));
+#endif
+}
+PK_FN void pk_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int PENDING> PK_FN void pk_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+#endif
+
 // ---- integers: sums wrap; division rounds down, and by zero it gives 0 --------------------------------------------------
 template <class T> PK_BOTH T pk_add(T a, T b) { return T(u64(a) + u64(b)); }
 template <class T> PK_BOTH T pk_sub(T a, T b) { return T(u64(a) - u64(b)); }

@@ -31,6 +31,10 @@ struct Fiber {
   char *stack; void *stack_pointer; pk_dim index; bool done, waits; uint64_t turn; Warp *warp; void *tsan, *fake; ucontext_t context;
   bool held(uint64_t now) const { return done || (waits && (warp ? warp->turn : now) == turn); }
 };
+// A copy that arrives later, and those of a thread: a ring.
+const unsigned ASKED = 1024;
+struct Asked { void *to; const void *from; int bytes, group; };
+struct Later { Asked asked[ASKED]; unsigned begin, end; int groups; } later[MOST];
 Warp warps[MOST / LANES];
 Fiber fibers[MOST], host, *current;
 unsigned order[MOST], alive, arrived, total;
@@ -134,6 +138,7 @@ void run_together() {
     fibers[i].index = place(i, pk_block_size);
     fibers[i].done = fibers[i].waits = false;
     fibers[i].warp = nullptr;
+    later[i].begin = later[i].end = 0, later[i].groups = 0;
     warps[i / LANES].arrived = 0;
     warps[i / LANES].turn = 0;
     prepare(fibers[i]);
@@ -206,6 +211,27 @@ void pk_launch(const char *name, pk_dim blocks, pk_dim threads, int together, vo
         if (together || __tsan_create_fiber) { run_together(); current = nullptr; continue; }
         for (unsigned k = 0; k < total; k++) { pk_thread_index = place(order[k], threads); function(with); }
       }
+}
+void pk_misaligned(const void *place, int bytes) {
+  fprintf(stderr, "PK-ERROR %s: an access of %d bytes at %p, which is no multiple of them\n", kernel_name, bytes, place);
+  fflush(stderr);
+  _exit(70);
+}
+// What a thread has asked for and not waited for, in groups; the last one is open.
+void pk_ask(void *to, const void *from, int bytes, int there) {
+  Later &l = later[current ? current - fibers : 0];
+  if (l.end - l.begin == ASKED) die("more copies on their way than the simulator holds", 0, 0);
+  l.asked[l.end++ % ASKED] = {to, there ? from : nullptr, bytes, l.groups};
+}
+void pk_commit(void) { later[current ? current - fibers : 0].groups++; }
+int pk_next(int pending, void **to, const void **from) {
+  Later &l = later[current ? current - fibers : 0];
+  if (l.begin == l.end) return 0;
+  Asked &a = l.asked[l.begin % ASKED];
+  if (a.group + pending >= l.groups) return 0;
+  l.begin++;
+  *to = a.to, *from = a.from;
+  return a.bytes;
 }
 // One call at a time.
 void pk_enter(void) { while (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) sched_yield(); }

@@ -20,6 +20,10 @@ extern pk_dim pk_thread_index, pk_block_index, pk_block_size, pk_grid_size;
 void pk_barrier(int line);
 void pk_exchange(const void *mine, void *other, unsigned bytes, int mask, int line);
 void pk_launch(const char *name, pk_dim blocks, pk_dim threads, int together, void (*body)(void *), void *argument);
+void pk_misaligned(const void *place, int bytes);
+void pk_ask(void *to, const void *from, int bytes, int there);
+int pk_next(int pending, void **to, const void **from);
+void pk_commit(void);
 void pk_enter(void);
 void pk_leave(void);
 void launch(void **pointers, const long long *integers, int *failed, void *stream);
@@ -28,6 +32,23 @@ template <class T> static inline T pk_exchanged(T mine, int mask, int line) {
   T other;
   pk_exchange(&mine, &other, sizeof(T), mask, line);
   return other;
+}
+static inline void pk_check_aligned(const void *place, int bytes) {
+  if ((uintptr_t)place % bytes) pk_misaligned(place, bytes);
+}
+// A copy that arrives later: what was in its place is lost at once (NaN), and the bytes come at the wait that covers it.
+template <int N, class T> static inline void pk_copy_later(T *to, const T *from, bool there = true) {
+  pk_check_aligned(to, N * sizeof(T));
+  if (there) pk_check_aligned(from, N * sizeof(T));
+  memset((void *)to, 0xFF, N * sizeof(T));
+  pk_ask(to, from, N * sizeof(T), there);
+}
+template <int PENDING> static inline void pk_wait() {
+  void *to;
+  const void *from;
+  while (int bytes = pk_next(PENDING, &to, &from))
+    if (from) memcpy(to, from, bytes);
+    else memset(to, 0, bytes);
 }
 #define threadIdx pk_thread_index
 #define blockIdx pk_block_index

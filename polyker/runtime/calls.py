@@ -54,7 +54,8 @@ class Plan:
     `inputs`: positions of the operands passed by pointer; `results`: shape and numpy dtype of each output; `copies`:
     for an in-out tensor (position of the output, position of the operand). `integers`: sizes and strides as the kernel
     takes them. `strides`: of each output, in bytes. `bounds`: bytes around the pointer that each operand passed and then
-    each output covers. `misaligned`: bits that no pointer may have set. `scratch`: byte offsets of the temporaries in a
+    each output covers. `alignments`: bytes that each of these pointers is a multiple of, else the
+    array is copied. `misaligned`: bits that no pointer may have set. `scratch`: byte offsets of the temporaries in a
     block of `scratch_size` bytes.
     """
 
@@ -65,6 +66,7 @@ class Plan:
     inputs: tuple[int, ...]
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     copies: tuple[tuple[int, int], ...]
+    alignments: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
     bounds: tuple[tuple[int, int], ...]
     misaligned: int
@@ -126,15 +128,19 @@ def make_plan(
         integers.append(runtime())
     offsets, total = _scratch(artifact, values, evaluate, scratch_limit)
     count = len(artifact.arguments) + len(offsets)
-    alignments = [operands[i].dtype.alignment for i in passed] + [dtype.alignment for _, dtype in results]
+    here = bool(artifact.code.address)  # elsewhere a call sees to it by itself
+    own = [operands[i].dtype.alignment for i in passed] + [dtype.alignment for _, dtype in results]
+    asked = [b.alignment if here else 0 for b in artifact.kernel.buffers[: len(own)]]
+    alignments = tuple(map(max, own, asked))
     return Plan(
         artifact=artifact,
-        function=_PROTOTYPE(artifact.code.address) if artifact.code.address else _elsewhere(artifact, tuple(bounds)),
+        function=_PROTOTYPE(artifact.code.address) if here else _elsewhere(artifact, tuple(bounds)),
         pointers=ctypes.c_void_p * count,
         integers=(ctypes.c_int64 * max(1, len(integers)))(*integers),
         inputs=passed,
         results=results,
         copies=tuple((k, position[name]) for k, name in enumerate(typed.outputs) if name in position),
+        alignments=alignments if any(asked) else (),
         strides=tuple(out.strides for out in outs),
         bounds=tuple(bounds),
         misaligned=max(alignments, default=1) - 1,
@@ -170,7 +176,18 @@ def execute(plan: Plan, operands: Sequence[Array], outs: Sequence[Array]) -> Non
             np.copyto(outs[k], operands[i])
     pointers = [address(operands[i]) for i in plan.inputs]
     pointers += [address(out) for out in outs]
+    moved = [
+        (n, p, high, *aligned_block(high))
+        for n, (p, need, (_, high)) in enumerate(zip(pointers, plan.alignments, plan.bounds, strict=False))
+        if p % need
+    ]  # dense arrays: they begin at their pointers
+    for n, place, size, _, base in moved:
+        ctypes.memmove(base, place, size)
+        pointers[n] = base
     start(plan, pointers)
+    for n, place, size, _, base in moved:
+        if n >= len(plan.inputs):
+            ctypes.memmove(place, base, size)
 
 
 def start(plan: Plan, pointers: list[int]) -> None:

@@ -126,12 +126,18 @@ class GpuCall:
         places: dict[str, int] = {}
         taken: list[tuple[int, int]] = []
         copies: list[tuple[int, int, int]] = []
+        moved: list[tuple[int, int, int]] = []
         try:
             for n, buffer in enumerate(self.kernel.buffers):
-                if buffer.space is Space.ARGUMENT and n < len(resident) and resident[n]:
-                    places[buffer.name] = pointers[n] or 0
-                    continue
                 low, high = self.bounds[n] if buffer.space is Space.ARGUMENT else (0, _bytes(buffer, env))
+                if buffer.space is Space.ARGUMENT and n < len(resident) and resident[n]:
+                    place = places[buffer.name] = pointers[n] or 0
+                    if buffer.alignment and place % buffer.alignment:  # it is dense; the kernel gets a copy
+                        memory = places[buffer.name] = loaded.memory.take(high, stream)
+                        taken.append((memory, high))
+                        device.copy_device(memory, place, high, stream)
+                        moved += [(place, memory, high)] * buffer.writable
+                    continue
                 size = max(1, high - low)
                 memory = loaded.memory.take(size, stream)
                 taken.append((memory, size))
@@ -142,6 +148,8 @@ class GpuCall:
                     device.copy_in(memory, host, high - low, stream)
                     copies += [(host, memory, high - low)] * buffer.writable
             self._run(self.kernel.body, env, places, loaded.flag(stream), stream)
+            for place, memory, size in moved:
+                device.copy_device(place, memory, size, stream)
             for host, memory, size in copies:
                 device.copy_out(host, memory, size, stream)
             loaded.queued(stream)

@@ -26,6 +26,7 @@ from polyker.poly.scop import Scop, parameters
 from polyker.schedule.block_threads import Branch, Launch, Loop, Point, between, extents_of, launches, partings
 from polyker.schedule.thread_folds import is_fold
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Schedule, Scope, Sequence, Tree
+from polyker.schedule.waits import groups, waits_of
 
 # A barrier in a loop costs as much as so many outside it. Points of which every choice is tried.
 PER_LOOP, TRIED = 64, 14
@@ -36,11 +37,17 @@ def with_barriers(scop: Scop, schedule: Schedule) -> Schedule:
     names = tuple(s.name for s in scop.program.statements())
     if not launches(schedule.tree, names):
         return schedule
-    bare = _marked(_opened(schedule.tree, inside=False, threads=False), frozenset())
+    bare = _marked(_opened(schedule.tree, inside=False, threads=False), frozenset(), {}, frozenset())
     found: set[Point] = set()
+    waits: dict[Point, int] = {}
+    commits: set[Point] = set()
     for launch in launches(bare, names):
-        found |= chosen(tuple(_conflicts(scop, launch)), _weights(launch))
-    return replace(schedule, tree=_closed(_marked(bare, frozenset(found))))
+        points = chosen(tuple(_conflicts(scop, launch)), _weights(launch))
+        found |= points
+        closed = groups(scop, launch)
+        commits |= closed
+        waits |= waits_of(scop, launch, points, closed)
+    return replace(schedule, tree=_closed(_marked(bare, frozenset(found), waits, frozenset(commits))))
 
 
 def chosen(needs: tuple[frozenset[Point], ...], weights: Mapping[Point, int]) -> frozenset[Point]:
@@ -187,12 +194,12 @@ def _opened(tree: Tree, *, inside: bool, threads: bool) -> Tree:
 
 
 def _closed(tree: Tree) -> Tree:
-    """Return the tree without sequences of one child that no barrier stands before, and with bands as long as they can be."""
+    """Return the tree without sequences of one child that nothing stands around, and with bands as long as they can be."""
     match tree:
         case Band(members=members, child=child):
             below = _closed(child)
             return Band((*members, *below.members), below.child) if isinstance(below, Band) else Band(members, below)
-        case Sequence(children=(only,)) if not only.barrier and not only.conditions:
+        case Sequence(children=(only,)) if only.is_plain() and not only.conditions:
             return _closed(only.child)
         case Sequence(children=children):
             return Sequence(tuple(replace(f, child=_closed(f.child)) for f in children))
@@ -202,8 +209,9 @@ def _closed(tree: Tree) -> Tree:
             return tree
 
 
-def _marked(tree: Tree, points: frozenset[Point]) -> Tree:
-    """Return the tree with barriers at the points and nowhere else; loops and sequences are numbered as `launches` does."""
+def _marked(tree: Tree, points: frozenset[Point], waits: Mapping[Point, int], commits: frozenset[Point]) -> Tree:
+    """Return the tree with barriers, waits and ends of groups at points and nowhere else; loops and sequences are numbered as
+    `launches` does."""
     nodes = 0
 
     def visit(node: Tree) -> Tree:
@@ -215,9 +223,12 @@ def _marked(tree: Tree, points: frozenset[Point]) -> Tree:
             case Sequence(children=children):
                 nodes += 1
                 here = nodes
-                return Sequence(
-                    tuple(replace(f, child=visit(f.child), barrier=(here, n) in points) for n, f in enumerate(children))
+                places = (((here, n), f) for n, f in enumerate(children))
+                marked = (
+                    replace(f, child=visit(f.child), barrier=p in points, wait=waits.get(p), commit=p in commits)
+                    for p, f in places
                 )
+                return Sequence(tuple(marked))
             case Scope(child=child):
                 return replace(node, child=visit(child))
             case _:

@@ -7,8 +7,8 @@ along an axis that it has no such member of), and barriers may stand between. Wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from polyker.ir.expr import Expr
@@ -61,6 +61,11 @@ class Branch:
         x, y, z = (dict(self.threads).get(a, lit(0)) for a in AXES)
         return x, y, z
 
+    def arrives_later(self, tensor: str) -> bool:
+        """Whether what is copied into a tensor's buffer here arrives later."""
+        found = self.buffer(tensor)
+        return found is not None and found[0].later
+
     def buffer(self, tensor: str) -> tuple[Promotion, bool] | None:
         """Return the buffer that holds a tensor here, and whether each thread has its own; None where the tensor is in memory."""
         return next(((p, own) for p, own in self.buffers if p.tensor == tensor), None)
@@ -68,11 +73,16 @@ class Branch:
 
 @dataclass(frozen=True)
 class Launch:
-    """The branches of a launch in the order of the tree, the points at which its threads meet, and the number of its threads."""
+    """The branches of a launch in the order of the tree, the points at which its threads meet, and the number of its threads.
+
+    `waits`: the groups of copies that may be missing still after the wait at a point; `commits`: points whose child ends a group.
+    """
 
     branches: tuple[Branch, ...]
     barriers: frozenset[Point]
     extents: tuple[int, int, int]
+    waits: Mapping[Point, int] = field(default_factory=dict)
+    commits: frozenset[Point] = frozenset()
 
 
 def extents_of(tree: Tree) -> tuple[int, int, int] | None:
@@ -116,6 +126,8 @@ class _Walk:
         self.found: list[Launch] = []
         self.nodes = 0
         self.barriers: set[Point] = set()
+        self.waits: dict[Point, int] = {}
+        self.commits: set[Point] = set()
         self.leaves: list[Branch] = []
 
     def visit(self, tree: Tree, here: tuple[Branch, ...], *, inside: bool = False, threads: bool = False) -> None:
@@ -135,6 +147,10 @@ class _Walk:
                 for n, f in enumerate(children):
                     if f.barrier:
                         self.barriers.add((node, n))
+                    if f.wait is not None:
+                        self.waits[node, n] = f.wait
+                    if f.commit:
+                        self.commits.add((node, n))
                     extra = dict(f.conditions)
                     part = Part(node, n, len(children), not threads)
                     parts = (
@@ -156,13 +172,14 @@ class _Walk:
 
     def launch(self, tree: Tree, here: tuple[Branch, ...]) -> None:
         """Note a launch; its numbers are its own."""
-        outer = self.barriers, self.leaves
-        self.barriers, self.leaves = set(), []
+        outer = self.barriers, self.waits, self.commits, self.leaves
+        self.barriers, self.waits, self.commits, self.leaves = set(), {}, set(), []
         self.visit(tree, here, inside=True)
         extents = extents_of(tree)
         if extents is not None:
-            self.found.append(Launch(tuple(self.leaves), frozenset(self.barriers), extents))
-        self.barriers, self.leaves = outer
+            barriers, commits = frozenset(self.barriers), frozenset(self.commits)
+            self.found.append(Launch(tuple(self.leaves), barriers, extents, self.waits, commits))
+        self.barriers, self.waits, self.commits, self.leaves = outer
 
 
 def _through(branch: Branch, loop: Loop) -> Branch:
@@ -193,14 +210,39 @@ def between(first: Branch, second: Branch, at: int) -> frozenset[Point]:
     They part at the step `at`. What the first is in goes on with the children after its own, what the second is in begins with
     those before its own; whether any other loop runs at all is not known here.
     """
-    found: set[Point] = set()
+    return frozenset(p.point for p in passed(first, second, at) if not p.behind)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A place that a block comes by: before the child of `point`, or `behind` it; `later`: after the step at which two instances
+    part, on the way to the second."""
+
+    point: Point
+    behind: bool
+    later: bool
+
+
+def passed(first: Branch, second: Branch, at: int) -> list[Passed]:
+    """Return the places of `between`, and those behind children, in the order in which a block comes by them."""
+    found: list[Passed] = []
+    for step in reversed(first.steps[at + 1 :]):
+        if isinstance(step, Part) and step.meets:
+            found.append(Passed((step.node, step.child), behind=True, later=False))
+            found += _around(step.node, range(step.child + 1, step.count), later=False)
     a, b = first.steps[at], second.steps[at]
     if isinstance(a, Part) and isinstance(b, Part) and a.meets:
-        found |= {(a.node, n) for n in range(a.child + 1, b.child + 1)}
-    for step in first.steps[at + 1 :]:
-        if isinstance(step, Part) and step.meets:
-            found |= {(step.node, n) for n in range(step.child + 1, step.count)}
+        found.append(Passed((a.node, a.child), behind=True, later=False))
+        found += _around(a.node, range(a.child + 1, b.child), later=False)
+        found.append(Passed((a.node, b.child), behind=False, later=True))
     for step in second.steps[at + 1 :]:
         if isinstance(step, Part) and step.meets:
-            found |= {(step.node, n) for n in range(step.child + 1)}
-    return frozenset(found)
+            found += _around(step.node, range(step.child), later=True)
+            found.append(Passed((step.node, step.child), behind=False, later=True))
+    return found
+
+
+def _around(node: int, children: range, *, later: bool) -> Iterator[Passed]:
+    for child in children:
+        yield Passed((node, child), behind=False, later=later)
+        yield Passed((node, child), behind=True, later=later)

@@ -16,7 +16,7 @@ comes of it is not stored; so threads test nothing, whatever the reduction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -36,6 +36,8 @@ SHARED = 40 << 10
 # What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or
 # column of its cells its part of the copies.
 LOOP, READ, COPY = 2.0, 2.0, 0.15
+# Cycles from asking for a cell of memory to having it, parts of a multiprocessor that issue instructions, steps on chip at most.
+LATENCY, SCHEDULERS, MOST_STAGES = 800, 4, 4
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
 # Where blocks are so many times fewer than multiprocessors, and each would have more terms than this, threads share the terms.
@@ -62,7 +64,9 @@ class Side:
 class Contraction:
     """What is chosen: the column's index on x, the row's on y, the batch's on blocks alone, and the terms of a step.
 
-    `terms`: (reduced iterator, values of it that are on chip at once or None for all), the outermost first.
+    `terms`: (reduced iterator, values of it that are on chip at once or None for all), the outermost first. `stages`: steps whose
+    terms are on chip: those of the one that is summed, and of the next ones, which are copied meanwhile. `later`: threads need
+    not wait for these copies before.
     """
 
     column: Side
@@ -71,6 +75,8 @@ class Contraction:
     terms: tuple[tuple[str, int | None], ...]
     origin: dict[str, int]
     extents: dict[str, int]
+    stages: int = 1
+    later: bool = False
 
     def tiles(self) -> dict[str, Tile]:
         """Return what a block holds of each iterator in one step."""
@@ -90,7 +96,7 @@ class Contraction:
         on_chip = ", ".join(i if n is None else f"{n} of {i}" for i, n in self.terms)
         return (
             f"blocks of {r.size} {r.iterator} x {c.size} {c.iterator}, {r.cells} x {c.cells} cells a thread in registers, "
-            f"operands shared for {on_chip}"
+            f"operands shared for {on_chip}" + (f", {self.stages} steps in turn" if self.stages > 1 else "")
         )
 
 
@@ -134,8 +140,21 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         at_once = max(1, 4 // wide)
         loads = -(-high // at_once) - (-across // at_once)
         effort = high * across + LOOP + READ * loads + COPY * (high + across)
+        shared = sum(prod(b) * size for b, size in boxes if b is not None)
+        chosen = replace(chosen, stages=_stages(chosen, effort, shared, gpu), later=gpu.copies_later)
         found.append((-(-count // gpu.processors) * effort, n, chosen))
     return min(found, key=lambda f: f[:2])[2] if found else None
+
+
+def _stages(chosen: Contraction, effort: float, shared: int, gpu: Gpu) -> int:
+    """Return how many steps' terms are on chip: enough that a copy is there when its step begins, if there is room for them.
+
+    `effort`: of a term in a thread; `shared`: bytes of a step.
+    """
+    terms = prod(chosen.extents[i] if n is None else n for i, n in chosen.terms)
+    step = next((-(-chosen.extents[i] // n) for i, n in reversed(chosen.terms) if n is not None), 1)
+    cycles = terms * effort * chosen.row.threads * chosen.column.threads / (gpu.warp * SCHEDULERS)
+    return max(1, min(1 + -(-LATENCY // int(cycles)), MOST_STAGES, step, SHARED // shared))
 
 
 def _extent(measured: Measured, iterator: str) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
-from polyker.ir.quasi_affine import add, floordiv, indices_of, mod, scale
+from polyker.ir.expr import Expr, Index, Literal
+from polyker.ir.quasi_affine import add, coefficients, floordiv, indices_of, lit, mod, scale
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import Map, Set, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
@@ -23,6 +24,8 @@ from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, S
 # Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
 # next row begins where 16 bytes may be read at once.
 PAD = 4
+# Bytes that a thread reads or writes at once, and of a copy that arrives later at least.
+WIDEST, LEAST = 16, 4
 # Copies of one thread up to which they stand one after another.
 UNROLLED = 16
 
@@ -131,11 +134,8 @@ class _Nest:
         """Return the loops over the terms' tiles, and the copies and sums of one."""
         statements = (*(c.copy for c in self.copies), self.parts.update)
         tiles = self.chosen.tiles()
-        loops = [
-            self.member(time, f"{i}.block", Kind.SERIAL, "", statements)
-            for i, _ in self.chosen.terms
-            if (time := tiles[i].time) is not None
-        ]
+        times = [(i, time) for i, _ in self.chosen.terms if (time := tiles[i].time) is not None]
+        loops = [self.member(time, f"{i}.block", Kind.SERIAL, "", statements) for i, time in times]
         inner = [
             _alone(self.parts.update, mod(offset(i, self.chosen.origin[i]), tiles[i].size), i)
             for i, _ in self.chosen.terms
@@ -143,7 +143,16 @@ class _Nest:
         ]
         children = [Filter((c.copy.name,), self.copy(c)) for c in self.copies]
         children.append(Filter((self.parts.update.name,), self.cells(self.parts.update, inner)))
-        return band(loops, Scope(tuple(map(self.buffer, self.copies)), Sequence(tuple(children))))
+        tree: Tree = Sequence(tuple(children))
+        if self.chosen.stages > 1:
+            # A step copies what a later one sums.
+            step = loops.pop()
+            later = (
+                (s, add(t, lit(self.chosen.stages - 1)) if s == self.parts.update.name else t) for s, t in step.times
+            )
+            tree = Band((replace(step, times=tuple(later)),), tree)
+        ring = times[-1][1] if self.chosen.stages > 1 else None
+        return band(loops, Scope(tuple(self.buffer(c, ring) for c in self.copies), tree))
 
     def cells(self, statement: TypedStatement, terms: list[Member] | None = None) -> Tree:
         """Return the threads over a statement's cells, the loops over `terms` in each, and the cells of one thread.
@@ -172,58 +181,118 @@ class _Nest:
         layout = self.layout(read.tensor)
         return len(copy.cells) - 1 if layout.dense or layout.unit is None else layout.unit
 
+    def last(self, copy: PackedRun) -> int:
+        """Return the dimension of a copy that is contiguous in the tile: that of a row's or column's index, or the last."""
+        rank, first = range(len(copy.cells)), len(copy.numbers)
+        along = {s.iterator for s in self.sides}
+        read = next(r for r in self.parts.update.reads() if r.tensor == copy.tensor)
+        moves = [d for d in rank if indices_of(read.subscripts[first + d]) & along]
+        return moves[-1] if moves else rank[-1]
+
+    def later(self, copy: PackedRun) -> bool:
+        """Whether what is copied for a later step may arrive then: by 4 bytes at least, which are contiguous on both sides."""
+        itemsize = self.program.tensor(next(copy.copy.reads()).tensor).dtype.itemsize
+        lanes = self.width(copy) if self.last(copy) == self.unit(copy) else 1
+        return self.chosen.later and self.chosen.stages > 1 and lanes * itemsize >= LEAST
+
+    def width(self, copy: PackedRun) -> int:
+        """Return how many neighbouring cells of an operand a thread copies at once: up to 16 bytes, where they never straddle.
+
+        The operand is dense, and its rows, the box of the copy and the place where the box begins are multiples of them.
+        """
+        read = next(copy.copy.reads())
+        tensor, last = self.program.tensor(read.tensor), len(copy.cells) - 1
+        row, place = tensor.shape[-1], coefficients(read.subscripts[last])
+        if not self.layout(read.tensor).dense or not isinstance(row, Literal) or place is None:
+            return 1
+        corner = [c for i, c in place.items() if i != copy.cells[last]]
+        most = max(1, WIDEST // tensor.dtype.itemsize)
+        return gcd(most, copy.extents[last], int(row.value.real), *corner) if place[copy.cells[last]] == 1 else 1
+
     def copy(self, copy: PackedRun) -> Tree:
         """Return the loops of a copy: neighbouring threads along x read neighbouring cells, the longest other dimension is y's.
 
         Dimensions that are shorter than the threads share an axis with others.
         """
         unit = self.unit(copy)
+        width = 1 if self.last(copy) != unit and self.later(copy) else self.width(copy)
         free = sorted((d for d in range(len(copy.cells)) if d != unit), key=lambda d: -copy.extents[d])
+        left = [_Share(d, width if d == unit else 1, copy.extents[d]) for d in (unit, *free)]
         row, column = self.sides
         members: list[Member] = []
-        rest: list[tuple[Expr, int, int]] = []
-        for axis, threads, first in (("x", column.threads, [unit]), ("y", row.threads, free[:1])):
-            if not first:
+        for axis, threads in (("x", column.threads), ("y", row.threads)):
+            taken, left = _dealt(left, threads)
+            if not taken:
                 continue
-            here = self.together(copy, [*first, *(d for d in free if d not in first)], threads)
-            free = [d for d in free if d not in here]
-            place, held = Index(copy.cells[here[0]], i64), copy.extents[here[0]]
-            time: Expr = place if held <= threads else mod(place, threads)
-            if held > threads:
-                rest.append((floordiv(place, threads), -(-held // threads), here[0]))
-            for d in here[1:]:
-                time = add(time, scale(held, Index(copy.cells[d], i64)))
-                held *= copy.extents[d]
-            label = f"{copy.cells[here[0]]}.thread"
+            time: Expr = lit(0)
+            held = 1
+            for share, count in taken:
+                place = floordiv(Index(copy.cells[share.dimension], i64), share.by)
+                time = add(time, scale(held, place if count == share.count else mod(place, count)))
+                held *= count
+            label = f"{copy.cells[taken[0][0].dimension]}.thread"
             members.insert(0, _alone(copy.copy, time, label, Kind.THREAD, threads, axis))
-        rest += [(Index(copy.cells[d], i64), copy.extents[d], d) for d in free if copy.extents[d] > 1]
         held = 1
-        for part, count, d in sorted(rest, key=lambda r: r[1]):
-            held *= count
-            kind, most = (Kind.UNROLL, count) if held <= UNROLLED else (Kind.SERIAL, 0)
-            members.append(_alone(copy.copy, part, f"{copy.cells[d]}.part", kind, most))
+        for share in sorted((s for s in left if s.count > 1), key=lambda s: s.count):
+            held *= share.count
+            kind, most = (Kind.UNROLL, share.count) if held <= UNROLLED else (Kind.SERIAL, 0)
+            part = floordiv(Index(copy.cells[share.dimension], i64), share.by)
+            members.append(_alone(copy.copy, part, f"{copy.cells[share.dimension]}.part", kind, most))
+        if width > 1:
+            lane = mod(Index(copy.cells[unit], i64), width)
+            members.append(_alone(copy.copy, lane, f"{copy.cells[unit]}.lane", Kind.UNROLL, width))
         return Band(tuple(members), Leaf())
 
-    def together(self, copy: PackedRun, dimensions: list[int], threads: int) -> list[int]:
-        """Return the first dimension, and those after it whose cells the threads of an axis have room for, too."""
-        taken, held = dimensions[:1], copy.extents[dimensions[0]]
-        for d in dimensions[1:]:
-            if copy.extents[d] > 1 and held * copy.extents[d] <= threads:
-                taken.append(d)
-                held *= copy.extents[d]
-        return taken
+    def buffer(self, copy: PackedRun, ring: Expr | None) -> Promotion:
+        """Return a copy's tile: rows and columns of the result lie contiguous in it, padded where threads fill it by columns.
 
-    def buffer(self, copy: PackedRun) -> Promotion:
-        """Return a copy's tile: rows and columns of the result lie contiguous in it, padded where threads fill it by columns."""
-        first, rank = len(copy.numbers), range(len(copy.cells))
-        along = {s.iterator for s in self.sides}
-        read = next(r for r in self.parts.update.reads() if r.tensor == copy.tensor)
-        moves = [d for d in rank if indices_of(read.subscripts[first + d]) & along]
-        last = moves[-1] if moves else rank[-1]
+        Of the loop whose time is `ring` there are tiles of several steps.
+        """
+        first, rank, last = len(copy.numbers), range(len(copy.cells)), self.last(copy)
         order = [*(d for d in rank if d != last), last]
-        layout = [(n, 1, 1) for n in range(first)] + [(first + d, 1, copy.extents[d]) for d in order]
+        held = tuple(self.chosen.stages if t == ring else 1 for t in copy.numbers)
+        layout = [(n, 1, count) for n, count in enumerate(held)] + [(first + d, 1, copy.extents[d]) for d in order]
         pad = PAD if last != self.unit(copy) else 0
-        return Promotion(copy.tensor, (1,) * first + copy.extents, tuple(layout), shared=True, pad=pad)
+        later = ring is not None and self.later(copy)
+        return Promotion(copy.tensor, held + copy.extents, tuple(layout), shared=True, pad=pad, later=later)
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Runs of `by` cells along a dimension of so many cells, which are yet to be dealt out; `even`: all have as many."""
+
+    dimension: int
+    by: int
+    cells: int
+    even: bool = True
+
+    @property
+    def count(self) -> int:
+        return -(-self.cells // self.by)
+
+
+def _dealt(shares: list[_Share], threads: int) -> tuple[list[tuple[_Share, int]], list[_Share]]:
+    """Return what the threads of an axis take, each with the number that they tell apart, and what is left.
+
+    They take the first share, then others that they have room for; and a part of one that they take turns at evenly.
+    """
+    taken: list[tuple[_Share, int]] = []
+    left, held = list(shares), 1
+    free = [s for s in shares if s.even and s.count > 1]
+    for share in free:
+        if share.count <= threads // held:
+            taken.append((share, share.count))
+            left.remove(share)
+            held *= share.count
+        elif not taken:
+            break
+    room = threads // held
+    for share in free:
+        if share in left and room > 1 and (not taken or share.count % room == 0):
+            taken.append((share, room))
+            left[left.index(share)] = replace(share, by=share.by * room, even=share.count % room == 0)
+            break
+    return taken, left
 
 
 def _alone(

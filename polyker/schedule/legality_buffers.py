@@ -21,7 +21,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
 from polyker.schedule.legality_text import instances, label
 from polyker.schedule.to_isl import Way, scope_ways
-from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Kind, Promotion, Scope, Sequence, Tree
 
 PROMOTION = register(
     "PK503",
@@ -73,7 +73,7 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
 
     Raises LegalityError unless every buffer fits its tensor.
     """
-    total, bytes_shared, held, fitting = 0, 0, False, set[Promotion]()
+    total, held, fitting = 0, False, set[Promotion]()
     for scope in _scopes(tree):
         inside = promoted_tensors(scope.child)
         for promotion in scope.promotions:
@@ -86,16 +86,16 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
                 raise _unfit(scop, promotion.tensor, f"{promotion.cells()} elements are more than {MOST_CELLS}")
             itemsize = scop.program.tensor(promotion.tensor).dtype.itemsize
             total += promotion.cells() * itemsize if promotion.on_stack(itemsize) else 0
-            bytes_shared += promotion.cells() * itemsize * promotion.shared
             held = True
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
-    if bytes_shared > SHARED_LIMIT:
-        tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions if p.shared)
-        raise _unfit(
-            scop, tensor, f"the shared buffers of this schedule take {bytes_shared} bytes, more than {SHARED_LIMIT}"
-        )
+    for launch in _launches(tree):
+        shared = [p for scope in _scopes(launch) for p in scope.promotions if p.shared]
+        taken = sum(p.cells() * scop.program.tensor(p.tensor).dtype.itemsize for p in shared)
+        if taken > SHARED_LIMIT:
+            reason = f"the shared buffers of its launch take {taken} bytes, more than {SHARED_LIMIT}"
+            raise _unfit(scop, shared[0].tensor, reason)
     found: list[Shared] = []
     if not held:
         return found
@@ -147,6 +147,20 @@ def _scopes(tree: Tree) -> Iterator[Scope]:
         case Sequence(children=children):
             for f in children:
                 yield from _scopes(f.child)
+        case _:
+            return
+
+
+def _launches(tree: Tree) -> Iterator[Tree]:
+    """Yield what stands below each outermost BLOCK member."""
+    match tree:
+        case Band(members=members) if any(m.kind is Kind.BLOCK for m in members):
+            yield tree
+        case Band(child=child) | Scope(child=child):
+            yield from _launches(child)
+        case Sequence(children=children):
+            for f in children:
+                yield from _launches(f.child)
         case _:
             return
 

@@ -20,6 +20,7 @@ from polyker.poly.scop import Access, Scop, parameters
 from polyker.schedule.block_threads import Branch, Launch, Loop, between, launches, partings
 from polyker.schedule.legality_buffers import UNFIT
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
+from polyker.schedule.legality_waits import check_waits
 from polyker.schedule.thread_folds import is_fold
 from polyker.schedule.tree import Band, Kind, Scope, Sequence, Tree
 
@@ -67,6 +68,7 @@ def check_threads(scop: Scop, tree: Tree) -> set[str]:
         for first in launch.branches:
             for second in launch.branches:
                 check.pair(first, second)
+        check_waits(scop, launch)
     return private
 
 
@@ -82,7 +84,7 @@ def _check_places(tree: Tree, scop: Scop, *, met: bool) -> None:
             _check_places(child, scop, met=met)
         case Sequence(children=children):
             for f in children:
-                if f.barrier and not met:
+                if not (f.is_plain() or met):
                     raise failure(LONE_BARRIER, statement=", ".join(f.statements))
                 _check_places(f.child, scop, met=met)
         case Scope(promotions=promotions, child=child):
@@ -95,6 +97,9 @@ def _check_places(tree: Tree, scop: Scop, *, met: bool) -> None:
                 raise failure(
                     UNFIT, tensor=label(scop, shared[0]), reason="a scope with it has buffers of single threads"
                 )
+            alone = [p.tensor for p in promotions if p.later and not p.shared]
+            if alone:
+                raise failure(UNFIT, tensor=label(scop, alone[0]), reason="copies arrive later in shared memory alone")
             _check_places(child, scop, met=met)
         case _:
             return

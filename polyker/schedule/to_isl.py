@@ -32,7 +32,8 @@ class Marks:
 
     `private`: the scopes inside a parallel loop (of nested ones, the innermost), by its mark; `shared`: those that have a
     PARALLEL loop inside. `threads`: of launches whose threads walk through loops and sequences together, by the mark of the
-    outermost BLOCK loop. `barriers`: what stands for a barrier in place of a statement; `arrivals`: what stands for nothing.
+    outermost BLOCK loop. `meetings`: what stands for a wait and a barrier in place of a statement;
+    `commits`: for the end of a group (see polyker.schedule.tree.Filter); `arrivals`: for nothing.
     """
 
     members: Mapping[str, Member]
@@ -40,7 +41,8 @@ class Marks:
     private: Mapping[str, tuple[str, ...]]
     shared: frozenset[str]
     threads: Mapping[str, tuple[Threads, ...]]
-    barriers: frozenset[str]
+    meetings: Mapping[str, tuple[int | None, bool]]
+    commits: frozenset[str]
     arrivals: frozenset[str]
 
     def numbers(self) -> tuple[Threads, ...]:
@@ -78,7 +80,7 @@ def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
     around = frozenset(m for m, s in found.scopes.items() if any(one.kind is Kind.PARALLEL for one in loops(s.child)))
     marks = Marks(
         found.members, found.scopes, found.private, around, found.threads,
-        frozenset(found.barriers) - frozenset(found.arrivals), frozenset(found.arrivals),
+        found.meetings, frozenset(found.commits), frozenset(found.arrivals),
     )  # fmt: skip
     return isl.Schedule.read_from_str(context(), json.dumps({"domain": domain, **root})), marks
 
@@ -107,7 +109,9 @@ class _Conversion:
         self.private: dict[str, tuple[str, ...]] = {}
         self.threads: dict[str, tuple[Threads, ...]] = {}
         self.barriers: dict[str, str] = {}  # name -> text of its domain
-        self.arrivals: list[str] = []  # those of them that are none
+        self.meetings: dict[str, tuple[int | None, bool]] = {}  # those of them where threads wait or meet
+        self.commits: list[str] = []
+        self.arrivals: list[str] = []  # those of them that are nothing
         self.tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in scop.program.statements()}
 
     @property
@@ -213,10 +217,9 @@ class _Conversion:
         found: Barriers = ()
         for f in children:
             extra = dict(f.conditions)
-            if f.barrier:
-                name = self.barrier(here, inside.depth)
-                nodes.append({"filter": f"{self.head}{{ {self.tuples[name]} }}"})
-                found += (name,)
+            if f.wait is not None or f.barrier:
+                found += (self.between(nodes, here, inside.depth),)
+                self.meetings[found[-1]] = f.wait, f.barrier
             ways = {
                 s: replace(here[s], conditions=here[s].conditions + ((extra[s],) if s in extra else ()))
                 for s in f.statements
@@ -226,7 +229,10 @@ class _Conversion:
             texts += [f"{{ {self.tuples[b]} }}" for b in barriers]
             nodes.append({"filter": union_text(self.head, texts), **node})
             found += barriers
-        if found and inside.threads:
+            if f.commit:
+                found += (self.between(nodes, here, inside.depth),)
+                self.commits.append(found[-1])
+        if found and inside.threads and all(f.is_plain() for f in children):
             nodes, found = self.arriving(nodes, found, here, inside)
         return {"sequence": nodes}, found
 
@@ -240,6 +246,12 @@ class _Conversion:
         name = self.barrier(here, inside.depth)
         self.arrivals.append(name)
         return [{"filter": f"{self.head}{{ {self.tuples[name]} }}"}, *children], (name, *barriers)
+
+    def between(self, nodes: list[Node], here: dict[str, Way], depth: int) -> str:
+        """Return the name of what is put after the children of a sequence so far."""
+        name = self.barrier(here, depth)
+        nodes.append({"filter": f"{self.head}{{ {self.tuples[name]} }}"})
+        return name
 
     def barrier(self, here: dict[str, Way], depth: int) -> str:
         """Return the name of a new barrier; its domain are the times at which any statement comes to its sequence."""

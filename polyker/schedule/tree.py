@@ -81,12 +81,20 @@ class Filter:
     """The statements of one child of a sequence; `conditions` (statement, isl text of a set of its instances) restrict some
     of them to a part of their domains. Children that hold parts of one statement hold disjoint parts.
 
-    `barrier`: all threads of the block meet here before any of them goes on, each time the block comes to the sequence."""
+    `barrier`: all threads of the block meet here before any of them goes on, each time the block comes to the sequence.
+    `commit`: after the child each thread closes a group of copies that arrive later. `wait`: before it, and before the barrier,
+    each thread waits until all but so many of the groups that it closed last have arrived; None: it waits for none."""
 
     statements: tuple[str, ...]
     child: Tree
     conditions: tuple[tuple[str, str], ...] = ()
     barrier: bool = False
+    wait: int | None = None
+    commit: bool = False
+
+    def is_plain(self) -> bool:
+        """Whether nothing is done around the child."""
+        return not self.barrier and self.wait is None and not self.commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,8 @@ class Promotion:
     modulo (480, 256) out in ten panels, each of 256 rows of 48. Empty: the tensor's dimensions in their order.
     `pad`: cells of no use after each row of the last of these dimensions, so that neighbours in a column lie in other banks.
     `scratch`: it lies in memory that the call brings, also where the stack has room for it. `shared`: in the memory that the
-    threads of a GPU's block share; else each thread has a buffer of its own there.
+    threads of a GPU's block share; else each thread has a buffer of its own there. `later`: copies into it arrive at a wait of
+    the thread that makes them (see Filter), no sooner.
     """
 
     tensor: str
@@ -118,6 +127,7 @@ class Promotion:
     scratch: bool = False
     shared: bool = False
     pad: int = 0
+    later: bool = False
 
     def on_stack(self, itemsize: int) -> bool:
         """Whether the buffer lies on the stack; elements have `itemsize` bytes."""
@@ -209,7 +219,8 @@ def loops(tree: Tree) -> Iterator[Member]:
 
 
 def _print_promotion(promotion: Promotion) -> str:
-    text = f"{promotion.tensor} in {'shared ' if promotion.shared else ''}{list(promotion.modulo)}"
+    how = ("shared " if promotion.shared else "") + ("later " if promotion.later else "")
+    text = f"{promotion.tensor} in {how}{list(promotion.modulo)}"
     if promotion.layout:
         dims = (f"d{d}" + (f"/{by}" if by > 1 else "") + f" mod {n}" for d, by, n in promotion.layout)
         text += f" laid out as [{', '.join(dims)}]"
@@ -229,9 +240,11 @@ def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
         case Sequence(children=children):
             for part in children:
                 after = "after a barrier: " if part.barrier else ""
-                yield f"{pad}- {after}{', '.join(part.statements)}" + "".join(
-                    f" | {s}: {c}" for s, c in part.conditions
-                )
+                if part.wait is not None:
+                    groups = "all copies" if part.wait == 0 else f"all but {part.wait} of the groups of copies"
+                    after = f"when {groups} are there{', ' if after else ': '}" + after
+                name = ", ".join(part.statements) + (", a group of copies" if part.commit else "")
+                yield f"{pad}- {after}{name}" + "".join(f" | {s}: {c}" for s, c in part.conditions)
                 yield from print_tree(part.child, depth + 1)
         case Scope(promotions=promotions, child=inner):
             yield pad + "with " + ", ".join(map(_print_promotion, promotions))

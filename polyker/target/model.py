@@ -36,7 +36,8 @@ class Gpu:
     `arch`: as nvcc names it, such as sm_90a. `warp`: threads that run together; `threads`: the most in a block; of one
     multiprocessor `registers` (of 32 bits), `shared` bytes that one block may have, and threads in all (`resident`);
     `processors`: multiprocessors; `flops`: multiply-adds of f32 count as two, in operations a second; `bandwidth` of memory
-    in bytes a second; `l2`: bytes. `simulated`: the kernels run on this machine's processor.
+    in bytes a second; `l2`: bytes. `simulated`: the kernels run on this machine's processor. `copies_later`: whether a thread can
+    ask for copies into shared memory and go on.
     """
 
     arch: str
@@ -50,6 +51,7 @@ class Gpu:
     bandwidth: float
     l2: int
     simulated: bool = False
+    copies_later: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,6 +13,7 @@ from polyker.codegen.kernel import (
     Buffer,
     Const,
     For,
+    If,
     Kernel,
     Launch,
     Load,
@@ -47,6 +49,26 @@ def needs_sanitizer(name):
     """Return the mark of a test under a sanitizer, `none` for none."""
     there = HAS_COMPILER and (name == "none" or _links(name))
     return pytest.mark.skipif(not there, reason=f"no C++ compiler with the library of the {name} sanitizer")
+
+
+def removed(block, number, kind=Barrier):
+    """Return a block without its barrier (or other statement) of that number, and the number of those before the next block."""
+    found = []
+    for stmt in block:
+        match stmt:
+            case _ if isinstance(stmt, kind):
+                number -= 1
+                if number != -1:
+                    found.append(stmt)
+            case If():
+                body, number = removed(stmt.body, number, kind)
+                found.append(replace(stmt, body=body))
+            case For() | Allocate() | Launch():
+                body, number = removed(stmt.body, number, kind)
+                found.append(replace(stmt, body=body))
+            case _:
+                found.append(stmt)
+    return tuple(found), number
 
 
 N = 8

@@ -9,7 +9,7 @@ import pytest
 import polyker as pk
 from polyker.codegen.cuda_text import cuda_source
 from polyker.codegen.interp import run
-from polyker.codegen.kernel import Allocate, Barrier, Const, For, If, Launch
+from polyker.codegen.kernel import Barrier, Const
 from polyker.codegen.launch import end_together
 from polyker.codegen.sim_check import run_checked
 from polyker.codegen.walk import statements
@@ -18,7 +18,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.barriers import chosen, with_barriers
 from polyker.schedule.legality import prove
 from polyker.schedule.tree import Band, Filter, Schedule, Scope, Sequence
-from tests.gpu.support import needs_compiler
+from tests.gpu.support import needs_compiler, removed
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
 
@@ -54,26 +54,6 @@ def barriers_in(tree):
     return list(sequences(tree))
 
 
-def removed(block, number):
-    """Return a block without its barrier of that number, and the number of those before the next block."""
-    found = []
-    for stmt in block:
-        match stmt:
-            case Barrier():
-                number -= 1
-                if number != -1:
-                    found.append(stmt)
-            case If():
-                body, number = removed(stmt.body, number)
-                found.append(replace(stmt, body=body))
-            case For() | Allocate() | Launch():
-                body, number = removed(stmt.body, number)
-                found.append(replace(stmt, body=body))
-            case _:
-                found.append(stmt)
-    return tuple(found), number
-
-
 def test_the_cheapest_points_that_meet_every_need_are_chosen():
     weights = {(1, n): w for n, w in enumerate((1, 1, 64, 64))}
 
@@ -88,16 +68,26 @@ def test_the_cheapest_points_that_meet_every_need_are_chosen():
     assert len(chosen(needs(*({n, n + 1} for n in range(0, 40, 2))), many)) == 20
 
 
-def test_a_product_meets_twice_in_each_step_and_nowhere_else():
-    artifact = artifact_of(MATMUL, pk.f32[40, 35], pk.f32[35, 37])
+def stages(monkeypatch, most):
+    """Let products have so many steps' operands on chip at most."""
+    monkeypatch.setattr("polyker.schedule.gpu_contract.MOST_STAGES", most)
+    pk.clear_cache()
+
+
+@pytest.mark.parametrize("most, barriers", [(1, 2), (2, 1), (3, 1)])
+def test_a_product_meets_once_in_each_step_where_the_next_ones_operands_have_room_beside(monkeypatch, most, barriers):
+    stages(monkeypatch, most)
+    artifact = artifact_of(MATMUL, pk.f32[40, 65], pk.f32[65, 37])
     program, schedule = artifact.scheduled
     found = barriers_in(schedule.tree)
-    assert len(found) == 2
+    assert len(found) == barriers
     assert with_barriers(build_scop(program), schedule) == schedule
-    assert sum(isinstance(s, Barrier) for s in statements(artifact.kernel.body)) == 2
+    assert sum(isinstance(s, Barrier) for s in statements(artifact.kernel.body)) == barriers
+    assert (f"{most} steps in turn" in "".join(schedule.notes)) == (most > 1)
 
 
-def test_without_any_of_its_barriers_a_schedule_is_refused():
+def test_without_any_of_its_barriers_a_schedule_is_refused(monkeypatch):
+    stages(monkeypatch, 1)
     program, schedule = artifact_of(MATMUL, pk.f32[40, 35], pk.f32[35, 37]).scheduled
     scop = build_scop(program)
     prove(scop, schedule)
@@ -142,11 +132,13 @@ FAMILIES = {
 }
 
 
+@pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_barrier_of_a_kernel_is_needed(family):
+def test_every_barrier_of_a_kernel_is_needed(family, most, monkeypatch):
+    stages(monkeypatch, most)
     kernel, arrays = small(*FAMILIES[family])
     count = sum(isinstance(s, Barrier) for s in statements(kernel.body))
-    assert count == 2
+    assert count == (2 if most == 1 else 1)
     for n in range(count):
         with pytest.raises(InternalError, match=r"race in kernel0 on|undefined element"):
             interpreted(replace(kernel, body=removed(kernel.body, n)[0]), arrays)
@@ -155,7 +147,7 @@ def test_every_barrier_of_a_kernel_is_needed(family):
 @needs_compiler
 def test_threads_race_without_any_of_the_barriers():
     kernel, arrays = a_product()
-    for n in (0, 1, None):
+    for n in (0, None):
         changed = kernel if n is None else replace(kernel, body=removed(kernel.body, n)[0])
         found = run_checked(cuda_source(changed, frozenset(), {}), arrays, sanitizer="thread")
         assert ("data race" in found.report) == (n is not None)

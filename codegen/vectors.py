@@ -1,0 +1,274 @@
+"""Accesses of up to 16 bytes: neighbouring cells that a thread of a GPU stores or copies one after another go at once.
+
+    t[4*x] = a[4*x];  t[4*x + 1] = a[4*x + 1];  …        ->  t[4*x .. 4*x + 3] = a[4*x .. 4*x + 3]
+
+What decides are offsets: those of a run are consecutive, and the first is a multiple of the run's length for all values of the
+variables. An ARGUMENT buffer that is used so has to begin at such a multiple, too: `Buffer.alignment` says so, and the run time sees
+to it. Conditions of neighbours are one where a multiple of the run's length is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TypeAlias
+
+from polyker.codegen.kernel import (
+    WIDEST,
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    Copy,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Launch,
+    Load,
+    Op,
+    Space,
+    Stmt,
+    Store,
+    Var,
+    VectorLoad,
+    VectorStore,
+)
+from polyker.codegen.polynomial import Poly, constant, plus, polynomial, scaled, times
+from polyker.codegen.simplify_index import TRUE, has_load
+from polyker.codegen.walk import operands, subexpressions
+from polyker.ir.dtypes import i64
+
+Loads: TypeAlias = tuple[Load, ...]
+
+# Bytes of a copy that arrives later, at least.
+LEAST = 4
+
+
+def widen(kernel: Kernel) -> Kernel:
+    """Return the kernel with wide accesses in its launches, and the alignments that they need."""
+    found = _Widening({b.name: b for b in kernel.buffers})
+    body = found.block(kernel.body)
+    if not found.aligned:
+        return replace(kernel, body=body)
+    buffers = tuple(replace(b, alignment=found.aligned.get(b.name, b.alignment)) for b in kernel.buffers)
+    return replace(kernel, buffers=buffers, body=body)
+
+
+class _Widening:
+    def __init__(self, buffers: dict[str, Buffer]) -> None:
+        self.buffers = buffers
+        self.aligned: dict[str, int] = {}  # of ARGUMENT buffers, in bytes
+        self.inside = False
+        self.names = (f"w{n}" for n in count())
+
+    def block(self, block: Block) -> Block:
+        """Return a block with runs of stores as wide ones."""
+        result: list[Stmt] = []
+        left = [self._statement(s) for s in self._joined(block)]
+        while left:
+            found, taken = self._run(left) if self.inside and isinstance(left[0], Store) else ((left[0],), 1)
+            result += found
+            del left[:taken]
+        return tuple(result)
+
+    def _statement(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case Launch(body=body):
+                self.inside = True
+                stmt = replace(stmt, body=self.block(body))
+                self.inside = False
+                return stmt
+            case For(body=body):
+                return replace(stmt, body=self.block(body))
+            case If(body=body, orelse=orelse):
+                return replace(stmt, body=self.block(body), orelse=self.block(orelse))
+            case Allocate(buffer=buffer, body=body):
+                self.buffers[buffer.name] = buffer
+                return replace(stmt, body=self.block(body))
+            case _:
+                return stmt
+
+    def _joined(self, block: Block) -> list[Stmt]:
+        """Return a block in which neighbours under conditions that are one stand under one."""
+        result: list[Stmt] = []
+        left = list(block)
+        while left:
+            found, taken = left[0], 1
+            match left[0]:
+                case If(body=(Store(buffer=name),), orelse=()) if self.inside:
+                    size = self._most(name)
+                    while size > 1:
+                        part = left[:size]
+                        alike = len(part) == size and all(
+                            isinstance(s, If) and not s.orelse and len(s.body) == 1 and isinstance(s.body[0], Store)
+                            for s in part
+                        )
+                        if alike and agree([s.condition for s in part if isinstance(s, If)]):
+                            body = tuple(b for s in part if isinstance(s, If) for b in s.body)
+                            found, taken = replace(left[0], body=body), size
+                            break
+                        size //= 2
+            result.append(found)
+            del left[:taken]
+        return result
+
+    def _most(self, name: str) -> int:
+        """Return how many elements of a buffer an access may take."""
+        buffer = self.buffers[name]
+        return 1 if buffer.dtype.kind == "b" else max(1, WIDEST // buffer.dtype.itemsize)
+
+    def _run(self, block: Sequence[Stmt]) -> tuple[tuple[Stmt, ...], int]:
+        """Return what the first statements of a block, stores, become; and how many they are."""
+        first = block[0]
+        assert isinstance(first, Store)
+        size = self._most(first.buffer)
+        while size > 1:
+            run = [s for s in block[:size] if isinstance(s, Store) and s.buffer == first.buffer]
+            if len(run) == size:
+                found = self._stored(run) or self._loaded(run)
+                if found:
+                    return found, size
+            size //= 2
+        if self.buffers[first.buffer].later and isinstance(first.value, Load):
+            return (self._copied([first], first.value),), 1
+        return (first,), 1
+
+    def _copied(self, run: list[Store], source: Load) -> Stmt:
+        """Return the copy of neighbouring elements; it arrives later where it may: of 4, 8 or 16 bytes, or 0, from afar."""
+        first, size = run[0], len(run)
+        buffer, origin = self.buffers[first.buffer], self.buffers[source.buffer]
+        copy = Copy(
+            first.buffer, first.indices, source.buffer, source.indices, size, source.predicate, source.other,
+            buffer.later and size * buffer.dtype.itemsize >= LEAST and origin.space not in (Space.SHARED, Space.STACK),
+        )  # fmt: skip
+        if copy.predicate in (TRUE, None):
+            return replace(copy, predicate=None, other=None)
+        assert copy.predicate is not None
+        if not copy.later and size == 1:
+            return first
+        if not copy.later or is_zero(copy.other):
+            return copy
+        assert copy.other is not None
+        values = (copy.other,) * size
+        absent: Stmt = VectorStore(first.buffer, first.indices, values) if size > 1 else replace(first, value=copy.other)
+        return If(copy.predicate, (replace(copy, predicate=None, other=None),), (absent,))
+
+    def _stored(self, run: list[Store]) -> tuple[Stmt, ...]:
+        """Return one store of neighbouring elements, () where that may not be."""
+        first, size = run[0], len(run)
+        if not self._neighbours(first.buffer, [s.indices for s in run]):
+            return ()
+        loads = tuple(s.value for s in run if isinstance(s.value, Load))
+        if len(loads) == size and loads[0].buffer != first.buffer and self._is_one(loads):
+            self._align(first.buffer, size)
+            self._align(loads[0].buffer, size)
+            return (self._copied(run, loads[0]),)
+        for s in run:  # all is read before anything is stored
+            for e in subexpressions(s.value):
+                if isinstance(e, Load) and e.buffer == s.buffer and e.indices != s.indices:
+                    return ()
+        self._align(first.buffer, size)
+        return (VectorStore(first.buffer, first.indices, tuple(s.value for s in run)),)
+
+    def _loaded(self, run: list[Store]) -> tuple[Stmt, ...]:
+        """Return one load of neighbouring elements, and the stores of each; () where that may not be."""
+        loads = tuple(s.value for s in run if isinstance(s.value, Load))
+        if self.buffers[run[0].buffer].space is not Space.SHARED or len(loads) < len(run):
+            return ()
+        source = loads[0]
+        if self.buffers[source.buffer].space in (Space.SHARED, Space.STACK) or not self._is_one(loads):
+            return ()
+        self._align(source.buffer, len(run))
+        name = next(self.names)
+        names = tuple(f"{name}.{n}" for n in range(len(run)))
+        mask = (None, None) if source.predicate == TRUE else (source.predicate, source.other)
+        load = VectorLoad(names, source.buffer, source.indices, source.dtype, *mask)
+        return load, *(replace(s, value=Var(n, source.dtype)) for s, n in zip(run, names, strict=True))
+
+    def _is_one(self, loads: Loads) -> bool:
+        """Whether loads are those of neighbouring elements, and all or none of them are made."""
+        if len({(d.buffer, d.other) for d in loads}) > 1:
+            return False
+        conditions = [TRUE if d.predicate is None else d.predicate for d in loads]
+        return self._neighbours(loads[0].buffer, [d.indices for d in loads]) and agree(conditions)
+
+    def _neighbours(self, name: str, places: Sequence[tuple[KExpr, ...]]) -> bool:
+        """Whether elements of a buffer follow each other in memory, from a multiple of their number on."""
+        buffer = self.buffers[name]
+        if buffer.space is Space.STACK:
+            return False
+        offsets = [offset_of(buffer, indices) for indices in places]
+        first, size = offsets[0], len(offsets)
+        return is_multiple(first, size) and all(o == plus(first, constant(n)) for n, o in enumerate(offsets))
+
+    def _align(self, name: str, size: int) -> None:
+        buffer = self.buffers[name]
+        if buffer.space is Space.ARGUMENT:
+            self.aligned[name] = max(self.aligned.get(name, 0), size * buffer.dtype.itemsize)
+
+
+def is_zero(value: KExpr | None) -> bool:
+    """Whether a value is the constant whose bits are all 0."""
+    return isinstance(value, Const) and str(value.value) in ("0", "0.0", "0j", "False")
+
+
+def offset_of(buffer: Buffer, indices: tuple[KExpr, ...]) -> Poly:
+    """Return where an element lies in its buffer, in elements."""
+    offset: Poly = {}
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        offset = plus(offset, times(polynomial(index), polynomial(stride)))
+    return offset
+
+
+def is_multiple(poly: Poly, size: int) -> bool:
+    """Whether a polynomial is a multiple of a number for all values of the variables."""
+    return all(c % size == 0 for c in poly.values())
+
+
+def agree(conditions: Sequence[KExpr]) -> bool:
+    """Whether the conditions of neighbours hold for all of them or for none.
+
+    Comparisons in which neighbours differ by one are of multiples of their number: 4 x + n < 4 m does not depend on n in 0..3.
+    """
+    parts = [_parts(c) for c in conditions]
+    if any(p is None or len(p) != len(parts[0] or ()) for p in parts):
+        return False
+    size = len(conditions)
+    for column in zip(*(p for p in parts if p is not None), strict=True):
+        first = column[0]
+        if all(p == first for p in column):
+            continue
+        known = [p for p in column if isinstance(p, Mapping)]
+        if len(known) < size:
+            return False
+        lowers, raises = (
+            all(p == plus(known[0], constant(sign * n)) for n, p in enumerate(known)) for sign in (-1, 1)
+        )
+        # Of values e, e - 1, … or e, e + 1, … all are above 0 or none.
+        if not (lowers and is_multiple(known[0], size)) and not (
+            raises and is_multiple(plus(known[0], constant(-1)), size)
+        ):
+            return False
+    return True
+
+
+def _parts(condition: KExpr) -> list[Poly | KExpr] | None:
+    """Return what has to hold: polynomials that are above 0, and other conditions; None where it reads memory."""
+    if has_load(condition):
+        return None
+    match condition:
+        case Op(op="and", args=args):
+            found = [_parts(a) for a in args]
+            return [p for part in found if part is not None for p in part] if all(f is not None for f in found) else None
+        case Op(op="lt" | "le" | "gt" | "ge" as op, args=(a, b)) if a.dtype == i64:
+            low, high = (a, b) if op in ("lt", "le") else (b, a)
+            shift = constant(op in ("le", "ge"))
+            lows = operands(low) if isinstance(low, Op) and low.op == "maximum" else (low,)
+            highs = operands(high) if isinstance(high, Op) and high.op == "minimum" else (high,)
+            return [
+                plus(plus(polynomial(h), scaled(polynomial(low_), -1)), shift) for low_ in lows for h in highs
+            ]
+        case _:
+            return [] if condition == TRUE else [condition]
