@@ -106,7 +106,7 @@ class _Carrier:
             case For(kind=LoopKind.SERIAL, body=body):
                 found = self._carried(stmt)
                 return self._rewritten(stmt, found) if found else (replace(stmt, body=self.block(body)),)
-            case For(kind=LoopKind.PARALLEL, body=body):
+            case For(kind=LoopKind.PARALLEL | LoopKind.BLOCK | LoopKind.THREAD, body=body):
                 return (replace(stmt, body=self.block(body)),)
             case _:
                 return (stmt,)

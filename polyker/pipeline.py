@@ -187,7 +187,7 @@ def compile_gpu(
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
-    kernel = widen(write_out(launches(simplify(unroll(lowered.kernel)))))
+    kernel = widen(write_out(launches(simplify(carry(unroll(lowered.kernel))))))
     kernel = replace(kernel, fastmath=options.fastmath)
     verify(kernel)
     sizes = frozenset(n for n, _ in program.sizes)

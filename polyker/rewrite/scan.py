@@ -117,26 +117,29 @@ def _as_prefix(program: TypedProgram, statement: TypedStatement, cell: str, term
     return Scan(ended, term, lo, statement.op, ((None, identity(statement.op, statement.acc)),), is_prefix=True)
 
 
-def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> tuple[TypedStatement, TypedStatement] | None:
-    """Return a scan that begins with an identity as its first cells and the recurrence of the others; None where cells are
-    narrower than terms."""
+def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedStatement] | None:
+    """Return a scan as its first cells and the recurrence of the others; None where cells are narrower than terms."""
     statement, acc = scan.statement, scan.statement.expr.dtype
     if program.tensor(statement.target).dtype != acc or acc is None:
         return None
-    head, names = parameters(program), ", ".join(statement.iterators)
-    here, later = fresh.statement(), fresh.statement()
+    op, head, names = scan.op, parameters(program), ", ".join(statement.iterators)
+    domain, found = read_set(statement.domain).reset_tuple_id(), list[TypedStatement]()
 
-    def part(name: str, sign: str) -> str:
-        own = read_set(f"{head}{{ [{names}] : {scan.along} {sign} {scan.lo} }}")
-        return domain_text(read_set(statement.domain).reset_tuple_id().intersect(own), name)
+    def put(sign: str, part: str | None, before: Expr) -> None:
+        cells = domain.intersect(read_set(f"{head}{{ [{names}] : {scan.along} {sign} {scan.lo} }}"))
+        if part is not None:
+            place = statement.iterators.index(scan.along)
+            cells = cells.intersect(read_set(part).insert_dims(isl.dim_type.set, place, 1))
+        if not cells.is_empty():
+            name, term = fresh.statement(), statement.expr
+            value = term if before == identity(op, acc) else Call(COMBINE[op], (before, term), acc)
+            found.append(replace(statement, name=name, domain=domain_text(cells, name), expr=value))
 
+    for part, before in scan.before:
+        put("=", part, before)
     earlier = {scan.along: add(Index(scan.along, i64), lit(-1))}
-    before = Read(statement.target, tuple(substitute(s, earlier) for s in statement.subscripts), dtype=acc)
-    value = Call(COMBINE[scan.op], (before, statement.expr), acc)
-    return (
-        replace(statement, name=here, domain=part(here, "=")),
-        replace(statement, name=later, domain=part(later, ">"), expr=value),
-    )
+    put(">", None, Read(statement.target, tuple(substitute(s, earlier) for s in statement.subscripts), dtype=acc))
+    return found
 
 
 def covers(program: TypedProgram, scan: Scan, start: TypedStatement) -> bool:

@@ -50,18 +50,26 @@ class ScanRuns:
 
 
 def split_scan(
-    program: TypedProgram, fresh: Fresh, scan: Scan, count: int, shape: tuple[Expr, ...], runs: Expr
+    program: TypedProgram,
+    fresh: Fresh,
+    scan: Scan,
+    count: int,
+    shape: tuple[Expr, ...],
+    runs: Expr,
+    *,
+    beside: bool = False,
 ) -> ScanRuns:
     """Return a scan in no loop of the text by runs of `count` terms, of which there are `runs`.
 
-    `shape`: for each other iterator a number that its values are below; none is negative.
+    `shape`: for each other iterator a number that its values are below; none is negative. `beside`: in memory the runs of one row
+    lie apart, those of neighbouring rows side by side.
     """
     statement, kept, along = scan.statement, scan.kept, scan.along
     head, acc = parameters(program), statement.expr.dtype
     assert acc is not None
     q, r = fresh.iterator(), fresh.iterator()
-    whole = fresh.temporary("runs", acc, (*shape, runs))
-    carry = fresh.temporary("before", acc, (*shape, runs))
+    extents = (runs, *shape) if beside else (*shape, runs)
+    whole, carry = fresh.temporary("runs", acc, extents), fresh.temporary("before", acc, extents)
     source, cells = ", ".join(statement.iterators), ", ".join((*kept, q))
     cut = f"{along} = {scan.lo} + {count} {q} + {r} and 0 <= {r} < {count}"
     parts = read_set(statement.domain).apply(
@@ -69,7 +77,12 @@ def split_scan(
     )
     places = parts.project_out(isl.dim_type.set, len(kept) + 1, 1)
     term = substitute(statement.expr, {along: add(lit(scan.lo), scale(count, _index(q)), _index(r))})
-    cell = tuple(_index(i) for i in (*kept, q))
+
+    def cell_of(run: Expr) -> tuple[Expr, ...]:
+        rows = tuple(map(_index, kept))
+        return (run, *rows) if beside else (*rows, run)
+
+    cell = cell_of(_index(q))
     total, begin, chain = fresh.statement(), fresh.statement(), fresh.statement()
 
     def made(
@@ -92,7 +105,7 @@ def split_scan(
     start = made(begin, places, whole, "set", identity(scan.op, acc))
     totals = made(total, parts, whole, scan.op, term, (r,))
     carried = Scan(made(chain, places, carry, "set", Read(whole, cell, dtype=acc)), q, 0, scan.op, scan.before)
-    later = Read(carry, (*cell[:-1], add(_index(q), lit(-1))), dtype=acc)
+    later = Read(carry, cell_of(add(_index(q), lit(-1))), dtype=acc)
     first, rest = (str(read_set(f"{head}{{ [{cells}] : {q} {sign} 0 }}")) for sign in ("=", ">"))
     before: list[tuple[str | None, Expr]] = [(rest, later)]
     for domain, expr in scan.before:

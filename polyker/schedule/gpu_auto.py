@@ -17,7 +17,7 @@ from polyker.poly.isl import read_set
 from polyker.rewrite.accumulate import accumulate, starts_fresh
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.scan import Scan, as_steps, covers, prefixes, recurrence
-from polyker.rewrite.split_scan import split_scan
+from polyker.rewrite.split_scan import ScanRuns, split_scan
 from polyker.rewrite.split_sum import split_sum
 from polyker.schedule.fuse_epilogue import joined
 from polyker.schedule.fuse_groups import Group
@@ -30,9 +30,9 @@ from polyker.schedule.gpu_fuse import Together, grown, of_one_shape, promotions
 from polyker.schedule.gpu_map import Mapping, below, cell_shape, partial_sums, sum_cut
 from polyker.schedule.gpu_row_registers import in_registers
 from polyker.schedule.gpu_rows import Rows, grown_rows, held_tensors, row_body, row_tree
-from polyker.schedule.gpu_scan import ScanMapping, as_item, choose_scan, scan_nest
+from polyker.schedule.gpu_scan import ScanMapping, as_item, choose_column_runs, choose_scan, scan_nest
 from polyker.schedule.gpu_transpose import Turned, choose_turned, turned_nest
-from polyker.schedule.measure import Layouts, measure
+from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, around_nest, band, in_order, offset, result_tiles, shared
 from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
 from polyker.schedule.plan import Plan
@@ -176,19 +176,30 @@ class _Scheduler:
             long = scan.is_prefix and measured.extent(scan.along) >= self.gpu.warp
             steps = as_steps(program, self.fresh, scan) if long else None
             return None if steps is None else [i for s in steps for i in self.items(s, None, reduces=False)]
+        columns = choose_column_runs(measured, scan, self.gpu)
+        if program.tensor(statement.target).dtype != statement.expr.dtype:
+            columns = None
+        parts = self.runs(scan, measured, columns or mapping.cut, beside=columns is not None)
+        if parts is None:
+            return self.scanned(scan, mapping)
+        found = self.items(parts.totals, parts.start, reduces=True)
+        if columns is None:
+            whole = replace(mapping, cut=0)
+            return [*found, *self.scanned(parts.carried, whole), *self.scanned(parts.within, whole)]
+        steps = [s for part in (parts.carried, parts.within) for s in as_steps(self.program, self.fresh, part) or ()]
+        return found + [i for s in steps for i in self.items(s, None, reduces=False)]
+
+    def runs(self, scan: Scan, measured: Measured, cut: int, *, beside: bool) -> ScanRuns | None:
+        """Return a scan by runs of so many terms, None where it is not cut, or its memory has no known extents."""
+        program, name = self.program, scan.statement.name
         shape = [below(program, measured, i) for i in (*scan.kept, scan.along)]
-        if mapping.cut and all(lo is not None and lo >= 0 for i, (lo, _) in measured.bounds.items() if i != scan.along):
-            known = tuple(e for e in shape if e is not None)
-            if len(known) == len(shape):
-                runs = floordiv(add(known[-1], lit(mapping.cut - 1 - scan.lo)), mapping.cut)
-                parts = split_scan(program, self.fresh, scan, mapping.cut, known[:-1], runs)
-                self.notes.append(
-                    f"{statement.name}: runs of {mapping.cut} terms, each begins with what those before come to"
-                )
-                found = self.items(parts.totals, parts.start, reduces=True)
-                whole = replace(mapping, cut=0)
-                return [*found, *self.scanned(parts.carried, whole), *self.scanned(parts.within, whole)]
-        return self.scanned(scan, mapping)
+        least = [lo for i, (lo, _) in measured.bounds.items() if i != scan.along]
+        known = tuple(e for e in shape if e is not None)
+        if not cut or len(known) < len(shape) or any(lo is None or lo < 0 for lo in least):
+            return None
+        self.notes.append(f"{name}: runs of {cut} terms, each begins with what those before come to")
+        runs = floordiv(add(known[-1], lit(cut - 1 - scan.lo)), cut)
+        return split_scan(program, self.fresh, scan, cut, known[:-1], runs, beside=beside)
 
     def scanned(self, scan: Scan, mapping: ScanMapping) -> list[Item]:
         """Return a scan whose rows are a block's each."""

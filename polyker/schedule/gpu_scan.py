@@ -89,6 +89,21 @@ def choose_scan(measured: Measured, scan: Scan, gpu: Gpu) -> ScanMapping | None:
     return ScanMapping(width, run, height, cut)
 
 
+def choose_column_runs(measured: Measured, scan: Scan, gpu: Gpu) -> int | None:
+    """Return how many terms a thread takes of a row whose neighbours' cells lie beside its own; None where they do not, or where
+    rows are too few for a warp, or enough for the GPU."""
+    inner = [i for i in scan.kept if i not in scan.statement.iterators[: scan.statement.outer]]
+    rows, terms = prod(measured.extent(i) for i in inner), measured.extent(scan.along)
+    largest = max(measured.accesses, key=lambda a: (measured.footprint(a), a.is_write))
+    beside = any(abs(largest.stride(i)) == 1 and measured.extent(i) >= gpu.warp for i in inner)
+    if not beside or scan.statement.outer or has_gathers(measured):
+        return None
+    runs, cut = gpu.processors * gpu.resident // (2 * max(1, rows)), RUN
+    while cut * runs < terms:
+        cut *= 2
+    return cut if runs > 1 and terms >= SHORT and terms > cut else None
+
+
 def scan_nest(program: TypedProgram, fresh: Fresh, scan: Scan, mapping: ScanMapping, measured: Measured) -> Nest:
     """Return the statements that stand for a scan, and their nest."""
     width, run = mapping.width, mapping.run

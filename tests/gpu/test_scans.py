@@ -162,6 +162,53 @@ def test_scans_go_backwards_and_along_any_index():
     np.testing.assert_array_equal(kernel(y), y.cumsum(1))
 
 
+COLUMNS = {
+    "recurrence": (
+        "S[0,b] = X[0,b]; S[t,b] = S[t-1,b] + X[t,b] for t in 1:1000",
+        "i4",
+        (1000, 40),
+        lambda x: x.cumsum(0),
+    ),
+    "sums": ("S[t,b] += X[j,b] for t in 0:999 where j <= t", "f4", (999, 33), lambda x: x.cumsum(0)),
+    "sums before": ("S[t,b] += X[j,b] for t in 0:999 where j < t", "f8", (999, 33), lambda x: x.cumsum(0) - x),
+    "extrema": (
+        "S[a,0,b] = X[a,0,b]; S[a,t,b] = maximum(S[a,t-1,b], X[a,t,b]) for t in 1:700",
+        "f4",
+        (3, 700, 40),
+        lambda x: np.maximum.accumulate(x, 1),
+    ),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", COLUMNS)
+def test_rows_that_lie_side_by_side_are_cut_into_runs_of_a_thread_each(case):
+    text, dtype, shape, want = COLUMNS[case]
+    x = coded(*shape, dtype=dtype)
+    kernel = compiled(text, x)
+    assert "runs of" in kernel.source("schedule") and not is_scan(kernel)
+    np.testing.assert_array_equal(kernel(x), want(x))
+
+
+@needs_compiler
+def test_one_symbolic_kernel_scans_columns_of_all_lengths():
+    kernel = compiled("f(X: i32[N,40]) -> S:\n    S[t,b] += X[j,b] for t in 0:N where j <= t", pk.i32["N", 40])
+    assert "runs of" in kernel.source("schedule")
+    for n in (0, 1, 7, 129, 5000):
+        np.testing.assert_array_equal(kernel(coded(n, 40)), coded(n, 40).cumsum(0))
+
+
+@needs_compiler
+def test_what_a_thread_stored_a_step_before_stays_in_a_register():
+    x = coded(90, 200, dtype="f4")
+    kernel = compiled("S[0,b] = X[0,b]; S[t,b] = 0.5 * S[t-1,b] + X[t,b] for t in 1:90", x)
+    assert "carried" in kernel.source("cuda")
+    want = x.copy()
+    for t in range(1, 90):
+        want[t] += np.float32(0.5) * want[t - 1]
+    np.testing.assert_array_equal(kernel(x), want)
+
+
 @needs_compiler
 def test_a_scan_in_place_in_a_loop_of_the_text_is_right():
     x = coded(5, 100)
