@@ -175,7 +175,7 @@ class _Widening:
     def _loaded(self, run: list[Store]) -> tuple[Stmt, ...]:
         """Return one load of neighbouring elements, and the stores of each; () where that may not be."""
         loads = tuple(s.value for s in run if isinstance(s.value, Load))
-        if self.buffers[run[0].buffer].space is not Space.SHARED or len(loads) < len(run):
+        if self.buffers[run[0].buffer].space not in (Space.SHARED, Space.STACK) or len(loads) < len(run):
             return ()
         source = loads[0]
         if self.buffers[source.buffer].space in (Space.SHARED, Space.STACK) or not self._is_one(loads):

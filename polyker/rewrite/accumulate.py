@@ -61,6 +61,7 @@ def accumulate(
     *,
     start: TypedStatement | None = None,
     lanes: tuple[str, int] | None = None,
+    side: int = 1,
     blocks: tuple[Block, ...] = (),
     inner: str | None = None,
     origin: Mapping[str, int] | None = None,
@@ -72,7 +73,8 @@ def accumulate(
 
     Before: `T[p] += e[p, r]`. After: `A[p] = 0;  A[p] += e[p, r];  T[p] = T[p] + A[p]`.
     With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`.
-    With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store.
+    With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store; `side` neighbouring
+    terms fall into one: `A[p, (v div side) mod n]`.
     With `blocks`, each block of the reduction has its own accumulator, so that long sums are summed by blocks. With `start`,
     too, the first block is stored, for every cell that `start` set, and the others are added.
     `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
@@ -111,7 +113,7 @@ def accumulate(
     begin = TypedStatement(
         begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", before, acc
     )
-    lane_of = (mod(_index(lanes[0]), lanes[1]),) if lanes else ()
+    lane_of = (mod(floordiv(_index(lanes[0]), side), lanes[1]),) if lanes else ()
     update = replace(statement, target=accumulator, subscripts=(*_blocked(block_cell, block_of), *lane_of))
     folds: tuple[TypedStatement, ...] = ()
     folded = None

@@ -1,10 +1,10 @@
 """Rows that the threads of a block hold in registers: what several statements of a launch by rows use at the cells of one thread.
 
-    R[i, j mod 256, j div 256] = X[i,j]       each thread has its own cells: j mod 256 is its number, j div 256 the register
-    m[i] max= R[i, k mod 256, k div 256];  …  P[i,j] = exp(R[i, j mod 256, j div 256] - m[i]) / s[i]
+    R[i, j div 4 mod 256, j div 1024, j mod 4] = X[i,j]       the thread's number, and which of its registers
+    m[i] max= R[i, k div 4 mod 256, k div 1024, k mod 4];  …  P[i,j] = exp(R[i, …] - m[i]) / s[i]
 
-An operand is read once from memory, a temporary of the launch needs no shared memory. A thread's cells have to be few: their
-places are constants once the loops over them are unrolled.
+An operand is read once from memory, by 16 bytes where all rows begin at a multiple of that; a temporary of the launch needs no
+shared memory. A thread's cells have to be few: their places are constants once the loops over them are unrolled.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.fuse_items import Item, alone, touches
 from polyker.schedule.gpu_rows import Rows
+from polyker.schedule.measure import FAR
 from polyker.schedule.tree import Promotion
 from polyker.target.model import Gpu
 
 # Registers of 32 bits that a thread has for cells of rows; cells of a row for which it pays to have more threads.
 REGISTERS, CELLS = 32, 16
+# Bytes of the widest access.
+WIDE = 16
 
 
 @dataclass(frozen=True)
@@ -58,20 +61,40 @@ def in_registers(
     width, longest = rows.width, max((r.length for r in found), default=0)
     while width < gpu.threads and width * CELLS < longest:
         width *= 2
-    cells, held, room = -(-longest // width), dict[_Row, str](), REGISTERS
+    side = _side(rows, width, longest)
+    turns, held, room = -(-longest // (side * width)), dict[_Row, str](), REGISTERS
     for row in found:
         tensor = program.tensor(row.tensor)
-        size = cells * max(1, tensor.dtype.itemsize // 4)
+        size = side * turns * max(1, tensor.dtype.itemsize // 4)
         if 0 < size <= room:
             room -= size
-            held[row] = fresh.temporary("row", tensor.dtype, (*tensor.shape[:-1], lit(width), lit(cells)))
+            shape = (*tensor.shape[:-1], lit(width), lit(turns), lit(side))
+            held[row] = fresh.temporary("row", tensor.dtype, shape)
     if not held:
         return rows, frozenset()
     ones = (1,) * (len(rows.group.dims) + 1)
-    registers = tuple(Promotion(name, (*ones, cells)) for name in held.values())
+    registers = tuple(Promotion(name, (*ones, turns, side)) for name in held.values())
     height = rows.height if width == rows.width else 1
-    rows = replace(rows, width=width, height=height, registers=registers, turns=cells)
+    rows = replace(rows, width=width, height=height, registers=registers, side=side, turns=turns)
     return _rewritten(program, fresh, rows, held)
+
+
+def _side(rows: Rows, width: int, length: int) -> int:
+    """Return how many neighbouring cells a thread takes at once: 16 bytes, where all rows begin at a multiple of that."""
+    side = WIDE
+    for n, item in enumerate(rows.group.items):
+        lane = rows.lanes[n]
+        for access in item.measured.accesses if lane is not None else ():
+            if not access.stride(str(lane)):
+                continue
+            side = min(side, WIDE // access.itemsize)
+            others = [s for i, s in access.strides.items() if i != lane]
+            while side > 1 and (access.stride(str(lane)) != 1 or any(s % side or abs(s) >= FAR for s in others)):
+                side //= 2
+        extent = _length(rows, n) if lane is not None else length
+        while side > 1 and (extent is None or extent % side or extent < side * width):
+            side //= 2
+    return max(1, side)
 
 
 def _row(program: TypedProgram, rows: Rows, tensor: str, elsewhere: set[str]) -> _Row | None:
@@ -146,9 +169,10 @@ def _rewritten(
 
 
 def _cell(rows: Rows, n: int) -> tuple[Expr, ...]:
-    """Return where an item finds in registers what it touches: in its row the thread, and the thread's cell."""
+    """Return where an item finds in registers what it touches: in its row the thread, its turn, and the cell of that."""
     lane = Index(str(rows.lanes[n]), i64)
-    return (*(Index(dim[n], i64) for dim in rows.group.dims), mod(lane, rows.width), floordiv(lane, rows.width))
+    place = (rows.thread(lane.name), floordiv(lane, rows.side * rows.width), mod(lane, rows.side))
+    return (*(Index(dim[n], i64) for dim in rows.group.dims), *place)
 
 
 def _renamed(rows: Rows, n: int, statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:

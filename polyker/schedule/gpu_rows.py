@@ -39,13 +39,14 @@ ROWS = 8
 class Rows:
     """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
     dealt out to the threads of a row, None where the first of them runs it. `registers`: what each thread holds of rows, `turns`
-    cells of each; the loops of the items `turned` over these are unrolled (polyker.schedule.gpu_row_registers)."""
+    times `side` neighbouring cells of each; the loops of the items `turned` over these are unrolled (gpu_row_registers)."""
 
     group: Group
     lanes: tuple[str | None, ...]
     width: int
     height: int
     registers: tuple[Promotion, ...] = ()
+    side: int = 1
     turns: int = 0
     turned: frozenset[int] = frozenset()
 
@@ -75,14 +76,22 @@ class Rows:
                     return False
         return True
 
+    def thread(self, lane: str) -> Expr:
+        """Return the number of the thread that has a cell of a row."""
+        return mod(floordiv(Index(lane, i64), self.side), self.width)
+
     def _is_thread(self, subscript: Expr, lane: str | None) -> bool:
         """Return whether equal values of a subscript are one thread's."""
-        return lane is not None and (alone(subscript) == (lane, 0) or subscript == mod(Index(lane, i64), self.width))
+        return lane is not None and (alone(subscript) == (lane, 0) or subscript == self.thread(lane))
 
-    def turn(self, n: int, statement: TypedStatement, lane: str) -> Member:
-        """Return the loop of a thread over its cells of a row, `width` apart."""
+    def turn(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
+        """Return the loops of a thread over its cells of a row: `side` neighbours, `width` threads' apart."""
         kind, extent = (Kind.UNROLL, self.turns) if n in self.turned else (Kind.SERIAL, 0)
-        return shared((statement,), floordiv(Index(lane, i64), self.width), f"{lane}.tile", kind, extent)
+        place = Index(lane, i64)
+        loops = [shared((statement,), floordiv(place, self.side * self.width), f"{lane}.tile", kind, extent)]
+        if self.side > 1:
+            loops.append(shared((statement,), mod(place, self.side), f"{lane}.point", Kind.UNROLL, self.side))
+        return loops
 
     def _lane(self, n: int, touch: Touch) -> str | None:
         """Return the iterator that says which thread uses a cell, None for the first: what all combine is the first one's."""
@@ -230,30 +239,32 @@ def row_body(program: TypedProgram, fresh: Fresh, rows: Rows, n: int) -> Body:
     common = {dim[n] for dim in rows.group.dims}
     inner = statement.iterators[statement.outer :]
     loops = [shared((statement,), Index(i, i64), i) for i in inner if i not in common and i != lane]
-    loops.append(rows.turn(n, statement, lane))
-    return Body((statement,), {statement.name: mod(Index(lane, i64), rows.width)}, band(loops, Leaf()))
+    loops += rows.turn(n, statement, lane)
+    return Body((statement,), {statement.name: rows.thread(lane)}, band(loops, Leaf()))
 
 
 def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) -> Body:
     item = rows.group.items[n]
     statement = item.statement
     origin = {dim[n]: rows.origin(d) for d, dim in enumerate(rows.group.dims)}
-    parts = accumulate(program, fresh, statement, start=item.start, lanes=(lane, rows.width), origin=origin)
+    parts = accumulate(
+        program, fresh, statement, start=item.start, lanes=(lane, rows.width), side=rows.side, origin=origin
+    )
     assert parts.lanes is not None
     assert parts.folded is not None
     each = Index(parts.lanes, i64)
     places: dict[str, Expr] = {s.name: lit(0) for s in parts.statements()}
     places |= {parts.start.name: each, parts.folds[-1].name: each}
-    places[parts.update.name] = mod(Index(lane, i64), rows.width)
+    places[parts.update.name] = rows.thread(lane)
     held = Promotion(parts.accumulator, (1,) * (len(parts.cell) + 1))
     tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.turn(n, parts.update, lane)))))
     return Body(parts.statements(), places, tree, (parts.folded, parts.cell))
 
 
-def _parts(parts: Accumulated, lane: str, turn: Member) -> list[Filter]:
-    """Return what a thread does of a reduction; `turn`: the loop over its terms along the lane."""
+def _parts(parts: Accumulated, lane: str, turn: list[Member]) -> list[Filter]:
+    """Return what a thread does of a reduction; `turn`: the loops over its terms along the lane."""
     loops = [shared((parts.update,), Index(i, i64), i) for i in parts.update.reduced if i != lane]
-    terms = Filter((parts.update.name,), band([*loops, turn], Leaf()))
+    terms = Filter((parts.update.name,), band([*loops, *turn], Leaf()))
     return [
         Filter((parts.start.name,), Leaf()),
         terms,

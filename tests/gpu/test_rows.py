@@ -145,19 +145,26 @@ def test_few_rows_of_some_length_are_one_launch_too():
 def test_what_a_row_needs_between_its_statements_stays_in_registers():
     schedule, spaces = buffers("softmax by steps", 4096, 1024)
     assert spaces == {Space.ARGUMENT} and "in shared [1, 1024]" not in schedule
-    assert schedule.count("in [1, 1, 16]") == 2  # of X and of E
+    assert schedule.count("in [1, 1, 4, 4]") == 2  # of X and of E
 
 
 def loads(kernel, tensor="t0"):
-    """Return how often the text of a kernel reads an argument."""
-    return kernel.source("cuda").split("// t0:")[1].count(f" {tensor}[")
+    """Return how often the text of a kernel reads an argument, by 16 bytes and by elements."""
+    text = kernel.source("cuda").split("// t0:")[1]
+    return text.count(f"pk_get<4>(&{tensor}["), text.count(f" {tensor}[")
 
 
 @needs_compiler
 @pytest.mark.parametrize("family", ["softmax", "layer norm", "log softmax"])
 def test_a_row_in_registers_is_read_once_from_memory(family):
     kernel, _ = compiled(family, arguments(family, 4096, 2048, "f4"), "cuda:sm_90a")
-    assert loads(kernel) == 16 and "thread.x(128)" in kernel.source("schedule")
+    assert loads(kernel) == (4, 0) and "thread.x(128)" in kernel.source("schedule")
+    assert "pk_put(&t" in kernel.source("cuda").split("// t0:")[1]
+
+
+def test_rows_that_begin_at_no_multiple_of_16_bytes_are_read_cell_by_cell():
+    kernel, _ = compiled("softmax", arguments("softmax", 4096, 2047, "f4"), "cuda:sm_90a")
+    assert loads(kernel) == (0, 16)
 
 
 def test_rows_of_too_many_cells_for_registers_are_read_again():
