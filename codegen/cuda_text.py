@@ -251,8 +251,8 @@ class _Device:
                 self.e.buffers[buffer.name] = buffer
                 yield from self.block(body, depth)
                 del self.e.buffers[buffer.name]
-            case Barrier():
-                yield f"{pad}__syncthreads();"
+            case Barrier(warps=warps):
+                yield f"{pad}{'__syncwarp' if warps else '__syncthreads'}();"
             case Shuffle(name=name, value=value, mask=mask):
                 yield f"{pad}const {value.dtype.name} {identifier(name)} = pk_shfl_xor({_bare(self.e.value(value))}, {mask});"
             case _:

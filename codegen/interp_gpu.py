@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Place = tuple[int, int, int]
 Cell = tuple[str, tuple[int, ...]]
-Use = tuple[Place, Place, int]  # block, thread, and barriers passed before
+# Barriers of the block that a thread has passed, the number of its warp, and the warp's barriers that it has passed.
+Epoch = tuple[int, int, int]
+Use = tuple[Place, Place, Epoch]  # block, thread, and what it has passed
 
 _AXES = ("x", "y", "z")
 
@@ -50,7 +52,7 @@ class _Shadow:
 
     launch: str
     written: dict[Cell, Use] = field(default_factory=dict)
-    read: dict[Cell, dict[tuple[Place, Place], int]] = field(default_factory=dict)
+    read: dict[Cell, dict[tuple[Place, Place], Epoch]] = field(default_factory=dict)
     coming: dict[Cell, Place] = field(default_factory=dict)  # what copies have not brought yet, and whose they are
 
     def reads(self, cell: Cell, use: Use) -> None:
@@ -86,7 +88,9 @@ class _Shadow:
             )
 
     def _check(self, cell: Cell, first: Use, second: Use, did: str, does: str) -> None:
-        if first[:2] != second[:2] and (first[0] != second[0] or first[2] == second[2]):
+        (one, warp, met), (other, same, later) = first[2], second[2]
+        ordered = first[0] == second[0] and (one != other or (warp == same and met != later))
+        if first[:2] != second[:2] and not ordered:
             name, index = cell
             raise InternalError(
                 f"race in {self.launch} on {name}[{', '.join(map(str, index))}]: thread {first[1]} of block {first[0]} {did} it, "
@@ -110,15 +114,22 @@ def _run_block(
     shared: set[str] = set()
     places.reverse()  # the last thread first; a warp's still lie together
     threads = [_Thread(state, launch, grid, block, place, shadow, shared) for place in places]
+    for n, t in enumerate(threads):
+        t.warp = n // WARP
     runs = [t.run(launch.body, env) for t in threads]
     while True:
         met = [next(r, None) for r in runs]
         for first in range(0, len(met), WARP):
             warp = slice(first, first + WARP)
-            while any(isinstance(m, Shuffle) for m in met[warp]):
+            while any(isinstance(m, Shuffle) or (m is not None and m.warps) for m in met[warp]):
                 if any(m is not met[first] for m in met[warp]):
-                    raise InternalError(f"some threads of a warp of block {block} of {launch.name} miss a shuffle")
-                _exchange(threads[warp])
+                    what = "a shuffle" if any(isinstance(m, Shuffle) for m in met[warp]) else "a barrier of it"
+                    raise InternalError(f"some threads of a warp of block {block} of {launch.name} miss {what}")
+                if isinstance(met[first], Shuffle):
+                    _exchange(threads[warp])
+                else:
+                    for t in threads[warp]:
+                        t.met += 1
                 met[warp] = [next(r, None) for r in runs[warp]]
         if all(b is None for b in met):
             break
@@ -150,6 +161,7 @@ class _Thread:
     ) -> None:  # fmt: skip
         self.state, self.shadow, self.shared, self.passed = state, shadow, shared, 0
         self.place = block, thread
+        self.warp = self.met = 0  # the number of its warp, and that warp's barriers passed
         self.shuffled: Array = np.asarray(0)  # what it gives in a shuffle, then what it gets
         self.mask = 0
         self.groups: list[list[tuple[str, tuple[Array, ...], Array]]] = [[]]  # copies that come later, the last group is open
@@ -240,7 +252,7 @@ class _Thread:
     def _note(self, name: str, at: tuple[Array, ...], *, write: bool) -> None:
         if name not in self.own:
             cell = _cell(name, at)
-            (self.shadow.writes if write else self.shadow.reads)(cell, (*self.place, self.passed))
+            (self.shadow.writes if write else self.shadow.reads)(cell, (*self.place, (self.passed, self.warp, self.met)))
 
 
 def _cell(name: str, at: tuple[Array, ...]) -> Cell:

@@ -231,7 +231,9 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """No thread of a block goes on before all have come here, and what they wrote is seen by all."""
+    """No thread of a block goes on before all have come here, and what they wrote is seen by all. `warps`: those of each warp."""
+
+    warps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

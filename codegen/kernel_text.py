@@ -91,8 +91,8 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 where = "in shared memory" if b.space is Space.SHARED else "on the stack"
                 yield f"{pad}with {b.name}: {b.dtype.name}[{', '.join(map(print_value, b.shape))}] {where}:"
                 yield from _block(body, depth + 1)
-            case Barrier():
-                yield f"{pad}barrier"
+            case Barrier(warps=warps):
+                yield f"{pad}barrier{' of each warp' if warps else ''}"
             case Commit():
                 yield f"{pad}close a group of copies"
             case Wait(pending=pending):

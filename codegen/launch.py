@@ -142,7 +142,7 @@ class _First(Enum):
 def _first(block: Block, shared: frozenset[str]) -> _First:
     for stmt in block:
         match stmt:
-            case Barrier():
+            case Barrier(warps=False):
                 return _First.MET
             case For(body=body) | Allocate(body=body):
                 found = _first(body, shared)

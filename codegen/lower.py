@@ -398,8 +398,11 @@ class _Lowering:
         if name in self.marks.commits:
             return (Commit(),)
         if name in self.marks.meetings:
-            pending, meets = self.marks.meetings[name]
-            return (*(() if pending is None else (Wait(pending),)), *((Barrier(),) if meets else ()))
+            here = self.marks.meetings[name]
+            return (
+                *(() if here.wait is None else (Wait(here.wait),)),
+                *((Barrier(here.warps),) if here.barrier else ()),
+            )
         statement = self.statements[name]
         values = tuple(substitute(e, env) for e in iterators)
 

@@ -146,6 +146,8 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
             _check(inner, "only STACK buffers are allocated in the body, and SHARED ones in a Launch", buffer)
             _buffer(buffer, scope)
             _block(body, replace(scope, buffers={**scope.buffers, buffer.name: buffer}))
+        case Barrier(warps=True):
+            _check(scope.warps, "a Barrier of warps outside a Launch by whole warps", stmt)
         case Barrier() | Commit():
             _check(scope.launched is not None, f"a {type(stmt).__name__} outside a Launch", stmt)
         case Wait(pending=pending):

@@ -26,7 +26,7 @@ const size_t STACK = 256 * 1024;
 const unsigned MOST = 1024;
 const unsigned LANES = 32;
 // What the threads of a warp give each other: two tables in turn, for those that read the last one.
-struct Warp { unsigned char given[2][LANES][16]; unsigned arrived; uint64_t turn; int line; };
+struct Warp { unsigned char given[2][LANES][16]; unsigned arrived; uint64_t turn; int line; char order[2]; };
 struct Fiber {
   char *stack; void *stack_pointer; pk_dim index; bool done, waits; uint64_t turn; Warp *warp; void *tsan, *fake; ucontext_t context;
   bool held(uint64_t now) const { return done || (waits && (warp ? warp->turn : now) == turn); }
@@ -93,6 +93,8 @@ void run() {
   body(argument);
   release(&end_order);
   Fiber *f = current;
+  const Later &l = later[f - fibers];
+  if (l.begin != l.end) die("a thread ends before copies that it asked for have arrived: no wait covers them", 0, 0);
   f->done = true;
   alive--;
   check_barrier();
@@ -154,7 +156,7 @@ void run_together() {
       go(&host, &f);
     }
     for (unsigned i = 0; !moved && i < total; i++)
-      if (fibers[i].warp) die("not every thread of a warp reaches a shuffle", fibers[i].warp->line, 0);
+      if (fibers[i].warp) die("not every thread of a warp reaches a place where it meets", fibers[i].warp->line, 0);
     if (!moved) die("not every thread reaches a barrier", barrier_line, 0);
   }
   acquire(&end_order);
@@ -176,6 +178,28 @@ void pk_barrier(int line) {
   f->waits = false;
   acquire(&barrier_order[here & 1]);
 }
+void meet_warp(Fiber *f, Warp &w, int line) {
+  if (!w.arrived) w.line = line;
+  else if (w.line != line) die("threads of a warp meet in different places", w.line, line);
+  if (++w.arrived == LANES) {
+    w.arrived = 0;
+    w.turn++;
+  } else {
+    f->warp = &w, f->turn = w.turn, f->waits = true;
+    go(f, &host);
+    f->warp = nullptr, f->waits = false;
+  }
+}
+void pk_meet_warp(int line) {
+  if (!current) die("a barrier of warps in a kernel that was launched without", line, 0);
+  Fiber *f = current;
+  Warp &w = warps[unsigned(f - fibers) / LANES];
+  if (total % LANES) die("a barrier of warps in a block of partial warps", line, 0);
+  uint64_t here = w.turn;
+  release(&w.order[here & 1]);
+  meet_warp(f, w, line);
+  acquire(&w.order[here & 1]);
+}
 // Only the values meet: a shuffle orders nothing else.
 void pk_exchange(const void *mine, void *other, unsigned bytes, int mask, int line) {
   if (!current) die("a shuffle in a kernel that was launched without", line, 0);
@@ -185,16 +209,7 @@ void pk_exchange(const void *mine, void *other, unsigned bytes, int mask, int li
   if (total % LANES) die("a shuffle in a block of partial warps", line, 0);
   uint64_t here = w.turn;
   copy(w.given[here & 1][lane], (const unsigned char *)mine, bytes);
-  if (!w.arrived) w.line = line;
-  else if (w.line != line) die("threads of a warp meet in different shuffles", w.line, line);
-  if (++w.arrived == LANES) {
-    w.arrived = 0;
-    w.turn++;
-  } else {
-    f->warp = &w, f->turn = here, f->waits = true;
-    go(f, &host);
-    f->warp = nullptr, f->waits = false;
-  }
+  meet_warp(f, w, line);
   copy((unsigned char *)other, w.given[here & 1][lane ^ unsigned(mask)], bytes);
 }
 void pk_launch(const char *name, pk_dim blocks, pk_dim threads, int together, void (*function)(void *), void *with) {

@@ -10,6 +10,7 @@
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __syncthreads() pk_barrier(__LINE__)
+#define __syncwarp() pk_meet_warp(__LINE__)
 #define pk_shfl_xor(value, mask) pk_exchanged(value, mask, __LINE__)
 struct pk_dim {
   unsigned x, y, z;
@@ -18,6 +19,7 @@ struct pk_dim {
 extern "C" {
 extern pk_dim pk_thread_index, pk_block_index, pk_block_size, pk_grid_size;
 void pk_barrier(int line);
+void pk_meet_warp(int line);
 void pk_exchange(const void *mine, void *other, unsigned bytes, int mask, int line);
 void pk_launch(const char *name, pk_dim blocks, pk_dim threads, int together, void (*body)(void *), void *argument);
 void pk_misaligned(const void *place, int bytes);

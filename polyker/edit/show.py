@@ -52,7 +52,7 @@ class _Show:
             case Sequence(children=children):
                 for part in children:
                     if part.barrier:
-                        yield f"{pad}barrier"
+                        yield f"{pad}barrier{' of each warp' if part.warps else ''}"
                     where = self.condition(part)
                     if where:
                         yield f"{pad}where {where}:"

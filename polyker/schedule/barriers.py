@@ -5,12 +5,13 @@ one comes before the other: in a sequence, or in an earlier iteration of a loop 
 Each conflict needs a barrier at one of the points that a block passes between the two. Of all sets of points that have one
 for each conflict the cheapest is taken: a barrier inside a loop runs as often as the loop.
 
-Warps and what they need no barrier for are not looked at yet.
+Where all threads in conflict are of one warp its own barrier does. So those of the block are chosen first, for what crosses
+warps; then barriers of warps for what has none yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
@@ -37,17 +38,21 @@ def with_barriers(scop: Scop, schedule: Schedule) -> Schedule:
     names = tuple(s.name for s in scop.program.statements())
     if not launches(schedule.tree, names):
         return schedule
-    bare = _marked(_opened(schedule.tree, inside=False, threads=False), frozenset(), {}, frozenset())
+    bare = _marked(_opened(schedule.tree, inside=False, threads=False), frozenset(), {}, frozenset(), frozenset())
     found: set[Point] = set()
     waits: dict[Point, int] = {}
     commits: set[Point] = set()
+    warps: set[Point] = set()
     for launch in launches(bare, names):
-        points = chosen(tuple(_conflicts(scop, launch)), _weights(launch))
-        found |= points
+        needs, weights = tuple(_conflicts(scop, launch)), _weights(launch)
+        points = chosen(tuple(n for n, crosses in needs if crosses), weights)
+        near = chosen(tuple(n for n, _ in needs if not n & points), weights)
+        found |= points | near
+        warps |= near
         closed = groups(scop, launch)
         commits |= closed
-        waits |= waits_of(scop, launch, points, closed)
-    return replace(schedule, tree=_closed(_marked(bare, frozenset(found), waits, frozenset(commits))))
+        waits |= waits_of(scop, launch, points | near, closed)
+    return replace(schedule, tree=_closed(_marked(bare, found, waits, commits, warps)))
 
 
 def chosen(needs: tuple[frozenset[Point], ...], weights: Mapping[Point, int]) -> frozenset[Point]:
@@ -91,18 +96,28 @@ def _weights(launch: Launch) -> dict[Point, int]:
 # -- conflicts -----------------------------------------------------------------------------------------------------------
 
 
-def _conflicts(scop: Scop, launch: Launch) -> Iterator[frozenset[Point]]:
-    """Yield, for each conflict, the points at one of which a barrier has to be."""
+def _conflicts(scop: Scop, launch: Launch) -> Iterator[tuple[frozenset[Point], bool]]:
+    """Yield, for each conflict, the points at one of which a barrier has to be, and whether different warps are in it."""
     asked: set[frozenset[Point]] = set()
+    near: set[frozenset[Point]] = set()
     for first in launch.branches:
         for second in launch.branches:
             for at in partings(first, second):
                 points = between(first, second, at)
-                if points not in asked and any(
-                    _meet(scop, first, second, at, *found) for found in _shared_places(scop, first, second)
-                ):
-                    asked.add(points)
-                    yield points
+                if points in asked:
+                    continue
+                for places, threads in _shared_places(scop, first, second):
+                    if not _meet(scop, first, second, at, places, threads):
+                        continue
+                    (i, j, k), (u, v, w) = zip(*threads, strict=True)
+                    one, other = launch.warp((i, j, k)), launch.warp((u, v, w))
+                    if one is None or other is None or _meet(scop, first, second, at, places, [(one, other)]):
+                        asked.add(points)
+                        yield points, True
+                        break
+                    if points not in near:
+                        near.add(points)
+                        yield points, False
 
 
 def _uses(statement: TypedStatement) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
@@ -209,7 +224,7 @@ def _closed(tree: Tree) -> Tree:
             return tree
 
 
-def _marked(tree: Tree, points: frozenset[Point], waits: Mapping[Point, int], commits: frozenset[Point]) -> Tree:
+def _marked(tree: Tree, points: Set[Point], waits: Mapping[Point, int], commits: Set[Point], warps: Set[Point]) -> Tree:
     """Return the tree with barriers, waits and ends of groups at points and nowhere else; loops and sequences are numbered as
     `launches` does."""
     nodes = 0
@@ -225,7 +240,14 @@ def _marked(tree: Tree, points: frozenset[Point], waits: Mapping[Point, int], co
                 here = nodes
                 places = (((here, n), f) for n, f in enumerate(children))
                 marked = (
-                    replace(f, child=visit(f.child), barrier=p in points, wait=waits.get(p), commit=p in commits)
+                    replace(
+                        f,
+                        child=visit(f.child),
+                        barrier=p in points,
+                        wait=waits.get(p),
+                        commit=p in commits,
+                        warps=p in warps,
+                    )
                     for p, f in places
                 )
                 return Sequence(tuple(marked))

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from polyker.ir.expr import Expr
-from polyker.ir.quasi_affine import lit
+from polyker.ir.quasi_affine import add, floordiv, lit, scale
 from polyker.schedule.tree import Band, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree, loops
 
 AXES = ("x", "y", "z")
+# Threads that run together, in their order in the block, x fastest.
+WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Branch:
 class Launch:
     """The branches of a launch in the order of the tree, the points at which its threads meet, and the number of its threads.
 
+    `warps`: the points at which the threads of each warp meet, and no others.
     `waits`: the groups of copies that may be missing still after the wait at a point; `commits`: points whose child ends a group.
     """
 
@@ -83,6 +86,15 @@ class Launch:
     extents: tuple[int, int, int]
     waits: Mapping[Point, int] = field(default_factory=dict)
     commits: frozenset[Point] = frozenset()
+    warps: frozenset[Point] = frozenset()
+
+    def warp(self, thread: tuple[Expr, Expr, Expr]) -> Expr | None:
+        """Return the number of a thread's warp; None where the last warp of a block is not full."""
+        x, y, z = self.extents
+        if x * y * z % WARP:
+            return None
+        i, j, k = thread
+        return floordiv(add(i, scale(x, j), scale(x * y, k)), WARP)
 
 
 def extents_of(tree: Tree) -> tuple[int, int, int] | None:
@@ -128,6 +140,7 @@ class _Walk:
         self.barriers: set[Point] = set()
         self.waits: dict[Point, int] = {}
         self.commits: set[Point] = set()
+        self.warps: set[Point] = set()
         self.leaves: list[Branch] = []
 
     def visit(self, tree: Tree, here: tuple[Branch, ...], *, inside: bool = False, threads: bool = False) -> None:
@@ -146,7 +159,7 @@ class _Walk:
                 node = self.nodes
                 for n, f in enumerate(children):
                     if f.barrier:
-                        self.barriers.add((node, n))
+                        (self.warps if f.warps else self.barriers).add((node, n))
                     if f.wait is not None:
                         self.waits[node, n] = f.wait
                     if f.commit:
@@ -172,14 +185,14 @@ class _Walk:
 
     def launch(self, tree: Tree, here: tuple[Branch, ...]) -> None:
         """Note a launch; its numbers are its own."""
-        outer = self.barriers, self.waits, self.commits, self.leaves
-        self.barriers, self.waits, self.commits, self.leaves = set(), {}, set(), []
+        outer = self.barriers, self.waits, self.commits, self.warps, self.leaves
+        self.barriers, self.waits, self.commits, self.warps, self.leaves = set(), {}, set(), set(), []
         self.visit(tree, here, inside=True)
         extents = extents_of(tree)
         if extents is not None:
-            barriers, commits = frozenset(self.barriers), frozenset(self.commits)
-            self.found.append(Launch(tuple(self.leaves), barriers, extents, self.waits, commits))
-        self.barriers, self.waits, self.commits, self.leaves = outer
+            barriers, commits, warps = map(frozenset, (self.barriers, self.commits, self.warps))
+            self.found.append(Launch(tuple(self.leaves), barriers, extents, self.waits, commits, warps))
+        self.barriers, self.waits, self.commits, self.warps, self.leaves = outer
 
 
 def _through(branch: Branch, loop: Loop) -> Branch:

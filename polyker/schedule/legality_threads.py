@@ -124,7 +124,11 @@ class _Check:
 
     def pair(self, first: Branch, second: Branch) -> None:
         """Instances of the first that come before some of the second in a block."""
-        ways = [n for n in partings(first, second) if not between(first, second, n) & self.launch.barriers]
+        ways = {
+            n: points
+            for n in partings(first, second)
+            if not (points := between(first, second, n)) & self.launch.barriers
+        }
         if not ways:
             return
         for a in self._accesses(first):
@@ -132,8 +136,11 @@ class _Check:
                 if a.tensor == b.tensor and (a.is_write or b.is_write):
                     together = self._together(first, second, a, b)
                     if together is not None:
-                        for n in ways:
-                            self._check(first, second, n, a, b, together)
+                        for n, points in ways.items():
+                            pairs = (
+                                self._across(first, second, a, b, together) if points & self.launch.warps else together
+                            )
+                            self._check(first, second, n, a, b, pairs)
 
     def _check(self, first: Branch, second: Branch, at: int, a: Access, b: Access, together: isl.Map) -> None:
         pairs = together
@@ -167,6 +174,13 @@ class _Check:
         apart = reduce(isl.Map.union, (compare(one, "!=", other) for one, other in ids))
         found = found.intersect(apart)
         return None if found.is_empty() else found
+
+    def _across(self, first: Branch, second: Branch, a: Access, b: Access, pairs: isl.Map) -> isl.Map:
+        """Return the pairs that a barrier of each warp does not order: those of different warps."""
+        one, other = self.launch.warp(self._thread(first, a)), self.launch.warp(self._thread(second, b))
+        return (
+            pairs if one is None or other is None else pairs.intersect(self._compared(first, second, one, "!=", other))
+        )
 
     def _thread(self, branch: Branch, access: Access) -> tuple[Expr, Expr, Expr]:
         """Return the numbers of the thread that makes an access: the first of those that combine values into a cell."""

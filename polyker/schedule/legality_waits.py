@@ -2,8 +2,9 @@
 
 It shares nothing with what places waits (polyker.schedule.waits) but the form of the tree. A wait for all but the last n groups
 covers a copy whose group at least n others are sure to have been closed after: those whose places a block comes by on its way
-from the copy to the wait, and in each iteration between, if the block comes to their sequence then. What another thread than the
-copy's uses has a barrier after the wait. Every copy has to be waited for: nothing arrives when a buffer is another's.
+from the copy to the wait, and in each iteration between, if the block comes to their sequence then. What another thread than
+the copy's uses has a barrier after the wait; one of its warp, where both are in that. Every copy has to be waited for: nothing
+arrives when a buffer is another's.
 """
 
 from __future__ import annotations
@@ -97,8 +98,12 @@ class _Copies:
             missing = self.launch.waits[place.point] - (len(closed) - 1)
             fits = pairs if missing <= 0 else self.spanning(second, at, closed[0], missing) if place.later else None
             if fits is not None:
-                met = any(not p.behind and p.point in self.launch.barriers for p in way[n:])
-                found = found.union(pairs.intersect(fits if met else fits.intersect(same)))
+                points = {p.point for p in way[n:] if not p.behind}
+                if not points & self.launch.barriers:
+                    one, other = self.launch.warp(self.first.thread()), self.launch.warp(second.thread())
+                    near = bool(points & self.launch.warps)
+                    fits = fits.intersect(self.compared(second, one, "=", other) if one and other and near else same)
+                found = found.union(pairs.intersect(fits))
         return found
 
     def spanning(self, second: Branch, at: int, own: Passed, count: int) -> isl.Map | None:

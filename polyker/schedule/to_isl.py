@@ -26,13 +26,22 @@ class Threads:
     extent: int
 
 
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What is done between children of a sequence; see polyker.schedule.tree.Filter."""
+
+    wait: int | None
+    barrier: bool
+    warps: bool
+
+
 @dataclass(frozen=True)
 class Marks:
     """What the marks in isl's tree stand for: `m3` is a loop, `p2` a scope.
 
     `private`: the scopes inside a parallel loop (of nested ones, the innermost), by its mark; `shared`: those that have a
     PARALLEL loop inside. `threads`: of launches whose threads walk through loops and sequences together, by the mark of the
-    outermost BLOCK loop. `meetings`: what stands for a wait and a barrier in place of a statement;
+    outermost BLOCK loop. `meetings`: what stands for a wait or a barrier in place of a statement;
     `commits`: for the end of a group (see polyker.schedule.tree.Filter); `arrivals`: for nothing.
     """
 
@@ -41,7 +50,7 @@ class Marks:
     private: Mapping[str, tuple[str, ...]]
     shared: frozenset[str]
     threads: Mapping[str, tuple[Threads, ...]]
-    meetings: Mapping[str, tuple[int | None, bool]]
+    meetings: Mapping[str, Meeting]
     commits: frozenset[str]
     arrivals: frozenset[str]
 
@@ -109,7 +118,7 @@ class _Conversion:
         self.private: dict[str, tuple[str, ...]] = {}
         self.threads: dict[str, tuple[Threads, ...]] = {}
         self.barriers: dict[str, str] = {}  # name -> text of its domain
-        self.meetings: dict[str, tuple[int | None, bool]] = {}  # those of them where threads wait or meet
+        self.meetings: dict[str, Meeting] = {}  # those of them where threads wait or meet
         self.commits: list[str] = []
         self.arrivals: list[str] = []  # those of them that are nothing
         self.tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in scop.program.statements()}
@@ -219,7 +228,7 @@ class _Conversion:
             extra = dict(f.conditions)
             if f.wait is not None or f.barrier:
                 found += (self.between(nodes, here, inside.depth),)
-                self.meetings[found[-1]] = f.wait, f.barrier
+                self.meetings[found[-1]] = Meeting(f.wait, f.barrier, f.warps)
             ways = {
                 s: replace(here[s], conditions=here[s].conditions + ((extra[s],) if s in extra else ()))
                 for s in f.statements

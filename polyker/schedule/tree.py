@@ -81,9 +81,10 @@ class Filter:
     """The statements of one child of a sequence; `conditions` (statement, isl text of a set of its instances) restrict some
     of them to a part of their domains. Children that hold parts of one statement hold disjoint parts.
 
-    `barrier`: all threads of the block meet here before any of them goes on, each time the block comes to the sequence.
-    `commit`: after the child each thread closes a group of copies that arrive later. `wait`: before it, and before the barrier,
-    each thread waits until all but so many of the groups that it closed last have arrived; None: it waits for none."""
+    `barrier`: all threads of the block meet here before any of them goes on, each time the block comes to the sequence; `warps`:
+    only those of each warp do. `commit`: after the child each thread closes a group of copies that arrive later. `wait`: before
+    it, and before the barrier, each thread waits for all but so many of the groups that it closed last; None: for none.
+    """
 
     statements: tuple[str, ...]
     child: Tree
@@ -91,6 +92,7 @@ class Filter:
     barrier: bool = False
     wait: int | None = None
     commit: bool = False
+    warps: bool = False
 
     def is_plain(self) -> bool:
         """Whether nothing is done around the child."""
@@ -239,7 +241,7 @@ def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
             yield from print_tree(child, depth)
         case Sequence(children=children):
             for part in children:
-                after = "after a barrier: " if part.barrier else ""
+                after = f"after a barrier{' of each warp' if part.warps else ''}: " if part.barrier else ""
                 if part.wait is not None:
                     groups = "all copies" if part.wait == 0 else f"all but {part.wait} of the groups of copies"
                     after = f"when {groups} are there{', ' if after else ': '}" + after

@@ -1,9 +1,8 @@
 """Bugs planted in the text of kernels that share memory are caught, in any order of the threads; without them it is clean.
 
 The kernels are written by hand, so that they do not change with what is generated. Of the eight bugs of kernels on a GPU that the
-simulator is to catch, those of copies that run on their own (a wait for too few of them) and of fragments of matrices (a missing
-barrier before they are loaded) come when kernels have
-those. They have no `__syncwarp`: warps exchange by shuffles, which order nothing.
+simulator is to catch one stands for another: tensor cores are not there yet, so in place of the load of a fragment of a matrix a
+warp reads a tile by 16 bytes that other warps asked for, with no barrier between its copies' arrival and that.
 """
 
 import numpy as np
@@ -49,7 +48,35 @@ TWO_BUFFERS = """  __shared__ f32 As[2][8][8], Bs[2][8][8];
   }
 """
 
+RING = """  __shared__ f32 alignas(16) As[3][8][8], Bs[3][8][8];
+  for (int t = 0; t < 5; t++) {
+    pk_wait<1>();  // all but the last
+    __syncthreads();  // there
+    if (t < 3) {
+      pk_copy_later<1>(&As[t % 3][y][x], &A[24 * row + 8 * t + x]);
+      if (x % 4 == 0) pk_copy_later<4>(&Bs[t % 3][y][x], &B[16 * (8 * t + y) + col]);
+    }
+    pk_commit();  // a group
+    if (t >= 2)
+      for (int k = 0; k < 8; k += 4) {
+        const pk_vector<f32, 4> a = pk_get<4>(&As[(t - 2) % 3][y][k]);
+        for (int n = 0; n < 4; n++) sum += a.lane[n] * Bs[(t - 2) % 3][k + n][x];
+      }
+  }
+"""
+EXCHANGE = """  __shared__ f32 row_of[8][8];
+  for (int k = 0; k < 24; k++) sum += A[24 * row + k] * B[16 * k + col];
+  row_of[y][x] = sum;
+  __syncwarp();  // stored
+  const f32 other = row_of[y][7 - x];
+  __syncwarp();  // seen
+  row_of[y][x] = other;
+  __syncwarp();  // back
+  sum = row_of[y][7 - x];
+"""
+
 FILLED, READ, NEXT = (f"__syncthreads();  // {word}" for word in ("filled", "read", "next"))
+STORED, SEEN = (f"__syncwarp();  // {word}" for word in ("stored", "seen"))
 SHUFFLE = "sum += 0 * pk_shfl_xor(sum, 1);"
 SKIPPED = "if (y > 4) return; __syncthreads();"
 # The kernel, what is changed, the sanitizer that sees it ("none": the simulator itself does), and a part of its report.
@@ -60,8 +87,17 @@ BUGS = {
     "a buffer is overwritten while others read it": (ONE_BUFFER, READ, "", "thread", "data race"),
     "an index past the row": (ONE_BUFFER, "As[y][k] *", "As[y][k + 1] *", "address", "out of bounds"),
     "one tile too many is read": (TWO_BUFFERS, "t + 1 < 3", "t + 1 <= 3", "address", "heap-buffer-overflow"),
+    "a wait too weak": (RING, "pk_wait<1>", "pk_wait<2>", "thread", "data race"),
+    "no wait": (RING, "pk_wait<1>();", "", "none", "no wait covers them"),
+    "copies of no group": (RING, "pk_commit();", "", "none", "no wait covers them"),
+    "no barrier before a tile is read by 16 bytes": (RING, "__syncthreads();", "", "thread", "data race"),
+    "no barrier of the warp before what it stored is read": (EXCHANGE, STORED, "", "thread", "data race"),
+    "no barrier of the warp before what it read is overwritten": (EXCHANGE, SEEN, "", "thread", "data race"),
+    "some of a warp miss its barrier": (EXCHANGE, STORED, "if (x) __syncwarp();", "none", "meet in different places"),
+    "copies from an odd place": (RING, "&B[16 *", "&B[1 + 16 *", "none", "an access of 16 bytes"),
     "threads return before a barrier": (ONE_BUFFER, FILLED, SKIPPED, "none", "a barrier that some threads never reach"),
 }
+BODIES = {"one buffer": ONE_BUFFER, "two buffers": TWO_BUFFERS, "a ring": RING, "an exchange": EXCHANGE}
 
 
 def run(body, sanitizer, seed):
@@ -74,7 +110,7 @@ def run(body, sanitizer, seed):
 
 @pytest.mark.parametrize("sanitizer", ["none", pytest.param("address", marks=needs_sanitizer("address")),
                                        pytest.param("thread", marks=needs_sanitizer("thread"))])  # fmt: skip
-@pytest.mark.parametrize("body", [ONE_BUFFER, TWO_BUFFERS], ids=["one buffer", "two buffers"])
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_without_a_bug_nothing_is_reported(body, sanitizer):
     found, want = run(body, sanitizer, 1)
     assert (found.report, found.status) == ("", 0)
@@ -88,3 +124,10 @@ def test_the_bug_is_reported(bug, seed):
     assert right in body
     found, _ = run(body.replace(right, wrong), sanitizer, seed)
     assert report in found.report
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_has_not_arrived_is_no_number(seed):
+    late = RING.replace("pk_wait<1>();", "pk_wait<2>();") + "  pk_wait<0>();\n"
+    found, _ = run(late, "none", seed)
+    assert found.report == "" and np.isnan(found.arrays[2]).all()
