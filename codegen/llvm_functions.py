@@ -118,12 +118,14 @@ def complex_function(b: Builder, op: str, args: list[Value], dtype: DType) -> Va
 
 
 def power(b: Builder, x: Reg, y: Reg, exponent: float | None, dtype: DType) -> Value:
-    """Return x**y; a constant `exponent` of 2, 3, 4 multiplies, 0.5 is the square root, -1 the reciprocal."""
+    """Return x**y; a constant `exponent` of 2, 3, 4 multiplies, as other whole ones do with a pair of numbers (vecmath_pow),
+    0.5 is the square root, -1 the reciprocal."""
     if dtype.kind != "f":
         return Value(dtype, integer_power(b, x, y, dtype))
     wide = f32 if dtype.itemsize == 2 else dtype
     if exponent is None or exponent not in (0, 1, 2, 3, 4, 0.5, -1):
-        return real_function(b, "pow", [x, y], dtype)
+        whole = vecmath.whole_power(exponent)
+        return real_function(b, whole, [x], dtype) if whole else real_function(b, "pow", [x, y], dtype)
     if exponent == 0:
         return Value(dtype, const(1.0, x.elem))
     if exponent == 0.5:

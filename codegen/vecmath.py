@@ -8,7 +8,7 @@ Values of f16 and bf16 are to be converted to f32 by the caller. No fast-math fl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from polyker.codegen import vecmath_erf as _erf
@@ -27,6 +27,22 @@ _REAL: dict[str, Callable[..., Value]] = {
     "log": _log.log, "log1p": _log.log1p, "sin": _trig.sin, "cos": _trig.cos, "tan": _trig.tan,
     "erf": _erf.erf, "gelu": _erf.gelu, "pow": _pow.power, "rsqrt": _pow.rsqrt, "relu": _exp.relu,
 }  # fmt: skip
+# Powers by whole numbers are functions of their own: `pow.6`, `pow.-2`.
+MOST_EXPONENT = 64
+
+
+def whole_power(exponent: float | None) -> str | None:
+    """Return the name of a power by a whole number, where there is a function of its own, not too long, for it."""
+    if exponent is not None and exponent.is_integer() and 1 <= abs(exponent) <= MOST_EXPONENT:
+        return f"pow.{int(exponent)}"
+    return None
+
+
+def _formula(op: str) -> Callable[..., Value] | None:
+    name, _, exponent = op.partition(".")
+    return partial(_pow.whole_power, exponent=int(exponent)) if exponent and name == "pow" else _REAL.get(op)
+
+
 _ARITY = {"pow": 2, "div": 2}
 
 
@@ -34,7 +50,7 @@ def supported(op: str, dtype: DType) -> bool:
     """Return whether `function` knows this operation for this element type."""
     if dtype.is_complex:
         return op == "abs" or op in COMPLEX
-    return op in _REAL and dtype.name in ("f32", "f64")
+    return _formula(op) is not None and dtype.name in ("f32", "f64")
 
 
 @cache
@@ -52,7 +68,7 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True) -> Definiti
     form = F32 if dtype.real.name == "f32" else F64
     count = _ARITY.get(op, 1) * (2 if dtype.is_complex else 1)
     parameters = [Value(builder, f"%x{i}", form.element) for i in range(count)]
-    formula: Callable[..., Any] = _REAL[op] if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
+    formula: Any = _formula(op) if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
     if dtype.name == "c64":
         formula = narrowed(formula)
     result = formula(builder, *parameters)

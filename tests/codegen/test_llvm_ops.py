@@ -241,7 +241,7 @@ def test_floats_out_of_an_integers_range_do_no_harm(dtype, value):
     assert len(set(found.tolist())) == 1
 
 
-@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, 0.5, -1, 2.5, -3.0])
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, 0.5, -1, 2.5, -3.0, 6, 7, -12, 64, 65, float("nan"), float("inf")])
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
 def test_powers_are_numpys(exponent, dtype):
     data = np.abs(samples(dtype)) + np.array(0.25, dtype.numpy)

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 from polyker.codegen import vecmath
 from polyker.ir.dtypes import DType, f32, f64, i32
@@ -93,6 +94,33 @@ def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool)
         expected = NUMPY[op](x)
     got = function(x)[0]
     assert np.all(same(got, expected)), [*zip(x, got, expected, strict=True)]
+
+
+@pytest.mark.parametrize("exponent", [2, 5, 6, 11, 64, -2, -3, -12])
+@pytest.mark.parametrize("fma", [True, False])
+@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+def test_powers_by_whole_numbers_err_by_an_ulp_and_overflow_as_numpys(
+    exponent: int, dtype: DType, lanes: int, fma: bool
+) -> None:
+    function = compiled(f"pow.{exponent}", dtype, lanes, fma)
+    rng = np.random.default_rng(exponent + 100)
+    ends = 2.0 ** (np.array([-149, 128] if dtype == f32 else [-1074, 1024]) / exponent)
+    span = np.exp(rng.uniform(np.log(ends.min()), np.log(ends.max()), 3_000))
+    x = np.concatenate([span * rng.choice([-1, 1], 3_000), rng.uniform(0.5, 2, 3_000)]).astype(function.element)
+    got = function(x)[0]
+    with mp.workprec(200):
+        errors = []
+        for value, found in zip(x.tolist(), got.tolist(), strict=True):
+            exact = mp.mpf(value) ** exponent
+            size = np.spacing(np.abs(np.asarray(float(exact), function.element)))
+            # What rounding loses of the least numbers is no number.
+            inside = np.finfo(function.element).smallest_normal * 2.0**53 <= abs(found) < np.inf
+            errors.append(float(abs(exact - found) / mp.mpf(float(size))) * (1 if inside else 0.5 * np.isfinite(found)))
+    assert max(errors) <= (1.0 if fma else 1.5), x[int(np.argmax(errors))]
+    special = np.array([*SPECIAL, *x[:50] * 8, *x[:50] / 8], function.element)
+    with np.errstate(all="ignore"):
+        expected = np.power(special, np.array(exponent, special.dtype))
+    assert np.all(same(function(special)[0], expected))
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
