@@ -166,16 +166,23 @@ class _Costs:
         if (n, rows, together) not in self.plans:
             item = self.group.items[n]
             fixed = tuple(dim[n] for dim in self.group.dims[:rows])
-            statement = moved(self.program, item.statement, fixed, len(fixed))
-            free = tuple(i for i in item.free if i not in fixed)
-            reduced = item.statement.reduced if item.reduces else ()
             steady = steady_tensors(self.group) if together and not item.statement.outer else None
-            measured = replace(item.measured, statement=statement, steady=steady)
-            plan = choose(measured, free, reduced, self.target)
-            if not item.reduces and len(free) < len(statement.iterators) - statement.outer:
-                plan = scan_plan(measured, plan, free, self.target)[0]
-            self.plans[n, rows, together] = plan
+            # It only asks for tensors that it reads itself.
+            steady = None if steady is None else steady & item.tensors
+            if (fixed, steady) not in item.plans:
+                item.plans[fixed, steady] = self._plan(item, fixed, steady)
+            self.plans[n, rows, together] = item.plans[fixed, steady]
         return self.plans[n, rows, together]
+
+    def _plan(self, item: Item, fixed: tuple[str, ...], steady: frozenset[str] | None) -> Plan:
+        statement = moved(self.program, item.statement, fixed, len(fixed))
+        free = tuple(i for i in item.free if i not in fixed)
+        reduced = item.statement.reduced if item.reduces else ()
+        measured = replace(item.measured, statement=statement, steady=steady)
+        plan = choose(measured, free, reduced, self.target)
+        if not item.reduces and len(free) < len(statement.iterators) - statement.outer:
+            plan = scan_plan(measured, plan, free, self.target)[0]
+        return plan
 
     def _blocks(self, rows: int) -> Iterator[int]:
         """Yield how many iterations of the next loop may run together: whole tiles of all items, within the caches."""

@@ -17,6 +17,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, parameters
 from polyker.schedule.measure import Measured
+from polyker.schedule.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Item:
     make_free: Callable[[], tuple[str, ...]] = field(repr=False)
     make_measured: Callable[[], Measured] = field(repr=False)
     epilogue: TypedStatement | None = None
+    # Tiles that the model chose for it inside some loops, by these and by the tensors that may be copied before them.
+    plans: dict[tuple[tuple[str, ...], frozenset[str] | None], Plan] = field(default_factory=dict, repr=False)
 
     @cached_property
     def free(self) -> tuple[str, ...]:

@@ -279,3 +279,19 @@ def test_statements_without_instances_share_no_loop() -> None:
     found = case(text, A="f32[4]", T=0)
     scop, schedule = found.automatic(TINY)
     assert_same(found, scop, schedule, native=True)
+
+
+def test_a_tile_is_chosen_once_for_a_statement_in_the_same_loops(monkeypatch):
+    from polyker.schedule import fuse_cost
+
+    asked = []
+
+    def counting(measured, free, reduced, target):
+        asked.append((measured.statement, tuple(free), measured.steady))
+        return choose(measured, free, reduced, target)
+
+    choose = fuse_cost.choose
+    monkeypatch.setattr(fuse_cost, "choose", counting)
+    train = pk.op("T[a,b,c,d] += A[a,x] * B[x,b,y] * C[y,c,z] * D[z,d]")
+    train.compile(pk.f32[19, 8], pk.f32[8, 23, 9], pk.f32[9, 17, 8], pk.f32[8, 21])
+    assert len(asked) == len(set(asked)) > 3
