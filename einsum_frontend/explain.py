@@ -9,6 +9,7 @@ from polyker.einsum_frontend.lexer import Lexeme
 from polyker.einsum_frontend.names import RESERVED_WORDS, did_you_mean
 from polyker.errors.base import PolykerError, Source, Span, failure
 from polyker.errors.syntax import BAD_INDENT, RESERVED, UNEXPECTED
+from polyker.ir.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from lark.exceptions import UnexpectedToken
@@ -112,7 +113,10 @@ def _expected(accepted: Collection[str]) -> str:
 
 def _meant(token: Lexeme, before: Lexeme | None, accepted: Collection[str]) -> str | None:
     """Return a hint where a keyword is misspelt, a product lacks its `*`, or a spelling is another language's."""
-    following = token.source.text[token.end_pos : token.end_pos + 1]
+    after = token.source.text[token.end_pos :]
+    following = after[:1]
+    if token.type == "COLON":
+        return did_you_mean(after.lstrip(" ").partition("[")[0], DTYPES)
     if token.value in ("if", "else"):
         return "write where(c, a, b), or a clause: where c"
     if token.type == "NAME":

@@ -37,6 +37,15 @@ RESERVED_WORDS: dict[str, str] = {
     **dict.fromkeys(KEYWORDS, "a keyword"),
 }
 
+# What other notations call element types and functions.
+ELSEWHERE = {
+    **{f"{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{f"{kind}{bits}": f"f{bits}" for kind in ("float", "fp") for bits in (16, 32, 64)},
+    "half": "f16", "bfloat16": "bf16", "float": "f32", "double": "f64", "int": "i64", "long": "i64", "bool_": "bool",
+    "complex64": "c64", "complex128": "c128",
+    "fabs": "abs", "ln": "log", "amax": "max", "amin": "min", "fmax": "maximum", "fmin": "minimum",
+}  # fmt: skip
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -83,8 +92,9 @@ def near(word: str, candidates: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
-    """Return a hint that names the candidate at edit distance one, or None."""
-    found = near(word, candidates)
+    """Return a hint that names the candidate which other notations call so, or that at edit distance one, or None."""
+    known = tuple(candidates)
+    found = ELSEWHERE[word] if ELSEWHERE.get(word) in known else near(word, known)
     return f"did you mean `{found}`?" if found else None
 
 
