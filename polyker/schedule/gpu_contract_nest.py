@@ -241,7 +241,7 @@ class _Nest:
         if width > 1:
             lane = mod(Index(copy.cells[unit], i64), width)
             members.append(_alone(copy.copy, lane, f"{copy.cells[unit]}.lane", Kind.UNROLL, width))
-        return Band(tuple(members), Leaf())
+        return band(members, Leaf())
 
     def buffer(self, copy: PackedRun, ring: Expr | None) -> Promotion:
         """Return a copy's tile: rows and columns of the result lie contiguous in it, padded where threads fill it by columns.

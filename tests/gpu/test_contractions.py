@@ -174,3 +174,13 @@ def test_operands_are_read_from_shared_memory_by_16_bytes():
     text = kernel.source("ptx")
     assert text.count("ld.shared.v4.f32") > 0 and "ld.shared.f32" not in text
     assert text.count("fma.rn.f32") >= 8 * text.count("ld.shared.v4.f32")
+
+
+@needs_compiler
+def test_an_operand_of_one_cell_is_copied_by_one_thread():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.integers(-4, 5, (32, 70)) * 1.0, np.full(1, 3.0), rng.integers(-4, 5, 85) * 1.0
+    kernel = pk.op("D[l,i] += A[i,j] * B[q] * (c[l+j] > 0)").compile(a, b, c, target="cuda-sim")
+    assert "__shared__" in kernel.source("cuda")
+    windows = np.lib.stride_tricks.sliding_window_view(c > 0, 70)
+    np.testing.assert_array_equal(kernel(a, b, c), 3 * windows @ a.T)
