@@ -80,6 +80,20 @@ def _rows() -> list[Case]:
     return [*found, Case("sum-2^28", "reduction", "s += X[i]", (whole,), lambda torch, x: x.sum(), 2.0**28)]
 
 
+def _scans() -> list[Case]:
+    """Return sums up to each cell along rows, along columns, and of one vector."""
+    text = "f(X: [M,N]) -> S:\n    S[i,j] += X[{}] for i in 0:M, j in 0:N where k <= {}"
+    shape, whole = (16384, 4096), (1 << 28,)
+    return [
+        Case("prefix-rows", "scan", text.format("i,k", "j"), (shape,), lambda _, x: x.cumsum(1), float(prod(shape))),
+        Case("prefix-columns", "scan", text.format("k,j", "i"), (shape,), lambda _, x: x.cumsum(0), float(prod(shape))),
+        Case(
+            "prefix-2^28", "scan", "f(X: [N]) -> S:\n    S[i] += X[k] for i in 0:N where k <= i", (whole,),
+            lambda _, x: x.cumsum(0), 2.0**28,
+        ),
+    ]  # fmt: skip
+
+
 def _moves() -> list[Case]:
     n, image = 16384, (64, 128, 128, 128)
     whole = (1 << 28,)
@@ -129,5 +143,5 @@ def _contractions() -> list[Case]:
 
 
 def cases() -> list[Case]:
-    """Return all cases: products, rows, moves, and the 48 contractions of TCCG at their full sizes."""
-    return [*_products(), *_rows(), *_moves(), *_contractions()]
+    """Return all cases: products, rows, scans, moves, and the 48 contractions of TCCG at their full sizes."""
+    return [*_products(), *_rows(), *_scans(), *_moves(), *_contractions()]
