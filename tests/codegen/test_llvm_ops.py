@@ -248,9 +248,9 @@ def test_powers_are_numpys(exponent, dtype):
     kernel = elementwise(lambda x: Op("pow", (x, Const(exponent, dtype)), dtype), [dtype], dtype, 8)
     found = np.zeros(len(data), dtype.numpy)
     assert run_native(kernel, {"A0": data, "R": found}, {"N": len(data)}) == 0
-    np.testing.assert_allclose(
-        found, np.power(data, np.array(exponent, dtype.numpy)), rtol=4 * np.finfo(data.dtype).eps
-    )
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.power(data, np.array(exponent, dtype.numpy))
+    np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(data.dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
