@@ -83,8 +83,8 @@ class _Shadow:
         if cell in self.coming:
             name, index = cell
             raise InternalError(
-                f"{name}[{', '.join(map(str, index))}] in {self.launch} is not there when thread {use[1]} of block {use[0]} {does} "
-                f"it: no wait of thread {self.coming[cell]} covers the copy"
+                f"{name}[{', '.join(map(str, index))}] in {self.launch} is not there when thread {use[1]} of block {use[0]} "
+                f"{does} it: no wait of thread {self.coming[cell]} covers the copy"
             )
 
     def _check(self, cell: Cell, first: Use, second: Use, did: str, does: str) -> None:
@@ -164,7 +164,9 @@ class _Thread:
         self.warp = self.met = 0  # the number of its warp, and that warp's barriers passed
         self.shuffled: Array = np.asarray(0)  # what it gives in a shuffle, then what it gets
         self.mask = 0
-        self.groups: list[list[tuple[str, tuple[Array, ...], Array]]] = [[]]  # copies that come later, the last group is open
+        self.groups: list[list[tuple[str, tuple[Array, ...], Array]]] = [
+            []
+        ]  # copies that come later, the last group is open
         self.own: dict[str, tuple[Array, Array]] = {}  # STACK buffers and what of them is defined
         self.counts = {LoopKind.BLOCK: grid, LoopKind.THREAD: launch.block}
 
@@ -252,7 +254,9 @@ class _Thread:
     def _note(self, name: str, at: tuple[Array, ...], *, write: bool) -> None:
         if name not in self.own:
             cell = _cell(name, at)
-            (self.shadow.writes if write else self.shadow.reads)(cell, (*self.place, (self.passed, self.warp, self.met)))
+            (self.shadow.writes if write else self.shadow.reads)(
+                cell, (*self.place, (self.passed, self.warp, self.met))
+            )
 
 
 def _cell(name: str, at: tuple[Array, ...]) -> Cell:

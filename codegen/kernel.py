@@ -133,8 +133,8 @@ class Copy:
     """Copy `lanes` neighbouring elements from `source[places]` on to those from `buffer[indices]` on, each by one access; both
     offsets are multiples of `lanes`. Where the predicate is false `source` is not touched: all become `other`.
 
-    `later`: they arrive, in a SHARED buffer, at a Wait of the same thread, no sooner; until then nobody may use them. It is 4, 8 or
-    16 bytes, and `other` is 0."""
+    `later`: they arrive, in a SHARED buffer, at a Wait of the same thread, no sooner; until then nobody may use them. It is 4, 8
+    or 16 bytes, and `other` is 0."""
 
     buffer: str
     indices: tuple[KExpr, ...]
@@ -286,7 +286,8 @@ Block: TypeAlias = tuple[Stmt, ...]
 class Buffer:
     """Memory of one type; element (i, j, …) lies at sum(index * stride), strides in elements.
 
-    `later`: a Copy into it, a SHARED one, may arrive later. `alignment`: bytes that the first element's address is a multiple of, where an ARGUMENT buffer needs more than its element type.
+    `later`: a Copy into it, a SHARED one, may arrive later. `alignment`: bytes that the first element's address is
+    a multiple of, where an ARGUMENT buffer needs more than its element type.
     """
 
     name: str

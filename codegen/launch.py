@@ -12,7 +12,6 @@ from polyker.codegen.kernel import (
     Barrier,
     Block,
     Buffer,
-    Combine,
     Const,
     For,
     Guard,
@@ -20,14 +19,10 @@ from polyker.codegen.kernel import (
     Kernel,
     KExpr,
     Launch,
-    Let,
-    Load,
     LoopKind,
     Op,
-    Shuffle,
     Space,
     Stmt,
-    Store,
     Var,
 )
 from polyker.codegen.polynomial import polynomial

@@ -3,8 +3,8 @@
     t[4*x] = a[4*x];  t[4*x + 1] = a[4*x + 1];  …        ->  t[4*x .. 4*x + 3] = a[4*x .. 4*x + 3]
 
 What decides are offsets: those of a run are consecutive, and the first is a multiple of the run's length for all values of the
-variables. An ARGUMENT buffer that is used so has to begin at such a multiple, too: `Buffer.alignment` says so, and the run time sees
-to it. Conditions of neighbours are one where a multiple of the run's length is compared.
+variables. An ARGUMENT buffer that is used so has to begin at such a multiple, too: `Buffer.alignment` says so, and the run time
+sees to it. Conditions of neighbours are one where a multiple of the run's length is compared.
 """
 
 from __future__ import annotations
@@ -152,7 +152,9 @@ class _Widening:
             return copy
         assert copy.other is not None
         values = (copy.other,) * size
-        absent: Stmt = VectorStore(first.buffer, first.indices, values) if size > 1 else replace(first, value=copy.other)
+        absent: Stmt = (
+            VectorStore(first.buffer, first.indices, values) if size > 1 else replace(first, value=copy.other)
+        )
         return If(copy.predicate, (replace(copy, predicate=None, other=None),), (absent,))
 
     def _stored(self, run: list[Store]) -> tuple[Stmt, ...]:
@@ -243,9 +245,7 @@ def agree(conditions: Sequence[KExpr]) -> bool:
         known = [p for p in column if isinstance(p, Mapping)]
         if len(known) < size:
             return False
-        lowers, raises = (
-            all(p == plus(known[0], constant(sign * n)) for n, p in enumerate(known)) for sign in (-1, 1)
-        )
+        lowers, raises = (all(p == plus(known[0], constant(sign * n)) for n, p in enumerate(known)) for sign in (-1, 1))
         # Of values e, e - 1, … or e, e + 1, … all are above 0 or none.
         if not (lowers and is_multiple(known[0], size)) and not (
             raises and is_multiple(plus(known[0], constant(-1)), size)
@@ -261,14 +261,14 @@ def _parts(condition: KExpr) -> list[Poly | KExpr] | None:
     match condition:
         case Op(op="and", args=args):
             found = [_parts(a) for a in args]
-            return [p for part in found if part is not None for p in part] if all(f is not None for f in found) else None
+            return (
+                [p for part in found if part is not None for p in part] if all(f is not None for f in found) else None
+            )
         case Op(op="lt" | "le" | "gt" | "ge" as op, args=(a, b)) if a.dtype == i64:
             low, high = (a, b) if op in ("lt", "le") else (b, a)
             shift = constant(op in ("le", "ge"))
             lows = operands(low) if isinstance(low, Op) and low.op == "maximum" else (low,)
             highs = operands(high) if isinstance(high, Op) and high.op == "minimum" else (high,)
-            return [
-                plus(plus(polynomial(h), scaled(polynomial(low_), -1)), shift) for low_ in lows for h in highs
-            ]
+            return [plus(plus(polynomial(h), scaled(polynomial(low_), -1)), shift) for low_ in lows for h in highs]
         case _:
             return [] if condition == TRUE else [condition]

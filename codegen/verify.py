@@ -151,7 +151,7 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
         case Barrier() | Commit():
             _check(scope.launched is not None, f"a {type(stmt).__name__} outside a Launch", stmt)
         case Wait(pending=pending):
-            _check(scope.launched is not None and 0 <= pending, "a Wait outside a Launch, or for less than none", stmt)
+            _check(scope.launched is not None and pending >= 0, "a Wait outside a Launch, or for less than none", stmt)
         case Launch(grid=grid, block=threads, body=body):
             header = (stmt.name, grid, threads)
             _check(scope.launched == (True,) * 6, "a Launch in a Launch", header)
@@ -200,7 +200,7 @@ def _wide(stmt: Wide, scope: _Scope) -> None:
     for buffer, at in used:
         size = lanes * buffer.dtype.itemsize
         aligned = buffer.space is not Space.ARGUMENT or buffer.alignment % size == 0 < buffer.alignment or lanes == 1
-        _check(1 <= lanes and size & (size - 1) == 0 and size <= WIDEST, "an access of 1 to 16 bytes", stmt)
+        _check(lanes >= 1 and size & (size - 1) == 0 and size <= WIDEST, "an access of 1 to 16 bytes", stmt)
         _check(lanes == 1 or buffer.space is not Space.STACK, "one element of a STACK buffer at a time", stmt)
         _check(aligned and is_multiple(offset_of(buffer, at), lanes), "a wide access that is not aligned", stmt)
 
