@@ -73,7 +73,7 @@ def blocking(
 
     `refused` gets the tensors that are not packed, and why.
     """
-    groups = _groups(measured, plan, kept)
+    groups = _groups(measured, plan, kept, target)
     if groups is None:
         return None
     item = max(a.itemsize for a in groups.column_reads + groups.row_reads)
@@ -155,8 +155,13 @@ def _inside(iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], pla
     return tuple(i for i in iterators if dict(blocks).get(i, plan.size(i) + 1) > plan.size(i))
 
 
-def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | None:
-    """Return the groups of a reduction with reuse in both directions, None for another."""
+def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Target) -> _Groups | None:
+    """Return the groups of a reduction with reuse in both directions, None for another.
+
+    The iterators are in the order of the operands' memory. Where the result is most of what is moved, the one that neighbours
+    in it differ in is innermost all the same: else each pass of a loop around it writes parts of lines, and the next one
+    fetches them.
+    """
     statement, vector = measured.statement, plan.vector
     reads = [a for a in measured.accesses if not a.is_write and a.strides]
     column_reads = [a for a in reads if vector is not None and a.stride(vector)]
@@ -173,11 +178,15 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> _Groups | 
     def far(accesses: list[MemoryAccess], iterator: str) -> int:
         return max((abs(a.stride(iterator)) for a in accesses), default=0)
 
-    own = sorted(columns, key=lambda i: (far(column_reads, i), i != vector, kept.index(i)), reverse=True)
-    other = sorted(rows, key=lambda i: (far(row_reads, i), kept.index(i)), reverse=True)
+    write = next(a for a in measured.accesses if a.is_write)
+    result = measured.footprint(write) * write.itemsize
+    large = result > max(target.cache(2).size, sum(measured.footprint(a) * a.itemsize for a in reads))
+    last = {i for i in kept if large and abs(write.stride(i)) == 1}
+    own = sorted(columns, key=lambda i: (i not in last, far(column_reads, i), i != vector, kept.index(i)), reverse=True)
+    other = sorted(rows, key=lambda i: (i not in last, far(row_reads, i), kept.index(i)), reverse=True)
     # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
-    last = plan.across[0] if plan.across is not None else None
-    terms = sorted(statement.reduced, key=lambda i: (i != last, far(row_reads, i), far(column_reads, i)), reverse=True)
+    inner = plan.across[0] if plan.across is not None else None
+    terms = sorted(statement.reduced, key=lambda i: (i != inner, far(row_reads, i), far(column_reads, i)), reverse=True)
     return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms))
 
 

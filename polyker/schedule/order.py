@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from math import log2, prod
 
+import islpy as isl
+
+from polyker.poly.isl import read_set
 from polyker.schedule.measure import FAR, Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.target.model import Target
@@ -51,6 +54,8 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
         return terms[0], BLOCK_ROWS
     if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
         return None
+    if _has_quotients(statement.domain):
+        return None
     partial = plan.lanes * plan.chunks if plan.vector in terms else 1
     count = 1
     for i in reversed(terms):
@@ -62,6 +67,11 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
             return (i, size) if size < extent else None
         count *= extent
     return None
+
+
+def _has_quotients(domain: str) -> bool:
+    """Whether a domain hangs on quotients or remainders: isl may need hours for the loops over its blocks."""
+    return any(part.dim(isl.dim_type.div) for part in read_set(domain).get_basic_sets())
 
 
 def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import polyker as pk
 from polyker.schedule.tree import loops
 from polyker.target.detect import target
 from polyker.target.model import Cache, Target
@@ -55,3 +56,12 @@ WHOLE = {
 def test_other_reductions_are_not_cut(name: str) -> None:
     text, given = WHOLE[name]
     assert not is_cut(text, **given)
+
+
+def test_a_sum_whose_terms_hang_on_quotients_is_not_cut() -> None:
+    # isl needed hours for the loops of several threads over its blocks.
+    types = {"F": pk.f32["R", "I", "Y"]}
+    cut = pk.op("E[y] += F[r,i,y]").compile(**types, specialize="never")
+    whole = pk.op("E[y] += F[r,i,y] where r // 2 == i // 3").compile(**types, specialize="never")
+    assert "4096" in cut.source("schedule")
+    assert "4096" not in whole.source("schedule")
