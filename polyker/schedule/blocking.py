@@ -29,6 +29,8 @@ WORTH = 0.12
 UNKNOWN = 64
 # Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few.
 DEPTH = 384
+# Rows of a result, in bytes, that are written one after another where it is most of what is moved.
+SHORT = 1024
 # Blocks are this much larger than planned rather than that one more, smaller one is begun.
 SLACK = 1.25
 
@@ -64,6 +66,7 @@ class _Groups:
     rows: tuple[str, ...]
     both: tuple[str, ...]
     reduced: tuple[str, ...]
+    outermost: str | None  # of the result, where its rows are written one after another
 
 
 def blocking(
@@ -95,6 +98,14 @@ def blocking(
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
+    if groups.outermost in groups.columns[:-1] and sum(map(measured.footprint, groups.row_reads)) <= second // 2:
+        blocks = _by_tiles(groups.columns, blocks, sizes)
+    if (
+        rows
+        and groups.outermost in groups.rows[:-1]
+        and sum(map(measured.footprint, groups.column_reads)) <= second // 2
+    ):
+        row_blocks = _by_tiles(groups.rows, row_blocks, sizes)
     packed: list[Read] = []
     left = [] if refused is None else refused
     for a in groups.column_reads:
@@ -150,6 +161,15 @@ def rows_ahead(blocks: Blocking, plan: Plan, measured: Measured, target: Target)
     return tuple(found)
 
 
+def _by_tiles(
+    iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], sizes: dict[str, int]
+) -> tuple[tuple[str, int], ...]:
+    """Return blocks that hold one tile of the outermost iterator."""
+    known = dict(blocks)
+    first = iterators[0]
+    return ((first, sizes.get(first, 1)), *((i, known[i]) for i in iterators[1:] if i in known))
+
+
 def _inside(iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], plan: Plan) -> tuple[str, ...]:
     """Return the iterators of which a block holds more than one tile."""
     return tuple(i for i in iterators if dict(blocks).get(i, plan.size(i) + 1) > plan.size(i))
@@ -160,7 +180,7 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targe
 
     The iterators are in the order of the operands' memory. Where the result is most of what is moved, the one that neighbours
     in it differ in is innermost all the same: else each pass of a loop around it writes parts of lines, and the next one
-    fetches them.
+    fetches them. Short rows are written one after another: then all are in the order of the result's memory.
     """
     statement, vector = measured.statement, plan.vector
     reads = [a for a in measured.accesses if not a.is_write and a.strides]
@@ -180,14 +200,22 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targe
 
     write = next(a for a in measured.accesses if a.is_write)
     result = measured.footprint(write) * write.itemsize
+    unit = next((i for i in kept if abs(write.stride(i)) == 1), None)
     large = result > max(target.cache(2).size, sum(measured.footprint(a) * a.itemsize for a in reads))
-    last = {i for i in kept if large and abs(write.stride(i)) == 1}
-    own = sorted(columns, key=lambda i: (i not in last, far(column_reads, i), i != vector, kept.index(i)), reverse=True)
-    other = sorted(rows, key=lambda i: (i not in last, far(row_reads, i), kept.index(i)), reverse=True)
+    short = large and unit is not None and measured.extent(unit) * write.itemsize < SHORT
+
+    def place(accesses: list[MemoryAccess], iterator: str) -> int:
+        if short:
+            return abs(write.stride(iterator))
+        return -1 if large and iterator == unit else far(accesses, iterator)
+
+    own = sorted(columns, key=lambda i: (place(column_reads, i), i != vector, kept.index(i)), reverse=True)
+    other = sorted(rows, key=lambda i: (place(row_reads, i), kept.index(i)), reverse=True)
+    outermost = max(kept, key=lambda i: abs(write.stride(i))) if short else None
     # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
     inner = plan.across[0] if plan.across is not None else None
     terms = sorted(statement.reduced, key=lambda i: (i != inner, far(row_reads, i), far(column_reads, i)), reverse=True)
-    return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms))
+    return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms), outermost)
 
 
 def _cut(

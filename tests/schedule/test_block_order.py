@@ -1,0 +1,45 @@
+"""The order of the blocks of a contraction: by the memory of what most is moved of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.ir.layout import DENSE
+from polyker.schedule.blocking import Blocking, blocking
+from polyker.schedule.measure import measure
+from polyker.schedule.plan import Plan
+from polyker.target.detect import target
+from polyker.target.model import Cache
+from tests.schedule.support import case
+
+TARGET = replace(target("cpu:x86-64-v4"), caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20)))
+
+
+def blocks_of(text: str, plan: Plan, **types: str) -> Blocking:
+    """Return the blocks of the last statement of a program, by a given tile."""
+    program = case(text, **types).flat
+    statement = list(program.statements())[-1]
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    found = blocking(measure(program, statement, lambda _: DENSE), plan, kept, TARGET)
+    assert found is not None
+    return found
+
+
+def test_a_result_of_short_rows_is_written_from_end_to_end() -> None:
+    # 150 MB in rows of 17 cells; the columns' operand stays in the second cache for all rows.
+    text, plan = "C[f,d,c,a] += A[c,d,g] * B[a,g,f]", Plan("i2", 8, 4, (("i3", 6),), 0.0)
+    found = blocks_of(text, plan, A="f64[153,17,25]", B="f64[17,25,425]")
+    assert (found.row_blocks, found.columns, found.rows) == ((("i0", 1),), ("i1", "i2"), ("i3",))
+
+
+def test_neighbours_of_a_large_result_are_written_by_one_block() -> None:
+    # Rows of 1600 bytes; of B, where it lies, the last index has the largest steps.
+    text, plan = "C[f,d,c,a] += A[c,d,g] * B[a,g,f]", Plan("i2", 8, 4, (("i3", 6),), 0.0)
+    found = blocks_of(text, plan, A="f64[153,17,25]", B="f64[200,25,100]")
+    assert ([i for i, _ in found.row_blocks], found.rows[-1]) == (["i0"], "i3")
+
+
+def test_the_blocks_of_a_small_result_are_in_the_order_of_the_operands() -> None:
+    text, plan = "C[f,d,c,a] += A[c,d,g] * B[a,g,f]", Plan("i2", 8, 4, (("i3", 6),), 0.0)
+    found = blocks_of(text, plan, A="f64[32,17,2500]", B="f64[17,2500,42]")
+    assert [i for i, _ in found.row_blocks] == ["i3", "i0"]
