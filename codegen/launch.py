@@ -37,7 +37,7 @@ AXES = ("x", "y", "z")
 # iterations of a BLOCK loop in turn, so fewer of them than iterations do as well.
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 
-# Blocks where their number follows from nothing that the host knows.
+# Blocks where their number follows from nothing that the host knows, along all such axes together.
 UNKNOWN_BLOCKS = 1024
 
 
@@ -80,14 +80,16 @@ def _range(loop: For, ranges: dict[str, Range]) -> Range:
 
 
 def _launch(name: str, loop: For, ranges: dict[str, Range], known: frozenset[str]) -> Launch:
-    blocks: dict[str, list[KExpr]] = {a: [] for a in AXES}
+    blocks: dict[str, list[KExpr | None]] = {a: [] for a in AXES}
     threads = dict.fromkeys(AXES, 1)
     for stmt in statements((loop,)):
         if isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
             blocks[stmt.axis].append(_trips(stmt, ranges, known))
         elif isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
             threads[stmt.axis] = max(threads[stmt.axis], stmt.lanes)
-    x, y, z = (_most(blocks[a], most, ranges) for a, most in zip(AXES, MOST_BLOCKS, strict=True))
+    each = Const(round(UNKNOWN_BLOCKS ** (1 / max(1, sum(None in found for found in blocks.values())))))
+    trips = {a: [each if t is None else t for t in found] for a, found in blocks.items()}
+    x, y, z = (_most(trips[a], most, ranges) for a, most in zip(AXES, MOST_BLOCKS, strict=True))
     if any(isinstance(s, Allocate) and s.buffer.space is Space.SHARED for s in statements((loop,))):
         loop = end_together(loop, dict(zip(AXES, (x, y, z), strict=True)))
     return Launch(name, (x, y, z), (threads["x"], threads["y"], threads["z"]), (loop,))
@@ -153,8 +155,8 @@ def _first(block: Block, shared: frozenset[str]) -> _First:
     return _First.NEITHER
 
 
-def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr:
-    """Return the number of iterations as the host computes it: exact, or at least one and about right."""
+def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr | None:
+    """Return the number of iterations as the host computes it, None where it follows from nothing that the host knows."""
     trip = trip_count(loop)
     if trip is not None:
         return Const(trip)
@@ -163,7 +165,7 @@ def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr:
         if loop.step > 1:
             length = Op("floordiv", (Op("add", (length, Const(loop.step - 1))), Const(loop.step)))
         return simplify_expression(length, ranges)
-    return Const(UNKNOWN_BLOCKS)
+    return None
 
 
 def _most(trips: list[KExpr], most: int, ranges: dict[str, Range]) -> KExpr:

@@ -74,3 +74,9 @@ def test_an_index_that_is_a_value_has_64_bits():
     x = np.arange(40) + 10**12
     want = np.arange(33)[:, None] * 100000 * np.arange(40) + x // (np.arange(33)[:, None] + 1)
     np.testing.assert_array_equal(pk.op(text).compile(x, target="cuda-sim")(x), want)
+
+
+def test_blocks_whose_number_the_host_cannot_know_are_few_along_all_axes_together():
+    text = "L[r,t,z] = t * K[r,t,z]\nS[a,n,w] += L[n,w,a]\nS[a,x,j] min= Z[a,x,j]"
+    kernel = pk.op(text).compile(pk.f64["A", "B", "C"], pk.f64["D", "E", "F"], target="cuda:sm_80")
+    assert "1024, 1024" not in kernel.source("cuda")
