@@ -99,13 +99,13 @@ def blocking(
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
     if groups.outermost in groups.columns[:-1] and sum(map(measured.footprint, groups.row_reads)) <= second // 2:
-        blocks = _by_tiles(groups.columns, blocks, sizes)
+        blocks = _by_tiles(groups.columns[0], blocks, sizes)
     if (
         rows
         and groups.outermost in groups.rows[:-1]
         and sum(map(measured.footprint, groups.column_reads)) <= second // 2
     ):
-        row_blocks = _by_tiles(groups.rows, row_blocks, sizes)
+        row_blocks = _by_tiles(groups.rows[0], row_blocks, sizes)
     packed: list[Read] = []
     left = [] if refused is None else refused
     for a in groups.column_reads:
@@ -161,13 +161,9 @@ def rows_ahead(blocks: Blocking, plan: Plan, measured: Measured, target: Target)
     return tuple(found)
 
 
-def _by_tiles(
-    iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], sizes: dict[str, int]
-) -> tuple[tuple[str, int], ...]:
+def _by_tiles(first: str, blocks: tuple[tuple[str, int], ...], sizes: dict[str, int]) -> tuple[tuple[str, int], ...]:
     """Return blocks that hold one tile of the outermost iterator."""
-    known = dict(blocks)
-    first = iterators[0]
-    return ((first, sizes.get(first, 1)), *((i, known[i]) for i in iterators[1:] if i in known))
+    return ((first, sizes[first]), *(b for b in blocks if b[0] != first))
 
 
 def _inside(iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], plan: Plan) -> tuple[str, ...]:

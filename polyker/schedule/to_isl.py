@@ -198,7 +198,9 @@ class _Conversion:
             time = read_map(f"{self.head}{{ {self.tuples[s]} -> [{way.times[-1]}] }}")
             times = time.intersect_domain(self.scop.domains[s]).range()
             found |= {str(times.dim_min_val(0)), str(times.dim_max_val(0))}
-        return len(found) == 1 and found.pop().lstrip("-").isdigit()
+            if len(found) > 1:
+                return False
+        return found.pop().lstrip("-").isdigit()
 
     def launch(self, mark: str, tree: Tree) -> tuple[Threads, ...]:
         """Return the threads of a launch that walk through it together, () where each is alone with its instances."""
