@@ -5,8 +5,10 @@ import subprocess
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
+import polyker as pk
 from polyker.codegen.kernel import (
     Allocate,
     Barrier,
@@ -94,3 +96,16 @@ def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
     body = Allocate(s, tuple(inside))
     launch = Launch("reverse", (Const(1), Const(1), Const(1)), (N, 1, 1), (body,))
     return Kernel("kernel", (x, y), (), (launch,))
+
+
+def artifact_of(text, *types, target="cuda-sim"):
+    """Return what an operator is compiled to, for types or arrays."""
+    return pk.op(text).compile(*types, target=target)._compiled.artifact()
+
+
+def small(text, *shapes):
+    """Return the kernel of an operator, and arrays for it."""
+    arrays = [np.random.default_rng(n).integers(-4, 5, s).astype("f4") for n, s in enumerate(shapes)]
+    artifact = artifact_of(text, *arrays)
+    out = [np.zeros([s.value for s in b.shape], b.dtype.numpy) for b in artifact.kernel.buffers[len(arrays) :]]
+    return artifact.kernel, [*arrays, *out]

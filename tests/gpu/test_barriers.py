@@ -18,13 +18,9 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.barriers import chosen, with_barriers
 from polyker.schedule.legality import prove
 from polyker.schedule.tree import Band, Filter, Schedule, Scope, Sequence
-from tests.gpu.support import needs_compiler, removed
+from tests.gpu.support import artifact_of, needs_compiler, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
-
-
-def artifact_of(text, *types, target="cuda-sim"):
-    return pk.op(text).compile(*types, target=target)._compiled.artifact()
 
 
 def sequences(tree, around=()):
@@ -98,14 +94,6 @@ def test_without_any_of_its_barriers_a_schedule_is_refused(monkeypatch):
         assert caught.value.code == "PK509"
         kinds.add(caught.value.values["kind"])
     assert len(kinds) == 2  # a tile that is read before it is filled, and one that is filled before it was read
-
-
-def small(text, *shapes):
-    """Return the kernel of an operator, and arrays for it."""
-    arrays = [np.random.default_rng(n).integers(-4, 5, s).astype("f4") for n, s in enumerate(shapes)]
-    artifact = artifact_of(text, *arrays)
-    out = [np.zeros([s.value for s in b.shape], b.dtype.numpy) for b in artifact.kernel.buffers[len(arrays) :]]
-    return artifact.kernel, [*arrays, *out]
 
 
 def interpreted(kernel, arrays):

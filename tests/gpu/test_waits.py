@@ -17,7 +17,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.barriers import with_barriers
 from polyker.schedule.legality import prove
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
-from tests.gpu.support import needs_compiler, needs_nvcc, needs_sanitizer, removed
+from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, needs_sanitizer, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
 FAMILIES = {
@@ -25,18 +25,6 @@ FAMILIES = {
     "transposed product": ("C[j,i] max= A[k,i] + B[j,k]", (33, 17), (16, 33)),
     "convolution": ("O[f,w] += X[c,w+s] * K[f,c,s]", (11, 18), (16, 11, 3)),
 }
-
-
-def artifact_of(text, *types, target="cuda-sim"):
-    return pk.op(text).compile(*types, target=target)._compiled.artifact()
-
-
-def small(text, *shapes):
-    """Return the kernel of an operator, and arrays for it."""
-    arrays = [np.random.default_rng(n).integers(-4, 5, s).astype("f4") for n, s in enumerate(shapes)]
-    artifact = artifact_of(text, *arrays)
-    out = [np.zeros([s.value for s in b.shape], b.dtype.numpy) for b in artifact.kernel.buffers[len(arrays) :]]
-    return artifact.kernel, [*arrays, *out]
 
 
 def interpreted(kernel, arrays):
