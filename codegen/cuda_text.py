@@ -315,10 +315,11 @@ class _Device:
         blocks = loop.kind is LoopKind.BLOCK
         mine = f"{'blockIdx' if blocks else 'threadIdx'}.{loop.axis}"
         count = self.launch.grid["xyz".index(loop.axis)] if blocks else Const(self.launch.block["xyz".index(loop.axis)])
-        self.e.ranges[loop.var] = loop_range(loop, self.e.ranges)
-        least, most = self.e.ranges[loop.var]
-        if not blocks and most is None and least is not None:
-            self.e.ranges[loop.var] = least, least + loop.step * (loop.lanes - 1)
+        least, most = loop_range(loop, self.e.ranges)
+        latest = bounds(polynomial(loop.lo), self.e.ranges)[1]
+        if not blocks and most is None and latest is not None:
+            most = latest + loop.step * (loop.lanes - 1)
+        self.e.ranges[loop.var] = least, most
         lo, hi = self.e.index(loop.lo), self.e.index(self._bound(loop, count, blocks=blocks))
         step = "" if loop.step == 1 else f"{loop.step} * "
         enough = _covers(loop, count, blocks=blocks)

@@ -287,7 +287,7 @@ class Buffer:
     """Memory of one type; element (i, j, …) lies at sum(index * stride), strides in elements.
 
     `later`: a Copy into it, a SHARED one, may arrive later. `alignment`: bytes that the first element's address is
-    a multiple of, where an ARGUMENT buffer needs more than its element type.
+    a multiple of, where an ARGUMENT buffer, a dense one, needs more than its element type.
     """
 
     name: str

@@ -4,7 +4,7 @@
 
 What decides are offsets: those of a run are consecutive, and the first is a multiple of the run's length for all values of the
 variables. An ARGUMENT buffer that is used so has to begin at such a multiple, too: `Buffer.alignment` says so, and the run time
-sees to it. Conditions of neighbours are one where a multiple of the run's length is compared.
+moves one that does not; so it has to be dense. Conditions of neighbours are one where a multiple of the run's length is compared.
 """
 
 from __future__ import annotations
@@ -139,15 +139,17 @@ class _Widening:
         """Return the copy of neighbouring elements; it arrives later where it may: of 4, 8 or 16 bytes, or 0, from afar."""
         first, size = run[0], len(run)
         buffer, origin = self.buffers[first.buffer], self.buffers[source.buffer]
+        later = buffer.later and size * buffer.dtype.itemsize >= LEAST
+        later = later and origin.space not in (Space.SHARED, Space.STACK) and self._is_whole(origin, size)
+        if not later and size == 1:
+            return first
+        self._align(source.buffer, size)
         copy = Copy(
-            first.buffer, first.indices, source.buffer, source.indices, size, source.predicate, source.other,
-            buffer.later and size * buffer.dtype.itemsize >= LEAST and origin.space not in (Space.SHARED, Space.STACK),
-        )  # fmt: skip
+            first.buffer, first.indices, source.buffer, source.indices, size, source.predicate, source.other, later
+        )
         if copy.predicate in (TRUE, None):
             return replace(copy, predicate=None, other=None)
         assert copy.predicate is not None
-        if not copy.later and size == 1:
-            return first
         if not copy.later or is_zero(copy.other):
             return copy
         assert copy.other is not None
@@ -165,7 +167,6 @@ class _Widening:
         loads = tuple(s.value for s in run if isinstance(s.value, Load))
         if len(loads) == size and loads[0].buffer != first.buffer and self._is_one(loads):
             self._align(first.buffer, size)
-            self._align(loads[0].buffer, size)
             return (self._copied(run, loads[0]),)
         for s in run:  # all is read before anything is stored
             for e in subexpressions(s.value):
@@ -199,21 +200,36 @@ class _Widening:
     def _neighbours(self, name: str, places: Sequence[tuple[KExpr, ...]]) -> bool:
         """Whether elements of a buffer follow each other in memory, from a multiple of their number on."""
         buffer = self.buffers[name]
-        if buffer.space is Space.STACK:
+        if buffer.space is Space.STACK or not is_dense(buffer):
             return False
         offsets = [offset_of(buffer, indices) for indices in places]
         first, size = offsets[0], len(offsets)
         return is_multiple(first, size) and all(o == plus(first, constant(n)) for n, o in enumerate(offsets))
 
+    def _is_whole(self, buffer: Buffer, size: int) -> bool:
+        """Whether neighbours lie at a multiple of their bytes, or may be asked to: one complex number is aligned as its parts."""
+        return size > 1 or not buffer.dtype.is_complex or is_dense(buffer)
+
     def _align(self, name: str, size: int) -> None:
+        """Ask for what an access of so many neighbours needs beyond what each element has."""
         buffer = self.buffers[name]
-        if buffer.space is Space.ARGUMENT:
+        if buffer.space is Space.ARGUMENT and (size > 1 or buffer.dtype.is_complex):
             self.aligned[name] = max(self.aligned.get(name, 0), size * buffer.dtype.itemsize)
 
 
 def is_zero(value: KExpr | None) -> bool:
     """Whether a value is the constant whose bits are all 0."""
     return isinstance(value, Const) and str(value.value) in ("0", "0.0", "0j", "False")
+
+
+def is_dense(buffer: Buffer) -> bool:
+    """Whether elements lie row by row with nothing between them: the run time can move such an array to where it is aligned."""
+    step = constant(1)
+    for size, stride in zip(reversed(buffer.shape), reversed(buffer.strides), strict=True):
+        if polynomial(stride) != step:
+            return False
+        step = times(step, polynomial(size))
+    return True
 
 
 def offset_of(buffer: Buffer, indices: tuple[KExpr, ...]) -> Poly:

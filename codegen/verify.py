@@ -39,7 +39,7 @@ from polyker.codegen.kernel import (
     Wide,
 )
 from polyker.codegen.polynomial import as_constant, polynomial
-from polyker.codegen.vectors import is_multiple, is_zero, offset_of
+from polyker.codegen.vectors import is_dense, is_multiple, is_zero, offset_of
 from polyker.codegen.walk import on_gpu
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i64
@@ -98,6 +98,7 @@ def _buffer(buffer: Buffer, scope: _Scope) -> None:
     _check(len(buffer.shape) == len(buffer.strides), "one stride a dimension is needed", buffer)
     for expr in (*buffer.shape, *buffer.strides):
         _index(expr, scope, buffer)
+    _check(not buffer.alignment or is_dense(buffer), "only what is dense has an alignment of its own", buffer)
     if buffer.space in (Space.STACK, Space.SHARED):
         sizes = [as_constant(polynomial(s)) for s in buffer.shape]
         _check(
@@ -199,7 +200,8 @@ def _wide(stmt: Wide, scope: _Scope) -> None:
         _typed(stmt.other or stmt.predicate, used[0][0].dtype, scope, stmt)
     for buffer, at in used:
         size = lanes * buffer.dtype.itemsize
-        aligned = buffer.space is not Space.ARGUMENT or buffer.alignment % size == 0 < buffer.alignment or lanes == 1
+        alone = lanes == 1 and not (isinstance(stmt, Copy) and stmt.later and buffer.dtype.is_complex)
+        aligned = buffer.space is not Space.ARGUMENT or buffer.alignment % size == 0 < buffer.alignment or alone
         _check(lanes >= 1 and size & (size - 1) == 0 and size <= WIDEST, "an access of 1 to 16 bytes", stmt)
         _check(lanes == 1 or buffer.space is not Space.STACK, "one element of a STACK buffer at a time", stmt)
         _check(aligned and is_multiple(offset_of(buffer, at), lanes), "a wide access that is not aligned", stmt)

@@ -80,3 +80,14 @@ def test_blocks_whose_number_the_host_cannot_know_are_few_along_all_axes_togethe
     text = "L[r,t,z] = t * K[r,t,z]\nS[a,n,w] += L[n,w,a]\nS[a,x,j] min= Z[a,x,j]"
     kernel = pk.op(text).compile(pk.f64["A", "B", "C"], pk.f64["D", "E", "F"], target="cuda:sm_80")
     assert "1024, 1024" not in kernel.source("cuda")
+
+
+@needs_compiler
+def test_threads_whose_first_iteration_moves_have_no_range_of_the_first_block_alone():
+    text = "f(X: f32[N], Y: f32[M]) -> O:\n    O[i,j-i] = X[i] + Y[j // 32]  for i in 0:N, j in i:i+32"
+    types = {"X": pk.f32["N"], "Y": pk.f32["M"]}
+    s = pk.op(text).schedule(**types, target="cuda-sim", auto=False).map({"i": "block.x", "j": "thread.x(32)"})
+    x, y, i = np.arange(100.0, dtype="f4"), np.arange(5.0, dtype="f4") * 1000, np.arange(100)[:, None]
+    np.testing.assert_array_equal(
+        pk.op(text).compile(**types, schedule=s)(x, y), x[:, None] + y[(i + np.arange(32)) // 32]
+    )

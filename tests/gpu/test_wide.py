@@ -89,12 +89,12 @@ def test_padding_of_convolutions_is_read_as_it_is_written():
         np.testing.assert_array_equal(kernel(x, k), np.einsum("nchwrs,fcrs->nfhw", windows, k))
 
 
-def shifted(shape, by, seed=None):
-    """Return a dense array that begins `by` elements behind a multiple of 64 bytes."""
-    size = int(np.prod(shape))
-    block = np.zeros(size + 32, "f4")
-    start = (-block.ctypes.data // 4) % 16 + by
-    array = block[start : start + size].reshape(shape)
+def shifted(shape, by, seed=None, dtype="f4"):
+    """Return a dense array that begins `by` times 4 bytes behind a multiple of 64 bytes."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    block = np.zeros(size + 128, "u1")
+    start = -block.ctypes.data % 64 + 4 * by
+    array = block[start : start + size].view(dtype).reshape(shape)
     if seed is not None:
         array[:] = whole(shape, seed)
     return array
@@ -119,6 +119,32 @@ def test_arrays_on_the_device_that_begin_elsewhere_are_copied_there(device):
         kernel(a, b, out=out)
         kernel.sync()
         np.testing.assert_array_equal(out.array, a.array @ b.array)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype, by", [("c16", 2), ("c8", 1)])
+def test_complex_numbers_that_are_aligned_as_their_parts_are_copied_one_by_one(dtype, by):
+    a, b = (shifted(s, by, n, dtype) for n, s in enumerate(((40, 99), (99, 44))))
+    assert a.flags.aligned and a.ctypes.data % a.itemsize
+    kernel = pk.op(MATMUL).compile(a, b, target="cuda-sim")
+    assert "pk_copy_later<1>" in kernel.source("cuda")
+    for _ in range(3):
+        np.testing.assert_array_equal(kernel(a, b, out=shifted((40, 44), by, None, dtype)), a @ b)
+    wide = shifted((40, 2 * 99), by, None, dtype)[:, ::2]  # what has gaps is not moved: each part is read where it lies
+    wide[:] = a
+    np.testing.assert_array_equal(kernel(wide, b), a @ b)
+
+
+@needs_compiler
+def test_only_dense_arrays_are_asked_to_be_aligned():
+    text, base = "O[i,j] = X[4*i,j] for i in 0:10", whole((40, 65), 0)
+    x = base[::-1, :64]
+    assert x.ctypes.data % 16
+    s = pk.op(text).schedule(x, target="cuda-sim", auto=False).unroll(j=4)
+    kernel = pk.op(text).compile(x, schedule=s)
+    assert "pk_get<4>" in kernel.source("cuda")  # of a dense one
+    np.testing.assert_array_equal(kernel(x), x[::4])
+    np.testing.assert_array_equal(kernel(np.ascontiguousarray(x)), x[::4])
 
 
 @needs_compiler
