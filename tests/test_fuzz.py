@@ -83,6 +83,15 @@ def test_nothing_is_known_of_zero_times_what_may_overflow(dtype):
     assert np.isinf(bound.err[np.isnan(right)]).all()
 
 
+def test_bounds_are_known_of_quotients_of_numbers_and_of_sums_over_nothing():
+    quotient = Case(0, 1, "O[i] = (T // T) // A[i]", (Input("T", "f32", (), python=True), Input("A", "f32", (5,))))
+    nothing = Case(0, 1, "O = max[k in 0:0](B - A[2])", (Input("B", "f32", ()), Input("A", "i8", (1,))))
+    for case in (quotient, nothing):
+        case = replace(case, layouts=("plain", "plain"))
+        (bound,), (right,) = oracles.tracked(case), oracles.reference(case)
+        np.testing.assert_array_equal(bound.val, right)
+
+
 @pytest.mark.parametrize("layout", ["plain", "permuted", "negative", "sliced", "offset", "zero", "misaligned", "mixed"])
 @pytest.mark.parametrize("guard", [False, True])
 def test_layouts_hold_their_values_and_canaries_see_writes(layout, guard):

@@ -54,6 +54,12 @@ NOT_AN_ARRAY = register(
 NOT_READABLE = register("PK710", ArgumentError, "`{name}`, a {type}, cannot be read as an array: {reason}")
 MASKED = register("PK711", ArgumentError, "`{name}` is a masked array", "pass `{name}.filled(value)`")
 BAD_SCALAR = register("PK712", DTypeError, "`{name}` = {value} does not fit the type {dtype}")
+SCALAR_RANGE = register(
+    "PK713",
+    DTypeError,
+    "`{name}` = {value} meets integers of a type that holds {low} to {high}",
+    "convert the other operand first, such as `i64(...)`, or give a NumPy scalar such as `np.int64({value})`",
+)
 
 # Results.
 OUT_NOT_ARRAY = register(

@@ -10,21 +10,21 @@ import numpy as np
 
 from polyker.ir.dtypes import DType, bf16, f16, f32, f64, from_numpy
 
-_SAMPLES: dict[str, Any] = {"i": 0, "f": 0.0, "c": 0j}
+_SAMPLES: dict[str, Any] = {"i": 0, "u": 0, "f": 0.0, "c": 0j}
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
     """The type of a value: its own name for promotion (`f16` though computed in f32), and whether it is weak.
 
-    A weak value has i64, f64 or c128, the type it is computed in when nothing else decides.
+    A weak value has i64 (u64 where it is too large for that), f64 or c128, the type it is computed in when nothing else decides.
     """
 
     dtype: DType
     weak: bool = False
 
     def __str__(self) -> str:
-        return {"i": "int", "f": "float", "c": "complex"}[self.dtype.kind] if self.weak else self.dtype.name
+        return {"i": "int", "u": "int", "f": "float", "c": "complex"}[self.dtype.kind] if self.weak else self.dtype.name
 
 
 @cache
@@ -36,7 +36,7 @@ def promote(a: ValueType, b: ValueType) -> ValueType:
     if a == b:
         return a
     if a.weak and b.weak:
-        return max(a, b, key=lambda v: "ifc".index(v.dtype.kind))
+        return max(a, b, key=lambda v: "iufc".index(v.dtype.kind))
     if a.weak:
         return promote(b, a)
     halves = {a.dtype, b.dtype}
@@ -62,8 +62,13 @@ def floating(value: ValueType) -> ValueType:
     return ValueType({1: f16, 2: f32}.get(value.dtype.itemsize, f64))
 
 
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type."""
+    bits = 8 * dtype.itemsize
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.kind == "i" else (0, (1 << bits) - 1)
+
+
 def fits(value: int, dtype: DType) -> bool:
     """Whether an integer is in the range of an integer type."""
-    bits = 8 * dtype.itemsize
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.kind == "i" else (0, (1 << bits) - 1)
+    low, high = integer_range(dtype)
     return low <= value <= high

@@ -31,13 +31,18 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TypedTensor:
-    """A tensor with its type; extents are `Literal`s, or quasi-affine expressions over `Size`s."""
+    """A tensor with its type; extents are `Literal`s, or quasi-affine expressions over `Size`s.
+
+    `limits`: of an argument that is a Python integer, the least and the greatest value that it may have, where it is
+    converted to narrower integers: numpy refuses those that do not fit (NEP 50).
+    """
 
     name: str
     label: str
     dtype: DType
     shape: tuple[Expr, ...]
     role: Role
+    limits: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

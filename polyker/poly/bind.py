@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polyker.errors.base import failure
 from polyker.errors.shapes import GATHERED_TARGET, NO_EXTENT, WRONG_RANK
 from polyker.errors.types import BAD_ACC
 from polyker.ir.dtypes import DType, TensorType, bf16, bool_, f16
-from polyker.ir.expr import Literal
+from polyker.ir.expr import Expr, Literal
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.ir.promotion import ValueType
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor
@@ -23,7 +23,7 @@ from polyker.poly.inside import check_late
 from polyker.poly.isl import isl_job
 from polyker.poly.ranges import Ranges, Shape
 from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
-from polyker.poly.statement_types import StatementType, type_statements
+from polyker.poly.statement_types import StatementType, limits, type_statements
 from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error
 
 # isl operations that a binding may take, a second or two. Numbers take a small part of that; of symbols, the conditions under
@@ -267,8 +267,9 @@ class _Binder:
                 )
             )
         labels = tuple((n, label) for n, label in self.context.labels.items() if n[0] == "i")
+        exprs = [s.expr for s in statements]
         return TypedProgram(
-            tuple(self._tensor(t, dtypes) for t in self.names),
+            tuple(self._tensor(t, dtypes, exprs) for t in self.names),
             tuple((name, label) for label, name in self.context.sizes.items()),
             tuple(self.names[t] for t in self.program.inputs),
             tuple(self.names[t] for t in self.program.outputs),
@@ -278,7 +279,7 @@ class _Binder:
             labels,
         )
 
-    def _tensor(self, tensor: str, dtypes: Mapping[str, DType]) -> TypedTensor:
+    def _tensor(self, tensor: str, dtypes: Mapping[str, DType], exprs: Sequence[Expr]) -> TypedTensor:
         shape = self.shapes[tensor]
         if shape is None or tensor not in dtypes:
             raise self.context.error(NO_EXTENT, None, tensor=tensor, dimension=0, why=": no statement defines it")
@@ -286,7 +287,9 @@ class _Binder:
         if tensor not in self.program.inputs:
             # An argument keeps its own sizes: its shape says what they are.
             shape = tuple(map(self.context.unify, shape))
-        return TypedTensor(self.names[tensor], tensor, dtypes[tensor], tuple(map(expr_of, shape)), self._role(tensor))
+        extents, given = tuple(map(expr_of, shape)), self.types.get(tensor)
+        within = limits(self.names[tensor], exprs) if given is not None and given.weak else None
+        return TypedTensor(self.names[tensor], tensor, dtypes[tensor], extents, self._role(tensor), within)
 
     def _role(self, tensor: str) -> Role:
         given, returned = tensor in self.program.inputs, tensor in self.program.outputs

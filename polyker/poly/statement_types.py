@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from polyker.errors.base import failure
 from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE
 from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import Expr
-from polyker.ir.promotion import ValueType, computed, promote
+from polyker.ir.expr import Call, Cast, Expr, Read, walk
+from polyker.ir.promotion import ValueType, computed, integer_range, promote
 from polyker.ir.typing import Typer, UnknownType, accumulator, convert, truth
 from polyker.poly.subjects import Subject
 
@@ -51,6 +51,25 @@ def type_statements(
             return typed, {t: v.dtype for t, v in types.items() if v is not None}
         for tensor in weak:
             types[tensor] = ValueType(types[tensor].dtype)  # type: ignore[union-attr]
+
+
+def limits(scalar: str, exprs: Sequence[Expr]) -> tuple[int, int] | None:
+    """Return the least and the greatest value that a Python integer given for the 0-d tensor `scalar` may have.
+
+    Where it meets a narrower integer type it is converted to that type, and has to fit it, as a literal there has to.
+    None where it meets none.
+    """
+    found: tuple[int, int] | None = None
+    for cast in (e for expr in exprs for e in walk(expr) if isinstance(e, Cast) and e.to.is_integer):
+        match cast.arg:
+            case Read(tensor=tensor) if tensor == scalar:
+                low, high = integer_range(cast.to)
+            case Call(op="neg", args=(Read(tensor=tensor),)) if tensor == scalar:
+                high, low = (-end for end in integer_range(cast.to))
+            case _:
+                continue
+        found = (low, high) if found is None else (max(low, found[0]), min(high, found[1]))
+    return found
 
 
 def _pass(

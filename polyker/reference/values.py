@@ -104,6 +104,9 @@ def _read(read: Read, scope: Scope) -> Value:
     tensor = scope.tensors[read.tensor]
     fetch = load(tensor, read, [gathers(s) for s in read.subscripts])
     subscripts = [scope.integer(s) for s in read.subscripts]
+    if tensor.tag == WEAK_INT:
+        # A Python integer has to fit what it meets, as a literal has to.
+        return Value(WEAK_INT, lambda env: tensor.data, int(tensor.data))
     return Value(tensor.tag, lambda env: fetch(tuple([s(env) for s in subscripts])))
 
 

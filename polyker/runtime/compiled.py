@@ -9,7 +9,7 @@ import numpy as np
 
 from polyker.codegen.artifact import Artifact
 from polyker.errors.base import failure
-from polyker.errors.calls import KERNEL_DTYPE, KERNEL_SHAPE, SIZE_CONFLICT, SIZE_MISSING
+from polyker.errors.calls import KERNEL_DTYPE, KERNEL_SHAPE, SCALAR_RANGE, SIZE_CONFLICT, SIZE_MISSING
 from polyker.ir.expr import Expr, Literal, Size
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
@@ -163,7 +163,11 @@ class Compiled:
             tensor = self.typed.tensor(name)
             if value.type.dtype != tensor.dtype and not value.type.weak:
                 raise failure(KERNEL_DTYPE, name=tensor.label, given=value.type, wanted=tensor.dtype)
-            arrays.append(scalar_as(value, tensor.dtype, tensor.label) if value.type.weak else value.array)
+            array = scalar_as(value, tensor.dtype, tensor.label) if value.type.weak else value.array
+            if tensor.limits is not None and not tensor.limits[0] <= int(array) <= tensor.limits[1]:
+                low, high = tensor.limits
+                raise failure(SCALAR_RANGE, name=tensor.label, value=int(array), low=low, high=high)
+            arrays.append(array)
         return arrays
 
     def run(

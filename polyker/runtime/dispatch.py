@@ -36,6 +36,7 @@ class _Number:
     position: int
     dtype: np.dtype[Any]
     limit: float
+    within: tuple[int, int] | None  # of integers: the least and the greatest
 
 
 @dataclass(slots=True)
@@ -50,9 +51,9 @@ def _numbers(operands: Sequence[Operand], plan: Plan) -> tuple[_Number, ...]:
     found = []
     for i, (name, value) in enumerate(zip(typed.inputs, operands, strict=True)):
         if value.type.weak:
-            dtype = typed.tensor(name).dtype
+            dtype, within = typed.tensor(name).dtype, typed.tensor(name).limits
             limit = float(np.finfo(dtype.real.numpy).max) if dtype.kind in "fc" and dtype != bf16 else 1e38
-            found.append(_Number(i, dtype.numpy, limit))
+            found.append(_Number(i, dtype.numpy, limit, within))
     return tuple(found)
 
 
@@ -61,9 +62,12 @@ def _converted(inputs: Sequence[Any], numbers: tuple[_Number, ...]) -> list[Any]
     values = list(inputs)
     for number in numbers:
         try:
-            if not abs(values[number.position]) <= number.limit:
+            value = values[number.position]
+            if not abs(value) <= number.limit:
                 return None
-            values[number.position] = np.array(values[number.position], number.dtype)
+            if number.within is not None and not number.within[0] <= value <= number.within[1]:
+                return None
+            values[number.position] = np.array(value, number.dtype)
         except (OverflowError, TypeError):
             return None
     return values
@@ -140,6 +144,11 @@ class Dispatch:
         """Keep the plan of a call for calls like it, where arrays went in and came out as they were."""
         if any(value is not o.array and not o.type.weak for value, o in zip(inputs, operands, strict=True)):
             return
+        typed = plan.artifact.typed
+        if any(
+            typed.tensor(n).limits is not None and not o.type.weak for n, o in zip(typed.inputs, operands, strict=True)
+        ):
+            return  # its value has to be looked at in each call
         if out is not None and results[0] is not out:
             return
         key = _key(context, inputs, out)

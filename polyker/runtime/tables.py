@@ -15,8 +15,9 @@ import numpy as np
 from polyker.codegen.call_table import NAMES, OUTPUTS, POINTERS, ROWS, Kind, Record, Row, Table
 from polyker.codegen.walk import is_parallel
 from polyker.codegen.work import exceeds
-from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
+from polyker.ir.promotion import integer_range
+from polyker.ir.typed import TypedTensor
 from polyker.runtime.arrays import Array
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.dispatch import MISSING
@@ -132,13 +133,16 @@ class CallTable:
             else:
                 slot = plan.inputs.index(place) if place in plan.inputs else _NO_SLOT
                 value = inputs[place]
+                tensor = typed.tensor(typed.inputs[place])
                 if type(value) is np.ndarray:
+                    if tensor.limits is not None:
+                        return None
                     objects.append(value.dtype)
                     found = {Record.KIND: Kind.ARRAY, Record.SLOT: slot} | block.array(
                         value.dtype, value.shape, value.strides
                     )
                 else:
-                    scalar = _scalar(type(value), typed.tensor(typed.inputs[place]).dtype)
+                    scalar = _scalar(type(value), tensor)
                     if scalar is None or slot == _NO_SLOT:
                         return None
                     found = scalar | {Record.SLOT: slot}
@@ -235,8 +239,9 @@ class _Block:
         return array
 
 
-def _scalar(given: type, dtype: DType) -> dict[Record, int] | None:
-    """Return the words of a record for Python numbers of a type that the kernel takes as `dtype`; None for those left out."""
+def _scalar(given: type, tensor: TypedTensor) -> dict[Record, int] | None:
+    """Return the words of a record for Python numbers of a type that are given for `tensor`; None for those left out."""
+    dtype = tensor.dtype
     if given is float and dtype.name == "f64":
         return {Record.KIND: Kind.FLOAT_F64}
     if given is float and dtype.name == "f32":
@@ -246,8 +251,8 @@ def _scalar(given: type, dtype: DType) -> dict[Record, int] | None:
         kind = Kind.INT_F64 if dtype.name == "f64" else Kind.INT_F32
         return {Record.KIND: kind, Record.LOW: -_EXACT, Record.HIGH: _EXACT}
     if given is int and dtype.is_integer:
-        info = np.iinfo(dtype.numpy)
-        return {Record.KIND: Kind.INT, Record.LOW: int(info.min), Record.HIGH: min(int(info.max), (1 << 63) - 1)}
+        low, high = tensor.limits or integer_range(dtype)
+        return {Record.KIND: Kind.INT, Record.LOW: max(low, -(1 << 63)), Record.HIGH: min(high, (1 << 63) - 1)}
     return None
 
 

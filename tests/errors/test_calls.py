@@ -80,6 +80,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK710", lambda: mm(ONES, [[1], [1, 2]]), "`B`, a list, cannot be read"),
     ("PK711", lambda: mm(ONES, np.ma.array(ONES)), "`B` is a masked array"),
     ("PK712", lambda: pk.op("y[i] = a * x[i]")(1 << 99, np.ones(2)), "`a` = 633825300114114700748351602688"),
+    ("PK713", lambda: pk.op("y[i] = a * x[i]")(300, np.ones(2, "i1")), "`a` = 300 meets integers of a type that holds"),
     ("PK720", lambda: mm(ONES, ONES, out=[1]), "`C` is a int"),
     ("PK721", lambda: mm(ONES, ONES, out=np.ones(3)), r"`C` has shape \(3,\), the result has \(2, 2\)"),
     ("PK722", lambda: mm(ONES, ONES, out=np.ones((2, 2), "f4")), "type f32, the result has f64"),

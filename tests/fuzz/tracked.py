@@ -148,6 +148,9 @@ class Evaluator:
             case Index() | Size():
                 return V(WEAK_INT, np.broadcast_to(self.integer(e, env), (n,)).astype(np.int64), np.zeros(n))
             case Read():
+                if n == 0:  # nothing is read, and a cell that no instance depends on need not exist
+                    tag = self.tags[e.tensor]
+                    return V(tag, np.zeros(0, numeric(tag)), np.zeros(0))
                 v = self.read(e, env)
                 return replace(v, val=np.broadcast_to(v.val, (n,)), err=np.broadcast_to(v.err, (n,)))
             case Cast(to=to, arg=arg):
@@ -291,7 +294,8 @@ class Evaluator:
             raise Uncertain
         # numpy's floor_divide in the type itself: a quotient that rounds up to a whole number counts.
         kind = np.float32 if bits_of(gives) == 24 else np.float64
-        exact = f(np.asarray(x).astype(kind), np.asarray(y).astype(kind))
+        divided = np.floor_divide if op == "floordiv" else np.remainder
+        exact = divided(np.asarray(x).astype(kind), np.asarray(y).astype(kind))
         return V(gives, np.asarray(exact).astype(x.dtype), np.zeros(np.shape(x)))
 
     def compare(self, op, a, b, takes):

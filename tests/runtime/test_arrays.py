@@ -11,6 +11,7 @@ import pytest
 import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable, DTypeError, ShapeError
 from polyker.ir.dtypes import DTYPES
+from polyker.reference import interpret
 from polyker.runtime import cuda_driver
 from polyker.runtime.arrays import operand
 from tests.runtime.support import coded
@@ -169,12 +170,53 @@ def test_each_element_type_goes_in_and_comes_out(name: str) -> None:
 def test_numbers_take_the_type_of_the_arrays_and_have_to_fit_64_bits() -> None:
     scaled = pk.op("y[i] = a * x[i]")
     assert scaled(3, np.arange(3, dtype=np.uint8)).dtype == np.uint8
-    np.testing.assert_array_equal(scaled(300, np.arange(3, dtype=np.uint8)), [0, 44, 88])  # integers wrap
+    np.testing.assert_array_equal(scaled(255, np.arange(3, dtype=np.uint8)), [0, 255, 254])  # products wrap
     with pytest.raises(DTypeError, match="does not fit"):
         scaled(1 << 70, np.arange(3))
     with pytest.raises(DTypeError, match="an integer of 33220 bits"):
         scaled(10**10000, np.arange(3))
     assert scaled(1j, np.arange(3, dtype=np.float32)).dtype == np.complex64
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "sign"),
+    [
+        ("y[i] = a * x[i]", np.multiply, 1),
+        ("y[i] = x[i] - a", np.subtract, 1),
+        ("y[i] = -a * x[i]", np.multiply, -1),
+        ("y[i] max= minimum(x[i], a)", np.minimum, 1),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "low", "high"), [("i1", -128, 127), ("u2", 0, 65535), ("i4", -(2**31), 2**31 - 1)])
+def test_a_python_integer_has_to_fit_the_type_that_it_meets_as_numpy_s(
+    text: str, function: Any, sign: int, dtype: str, low: int, high: int
+) -> None:
+    x, operator = np.arange(5).astype(dtype), pk.op(text)
+    for call in (operator, operator.compile(a=0, x=x)):
+        for value in (low, high) * 3:
+            np.testing.assert_array_equal(call(a=sign * value, x=x), function(x, np.array(value, dtype)))
+        for value in (low - 1, high + 1, low - 300, high + 300):
+            with pytest.raises(DTypeError, match=f"`a` = {sign * value} meets"):
+                call(a=sign * value, x=x)
+            with pytest.raises(DTypeError, match="does not fit"):
+                interpret(operator.program, {"a": sign * value, "x": x})
+
+
+def test_an_array_given_for_a_python_integer_is_looked_at_too() -> None:
+    kernel = pk.op("y[i] = a * x[i]").compile(2, np.ones(3, np.int8))
+    for _ in range(5):
+        np.testing.assert_array_equal(kernel(np.array(7), np.ones(3, np.int8)), [7, 7, 7])
+    with pytest.raises(DTypeError, match="`a` = 300 meets"):
+        kernel(np.array(300), np.ones(3, np.int8))
+
+
+def test_python_integers_beyond_int64_are_weak_too() -> None:
+    scaled = pk.op("y[i] = a * x[i]")
+    np.testing.assert_array_equal(scaled(2**63, np.arange(2, dtype=np.uint64)), [0, 2**63])
+    assert scaled(2**63, np.ones(2, np.float32)).dtype == np.float32
+    assert pk.op("y[i] = x[i] < a")(a=2**63, x=np.ones(2, np.int8)).all()
+    with pytest.raises(DTypeError, match="meets"):
+        scaled(2**63, np.arange(2))
 
 
 def test_results_of_torch_are_torch_tensors() -> None:
