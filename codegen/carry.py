@@ -104,7 +104,7 @@ class _Carrier:
             case Allocate(body=body):
                 return (replace(stmt, body=self.block(body)),)
             case For(kind=LoopKind.SERIAL, body=body):
-                found = self._carried(stmt)
+                found = [] if _launches(stmt) else self._carried(stmt)
                 return self._rewritten(stmt, found) if found else (replace(stmt, body=self.block(body)),)
             case For(kind=LoopKind.PARALLEL | LoopKind.BLOCK | LoopKind.THREAD, body=body):
                 return (replace(stmt, body=self.block(body)),)
@@ -148,6 +148,11 @@ class _Carrier:
         for c in carried:
             result = (Allocate(c.buffer, result),)
         return result
+
+
+def _launches(loop: For) -> bool:
+    """Return whether a loop runs on the host of a GPU, where no thread's registers last from one iteration to the next."""
+    return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body))
 
 
 def _sites(loop: For) -> Iterator[_Site]:

@@ -45,29 +45,38 @@ def launches(kernel: Kernel) -> Kernel:
     """Return the kernel with each outermost BLOCK loop, and the threads in it, as a Launch; one thread runs the rest."""
     numbers = count()
 
-    def block(body: Block, ranges: dict[str, Range], known: frozenset[str]) -> Block:
+    def block(body: Block, ranges: dict[str, Range], known: frozenset[str], held: tuple[Buffer, ...]) -> Block:
+        """Return a block of the host; `held`: buffers around it, of the one thread that runs what is in no loop over blocks."""
         found: list[Stmt] = []
         for mapped, part in groupby(body, _is_mapped):
             if mapped:
-                found += [statement(s, ranges, known) for s in part]
-            else:
-                one = Const(1)
-                found.append(Launch(f"kernel{next(numbers)}", (one, one, one), (1, 1, 1), tuple(part)))
+                for stmt in part:
+                    found += statement(stmt, ranges, known, held)
+                continue
+            inside = tuple(part)
+            used = {name for s in statements(inside) for name in buffers_of(s)}
+            for buffer in reversed(held):
+                inside = (Allocate(buffer, inside),) if buffer.name in used else inside
+            one = Const(1)
+            found.append(Launch(f"kernel{next(numbers)}", (one, one, one), (1, 1, 1), inside))
         return tuple(found)
 
-    def statement(stmt: Stmt, ranges: dict[str, Range], known: frozenset[str]) -> Stmt:
+    def statement(stmt: Stmt, ranges: dict[str, Range], known: frozenset[str], held: tuple[Buffer, ...]) -> Block:
         match stmt:
             case For(kind=LoopKind.BLOCK):
-                return _launch(f"kernel{next(numbers)}", stmt, ranges, known)
+                return (_launch(f"kernel{next(numbers)}", stmt, ranges, known),)
             case For(body=body):
                 inner = {**ranges, stmt.var: _range(stmt, ranges)}
-                return replace(stmt, body=block(body, inner, known | {stmt.var}))
+                return (replace(stmt, body=block(body, inner, known | {stmt.var}, held)),)
             case If(body=body, orelse=orelse):
-                return replace(stmt, body=block(body, ranges, known), orelse=block(orelse, ranges, known))
+                parts = (block(b, ranges, known, held) for b in (body, orelse))
+                return (If(stmt.condition, *parts),)
+            case Allocate(buffer=buffer, body=body):
+                return block(body, ranges, known, (*held, buffer))
             case _:
                 raise InternalError(f"{type(stmt).__name__} stands around a loop over blocks")
 
-    return replace(kernel, body=block(kernel.body, {}, frozenset(kernel.integers)))
+    return replace(kernel, body=block(kernel.body, {}, frozenset(kernel.integers), ()))
 
 
 def _is_mapped(stmt: Stmt) -> bool:

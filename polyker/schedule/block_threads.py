@@ -124,6 +124,24 @@ def _is_together(tree: Tree, *, between: bool) -> bool:
             return False
 
 
+def launch_trees(tree: Tree) -> Iterator[Band]:
+    """Yield what begins with each outermost BLOCK member."""
+    match tree:
+        case Band(members=members, child=child):
+            at = next((n for n, m in enumerate(members) if m.kind is Kind.BLOCK), None)
+            if at is None:
+                yield from launch_trees(child)
+            else:
+                yield Band(members[at:], child)
+        case Scope(child=child):
+            yield from launch_trees(child)
+        case Sequence(children=children):
+            for f in children:
+                yield from launch_trees(f.child)
+        case Leaf():
+            return
+
+
 def launches(tree: Tree, statements: tuple[str, ...]) -> list[Launch]:
     """Return the launches whose threads walk through loops or sequences together; see `extents_of`."""
     walk = _Walk()

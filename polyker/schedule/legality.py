@@ -7,6 +7,7 @@ the finished tree, and asks isl at each node for a pair of dependent instances t
 - of two dependent instances the first runs first (instances of one reduction that combine into a cell may come in any order);
 - the lanes of a vector loop do not depend on each other; if all of them combine into one cell they are folded first;
 - what the threads of a block combine into one cell has a term of each of them, and is in the cell for the first of them;
+- a launch is one that a GPU can run (polyker.schedule.legality_launches);
 - threads of one block of a GPU do not depend on each other where no barrier stands between (polyker.schedule.legality_threads);
 - the iterations of a parallel loop do not depend on each other, but through buffers of scopes inside it: each thread has its own;
 - vector and unrolled loops have no more iterations than they say: what is beyond would not run;
@@ -37,6 +38,7 @@ from polyker.schedule.legality_buffers import (
     promoted_tensors,
     reuses,
 )
+from polyker.schedule.legality_launches import check_launches
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
 from polyker.schedule.legality_threads import check_threads
 from polyker.schedule.thread_folds import as_run_together
@@ -100,6 +102,7 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
             _Proof(scop, found, promoted).visit(schedule.tree, dict(scop.domains), order, _Path())
         except LegalityError:
             raise broken_reuse(scop, shared) from None
+    check_launches(scop, schedule.tree)
     leaving = proof.apart | check_threads(scop, schedule.tree)
     if leaving:
         apart(scop, schedule.tree, sorted(leaving))

@@ -19,9 +19,10 @@ from polyker.ir.typed import Role, TypedStatement
 from polyker.poly.dependences import Dependence
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
+from polyker.schedule.block_threads import launch_trees
 from polyker.schedule.legality_text import instances, label
 from polyker.schedule.to_isl import Way, scope_ways
-from polyker.schedule.tree import Band, Kind, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
 
 PROMOTION = register(
     "PK503",
@@ -90,7 +91,7 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
-    for launch in _launches(tree):
+    for launch in launch_trees(tree):
         shared = [p for scope in _scopes(launch) for p in scope.promotions if p.shared]
         taken = sum(p.cells() * scop.program.tensor(p.tensor).dtype.itemsize for p in shared)
         if taken > SHARED_LIMIT:
@@ -147,20 +148,6 @@ def _scopes(tree: Tree) -> Iterator[Scope]:
         case Sequence(children=children):
             for f in children:
                 yield from _scopes(f.child)
-        case _:
-            return
-
-
-def _launches(tree: Tree) -> Iterator[Tree]:
-    """Yield what stands below each outermost BLOCK member."""
-    match tree:
-        case Band(members=members) if any(m.kind is Kind.BLOCK for m in members):
-            yield tree
-        case Band(child=child) | Scope(child=child):
-            yield from _launches(child)
-        case Sequence(children=children):
-            for f in children:
-                yield from _launches(f.child)
         case _:
             return
 

@@ -33,6 +33,18 @@ def test_what_is_mapped_to_no_block_runs_in_one_thread():
     np.testing.assert_array_equal(kernel(a, b), a @ b)
 
 
+@needs_compiler
+def test_a_recurrence_of_one_thread_beside_a_launch_in_a_loop_of_the_host():
+    first, rest = "S[0] = X[0,0];  R[0,i] = X[0,i]", "S[t] = S[t-1] + X[t,0];  R[t,j] = S[t] * X[t,j]"
+    text, x = f"f(X: f64[T,N]) -> S, R:\n    {first}\n    for t in 1:T:\n        {rest}", np.arange(30.0).reshape(6, 5)
+    s = pk.op(text).schedule(X=x, target="cuda-sim", auto=False).map(j="block.x")
+    kernel = pk.op(text).compile(X=x, schedule=s)
+    assert "for (i64 v" in kernel.source("cuda").split("void launch(")[1]
+    sums, scaled = kernel(x)
+    np.testing.assert_array_equal(sums, x[:, 0].cumsum())
+    np.testing.assert_array_equal(scaled[1:], sums[1:, None] * x[1:])
+
+
 @pytest.mark.parametrize("role", ["block.x", "thread.x(64)"])
 def test_loops_that_carry_a_dependence_are_refused_with_both_instances(role):
     s = pk.op("S[0] = X[0];  S[t] = S[t-1] + X[t] for t in 1:60").schedule(pk.f64[60], target="cuda-sim", auto=False)
