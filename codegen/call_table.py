@@ -45,9 +45,10 @@ class Table(_Words):
     SLOW = auto()  # called with the same arguments where no row fits; 0: MISSING is returned
     MISSING = auto()
     FAILED = auto()  # FAILED(plan, status) raises what a kernel's status means
-    ARRAY = auto()  # the types numpy.ndarray, float, int
+    ARRAY = auto()  # the types numpy.ndarray, float, int, tuple
     FLOAT = auto()
     INT = auto()
+    TUPLE = auto()
     NONE = auto()
     OUT = auto()  # the string "out"
     POSITIONAL = auto()  # parameters that may go by position: the first of NAMES
@@ -70,6 +71,7 @@ class Row(_Words):
     OUTPUTS = auto()
     MISALIGNED = auto()  # bits that no pointer may have set
     FRESH = auto()  # whether outputs may be new row-major arrays
+    TAKES = auto()  # whether outputs may be given
     SCRATCH = auto()  # temporaries
     SCRATCH_BYTES = auto()
     SCRATCH_OFFSETS = auto()

@@ -19,6 +19,20 @@ define internal ptr @field(ptr %p, i64 %offset) alwaysinline {
   ret ptr %v
 }
 
+; The %k-th of %count outputs that are given in %out: itself, or a tuple of several.
+define internal ptr @item(ptr %out, i64 %count, i64 %k) alwaysinline {
+  %step = mul i64 %k, 8
+  %place = add i64 %step, $item
+  %several = icmp ne i64 %count, 1
+  br i1 %several, label %within, label %done
+within:
+  %one = call ptr @field(ptr %out, i64 %place)
+  br label %done
+done:
+  %found = phi ptr [ %out, %0 ], [ %one, %within ]
+  ret ptr %found
+}
+
 define internal i64 @rank_of(ptr %array) alwaysinline {
   %q = getelementptr i8, ptr %array, i64 $rank
   %v = load i32, ptr %q
@@ -203,36 +217,63 @@ made:
   br i1 %allowed, label %aligned, label %no
 one:
   %number.out = call i64 @word(ptr %row, i64 $Row_OUTPUTS)
+  %takes = call i64 @word(ptr %row, i64 $Row_TAKES)
+  %taken = icmp ne i64 %takes, 0
+  br i1 %taken, label %kind.out, label %slow
+kind.out:
+  %results = call ptr @pointer(ptr %row, i64 $Row_RESULTS)
+  %bounds = call ptr @pointer(ptr %row, i64 $Row_BOUNDS)
   %single = icmp eq i64 %number.out, 1
-  br i1 %single, label %written, label %slow
+  br i1 %single, label %each, label %several
+several:
+  %type.out = call ptr @field(ptr %out, i64 $type)
+  %tuple = call ptr @pointer(ptr %table, i64 $Table_TUPLE)
+  %is.tuple = icmp eq ptr %type.out, %tuple
+  %class.out = call ptr @pointer(ptr %table, i64 $Table_RESULT)
+  %is.result = icmp eq ptr %type.out, %class.out
+  %is.either = or i1 %is.tuple, %is.result
+  br i1 %is.either, label %length, label %slow
+length:
+  %length.at = getelementptr i8, ptr %out, i64 $size
+  %length.out = load i64, ptr %length.at
+  %as.many = icmp eq i64 %length.out, %number.out
+  br i1 %as.many, label %each, label %slow
+each: ; of the outputs: like its record, writeable, and apart from what was passed and from those before it
+  %r = phi i64 [ 0, %kind.out ], [ 0, %length ], [ %r.next, %nears ]
+  %bits.out = phi i64 [ %bits, %kind.out ], [ %bits, %length ], [ %bits.with, %nears ]
+  %r.all = icmp eq i64 %r, %number.out
+  br i1 %r.all, label %aligned, label %written
 written:
-  %result = call ptr @pointer(ptr %row, i64 $Row_RESULTS)
-  %fitting = call i1 @is_like(ptr %out, ptr %table, ptr %result)
+  %mine.out = call ptr @item(ptr %out, i64 %number.out, i64 %r)
+  %result.at = mul i64 %r, $record_words
+  %result = getelementptr i64, ptr %results, i64 %result.at
+  %fitting = call i1 @is_like(ptr %mine.out, ptr %table, ptr %result)
   br i1 %fitting, label %flagged, label %no
 flagged:
-  %flags.at = getelementptr i8, ptr %out, i64 $flags
+  %flags.at = getelementptr i8, ptr %mine.out, i64 $flags
   %flags = load i32, ptr %flags.at
   %access = and i32 %flags, $access
   %writeable = icmp eq i32 %access, $writeable
   br i1 %writeable, label %ranges, label %slow
 ranges:
-  %base = call ptr @field(ptr %out, i64 $data)
-  %base.at = getelementptr ptr, ptr %pointers, i64 %passed
+  %base = call ptr @field(ptr %mine.out, i64 $data)
+  %before.out = add i64 %passed, %r
+  %base.at = getelementptr ptr, ptr %pointers, i64 %before.out
   store ptr %base, ptr %base.at
   %start = ptrtoint ptr %base to i64
-  %bits.out = or i64 %bits, %start
-  %bounds = call ptr @pointer(ptr %row, i64 $Row_BOUNDS)
-  %pair.out = mul i64 %passed, 2
+  %bits.with = or i64 %bits.out, %start
+  %pair.out = mul i64 %before.out, 2
   %mine = getelementptr i64, ptr %bounds, i64 %pair.out
   %mine.low = call i64 @word(ptr %mine, i64 0)
   %mine.high = call i64 @word(ptr %mine, i64 1)
   %from = add i64 %start, %mine.low
   %to = add i64 %start, %mine.high
+  %r.next = add i64 %r, 1
   br label %nears
 nears:
   %j = phi i64 [ 0, %ranges ], [ %j.next, %apart ]
-  %all = icmp eq i64 %j, %passed
-  br i1 %all, label %aligned, label %near
+  %all = icmp eq i64 %j, %before.out
+  br i1 %all, label %each, label %near
 near:
   %other = call i64 @word(ptr %pointers, i64 %j)
   %pair = mul i64 %j, 2
@@ -249,7 +290,7 @@ apart:
   %j.next = add i64 %j, 1
   br label %nears
 aligned:
-  %bits.all = phi i64 [ %bits, %made ], [ %bits.out, %nears ]
+  %bits.all = phi i64 [ %bits, %made ], [ %bits.out, %each ]
   %mask = call i64 @word(ptr %row, i64 $Row_MISALIGNED)
   %wrong = and i64 %bits.all, %mask
   %right = icmp eq i64 %wrong, 0

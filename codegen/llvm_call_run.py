@@ -74,7 +74,12 @@ origin:
 copy:
   %from = call ptr @pointer(ptr %arguments, i64 %source)
   %own = call ptr @pointer(ptr %fresh, i64 %c)
-  %into = select i1 %given, ptr %out, ptr %own
+  br i1 %given, label %theirs.copy, label %chosen
+theirs.copy:
+  %given.one = call ptr @item(ptr %out, i64 %count, i64 %c)
+  br label %chosen
+chosen:
+  %into = phi ptr [ %own, %copy ], [ %given.one, %theirs.copy ]
   %itself = icmp eq ptr %from, %into
   br i1 %itself, label %copied, label %transfer
 transfer:
@@ -146,6 +151,14 @@ finish:
   call void %decref(ptr %plan)
   br i1 %given, label %theirs, label %scalars
 theirs:
+  %tuple.given = icmp ne i64 %count, 1
+  br i1 %tuple.given, label %regather, label %same
+regather:
+  %class.given = call ptr @pointer(ptr %table, i64 $Table_RESULT)
+  %items = getelementptr i8, ptr %out, i64 $item
+  %tuple.theirs = call ptr %vectorcall(ptr %class.given, ptr %items, i64 %count, ptr null)
+  ret ptr %tuple.theirs
+same:
   call void %incref(ptr %out)
   ret ptr %out
 scalars: ; a 0-d result is returned as a scalar

@@ -84,7 +84,8 @@ class Dispatch:
 
     def attempt(self, context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any, adopt: Adopt) -> Any:
         """Return the results of a call that is like an earlier one, or None; `adopt` is told of plans used often."""
-        key = _key(context, inputs, out)
+        given = self._given(out)
+        key = _key(context, inputs, given)
         if key is None:
             return None
         found = self._plans.get(key)
@@ -112,12 +113,15 @@ class Dispatch:
             for result in outs:
                 pointers.append(address(result))
         else:
-            outs = [out]
-            pointer = address(out)
-            bits |= pointer
-            if _near(pointer, pointers, plan.bounds):
-                return None
-            pointers.append(pointer)
+            if len(plan.copies) > 1:
+                return None  # one could lie on another's argument, and be filled before that is read
+            outs = list(given)
+            for result in outs:
+                pointer = address(result)
+                bits |= pointer
+                if _near(pointer, pointers, plan.bounds):
+                    return None
+                pointers.append(pointer)
         if bits & plan.misaligned:
             return None
         for k, i in plan.copies:
@@ -125,12 +129,16 @@ class Dispatch:
                 np.copyto(outs[k], inputs[i])
         plan.mark.used = True
         start(plan, pointers)
-        if out is not None:
-            return out
         if self._tuple is None:
             result = outs[0]
-            return result if result.ndim else result[()]
-        return self._tuple(*(r if r.ndim else r[()] for r in outs))
+            return result if result.ndim or out is not None else result[()]
+        return self._tuple(*(r if r.ndim or out is not None else r[()] for r in outs))
+
+    def _given(self, out: Any) -> tuple[Any, ...]:
+        """Return the outputs that a caller gives, () for none; whatever else they may be is looked at more closely."""
+        if out is None:
+            return ()
+        return tuple(out) if self._tuple is not None and type(out) in (tuple, self._tuple) else (out,)
 
     def remember(
         self,
@@ -149,16 +157,17 @@ class Dispatch:
             typed.tensor(n).limits is not None and not o.type.weak for n, o in zip(typed.inputs, operands, strict=True)
         ):
             return  # its value has to be looked at in each call
-        if out is not None and results[0] is not out:
+        given = self._given(out)
+        if any(value is not result for value, result in zip(given, results, strict=bool(given))):
             return
-        key = _key(context, inputs, out)
+        key = _key(context, inputs, given)
         if key is not None:
             if len(self._plans) >= _ENTRIES:
                 self._plans.clear()
             self._plans[key] = _Entry(ref(plan), _numbers(operands, plan))
 
 
-def _key(context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any) -> Hashable | None:
+def _key(context: tuple[Hashable, ...], inputs: Sequence[Any], outs: tuple[Any, ...]) -> Hashable | None:
     """Return what a plan is found by, or None where an operand is neither a plain numpy array nor a number."""
     parts: list[Any] = [context]
     for a in inputs:
@@ -168,7 +177,7 @@ def _key(context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any) -> Hash
             parts.append(type(a))
         else:
             return None
-    if out is not None:
+    for out in outs:
         if type(out) is not _ndarray or not out.flags.writeable:
             return None
         parts += (out.dtype, out.shape, out.strides)
@@ -176,8 +185,8 @@ def _key(context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any) -> Hash
 
 
 def _near(out: int, operands: list[int], bounds: tuple[tuple[int, int], ...]) -> bool:
-    """Whether the range of addresses of the one output meets that of an operand."""
-    low, high = bounds[-1]
+    """Whether the range of addresses of the output behind these operands meets that of one of them."""
+    low, high = bounds[len(operands)]
     low += out
     high += out
     return any(pointer + lo < high and low < pointer + hi for pointer, (lo, hi) in zip(operands, bounds, strict=False))

@@ -71,6 +71,7 @@ class CallTable:
         words[Table.MISSING] = id(MISSING)
         words[Table.FAILED] = id(failed)
         words[Table.ARRAY], words[Table.FLOAT], words[Table.INT] = id(np.ndarray), id(float), id(int)
+        words[Table.TUPLE] = id(tuple)
         words[Table.NONE], words[Table.OUT] = id(None), id(_OUT)
         words[Table.POSITIONAL], words[Table.COUNT] = positional, len(self._names)
         words[Table.NAMES] = address(identities)
@@ -168,6 +169,8 @@ class CallTable:
             Row.OUTPUTS: len(results),
             Row.MISALIGNED: plan.misaligned,
             Row.FRESH: int(fresh),
+            # Of several that start from arguments one could lie on another's argument, and be filled before that is read.
+            Row.TAKES: int(len(starts) <= 1),
             Row.SCRATCH: len(plan.scratch),
             Row.SCRATCH_BYTES: plan.scratch_size,
         }

@@ -220,6 +220,65 @@ def test_python_numbers_for_declared_scalars_have_to_fit(dtype: str) -> None:
         assert outcome(fast, call) == outcome(slow, call)
 
 
+OUTS: dict[str, Callable[[], Any]] = {
+    "three": lambda: (f32(4, 4)[0], f32(4, 4), f32()),
+    "as a list": lambda: [f32(4), f32(4, 4), f32()],
+    "one missing": lambda: (f32(4), None, f32()),
+    "too few": lambda: (f32(4), f32(4, 4)),
+    "too many": lambda: (f32(4), f32(4, 4), f32(), f32()),
+    "another type": lambda: (f32(4), f32(4, 4).astype("f8"), f32()),
+    "another shape": lambda: (f32(5), f32(4, 4), f32()),
+    "read-only": lambda: (f32(4), read_only(f32(4, 4)), f32()),
+    "misaligned": lambda: (f32(4), misaligned(f32(4, 4)), f32()),
+    "strided": lambda: (f32(8)[::2], f32(4, 4).T, f32()),
+    "no arrays": lambda: (1, "two", 3.0),
+    "an array": lambda: f32(4, 4),
+    "by name": lambda: {"t": f32(4, 4), "s": f32(4), "u": f32()},
+}
+
+
+@pytest.mark.parametrize("given", OUTS.values(), ids=OUTS)
+def test_several_outs_are_taken_as_through_python(given: Callable[[], Any]) -> None:
+    kernel, slow = both("s[i] += A[i,j]; t[i,j] = 2 * A[i,j]; u += A[i,j]", f32(4, 4), outs=(OUTS["three"](),))
+    for _ in range(3):
+        call = lambda: ((f32(4, 4),), {"out": given()})  # noqa: E731
+        assert outcome(kernel, call) == outcome(slow, call)
+
+
+def test_several_outs_are_met_without_python_and_are_the_arrays_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = pk.op("s[i] += A[i,j]; t[i,j] = 2 * A[i,j]").compile(pk.f32[4, 4])
+    a, outs = f32(4, 4), (np.empty(4, np.float32), np.empty((4, 4), np.float32))
+    for _ in range(4):
+        named = kernel(a, out=outs)
+    forbid_python(monkeypatch)
+    for out in (outs, named):
+        found = kernel(a, out=out)
+        assert type(found) is type(named)
+        assert found.s is outs[0] and found.t is outs[1]
+    np.testing.assert_array_equal(outs[1], 2 * a)
+
+
+@pytest.mark.parametrize("places", [(0, 4), (0, 15), (16, 15), (40, 24), (40, 23), (24, 60)])
+def test_outs_that_overlap_each_other_or_an_operand_are_noticed(places: tuple[int, int]) -> None:
+    kernel, slow = both("s[i,j] = A[j,i]; t[i,j] = 2 * A[i,j]", f32(4, 4), outs=((f32(4, 4), f32(4, 4)),))
+    found = []
+    for call in (kernel, slow):
+        memory = f32(100)
+        a, outs = memory[24:40].reshape(4, 4), tuple(memory[p : p + 16].reshape(4, 4) for p in places)
+        found.append((outcome(call, lambda a=a, outs=outs: ((a,), {"out": outs})), memory.tobytes()))
+    assert found[0] == found[1]
+
+
+def test_in_out_arguments_may_change_places_with_each_other_s_outs() -> None:
+    text = "f(A: f64[N], B: f64[N]) -> A, B:\n    A[i] += 1\n    B[i] += A[i]"
+    kernel, slow = both(text, np.zeros(4), np.zeros(4), outs=((np.zeros(4), np.zeros(4)),))
+    for call in (kernel, slow):
+        a, b = np.arange(4.0), np.arange(4.0) * 10
+        call(a, b, out=(b, a))
+        np.testing.assert_array_equal(b, np.arange(4.0) + 1)
+        np.testing.assert_array_equal(a, np.arange(4.0) * 11 + 1)
+
+
 @pytest.mark.parametrize("shift", [-100, -21, -20, -1, 0, 1, 19, 20, 399, 400])
 def test_an_out_that_overlaps_an_operand_is_noticed(shift: int) -> None:
     def make(memory: np.ndarray) -> tuple[Any, Any]:
