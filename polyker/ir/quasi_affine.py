@@ -52,7 +52,12 @@ def floordiv(a: Expr, divisor: int) -> Expr:
     """Return `floor(a / divisor)`."""
     if divisor == 1:
         return a
-    return lit(int(a.value.real) // divisor) if isinstance(a, Literal) else Call("floordiv", (a, lit(divisor)), i64)
+    match a:
+        case Literal(value=value):
+            return lit(int(value.real) // divisor)
+        case Call(op="floordiv", args=(inner, Literal(value=value))):
+            return floordiv(inner, int(value.real) * divisor)
+    return Call("floordiv", (a, lit(divisor)), i64)
 
 
 def mod(a: Expr, divisor: int) -> Expr:

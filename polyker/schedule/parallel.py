@@ -8,6 +8,10 @@ dependences forwards only, such as the tiles of a skewed stencil, they are run a
 
     for a: for b: S(a, b)        for wave: parallel a: S(a, wave - a)
 
+and where the outer of two loops carries dependences and the inner none, strips of the inner run around both:
+
+    for a: for b: S(a, b)        parallel strip of b: for a: for b in strip: S(a, b)
+
 The results of a long sum's blocks are combined when all are there (polyker.schedule.privatise). No instance is computed
 otherwise than on one thread, and so no bit of a result changes.
 
@@ -26,7 +30,7 @@ import islpy as isl
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.expr import walk as parts_of
-from polyker.ir.quasi_affine import add, indices_of, print_affine, substitute
+from polyker.ir.quasi_affine import add, floordiv, indices_of, print_affine, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.dependences import Dependence, candidates
@@ -45,6 +49,8 @@ GUESS = 512
 MARGIN = 0.95
 # And waves further in: they take apart what a tile keeps in a cache.
 WAVE_MARGIN = 0.75
+# Strips for each thread where a loop is shared out around one that is not: some may be faster than others.
+STRIPS = 2
 # Bytes that the threads' own buffers may take together.
 PRIVATE = 256 << 20
 
@@ -159,6 +165,7 @@ class _Search:
                     chosen = _Found(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
             if not free and count > 1:
                 for found, margin in (
+                    (self._strips(members, n, child, before), MARGIN),
                     (self._waves(members, n, child, before), WAVE_MARGIN),
                     (self._apart(members, n, child, before), MARGIN),
                 ):
@@ -171,6 +178,24 @@ class _Search:
             if inner.cost < chosen.cost * MARGIN and inner.tree != child
             else chosen
         )
+
+    def _strips(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
+        """Return the band with iterations of a loop further in shared out around the loop n; None where no loop may be."""
+        serial, found = sum(here.work.values()), None
+        for member in members[n + 1 :]:
+            count, known = self._trips(member)
+            if count < (self.threads if known else 8 * self.threads) or member.kind is not Kind.SERIAL:
+                continue
+            long = -(-count // (STRIPS * self.threads))
+            times = tuple((s, floordiv(e, long)) for s, e in member.times)
+            strip = Member(times, f"{member.label}.strip", Kind.PARALLEL, self.threads)
+            strips = -(-count // long)
+            cost = serial * -(-strips // self.threads) * long / count + here.runs * START
+            if (found is None or cost < found.cost) and self._passed(strip, here)[0]:
+                inside = Band(members[n:], child)
+                if self._private(inside) * self.threads <= self.most:
+                    found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
+        return found
 
     def _waves(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
         """Return the band with the loops n and n + 1 run as waves; None where a dependence does not let them."""

@@ -56,6 +56,17 @@ def test_other_rows_beside_a_scan() -> None:
     assert loop.label.startswith("i2")
 
 
+def test_columns_around_rows_that_are_read_one_after_another() -> None:
+    (loop,) = chosen("c[j] += a[k] * B[k,j]", a="f64[4096]", B="f64[4096,4096]")
+    assert loop.label.endswith(".strip")
+
+
+def test_elements_around_time() -> None:
+    text = "f(A: f64[N], steps) -> A:\n    for t in 0:steps:\n        A[i] = A[i] * A[i] - 1"
+    (loop,) = chosen(text, A="f64[20000]", steps=300)
+    assert loop.label.split(".")[0] != "i0"
+
+
 def test_waves_of_the_tiles_of_a_stencil() -> None:
     found = chosen(HEAT, A="f64[2000,2000]", steps=60)
     assert [m.label for m in found if m.label.endswith(".tile")]
@@ -89,12 +100,21 @@ PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...], dict[str, int]]] = {
     "triangle": ("L[i,j] += A[i,k] * A[j,k] where j <= i", ((133, 60),), {}),
     "transpose": ("O[j,i] = X[i,j] * 2", ((301, 203),), {}),
     "everything": ("s += x[i,j] * x[i,j]", ((1501, 703),), {}),
+    "row by matrix": ("c[j] += a[k] * B[k,j]", ((3001,), (3001, 703)), {}),
+    "elements": (
+        "f(A: f32[K], steps) -> A:\n    for t in 0:steps:\n        A[i] = A[i] * A[i] - 1",
+        ((2001,),),
+        {"steps": 50},
+    ),
     "columns": ("s[j] += x[i,j]", ((20001, 33),), {}),
     "most": ("m[i] = max[j](x[i,j])", ((401, 303),), {}),
     "scan": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N", ((43, 500),), {"N": 500}),
     "chain": ("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] * sum[k](T[i,k])", ((203, 301),), {}),
     "heat": (HEAT.replace("N", "M").replace("f64", "f32"), ((150, 150),), {"steps": 11}),
 }
+
+
+UNKNOWN = ("columns", "long product", "row by matrix", "elements")  # for sizes that are not known too
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -107,7 +127,7 @@ def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.Monke
     text, shapes, sizes = PROGRAMS[name]
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]
-    for specialize in ("always", "never") if name in ("columns", "long product") else ("always",):
+    for specialize in ("always", "never") if name in UNKNOWN else ("always",):
         results = []
         for threads in (1, 3):
             with pk.options(threads=threads, specialize=specialize):
