@@ -82,6 +82,7 @@ from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
+from polyker.rewrite.narrow import narrow_indices
 from polyker.rewrite.running import running_reductions
 from polyker.rewrite.sink import sink_operators
 from polyker.rewrite.truth import count_truths
@@ -322,6 +323,7 @@ def scheduled(
             flat = unfold_windows(inlined, target)
             if merge:
                 flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
+            flat = narrow_indices(flat)
         result = lowered_kernel(flat, layouts, target, once + found.notes + outside + shared + online + gone)
         if not found.large & {t.name for t in result[2].scratch}:
             break

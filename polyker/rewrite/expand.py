@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import DType, bool_, i64
+from polyker.ir.dtypes import DType, bool_, i32, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Reduce, rebuild, transform
+from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import free_range
 from polyker.poly.isl import read_set
 from polyker.rewrite.fresh import Fresh
-
-_NONE = 2**63 - 1  # greater than every index
 
 
 def expand_reductions(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> Expr:
@@ -120,11 +119,24 @@ def _argument(op: str) -> Callable[[Reduce, Site], Expr]:
         hit: Expr = Call("eq", (other.body, best), bool_)
         if kind.kind == "f":
             hit = Call("or", (hit, Call("ne", (other.body, other.body), bool_)), bool_)
-        place = Index(other.ranges[0].index, i64)
-        value = Call("where", (hit, place, Literal(_NONE, i64)), i64)
-        return replace(other, op="min", body=value, dtype=i64, acc=i64)
+        held = _place_type(other, site)
+        place: Expr = _to(Index(other.ranges[0].index, i64), held)
+        none = integer_range(held)[1]  # greater than every index
+        value = Call("where", (hit, place, Literal(none, held)), held)
+        return _to(replace(other, op="min", body=value, dtype=held, acc=held), i64)
 
     return expand
+
+
+def _place_type(expr: Reduce, site: Site) -> DType:
+    """Return the type that places are compared in: i32, of which a vector holds twice as many, where all are known to fit."""
+    assert expr.domain is not None
+    points = read_set(expr.domain)
+    if points.is_empty():
+        return i64
+    low, high = points.dim_min_val(site.depth), points.dim_max_val(site.depth)
+    least, most = integer_range(i32)
+    return i32 if low.is_int() and high.is_int() and least <= low.get_num_si() and high.get_num_si() < most else i64
 
 
 _EXPANSIONS: dict[str, Callable[[Reduce, Site], Expr]] = {

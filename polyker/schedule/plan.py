@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from polyker.ir.expr import TRANSCENDENTAL, Call, Expr, Index, Literal, Read, children
+from polyker.ir.expr import TRANSCENDENTAL, Call, Cast, Expr, Index, Literal, Read, children
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.target.model import Target
@@ -53,8 +53,13 @@ def unrolled(plan: Plan) -> int:
 
 
 def vector_lanes(measured: Measured, target: Target) -> int:
-    """Return how many elements a vector of this statement holds: as many as its widest value fits in a register."""
-    widths = [e.dtype.real.itemsize for e in values(measured.statement.expr) if e.dtype is not None]
+    """Return how many elements a vector of this statement holds: as many as its widest value fits in a register.
+
+    An index that is converted is made in the narrower type: lane numbers of it on a number that lanes share.
+    """
+    nodes = list(values(measured.statement.expr))
+    made = {id(e.arg) for e in nodes if isinstance(e, Cast) and isinstance(e.arg, Index)}
+    widths = [e.dtype.real.itemsize for e in nodes if e.dtype is not None and id(e) not in made]
     return target.lanes(max([measured.statement.acc.real.itemsize, *widths]))
 
 
