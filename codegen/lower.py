@@ -77,6 +77,9 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
     """
     lowering = _Lowering(scop, schedule, gather_code)
     body = lowering.run()
+    if lowering.inside & lowering.outside:
+        lowering = _Lowering(scop, schedule, gather_code, whole=True)
+        body = lowering.run()
     program = scop.program
     arguments = argument_names(program)
     used = lowering.used_tensors()
@@ -188,9 +191,12 @@ class _Lowering:
     entered: dict[str, Place] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
     ranges: dict[str, Range] = field(default_factory=dict)
     thread: str = ""  # of the parallel loop around
+    whole: bool = False  # see to_isl
+    inside: set[str] = field(default_factory=set)  # scopes with buffers that threads have, met in their parallel loop
+    outside: set[str] = field(default_factory=set)  # and met elsewhere: isl dropped the loop, or took it apart
 
     def run(self) -> Block:
-        tree, self.marks = to_isl(self.scop, self.schedule)
+        tree, self.marks = to_isl(self.scop, self.schedule, whole=self.whole)
         self.statements = {s.name: s for s in self.scop.program.statements()}
         self.together = run_together(self.scop, self.schedule.tree)
         self.names = (f"v{n}" for n in itertools.count())
@@ -370,6 +376,7 @@ class _Lowering:
         """Return where a scope's buffer is: in a parallel loop the thread's own; where isl dropped that loop the first one's."""
         if buffer.mark not in self.threads:
             return buffer.name, buffer.promotion.pieces(), ()
+        (self.inside if self.thread else self.outside).add(buffer.mark)
         if buffer.is_large:
             return buffer.name, buffer.promotion.pieces(), (Var(self.thread) if self.thread else Const(0),)
         return buffer.name + ".own" * bool(self.thread), buffer.promotion.pieces(), ()

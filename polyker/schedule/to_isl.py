@@ -75,14 +75,17 @@ def union_text(head: str, sets: Iterable[str]) -> str:
     return f"{head}{{ {'; '.join(t[t.index('{') + 1 : t.rindex('}')] for t in sets)} }}"
 
 
-def to_isl(scop: Scop, schedule: Schedule) -> tuple[isl.Schedule, Marks]:
+def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.Schedule, Marks]:
     """Return the schedule tree of isl, and what its marks mean.
+
+    `whole`: nothing of an iteration of a parallel loop with scopes inside runs before the loop or after it, as it could where
+    only its first or its last iteration has it: statements that are nothing begin and end each iteration.
 
     Where the threads of a launch walk through loops and sequences together a parameter stands for the thread's number, and a
     filter for each THREAD loop: isl writes what one thread runs. A barrier there is a statement of its own, run whenever
     the block comes to its sequence; the loops around it are kept in one piece.
     """
-    found = _Conversion(scop)
+    found = _Conversion(scop, whole)
     root, _ = found.child_of({}, schedule.tree, {s: Way() for s in scop.domains}, _Inside())
     head = found.head
     domain = union_text(head, (*(s.domain for s in scop.program.statements()), *found.barriers.values()))
@@ -111,8 +114,8 @@ class _Inside:
 class _Conversion:
     """The walk down a tree; nodes of isl's tree are made on the way up."""
 
-    def __init__(self, scop: Scop) -> None:
-        self.scop = scop
+    def __init__(self, scop: Scop, whole: bool) -> None:
+        self.scop, self.whole = scop, whole
         self.members: dict[str, Member] = {}
         self.scopes: dict[str, Scope] = {}
         self.private: dict[str, tuple[str, ...]] = {}
@@ -171,10 +174,14 @@ class _Conversion:
         inner = replace(inside, depth=inside.depth + 1)
         band, barriers = self.child_of({}, below, here, inner)
         last = first.kind is Kind.BLOCK and not any(m.kind is Kind.BLOCK for m in loops(below))
-        if last and inside.threads:
+        kept = self.whole and first.kind is Kind.PARALLEL and len(self.scopes) > before
+        if (last and inside.threads) or kept:
             texts = [f"{{ {self.tuples[s]} }}" for s in (*here, *barriers)]
             children = [{"filter": union_text(self.head, texts), **band}]
             nodes, barriers = self.arriving(children, barriers, here, inner)
+            if kept:
+                self.arrivals.append(self.between(nodes, here, inner.depth))
+                barriers = (*barriers, self.arrivals[-1])
             band = {"child": {"sequence": nodes}}
         times = [f"{self.tuples[s]} -> [({way.times[-1]})]" for s, way in here.items()]
         times += [f"{self.tuples[b]} -> [(t{inside.depth})]" for b in barriers]
