@@ -77,7 +77,7 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
     """
     lowering = _Lowering(scop, schedule, gather_code)
     body = lowering.run()
-    if lowering.inside & lowering.outside:
+    if lowering.inside & lowering.outside or lowering.torn:
         lowering = _Lowering(scop, schedule, gather_code, whole=True)
         body = lowering.run()
     program = scop.program
@@ -194,6 +194,7 @@ class _Lowering:
     whole: bool = False  # see to_isl
     inside: set[str] = field(default_factory=set)  # scopes with buffers that threads have, met in their parallel loop
     outside: set[str] = field(default_factory=set)  # and met elsewhere: isl dropped the loop, or took it apart
+    torn: bool = False  # whether isl made several loops of one over blocks or threads that has scopes inside
 
     def run(self) -> Block:
         tree, self.marks = to_isl(self.scop, self.schedule, whole=self.whole)
@@ -396,6 +397,8 @@ class _Lowering:
         found = iterations(
             block, kind, member.axis, lambda loop: replace(loop, body=self._allocated(loop.body, scopes)), single
         )
+        same = (s for s in statements(found) if isinstance(s, For) and (s.kind, s.axis) == (kind, member.axis))
+        self.torn = self.torn or (bool(scopes) and len(list(same)) > 1)
         return dealt_to_threads(found, self.marks.threads[mark]) if mark in self.marks.threads else found
 
     def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:

@@ -78,7 +78,7 @@ def union_text(head: str, sets: Iterable[str]) -> str:
 def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.Schedule, Marks]:
     """Return the schedule tree of isl, and what its marks mean.
 
-    `whole`: nothing of an iteration of a parallel loop with scopes inside runs before the loop or after it, as it could where
+    `whole`: nothing of an iteration of a loop of AT_ONCE with scopes inside runs before the loop or after it, as it could where
     only its first or its last iteration has it: statements that are nothing begin and end each iteration.
 
     Where the threads of a launch walk through loops and sequences together a parameter stands for the thread's number, and a
@@ -174,7 +174,7 @@ class _Conversion:
         inner = replace(inside, depth=inside.depth + 1)
         band, barriers = self.child_of({}, below, here, inner)
         last = first.kind is Kind.BLOCK and not any(m.kind is Kind.BLOCK for m in loops(below))
-        kept = self.whole and first.kind is Kind.PARALLEL and len(self.scopes) > before
+        kept = self.whole and first.kind in AT_ONCE and len(self.scopes) > before
         if (last and inside.threads) or kept:
             texts = [f"{{ {self.tuples[s]} }}" for s in (*here, *barriers)]
             children = [{"filter": union_text(self.head, texts), **band}]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import pytest
 
 from polyker.codegen.kernel import Allocate, For, LoopKind, Space, Store
+from polyker.codegen.lower import lower
 from polyker.codegen.walk import statements
 from polyker.errors import LegalityError, ScheduleError
+from polyker.errors.schedules import GATHERED
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
+from polyker.ir.layout import DENSE
 from polyker.ir.quasi_affine import lit
 from polyker.schedule.legality import prove
 from polyker.schedule.steps import Step, apply, parallel, step
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same, case, lowered
+
+KINDS = (LoopKind.PARALLEL, LoopKind.BLOCK)
 
 LEGAL: dict[str, tuple[str, list[Step]]] = {
     "rows": ("matmul", [Step("parallel", ("S0", "i0", 3))]),
@@ -153,24 +158,43 @@ def test_buffers_of_a_loop_that_isl_drops_keep_their_values(shape: str, native: 
     assert_same(found, found.scop, stepped(found, steps), native=native)
 
 
+def first_and_last(width: int, kind: Kind, *, threads: bool = False) -> tuple[Case, Schedule]:
+    """Return rows of which the first is read once more at the first iteration, and the last at the last."""
+    found = case("T[i,j] = X[i,j] + 1;  O[j] = T[5,j] * 2;  F[j] = T[0,j] * 3", X=f"f64[6,{width}]")
+    first, last, again = found.scop.program.statements()
+
+    def inner(name: str, iterator: str, *, barrier: bool) -> Filter:
+        own = (Kind.THREAD, width, "x") if threads else (Kind.SERIAL, 0, "")
+        return Filter(
+            (name,), Band((Member(((name, Index(iterator, i64)),), iterator, *own),), Leaf()), barrier=barrier
+        )
+
+    times = ((first.name, Index(first.iterators[0], i64)), (last.name, lit(5)), (again.name, lit(0)))
+    parts = (
+        inner(first.name, first.iterators[1], barrier=False),
+        inner(last.name, last.iterators[0], barrier=threads),
+        inner(again.name, again.iterators[0], barrier=False),
+    )
+    rows = Scope((Promotion(first.target, (1, width), shared=threads),), Sequence(parts))
+    on = Member(times, "rows", kind, *((3,) if kind is Kind.PARALLEL else (0, "x")))
+    return found, Schedule(Band((on,), rows))
+
+
 @pytest.mark.parametrize("width", [8, 5000])
 @pytest.mark.parametrize("native", [False, True])
 def test_what_the_first_or_the_last_iteration_has_alone_stays_in_it(width: int, native: bool) -> None:
     """isl would run it before or after the loop, where the row of the thread that computed it is gone."""
-    found = case("T[i,j] = X[i,j] + 1;  O[j] = T[5,j] * 2;  F[j] = T[0,j] * 3", X=f"f64[6,{width}]")
-    first, last, row = found.scop.program.statements()
-
-    def inner(name: str, iterator: str) -> Filter:
-        return Filter((name,), Band((Member(((name, Index(iterator, i64)),), iterator),), Leaf()))
-
-    times = ((first.name, Index(first.iterators[0], i64)), (last.name, lit(5)), (row.name, lit(0)))
-    parts = (
-        inner(first.name, first.iterators[1]), inner(last.name, last.iterators[0]), inner(row.name, row.iterators[0])
-    )  # fmt: skip
-    rows = Scope((Promotion(first.target, (1, width)),), Sequence(parts))
-    schedule = Schedule(Band((Member(times, "rows", Kind.PARALLEL, 3),), rows))
+    found, schedule = first_and_last(width, Kind.PARALLEL)
     prove(found.scop, schedule)
     assert_same(found, found.scop, schedule, native=native)
-    inside = [s for s in statements(lowered(found.scop, schedule).kernel.body) if isinstance(s, For)]
-    assert inside[0].kind is LoopKind.PARALLEL
-    assert sum(isinstance(s, Store) for s in statements(inside[0].body)) == 3
+    (loop,) = (s for s in statements(lowered(found.scop, schedule).kernel.body) if getattr(s, "kind", 0) in KINDS)
+    assert sum(isinstance(s, Store) for s in statements(loop.body)) == 3
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_what_the_first_or_the_last_block_has_alone_stays_in_it(threads: bool) -> None:
+    found, schedule = first_and_last(8, Kind.BLOCK, threads=threads)
+    prove(found.scop, schedule)
+    kernel = lower(found.scop, schedule, (DENSE,) * 3, GATHERED).kernel
+    (loop,) = (s for s in statements(kernel.body) if getattr(s, "kind", 0) in KINDS)
+    assert sum(isinstance(s, Store) for s in statements(loop.body)) == 3
