@@ -209,7 +209,7 @@ class Interpreter:
             self.mask = outer
             var = var + np.int64(loop.step)
             count += 1
-        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM)
+        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM, LoopKind.SCAN)
         known = loop.trip if loop.trip is not None else loop.lanes if bounded else None
         if known is not None and outer is None and (count > known or (loop.trip is not None and count != known)):
             raise InternalError(f"loop {loop.var!r} runs {count} times, declared trip {loop.trip}, lanes {loop.lanes}")

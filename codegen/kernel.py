@@ -32,6 +32,7 @@ class LoopKind(Enum):
     """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
     means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed. STREAM:
     means what SERIAL means; neighbouring cells that it stores are computed by vectors and written past the caches.
+    SCAN: means what SERIAL means; each iteration combines what the one before stored with a term, grouped in any way.
     PARALLEL: the iterations do not depend on each other, and run on several threads. BLOCK and THREAD: the iterations do not
     depend on each other (but through a Barrier), and are those of a GPU's blocks and of the threads of a block."""
 
@@ -40,6 +41,7 @@ class LoopKind(Enum):
     TRANSPOSE = "transpose"
     VECTOR = "vector"
     STREAM = "stream"
+    SCAN = "scan"
     PARALLEL = "parallel"
     BLOCK = "block"
     THREAD = "thread"
@@ -199,7 +201,7 @@ class For:
 
     VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
     VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL and TRANSPOSE: `lanes` bounds
-    the trip count. STREAM: about `lanes` iterations may be taken together. PARALLEL: `lanes` is the number of threads;
+    the trip count. STREAM and SCAN: about `lanes` iterations may be taken together. PARALLEL: `lanes` is the number of threads;
     `thread`, bound in the body, is the number of the one that runs an iteration, below it; `work` is about what an iteration
     does, in the operations of polyker.codegen.work. It stands in no VECTOR and no other PARALLEL loop, and no STACK buffer
     from outside is used in it.

@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
+from polyker.codegen import llvm_strided as strided
 from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Var
 from polyker.codegen.llvm_convert import Value, convert, rounded
 from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_functions import power, real_function
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import multiply_add, real_operation
+from polyker.codegen.llvm_scan import Carried
+from polyker.codegen.llvm_strided import LANE, Row
 from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const, vector
 from polyker.codegen.llvm_transpose import Columns
 from polyker.codegen.polynomial import Monomial, Poly, as_constant, constant, is_index, plus, polynomial, times
@@ -19,7 +22,6 @@ from polyker.codegen.polynomial import atom as atom_poly
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import bool_, i64
 
-LANE = Var("\0lane")  # the number of the lane, in index polynomials
 ONE_LANE = Lanes(1)
 
 
@@ -37,6 +39,8 @@ class Expressions:
         self.affine: dict[str, Poly] = {}
         self.lanes: Lanes = ONE_LANE
         self.columns: Columns | None = None
+        self.rows: dict[Row, tuple[int, int]] = {}  # of the vector loop around; see `llvm_strided.rows_read`
+        self.carried: Carried | None = None  # of the SCAN loop around
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
 
@@ -207,6 +211,8 @@ class Expressions:
             if not memory.is_loaded(self.b, place, pointer):
                 pointer = self.guarded(place, pointer, base, condition)
             loaded = memory.load_scalar(self.b, place, pointer)
+        elif (shared := self._load_shared(expr, mask)) is not None:
+            loaded = shared
         else:
             loaded = self._load_lanes(place, base, step, varying, mask, predicate is not None)
         if predicate is None or expr.other is None:
@@ -221,6 +227,11 @@ class Expressions:
             return predicate
         mask = self.b.splat(predicate, self.lanes.count)
         return mask if self.lanes.mask is None else self.b.binary("and", self.lanes.mask, mask)
+
+    def _load_shared(self, expr: Load, mask: Reg | None) -> Value | None:
+        """Return a load from vectors that loads of the cells between share; None where there are none."""
+        active = memory.leading_lanes(mask, self.lanes.count) or 0
+        return strided.load(self, expr, active) if active >= 4 and expr.predicate is None else None
 
     def _load_lanes(
         self, place: Place, base: Poly, step: Poly, varying: list[Reg], mask: Reg | None, predicated: bool

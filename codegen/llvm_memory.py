@@ -172,13 +172,28 @@ def load_apart(b: Builder, place: Place, pointers: list[Reg], lanes: int) -> Val
 
 def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg | None, streamed: str = "") -> None:
     """Store neighbouring elements where the mask is on; `streamed`: metadata of a store of a whole, aligned vector."""
-    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
     raw = _raw(b, value)
     data = raw[0]
     if len(raw) > 1:
         count = data.lanes
         data = b.shuffle(raw[0], raw[1], [k // 2 + (k % 2) * count for k in range(2 * count)])
         mask = _doubled(b, mask) if mask is not None else None
+    store_raw(b, place, pointer, data, mask, streamed)
+
+
+def raw_of(b: Builder, value: Value) -> Reg:
+    """Return a value of a real type as memory holds it."""
+    return _raw(b, value)[0]
+
+
+def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | None, streamed: str = "") -> None:
+    """Store what `load_piece` would return, where the mask is on; see `store_vector`."""
+    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    if mask is not None and _is_constant(mask):
+        lanes = mask.text[1:-1].split(", ")
+        if "i1 true" not in lanes:
+            return
+        mask = mask if "i1 false" in lanes else None
     if mask is None:
         align = data.lanes * align if streamed else align
         b.line(f"  store {data.typed}, {pointer.typed}, align {align}{place.metadata}{streamed}")
@@ -231,6 +246,18 @@ def leading_lanes(mask: Reg | None, count: int) -> int | None:
     lanes = [lane == "i1 true" for lane in mask.text[1:-1].split(", ")] if _is_constant(mask) else []
     active = sum(lanes)
     return active if lanes and all(lanes[:active]) else None
+
+
+def picked_mask(b: Builder, mask: Reg | None, lanes: list[int], kept: list[bool]) -> Reg | None:
+    """Return the mask whose lane m is lane `lanes[m]` of another one (None: all are on) where `kept`, and off elsewhere."""
+    if mask is None or _is_constant(mask):
+        known = ["i1 true"] * len(lanes) if mask is None else mask.text[1:-1].split(", ")
+        on = [known[lane] if keep else "i1 false" for lane, keep in zip(lanes, kept, strict=True)]
+        return None if set(on) == {"i1 true"} else Reg(f"<{', '.join(on)}>", "i1", len(lanes), 0)
+    picked = b.shuffle(mask, None, lanes)
+    if all(kept):
+        return picked
+    return b.binary("and", picked, picked_mask(b, None, lanes, kept) or picked)
 
 
 def _all_lanes(count: int) -> Reg:

@@ -8,6 +8,7 @@ from polyker.codegen.facts import Facts
 from polyker.codegen.kernel import (
     Allocate,
     Block,
+    Const,
     For,
     Guard,
     If,
@@ -21,14 +22,17 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.llvm_convert import Value
-from polyker.codegen.llvm_expr import LANE, Expressions
+from polyker.codegen.llvm_expr import Expressions
 from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_parallel import parallel_loop
+from polyker.codegen.llvm_scan import Carried, Scan, at, scan_of
+from polyker.codegen.llvm_scan import parts as scan_parts
 from polyker.codegen.llvm_stack import StackBuffers
-from polyker.codegen.llvm_store import prefetch, store
+from polyker.codegen.llvm_store import prefetch, store, store_together
 from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of
+from polyker.codegen.llvm_strided import LANE, rows_read, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
@@ -100,8 +104,14 @@ class Statements:
         """Emit a block; what it binds is forgotten after it."""
         values, affine = self.e.values, self.e.affine
         self.e.values, self.e.affine = dict(values), dict(affine)
-        for stmt in block:
-            self._statement(stmt)
+        done = 0
+        while done < len(block):
+            together = woven(self.e, block[done:], masked=self.target.masked) if self.e.lanes.count > 1 else []
+            if together:
+                store_together(self.e, together)
+            else:
+                self._statement(block[done])
+            done += max(1, len(together))
         self.e.values, self.e.affine = values, affine
 
     def _statement(self, stmt: Stmt) -> None:
@@ -122,6 +132,8 @@ class Statements:
                 self._transpose_loop(stmt)
             case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
                 self._stream_loop(stream)
+            case For(kind=LoopKind.SCAN) if scan := scan_of(self.e, stmt, self.target):
+                self._scan_loop(scan)
             case For(kind=LoopKind.PARALLEL):
                 parallel_loop(self, stmt)
             case For():
@@ -339,6 +351,32 @@ class Statements:
             del e.values[name]
         self.streams = self.streamed_anywhere = True
 
+    def _scan_loop(self, scan: Scan) -> None:
+        """Combine whole vectors of terms with what stands before them, then the rest."""
+        e, b, loop = self.e, self.b, scan.loop
+        lo, hi = e.poly(loop.lo), e.poly(loop.hi)
+        length = as_constant(plus(hi, scaled(lo, -1)))
+        trip = loop.trip if loop.trip is not None else length
+        if trip is not None and trip <= 0:
+            return
+        start, stop, name = e.uniform(lo), e.uniform(hi), f"{loop.var}\0count"
+        some = None if trip is not None else b.compare("icmp slt", start, stop)
+        place, offset = e.places[scan.store.buffer], e.offset(scan.store.buffer, at(scan.store, loop, loop.lo))
+        before = plus(offset, constant(-1))
+        first = memory.load_scalar(b, place, e.guarded(place, e.pointer(place, before), before, some)).re
+        pointer = Reg(b.name(), "ptr", 1, 0)
+        b.allocas.append(f"  {pointer.text} = alloca <{scan.lanes} x {first.elem}>, align 64")
+        b.line(f"  store {b.splat(first, scan.lanes).typed}, {pointer.typed}, align 64")
+        if trip is None:
+            count = b.binary("sdiv", b.binary("sub", stop, start), const(scan.lanes, "i64"))
+            e.values[name] = Value(i64, integer_extremum(b, "smax", count, const(0, "i64")))
+        whole, rest = scan_parts(scan, Var(name) if trip is None else Const(trip // scan.lanes))
+        e.carried = Carried(scan, pointer)
+        self.serial_loop(whole)
+        self.block(rest)
+        e.carried = None
+        e.values.pop(name, None)
+
     def _vector_loop(self, loop: For) -> None:
         e, b, count = self.e, self.b, loop.lanes
         lo = e.poly(loop.lo)
@@ -359,8 +397,12 @@ class Statements:
             e.lanes = Lanes(count, _prefix(known, count))
         else:
             e.lanes = Lanes(count)
-        self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
-        e.lanes = Lanes(1)
+        lanes = plus(lo, atom_poly(LANE))
+        before, e.affine = e.affine, {**e.affine, loop.var: lanes}
+        e.rows = rows_read(e, loop.body)
+        e.affine = before
+        self._bound_block(loop.var, lanes, loop.body)
+        e.lanes, e.rows = Lanes(1), {}
 
     def _active(self, length: Reg, count: int, *, surely: bool) -> Lanes:
         """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.

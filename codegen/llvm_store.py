@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
+from polyker.codegen import llvm_scan as scan
+from polyker.codegen import llvm_strided as strided
 from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Prefetch, Store
 from polyker.codegen.llvm_convert import Value, convert
 from polyker.codegen.llvm_expr import Expressions, constant_value
@@ -18,6 +20,9 @@ REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 
 def store(e: Expressions, stmt: Store) -> None:
     """Emit a store for the active lanes."""
+    if e.carried is not None:
+        scan.store(e, stmt, e.carried)
+        return
     b, place = e.b, e.places[stmt.buffer]
     base, step, varying = e.split(e.offset(stmt.buffer, stmt.indices))
     uniform = not step and not varying
@@ -45,6 +50,11 @@ def store(e: Expressions, stmt: Store) -> None:
         memory.store_vector(b, place, first, memory.reverse(b, value), memory.reverse_mask(b, mask))
     else:
         memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
+
+
+def store_together(e: Expressions, stores: list[Store]) -> None:
+    """Emit stores whose cells lie side by side in memory; see `llvm_strided.woven`."""
+    strided.store(e, stores, [_contracted(e, s) for s in stores])
 
 
 def prefetch(e: Expressions, stmt: Prefetch) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from polyker.codegen.kernel import Block, Const, For, Guard, KExpr, Let, Load, LoopKind, Op, Prefetch, Store, Var
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import as_constant, plus, polynomial, scaled
-from polyker.codegen.walk import expressions, subexpressions, substitute
+from polyker.codegen.walk import expressions, subexpressions, substitute, values_of
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
@@ -55,26 +55,13 @@ def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
     if as_constant(step) != 1:
         return None
     place = e.places[store.buffer]
-    widest = max(place.buffer.dtype.real.itemsize, *(n.dtype.real.itemsize for n in _values(store.value)))
+    widest = max(place.buffer.dtype.real.itemsize, *(n.dtype.real.itemsize for n in values_of(store.value)))
     lanes = target.lanes(widest)
     return Stream(loop, store, lanes, max(1, loop.lanes // lanes)) if lanes > 1 else None
 
 
 def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
     return tuple(substitute(i, {loop.var: Op("add", (Var(loop.var), Const(step)))}) for i in store.indices)
-
-
-def _values(expr: KExpr) -> list[KExpr]:
-    """Return the parts of a value, those of its indices left out."""
-    match expr:
-        case Load():
-            return [expr]
-        case Op(args=args):
-            return [expr, *(v for a in args for v in _values(a))]
-        case Const() | Var():
-            return [expr]
-        case _:
-            return [expr, *_values(expr.arg)]
 
 
 def head_of(e: Expressions, b: Builder, stream: Stream) -> Reg:

@@ -237,7 +237,7 @@ class _Simplifier:
         low, first = bounds(lo, ranges)
         high = bounds(hi, ranges)[1]
         high = None if high is None else high - 1
-        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM, LoopKind.PARALLEL, LoopKind.BLOCK)
+        bounded = loop.kind in (LoopKind.UNROLL, LoopKind.VECTOR, LoopKind.TRANSPOSE, LoopKind.THREAD)
         most = trip if trip is not None else loop.lanes if bounded else None
         if most is not None and first is not None:
             reach = first + (most - 1) * loop.step

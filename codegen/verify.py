@@ -219,7 +219,7 @@ def _loop(loop: For, scope: _Scope) -> None:
         )
     elif loop.kind is not LoopKind.SERIAL:
         _check(loop.lanes > 0 or (loop.kind is LoopKind.UNROLL and loop.trip is not None), "lanes are needed", header)
-        free = loop.trip is None or loop.lanes == 0 or loop.kind in (LoopKind.STREAM, LoopKind.PARALLEL)
+        free = loop.trip is None or loop.lanes == 0 or loop.kind in (LoopKind.STREAM, LoopKind.SCAN, LoopKind.PARALLEL)
         _check(free or (loop.trip or 0) <= loop.lanes, "more iterations than lanes", header)
     vector = loop.kind is LoopKind.VECTOR
     if vector:

@@ -126,6 +126,14 @@ def subexpressions(expr: KExpr) -> Iterator[KExpr]:
         stack.extend(operands(node))
 
 
+def values_of(expr: KExpr) -> Iterator[KExpr]:
+    """Yield the parts of a value, those of the indices of its loads left out."""
+    yield expr
+    if not isinstance(expr, Load):
+        for part in operands(expr):
+            yield from values_of(part)
+
+
 def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
     """Return `expr` with `change` applied to each direct sub-expression."""
     match expr:

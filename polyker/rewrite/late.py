@@ -30,7 +30,7 @@ from polyker.rewrite.fresh import Fresh
 
 # Steps of a block: enough that what a tile loads and stores is little beside its terms, few enough that the panel is a small
 # part. Blocks of a loop, at least.
-STEPS, LEAST_BLOCKS = 64, 4
+STEPS, LEAST_BLOCKS = (64, 32, 16, 8), 12
 _COMBINE = {"add": "add", "maximum": "max", "minimum": "min"}
 
 
@@ -52,7 +52,8 @@ def late_updates(program: TypedProgram) -> TypedProgram:
 @dataclass(frozen=True)
 class _Late:
     """A loop, its update `statement` with what is combined into the cell by `op`, the instances that are late, and the others in
-    disjoint pieces. `bounds`: of each inner iterator, (slope, offset) of the least late value in a block."""
+    disjoint pieces. `first`: the first step; `steps`: those of a block. `bounds`: of each inner iterator, (slope, offset) of
+    the least late value in a block."""
 
     loop: TypedLoop
     statement: TypedStatement
@@ -61,6 +62,7 @@ class _Late:
     late: Set
     early: tuple[Set, ...]
     first: int
+    steps: int
     bounds: tuple[tuple[int, int], ...]
 
 
@@ -90,9 +92,12 @@ def _parts(statement: TypedStatement) -> tuple[str, Expr] | None:
 def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op: str, term: Expr) -> _Late | None:
     clock, domain = loop.iterator, read_set(statement.domain)
     low, high = domain.dim_min_val(0), domain.dim_max_val(0)
-    if not low.is_int() or not high.is_int() or high.get_num_si() - low.get_num_si() < LEAST_BLOCKS * STEPS:
+    if not low.is_int() or not high.is_int():
         return None
-    first = low.get_num_si()
+    first, count = low.get_num_si(), high.get_num_si() - low.get_num_si() + 1
+    steps = next((n for n in STEPS if count >= LEAST_BLOCKS * n), None)
+    if steps is None:
+        return None
     own = Read(statement.target, statement.subscripts, dtype=statement.acc)
     if program.tensor(statement.target).dtype != statement.acc:
         return None
@@ -107,7 +112,7 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
         return read_map(access_relation(program, s, tensor, places)).intersect_domain(read_set(s.domain))
 
     def block(s: TypedStatement) -> Map:
-        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({clock} - {first})/{STEPS})] }}")
+        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({clock} - {first})/{steps})] }}")
 
     def step(s: TypedStatement) -> Map:
         return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [{clock}] }}")
@@ -124,7 +129,7 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     if touched is None:
         return None
     where = block(statement).range_product(cells(statement, None))
-    whole = (high.get_num_si() - first + 1) // STEPS * STEPS + first  # what is no whole block is not worth it
+    whole = (high.get_num_si() - first + 1) // steps * steps + first  # what is no whole block is not worth it
     here = read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {clock} < {whole} }}")
     late = domain.intersect(here).subtract(where.intersect_range(touched).domain()).coalesce()
     if late.is_empty():
@@ -150,9 +155,9 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
                 return None
     pieces: list[Set] = []
     early = domain.subtract(late)
-    bounds = tuple(_least(late, statement, d, first) for d in range(1, len(statement.iterators)))
+    bounds = tuple(_least(late, statement, d, first, steps) for d in range(1, len(statement.iterators)))
     for iterator, (slope, offset) in zip(statement.iterators[1:], bounds, strict=True):
-        before = f"{iterator} < {slope} * floor(({clock} - {first})/{STEPS}) + {offset}"
+        before = f"{iterator} < {slope} * floor(({clock} - {first})/{steps}) + {offset}"
         part = early.intersect(
             read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {before} }}")
         ).coalesce()
@@ -161,7 +166,7 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
             early = early.subtract(part)
     if not early.is_empty():
         pieces.append(early.coalesce())
-    return _Late(loop, statement, op, term, late, tuple(pieces), first, bounds)
+    return _Late(loop, statement, op, term, late, tuple(pieces), first, steps, bounds)
 
 
 def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
@@ -172,7 +177,7 @@ def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
         iterators = (number, *s.iterators)
         onto = read_map(
             f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : "
-            f"{number} = floor(({clock} - {found.first})/{STEPS}) }}"
+            f"{number} = floor(({clock} - {found.first})/{found.steps}) }}"
         )
         return replace(
             s, name=name, iterators=iterators, outer=s.outer + 1, domain=domain_text(domain.apply(onto), name)
@@ -200,9 +205,12 @@ def _together(fresh: Fresh, found: _Late, number: str, labels: dict[str, str]) -
     clock, *inner = s.iterators
     names = {i: fresh.iterator() for i in s.iterators}
     labels.update({n: labels.get(i, i) for i, n in names.items()})
-    start = add(scale(STEPS, Index(number, i64)), lit(found.first))
+    start = add(scale(found.steps, Index(number, i64)), lit(found.first))
     values: dict[str, Expr] = {clock: add(start, Index(names[clock], i64))}
-    where = [f"{clock} = {STEPS} * {number} + {found.first} + {names[clock]}", f"0 <= {names[clock]} < {STEPS}"]
+    where = [
+        f"{clock} = {found.steps} * {number} + {found.first} + {names[clock]}",
+        f"0 <= {names[clock]} < {found.steps}",
+    ]
     for i, (slope, offset) in zip(inner, found.bounds, strict=True):
         values[i] = add(Index(names[i], i64), add(scale(slope, Index(number, i64)), lit(offset)))
         where.append(f"{i} = {names[i]} + {slope} * {number} + {offset}")
@@ -225,12 +233,12 @@ def _together(fresh: Fresh, found: _Late, number: str, labels: dict[str, str]) -
     )
 
 
-def _least(late: Set, s: TypedStatement, dimension: int, first: int) -> tuple[int, int]:
+def _least(late: Set, s: TypedStatement, dimension: int, first: int, steps: int) -> tuple[int, int]:
     """Return (slope, offset) of the least value of an iterator in a block: offset + slope * block, (0, 0) where it is another."""
     name = "least"
     iterators = ", ".join(s.iterators)
     onto = read_map(
-        f"{{ {s.name}[{iterators}] -> {name}[floor(({s.iterators[0]} - {first})/{STEPS}), {s.iterators[dimension]}] }}"
+        f"{{ {s.name}[{iterators}] -> {name}[floor(({s.iterators[0]} - {first})/{steps}), {s.iterators[dimension]}] }}"
     )
     reached = late.apply(onto)
     at = [

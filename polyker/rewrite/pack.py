@@ -42,14 +42,17 @@ def pack_cells(
     label: str,
     places: Sequence[Expr],
     source: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
+    outer: int = 0,
 ) -> Packed:
     """Copy what `read` reaches into a temporary whose dimensions run over `places`, each counted from its least value.
 
-    The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values.
+    The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values. `outer`: in so
+    many of the loops around the statement it is copied again in each iteration.
     """
-    cells = _image(program, statement, places)
+    around = statement.iterators[:outer]
+    cells = _image(program, statement, [*(Index(i, i64) for i in around), *places])
     iterators = tuple(fresh.iterator() for _ in places)
-    lows, extents = _box(program, cells, len(places))
+    lows, extents = _box(program, cells, range(outer, outer + len(places)))
     assert read.dtype is not None
     name = fresh.temporary(label, read.dtype, extents)
     values = tuple(Index(i, i64) for i in iterators)
@@ -57,8 +60,8 @@ def pack_cells(
     there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
     copy_name = fresh.statement()
     copy = TypedStatement(
-        copy_name, iterators, 0, domain_text(cells, copy_name), name, here, "set", replace(read, subscripts=source(values)),
-        read.dtype, (), statement.span,
+        copy_name, (*around, *iterators), outer, domain_text(cells, copy_name), name, here, "set",
+        replace(read, subscripts=source(values)), read.dtype, (), statement.span,
     )  # fmt: skip
     packed = Read(name, there, dtype=read.dtype)
     changed = transform(statement.expr, lambda e: packed if e == read else e)
@@ -101,7 +104,7 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     own = [s.name for s in statement.subscripts if isinstance(s, Index)]
     swap = read_map(f"{parameters(program)}{{ {statement.target}[{', '.join(own)}] -> [{', '.join(names)}] }}")
     cells = read_set(tensor_box(program, statement.target)).apply(swap)
-    lows, extents = _box(program, cells, len(order))
+    lows, extents = _box(program, cells, range(len(order)))
     dtype = program.tensor(statement.target).dtype
     name = fresh.temporary("result", dtype, extents)
     iterators = tuple(fresh.iterator() for _ in order)
@@ -117,13 +120,26 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     return Packed(copy, replace(statement, target=name, subscripts=places))
 
 
+def start_of_packed(
+    program: TypedProgram, start: TypedStatement, before: TypedStatement, after: TypedStatement
+) -> TypedStatement:
+    """Return the start of the packed result: the same cells, their dimensions in the packed order."""
+    dimension = dict(zip(before.subscripts, start.iterators, strict=True))
+    iterators = tuple(dimension[s] for s in after.subscripts)
+    old, new = ", ".join(start.iterators), ", ".join(iterators)
+    swap = read_map(f"{parameters(program)}{{ {start.name}[{old}] -> {start.name}[{new}] }}")
+    domain = read_set(start.domain).apply(swap)
+    places = tuple(Index(i, i64) for i in iterators)
+    return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))
+
+
 def _image(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> isl.Set:
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     text = f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, places))}] }}"
     return read_map(text).intersect_domain(read_set(statement.domain)).range().coalesce()
 
 
-def _box(program: TypedProgram, cells: isl.Set, count: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    bounds = [bounds_of(cells, d, program) for d in range(count)]
+def _box(program: TypedProgram, cells: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    bounds = [bounds_of(cells, d, program) for d in dimensions]
     lows = tuple(low for low, _ in bounds)
     return lows, tuple(add(subtract(high, low), lit(1)) for low, high in bounds)

@@ -53,7 +53,7 @@ def recurrence(program: TypedProgram, statement: TypedStatement, *, loose: bool)
         if step is None:
             continue
         target = program.tensor(statement.target).dtype
-        if not _may_regroup(step.op, target, loose=loose) or statement.acc != target or step.term.dtype != target:
+        if not may_regroup(step.op, target, loose=loose) or statement.acc != target or step.term.dtype != target:
             return None
         lo = _first(program, statement, iterator)
         if lo is None:
@@ -63,7 +63,7 @@ def recurrence(program: TypedProgram, statement: TypedStatement, *, loose: bool)
     return None
 
 
-def _may_regroup(op: str, dtype: DType, *, loose: bool) -> bool:
+def may_regroup(op: str, dtype: DType, *, loose: bool = False) -> bool:
     """Return whether the values are the same however terms are grouped, or may differ by what rounding makes of it."""
     if dtype.kind == "b":
         return op in ("or", "and")

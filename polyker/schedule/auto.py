@@ -10,18 +10,20 @@ from math import prod
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Read
+from polyker.ir.expr import Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.isl import read_set
+from polyker.poly.least import is_steady
 from polyker.rewrite.accumulate import Block, accumulate, started_apart, starts_fresh
 from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.from_zero import from_zero
 from polyker.rewrite.late import late_updates
-from polyker.rewrite.pack import pack_padded, pack_read, pack_result
+from polyker.rewrite.pack import pack_padded, pack_read, pack_result, start_of_packed
 from polyker.rewrite.pack_block import PackedBlock, pack_block
+from polyker.rewrite.pack_step import copyable, pack_step
+from polyker.rewrite.part_steps import part_steps
 from polyker.rewrite.whole_tiles import whole_tiles
 from polyker.schedule.ahead import lines_ahead
 from polyker.schedule.blocked_nest import BlockedNest
@@ -39,7 +41,7 @@ from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reducti
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances, reads_own
 from polyker.schedule.plan import Plan
-from polyker.schedule.scan_nest import scan_nest, scan_plan
+from polyker.schedule.scan_nest import by_vectors, scan_nest, scan_plan, vector_scan_nest
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
@@ -49,6 +51,8 @@ from polyker.target.model import Target
 
 # How often a padded cell is read, at least, for a copy of it to pay.
 REUSE = 2
+# Vectors at a time, at most, along rows of which each has a length of its own: what is cut off the last tile is half of one.
+CUT_CHUNKS = 2
 
 
 def default_schedule(program: TypedProgram) -> Schedule:
@@ -74,9 +78,12 @@ def auto_schedule(
         turning = alternate_buffers(program)
         if turning is not program:
             notes.append("steps that were copied back take turns in two buffers")
-        program = late_updates(turning)
-        if program is not turning:
+        late = late_updates(turning)
+        if late is not turning:
             notes.append("updates of what a block of steps does not touch are done after it, together")
+        program = part_steps(late)
+        if program is not late:
+            notes.append("steps are parted where what they read is changed in them by few of their cells")
         shared, made = share_values(program)
         if made:
             # It pays where the values stay in the cache.
@@ -224,14 +231,31 @@ class _Scheduler:
             if waves is not None:
                 self.notes.append(waves[1])
                 return waves[0]
+            lanes = by_vectors(self.program, measured, inner, self.target)
+            if lanes:
+                self.notes.append(f"{statement.name}: depends on itself; vectors of {lanes} along {inner[-1]}, scanned")
+                return vector_scan_nest(measured, inner, lanes)
             if inner:
                 self.notes.append(
                     f"{statement.name}: carries a dependence in every loop; the order of the text is kept"
                 )
             return serial_nest(statement)
-        plan = choose(measured, free, (), self.target)
+        reads = copyable(self.program, statement) if self.steady is None and set(free) == {*inner} else frozenset()
+        plan = choose(replace(measured, copyable=reads), free, (), self.target)
+        if plan.packed:
+            return self.copied(statement, plan)
+        if plan.vector is not None and self.steady is None:
+            statement = from_zero(self.program, statement, plan.vector)
+            if statement is not measured.statement:
+                measured = measure(self.program, statement, self.layout)
+            if not is_steady(read_set(statement.domain), statement.iterators, statement.iterators.index(plan.vector)):
+                plan = replace(plan, chunks=min(plan.chunks, CUT_CHUNKS))
         if len(free) < len(inner):
             plan, order = scan_plan(measured, plan, free, self.target)
+            lanes = 0 if plan.vector is not None else by_vectors(self.program, measured, order, self.target)
+            if lanes:
+                self.notes.append(f"{statement.name}: depends on itself; vectors of {lanes} along {order[-1]}, scanned")
+                return vector_scan_nest(measured, order, lanes)
             self.notes.append(f"{statement.name}: depends on itself; {_describe(plan)}; loops {', '.join(order)}")
             return scan_nest(self.program, measured, plan, order)
         across = () if plan.vector is None else across_of(measured, plan.vector)
@@ -248,6 +272,17 @@ class _Scheduler:
             return stream_nest(measured, plan, order)
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
+
+    def copied(self, statement: TypedStatement, plan: Plan) -> Nest:
+        """Return the nests of the copies that the plan of a statement without terms asks for, and of the statement after them."""
+        assert plan.vector is not None
+        copies = []
+        for read in plan.packed:
+            found = pack_step(self.program, self.fresh, statement, read, plan.vector)
+            copies.append(self.map(found.copy))
+            statement = found.statement
+            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied along {plan.vector}")
+        return in_order([*copies, self.map(statement)])
 
     def reduction(
         self,
@@ -426,7 +461,7 @@ class _Scheduler:
             if epilogue is not None:
                 self.notes.append(f"{epilogue.name}: is computed where the packed results are copied")
             epilogue = None
-            start = _start_of(self.program, start, statement, found.statement)
+            start = start_of_packed(self.program, start, statement, found.statement)
             statement = found.statement
             self.notes.append(f"{statement.name}: the result is packed along {vector}")
         nests = [self.map(s) for s in before]
@@ -461,16 +496,3 @@ def _describe(plan: Plan) -> str:
     if plan.vector is None:
         return f"scalar{tile}"
     return f"vectors of {plan.lanes} along {plan.vector}, {plan.chunks} at a time{tile}"
-
-
-def _start_of(
-    program: TypedProgram, start: TypedStatement, before: TypedStatement, after: TypedStatement
-) -> TypedStatement:
-    """Return the start of the packed result: the same cells, their dimensions in the packed order."""
-    dimension = dict(zip(before.subscripts, start.iterators, strict=True))
-    iterators = tuple(dimension[s] for s in after.subscripts)
-    old, new = ", ".join(start.iterators), ", ".join(iterators)
-    swap = read_map(f"{parameters(program)}{{ {start.name}[{old}] -> {start.name}[{new}] }}")
-    domain = read_set(start.domain).apply(swap)
-    places = tuple(Index(i, i64) for i in iterators)
-    return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))

@@ -247,7 +247,7 @@ class _Costs:
             strain[n] += again
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
-        for n, mate in enumerate(paired(items, plans, self.target)):
+        for n, mate in enumerate(paired(self.program, items, plans, self.target)):
             if mate is not None:  # one loop for both, and what both read is loaded once
                 together -= turns * START + points[n] * LOAD / plans[n].lanes
         return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)

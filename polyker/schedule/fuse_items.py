@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import islpy as isl
+
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
@@ -81,6 +83,26 @@ class Item:
     def conflicts(self, other: Item) -> bool:
         """Whether the text's order of the two matters."""
         return bool(self.writes & other.tensors or other.writes & self.tensors)
+
+
+def are_apart(program: TypedProgram, first: Item, second: Item) -> bool:
+    """Whether two items touch no cell in common that one of them writes."""
+    return all(
+        one.tensor != other.tensor or not (one.is_write or other.is_write) or _are_apart(program, one, other)
+        for one in first.touches
+        for other in second.touches
+    )
+
+
+def _are_apart(program: TypedProgram, one: Touch, other: Touch) -> bool:
+    exact = one.exact and other.exact
+    return exact and _cells(program, one).range().is_disjoint(_cells(program, other).range())
+
+
+def _cells(program: TypedProgram, touch: Touch) -> isl.Map:
+    """Return the cell of each instance of an access."""
+    relation = read_map(access_relation(program, touch.statement, touch.tensor, touch.subscripts))
+    return relation if touch.everywhere else relation.intersect_domain(read_set(touch.statement.domain))
 
 
 def touches(statement: TypedStatement) -> Iterator[Touch]:
@@ -174,12 +196,7 @@ def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> La
     if not (one.exact and other.exact and _uses(one, a) and _uses(other, b)):
         return None
     head = parameters(program)
-    relations = []
-    for touch in (one, other):
-        relation = read_map(access_relation(program, touch.statement, touch.tensor, touch.subscripts))
-        domain = read_set(touch.statement.domain)
-        relations.append(relation if touch.everywhere else relation.intersect_domain(domain))
-    pairs = relations[0].apply_range(relations[1].reverse())
+    pairs = _cells(program, one).apply_range(_cells(program, other).reverse())
     left = ", ".join(one.statement.iterators)
     right = ", ".join(f"{i}_" for i in other.statement.iterators)
     names = f"{one.statement.name}[{left}] -> {other.statement.name}[{right}]"

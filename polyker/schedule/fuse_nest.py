@@ -88,7 +88,7 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
                 places[s.name] = {own[-1]: _within(own[-1], origins[-1] - shifts[-1][n], fusion.block)}
         tree = _counted(nest.tree, places) if fusion.block else nest.tree
         children.append(Filter(tuple(s.name for s in nest.statements), tree))
-    children = _paired(fusion, children, scheduler.target)
+    children = _paired(program, fusion, children, scheduler.target)
     *outer_members, last = [
         _member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)
     ]
@@ -102,11 +102,12 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     return Together(tuple(bodies), tuple(before), together)
 
 
-def _paired(fusion: Fusion, children: list[Filter], target: Target) -> list[Filter]:
-    """Return the children with those in one that share the loops over their terms."""
+def _paired(program: TypedProgram, fusion: Fusion, children: list[Filter], target: Target) -> list[Filter]:
+    """Return the children with those in one that share the loops over what they read."""
     found: dict[int, Filter] = {}
-    for n, (child, mate) in enumerate(zip(children, paired(fusion.group.items, fusion.plans, target), strict=True)):
-        pair = zipped(found[mate], child) if mate is not None else None
+    items = fusion.group.items
+    for n, (child, mate) in enumerate(zip(children, paired(program, items, fusion.plans, target), strict=True)):
+        pair = zipped(found[mate], child, whole=not items[n].reduces) if mate is not None else None
         found[n if pair is None or mate is None else mate] = pair or child
     return list(found.values())
 

@@ -324,7 +324,7 @@ class _Proof:
                     raise failure(NESTED, kind=member.kind.value, loop=member.label, around=around, outer=name)
 
     def _check_extent(self, member: Member, here: Mapping[str, isl.Set], path: _Path) -> None:
-        if member.kind in (Kind.SERIAL, Kind.STREAM, Kind.PARALLEL, Kind.BLOCK):
+        if member.kind in (Kind.SERIAL, Kind.STREAM, Kind.SCAN, Kind.PARALLEL, Kind.BLOCK):
             return
         count = extent_of(self.scop, member, here, path.members)
         if count is None or count > member.extent:

@@ -51,6 +51,7 @@ class Measured:
 
     `likely`: of iterators whose number of values is a symbol, the one that is expected.
     `steady`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
+    `copyable`: of a statement without terms, the reads that can be copied before its own loops.
     """
 
     statement: TypedStatement
@@ -58,9 +59,12 @@ class Measured:
     bounds: Mapping[str, tuple[int | None, int | None]]
     likely: Mapping[str, int] = field(default_factory=dict)
     steady: frozenset[str] | None = None
+    copyable: frozenset[Read] = frozenset()
 
     def may_copy(self, access: MemoryAccess) -> bool:
         """Whether an operand may be copied before the statement's loops."""
+        if not self.statement.reduced:
+            return access.read in self.copyable
         return access.tensor in self.steady if self.steady is not None else not self.statement.outer
 
     def extent(self, iterator: str, guess: int | None = None) -> int:

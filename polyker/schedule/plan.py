@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from polyker.ir.expr import TRANSCENDENTAL, Call, Cast, Expr, Index, Literal, Read, children
+from polyker.ir.expr import TRANSCENDENTAL, Call, Cast, Expr, Index, Literal, Read, children, walk
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.target.model import Target
@@ -52,15 +52,21 @@ def unrolled(plan: Plan) -> int:
     return plan.chunks * prod(s for _, s in plan.others)
 
 
-def vector_lanes(measured: Measured, target: Target) -> int:
+def vector_lanes(measured: Measured, target: Target, vector: str | None = None) -> int:
     """Return how many elements a vector of this statement holds: as many as its widest value fits in a register.
 
-    An index that is converted is made in the narrower type: lane numbers of it on a number that lanes share.
+    `vector`: the iterator that it is along, where that is known; values that do not move with it are no vectors. An index that
+    is converted is made in the narrower type: lane numbers of it on a number that lanes share.
     """
-    nodes = list(values(measured.statement.expr))
+    nodes = [e for e in values(measured.statement.expr) if vector is None or _moves(e, vector)]
     made = {id(e.arg) for e in nodes if isinstance(e, Cast) and isinstance(e.arg, Index)}
     widths = [e.dtype.real.itemsize for e in nodes if e.dtype is not None and id(e) not in made]
     return target.lanes(max([measured.statement.acc.real.itemsize, *widths]))
+
+
+def _moves(expr: Expr, vector: str) -> bool:
+    """Whether a value differs from lane to lane of a vector along an iterator."""
+    return any(isinstance(e, Index) and e.name == vector for e in walk(expr))
 
 
 def values(expr: Expr) -> Iterator[Expr]:

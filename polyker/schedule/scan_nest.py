@@ -15,12 +15,14 @@ from dataclasses import replace
 
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram
+from polyker.poly.steps import step_of
+from polyker.rewrite.scan import may_regroup
 from polyker.schedule.measure import Measured
 from polyker.schedule.nest import Nest, band, offset, point_members, shared, tile_member, variants
 from polyker.schedule.order import memory_order
-from polyker.schedule.plan import MOST_OPERATIONS, Plan, values
+from polyker.schedule.plan import MOST_OPERATIONS, Plan, values, vector_lanes
 from polyker.schedule.tiles import Part
-from polyker.schedule.tree import Leaf, Tree
+from polyker.schedule.tree import Kind, Leaf, Tree
 from polyker.target.model import Target
 
 # Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
@@ -47,6 +49,28 @@ def scan_plan(measured: Measured, plan: Plan, free: Sequence[str], target: Targe
     size = sum(1 for _ in values(measured.statement.expr))
     chains = min(CHAINS, measured.extent(iterator), max(1, MOST_OPERATIONS // size))
     return (replace(plan, others=((iterator, chains),)) if chains > 1 else plan), order
+
+
+def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...], target: Target) -> int:
+    """Return the lanes of the vectors that the innermost loop may be taken by, 0 where it is to run cell by cell.
+
+    Its cells lie side by side, each the one before combined with a term, and however terms are grouped the values are the same.
+    """
+    statement, cells = measured.statement, program.tensor(measured.statement.target).dtype
+    step = step_of(statement, order[-1], in_place=True) if order else None
+    write = next(a for a in measured.accesses if a.is_write)
+    if step is None or write.stride(order[-1]) != 1 or statement.acc != cells or step.term.dtype != cells:
+        return 0
+    lanes = vector_lanes(measured, target, order[-1])
+    return lanes if may_regroup(step.op, cells) and measured.extent(order[-1]) >= 2 * lanes else 0
+
+
+def vector_scan_nest(measured: Measured, order: tuple[str, ...], lanes: int) -> Nest:
+    """Return the nest: the loops in order, the innermost by vectors of `lanes`."""
+    here = (measured.statement,)
+    loops = [shared(here, offset(i, measured.lo(i)), i) for i in order]
+    loops[-1] = replace(loops[-1], kind=Kind.SCAN, extent=lanes)
+    return Nest(here, band(loops, Leaf()))
 
 
 def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...]) -> Nest:

@@ -30,7 +30,7 @@ FOLDED = 3.0
 FOLD = 5.0
 # One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
-# Strides up to which a read is by whole vectors whose elements are picked out, and what picking them out of one costs.
+# Strides up to which an access is by whole vectors whose elements are picked out, or put in, and what that costs for one.
 STRIDED, SHUFFLE = 4, 0.5
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
 PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
@@ -102,7 +102,7 @@ class Tiles:
         self.measured, self.vector, self.target = measured, vector, target
         self.reduces, self.folds = bool(reduced), vector in reduced
         extent = measured.extent(vector)
-        self.width = min(vector_lanes(measured, target), max(2, 1 << max(0, extent - 1).bit_length()))
+        self.width = min(vector_lanes(measured, target, vector), max(2, 1 << max(0, extent - 1).bit_length()))
         self.total = prod(measured.extent(i) for i in measured.bounds)
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
         self.operations = _operations(measured)
@@ -125,7 +125,7 @@ class Tiles:
     def _read(self, access: MemoryAccess) -> _Read:
         read, vector, width = access.read, self.vector, self.width
         assert read is not None
-        one = _access_cost(access, vector, width)
+        one = _access_cost(access, vector, width, self.target)
         unit = unit_iterator(self.measured, access, vector)
         across, columns = unit is not None, 1
         if across and not self.reduces:
@@ -137,12 +137,14 @@ class Tiles:
         if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
             one = near  # it is copied by blocks, each vector in a line of its own
         copying = None
-        cells = prod(self.measured.extent(i) for i in access.strides)
-        free = self.reduces and self.may_pack and self.measured.may_copy(access) and access.stride(vector) not in (0, 1)
-        if free and 4 * cells <= self.total and can_pack(read, vector):
+        # Without terms a copy is made again in each iteration of the loops around.
+        outer = () if self.reduces else self.measured.statement.iterators[: self.measured.statement.outer]
+        cells = prod(self.measured.extent(i) for i in {*access.strides, *outer})
+        free = self.may_pack and self.measured.may_copy(access) and access.stride(vector) not in (0, 1)
+        if free and 0 < 4 * cells <= self.total and can_pack(read, vector):
             # Along a term it is copied whole, through memory; else by blocks.
             copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
-            if self.measured.steady is not None:  # it is copied whole, before the common loops
+            if self.reduces and self.measured.steady is not None:  # it is copied whole, before the common loops
                 copying += 2 * cells * access.itemsize * self.target.beyond(cells * access.itemsize)
         panel = 0
         if self.reduces and access.stride(vector):
@@ -178,7 +180,7 @@ class Tiles:
         """Return what one vector of the result costs, and whether it is written to another layout first."""
         if self.folds:
             return FOLD, False
-        store = _access_cost(self.write, self.vector, self.width)
+        store = _access_cost(self.write, self.vector, self.width, self.target)
         free = [i for i in self.measured.bounds if i != self.vector and i not in self.measured.statement.reduced]
         along = any(
             abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
@@ -365,7 +367,7 @@ class Tiles:
         return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
 
 
-def _access_cost(access: MemoryAccess, vector: str, width: int) -> float:
+def _access_cost(access: MemoryAccess, vector: str, width: int, target: Target) -> float:
     stride = access.stride(vector)
     if stride == 0:
         return BROADCAST
@@ -374,7 +376,7 @@ def _access_cost(access: MemoryAccess, vector: str, width: int) -> float:
         return (LOAD if aligned else LOAD + CROSSING) * max(1.0, width * access.itemsize / 64)
     if stride == -1:
         return 2 * LOAD
-    if 1 < stride <= STRIDED and not access.is_write:
+    if 1 < stride <= STRIDED and (target.masked or not access.is_write):
         return stride * LOAD + (stride - 1) * SHUFFLE
     step = abs(stride) * access.itemsize
     lane = GATHER_LINE if step < 64 else GATHER_PAGE if step < 2048 else GATHER_FAR

@@ -24,14 +24,16 @@ from polyker.ir.quasi_affine import print_affine
 class Kind(Enum):
     """How a band member's iterations are carried out: one after another, the code repeated, as the lanes of a vector; TRANSPOSE:
     repeated around a vector loop, and what they read by columns is read by rows and transposed in registers; STREAM: neighbouring
-    cells by vectors, which are written past the caches; PARALLEL: on several threads, in any order; BLOCK and THREAD: by the
-    blocks of a GPU, and by the threads of a block, along the member's axis. The outermost BLOCK member is a launch."""
+    cells by vectors, which are written past the caches; SCAN: cells that are each the one before combined with a term, by
+    vectors, the terms grouped in any way; PARALLEL: on several threads, in any order; BLOCK and THREAD: by the blocks of a GPU,
+    and by the threads of a block, along the member's axis. The outermost BLOCK member is a launch."""
 
     SERIAL = "for"
     UNROLL = "unroll"
     VECTOR = "vector"
     TRANSPOSE = "transpose"
     STREAM = "stream"
+    SCAN = "scan"
     PARALLEL = "parallel"
     BLOCK = "block"
     THREAD = "thread"
@@ -46,8 +48,8 @@ class Member:
     """One loop of a band: `times` maps statement -> its time; `label` is the loop's name for people.
 
     An UNROLL, VECTOR or TRANSPOSE member takes at most `extent` consecutive values, for any values of the members around it.
-    `extent` is 0 where it is not bounded by a constant. In a STREAM member about `extent` iterations are taken together; of a
-    PARALLEL one it is the number of threads. A THREAD member takes at most `extent` consecutive values, a BLOCK one any
+    `extent` is 0 where it is not bounded by a constant. In a STREAM or SCAN member about `extent` iterations are taken together;
+    of a PARALLEL one it is the number of threads. A THREAD member takes at most `extent` consecutive values, a BLOCK one any
     number; `axis` is x, y or z for both.
     """
 

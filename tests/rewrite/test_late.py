@@ -31,7 +31,7 @@ NOT_LATE = {
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late, "STEPS", 4)
+    monkeypatch.setattr(late, "STEPS", (4,))
     monkeypatch.setattr(late, "LEAST_BLOCKS", 2)
 
 

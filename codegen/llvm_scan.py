@@ -1,0 +1,124 @@
+"""SCAN loops: each cell is the one before combined with a term, by an operator whose operands may be grouped in any way.
+
+    for t in lo:hi: S[t] = max(S[t-1], X[t])       before = S[lo-1]
+                                                   for each vector x of X: x = x max (x, one lane on) max (two lanes on) …
+                                                                           S[…] = before max x; before = before max (last of x)
+
+Of a vector of n terms log2(n) steps give what its first k lanes come to, for each k; vector for vector only what stands before
+is waited for, one operation long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polyker.codegen import llvm_memory as memory
+from polyker.codegen.kernel import Block, Const, For, KExpr, Load, LoopKind, Op, Store, Var
+from polyker.codegen.llvm_convert import Value
+from polyker.codegen.llvm_ops import combine
+from polyker.codegen.llvm_text import Builder, Reg
+from polyker.codegen.polynomial import as_constant, plus, scaled
+from polyker.codegen.walk import subexpressions, substitute, values_of
+from polyker.ir.dtypes import DType
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm_expr import Expressions
+    from polyker.target.model import Target
+
+OPERATORS = ("add", "mul", "minimum", "maximum")
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A SCAN loop that can be taken by vectors: its one store, the operator, the term, the cell before, the lanes of a vector."""
+
+    loop: For
+    store: Store
+    op: str
+    term: KExpr
+    before: Load
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A scan under way: where the vector is kept whose lanes are all the last cell's value so far."""
+
+    scan: Scan
+    pointer: Reg
+
+
+def scan_of(e: Expressions, loop: For, target: Target) -> Scan | None:
+    """Return how a SCAN loop is carried out; None where it runs as a serial one."""
+    match loop:
+        case For(step=1, body=(Store(value=Op(op=op, args=args, dtype=dtype)) as store,)) if op in OPERATORS:
+            pass
+        case _:
+            return None
+    place = e.places[store.buffer]
+    if dtype.kind not in "iuf" or (dtype.kind == "f" and dtype.itemsize < 4) or place.on_stack:
+        return None
+    here = e.offset(store.buffer, store.indices)
+    earlier = e.offset(store.buffer, at(store, loop, Op("sub", (Var(loop.var), Const(1)))))
+    if as_constant(plus(here, scaled(earlier, -1))) != 1:
+        return None
+    own = [a for a in args if isinstance(a, Load) and a.buffer == store.buffer and a.predicate is None]
+    before = [a for a in own if e.offset(a.buffer, a.indices) == earlier]
+    if len(before) != 1 or len(args) < 2:
+        return None
+    rest = tuple(a for a in args if a is not before[0])
+    loads = [x for a in rest for x in subexpressions(a) if isinstance(x, Load)]
+    if any(x.buffer == store.buffer and e.offset(x.buffer, x.indices) != here for x in loads):
+        return None
+    widest = max(dtype.itemsize, *(x.dtype.real.itemsize for a in rest for x in values_of(a)))
+    lanes = target.lanes(widest)
+    term = rest[0] if len(rest) == 1 else Op(op, rest, dtype)
+    return Scan(loop, store, op, term, before[0], lanes) if lanes > 1 and lanes & (lanes - 1) == 0 else None
+
+
+def at(store: Store, loop: For, place: KExpr) -> tuple[KExpr, ...]:
+    """Return the indices of a store in the iteration `place`."""
+    return tuple(substitute(i, {loop.var: place}) for i in store.indices)
+
+
+def parts(scan: Scan, count: KExpr) -> tuple[For, Block]:
+    """Return the loop over the `count` whole vectors, and what comes after it."""
+    loop, lanes = scan.loop, scan.lanes
+    turn = Var(f"{loop.var}\0turn")
+    first = Op("add", (loop.lo, Op("mul", (Const(lanes), turn))))
+    whole = For(loop.var, first, Op("add", (first, Const(lanes))), loop.body, 1, LoopKind.VECTOR, lanes, lanes)
+    rest = For(
+        loop.var, Op("add", (loop.lo, Op("mul", (Const(lanes), count)))), loop.hi, loop.body, 1, LoopKind.VECTOR, lanes
+    )
+    return For(turn.name, Const(0), count, (whole,)), (rest,)
+
+
+def store(e: Expressions, stmt: Store, carried: Carried) -> None:
+    """Store the cells of one vector, and keep the last one's value."""
+    b, scan, count, mask = e.b, carried.scan, e.lanes.count, e.lanes.mask
+    dtype = scan.before.dtype
+    value = memory.splat_value(b, e.value(scan.term), count).re
+    distance = 1
+    while distance < count:
+        value = combine(b, scan.op, _moved(b, scan.op, value, distance, dtype), value, dtype)
+        distance *= 2
+    before = b.impure(f"load {value.type}, {carried.pointer.typed}, align 64", value.elem, count)
+    place = e.places[stmt.buffer]
+    pointer = e.pointer(place, e.split(e.offset(stmt.buffer, stmt.indices))[0])
+    memory.store_vector(b, place, pointer, Value(dtype, combine(b, scan.op, before, value, dtype)), mask)
+    if mask is None:
+        last = b.shuffle(value, None, [count - 1] * count)
+        after = combine(b, scan.op, before, last, dtype)
+        b.line(f"  store {after.typed}, {carried.pointer.typed}, align 64")
+
+
+def _moved(b: Builder, op: str, value: Reg, distance: int, dtype: DType) -> Reg:
+    """Return the lanes moved up; those that nothing comes to hold what changes nothing there."""
+    count = value.lanes
+    if op in ("minimum", "maximum"):  # their own value
+        return b.shuffle(value, None, [k if k < distance else k - distance for k in range(count)])
+    from polyker.codegen.llvm_store import identity
+
+    neutral = b.splat(identity(op, dtype).re, count)
+    return b.shuffle(value, neutral, [count + k if k < distance else k - distance for k in range(count)])

@@ -1,0 +1,166 @@
+"""Accesses along a small stride, by whole vectors: elements are picked out of what is loaded, and woven into what is stored.
+
+    x = X[2i]; y = X[2i+1]      two vectors of X, loaded once, and two shuffles
+    Y[2i] = x; Y[2i+1] = y      two shuffles, and two whole vectors stored
+
+Cells that the statements do not write are never stored: where some of a row are missing the vectors are masked, which is for
+targets that mask stores cheaply. Cells between those that are read belong to the same array: they can be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polyker.codegen import llvm_memory as memory
+from polyker.codegen.kernel import Block, KExpr, Load, Store, Var
+from polyker.codegen.llvm_convert import Value
+from polyker.codegen.llvm_text import Builder, Reg, const
+from polyker.codegen.polynomial import Monomial, Poly, constant, plus
+from polyker.codegen.walk import subexpressions
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm_expr import Expressions
+
+# The strides that are worth it: of a vector's elements one in so many is used.
+STRIDES = (2, 3, 4)
+LANE = Var("\0lane")  # the number of the lane, in index polynomials
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Every `stride`-th cell of a buffer; accesses that differ in where they begin alone have one row."""
+
+    buffer: str
+    stride: int
+    terms: frozenset[tuple[Monomial, int]]
+
+
+def row_of(e: Expressions, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row, int] | None:
+    """Return the row of an access in a vector loop and the place of its first lane; None where the stride is not a small one."""
+    if e.places[buffer].buffer.dtype.is_complex:
+        return None
+    offset = dict(e.offset(buffer, indices))
+    stride, first = offset.pop((LANE,), 0), offset.pop((), 0)
+    plain = all(isinstance(a, Var) and a != LANE and _is_uniform(e, a) for m in offset for a in m)
+    return (Row(buffer, stride, frozenset(offset.items())), first) if stride in STRIDES and plain else None
+
+
+def _is_uniform(e: Expressions, var: Var) -> bool:
+    return var.name in e.values and e.values[var.name].lanes == 1
+
+
+def rows_read(e: Expressions, block: Block) -> dict[Row, tuple[int, int]]:
+    """Return the rows that the stores at the head of a vector loop's body read anyhow, each with its first and last place."""
+    found: dict[Row, tuple[int, int]] = {}
+    for stmt in block:
+        if not isinstance(stmt, Store):
+            break
+        for expr in subexpressions(stmt.value):
+            if isinstance(expr, Load) and expr.predicate is None:
+                access = row_of(e, expr.buffer, expr.indices)
+                if access is not None:
+                    row, place = access
+                    low, high = found.get(row, (place, place))
+                    found[row] = min(low, place), max(high, place)
+    return found
+
+
+def load(e: Expressions, expr: Load, active: int) -> Value | None:
+    """Return the first `active` lanes of a load from vectors that its neighbours' lanes are in, too; None where it has none."""
+    access = row_of(e, expr.buffer, expr.indices)
+    if access is None or access[0] not in e.rows:
+        return None
+    (row, place), (low, high) = access, e.rows[access[0]]
+    last = high - row.stride + 1  # whole vectors that begin there end with the last cell that is read
+    if last < low:
+        return None
+    start = min(low + (place - low) // row.stride * row.stride, last)
+    target = e.places[expr.buffer]
+    pointer = e.pointer(target, _offset(row, start))
+    vectors = []
+    for k in range(row.stride):
+        at = memory.offset_pointer(e.b, target, pointer, const(k * active, "i64"))
+        vectors.append(memory.load_piece(e.b, target, at, active))
+    found = _picked(e.b, vectors, [divmod(place - start + row.stride * k, active) for k in range(active)])
+    count = e.lanes.count
+    if active < count:
+        found = e.b.shuffle(found, None, [*range(active), *[0] * (count - active)])
+    return memory.value_of(e.b, target.buffer.dtype, found)
+
+
+def _offset(row: Row, start: int) -> Poly:
+    return plus(dict(row.terms), constant(start))
+
+
+def _picked(b: Builder, vectors: list[Reg], lanes: list[tuple[int, int] | None]) -> Reg:
+    """Return a vector made of lanes of vectors as long: (which vector, which lane) each, None for any value."""
+    count = len(lanes)
+    used = sorted({lane[0] for lane in lanes if lane is not None})
+    result, done = vectors[used[0]], {used[0]}
+    if len(used) == 1:
+        return b.shuffle(result, None, [0 if lane is None else lane[1] for lane in lanes])
+    for n in used[1:]:
+        first = len(done) == 1
+        order = []
+        for m, lane in enumerate(lanes):
+            if lane is not None and lane[0] == n:
+                order.append(count + lane[1])
+            elif lane is not None and lane[0] in done and first:
+                order.append(lane[1])
+            else:
+                order.append(m)
+        result = b.shuffle(result, vectors[n], order)
+        done.add(n)
+    return result
+
+
+def woven(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
+    """Return the stores at the head of a vector loop's block that are stored together, in the order of their cells in memory.
+
+    Each is computed before any is stored: none reads what another one writes. `masked`: the target masks stores cheaply; without
+    it they are together all cells of a row.
+    """
+    found: dict[int, Store] = {}
+    row: Row | None = None
+    for stmt in block[: max(STRIDES)]:
+        access = row_of(e, stmt.buffer, stmt.indices) if isinstance(stmt, Store) else None
+        if access is None or not isinstance(stmt, Store) or e.places[stmt.buffer].on_stack:
+            break
+        places = {*found, access[1]}
+        apart = access[1] not in found and max(places) - min(places) < access[0].stride
+        if found and (access[0] != row or not apart or _reads(stmt, stmt.buffer)):
+            break
+        row, found[access[1]] = access[0], stmt
+    if row is None or (len(found) < row.stride and not masked):
+        return []
+    return list(found.values())
+
+
+def _reads(stmt: Store, buffer: str) -> bool:
+    return any(
+        isinstance(x, Load) and x.buffer == buffer for e in (*stmt.indices, stmt.value) for x in subexpressions(e)
+    )
+
+
+def store(e: Expressions, stores: list[Store], values: list[Value]) -> None:
+    """Store the values of what `woven` returned."""
+    places = {}
+    for stmt, value in zip(stores, values, strict=True):
+        access = row_of(e, stmt.buffer, stmt.indices)
+        assert access is not None
+        row, place = access
+        places[place] = memory.raw_of(e.b, memory.splat_value(e.b, value, e.lanes.count))
+    b, count, target, start = e.b, e.lanes.count, e.places[row.buffer], min(places)
+    order = sorted(places)
+    vectors = [places[p] for p in order]
+    number = {p - start: n for n, p in enumerate(order)}
+    pointer = e.pointer(target, _offset(row, start))
+    for k in range(row.stride):
+        cells = [divmod(k * count + m, row.stride) for m in range(count)]
+        lanes = [(number[r], lane) if r in number else None for lane, r in cells]
+        if not any(lanes):
+            continue
+        mask = memory.picked_mask(b, e.lanes.mask, [lane for lane, _ in cells], [r in number for _, r in cells])
+        at = memory.offset_pointer(b, target, pointer, const(k * count, "i64"))
+        memory.store_raw(b, target, at, _picked(b, vectors, lanes), mask)

@@ -1,0 +1,64 @@
+"""Running maxima, minima and sums of integers run by whole vectors; what may not be regrouped does not."""
+
+import numpy as np
+import pytest
+
+import polyker as pk
+
+RUNNING = "S[0] = X[0]; S[t] = {op}  for t in 1:N"
+ROWS = "S[b,0] = X[b,0]; S[b,t] = {op}  for t in 1:N"
+
+
+def values(dtype, *shape):
+    return (np.random.default_rng(0).random(shape) * 1000).astype(dtype)
+
+
+def is_scanned(kernel):
+    return "scan(" in kernel.source("schedule")
+
+
+@pytest.mark.parametrize("count", [33, 1000, 4099])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize(("name", "run"), [("maximum", np.maximum.accumulate), ("minimum", np.minimum.accumulate)])
+def test_running_extrema_are_scanned_by_vectors(count, dtype, name, run):
+    x = values(dtype, count)
+    kernel = pk.op(RUNNING.format(op=f"{name}(S[t-1], X[t])"), N=count).compile(x, threads=1)
+    assert is_scanned(kernel)
+    np.testing.assert_array_equal(kernel(x), run(x))
+
+
+def test_rows_are_scanned_one_after_another():
+    x = values(np.float32, 37, 500)
+    kernel = pk.op(ROWS.format(op="maximum(S[b,t-1], X[b,t])"), N=500).compile(x, threads=1)
+    assert is_scanned(kernel)
+    np.testing.assert_array_equal(kernel(x), np.maximum.accumulate(x, 1))
+
+
+def test_columns_stay_vectors_across():
+    x = values(np.float32, 300, 64)
+    kernel = pk.op("S[0,c] = X[0,c]; S[t,c] = maximum(S[t-1,c], X[t,c]) for t in 1:N", N=300).compile(x, threads=1)
+    assert not is_scanned(kernel)
+    np.testing.assert_array_equal(kernel(x), np.maximum.accumulate(x, 0))
+
+
+def test_sums_of_integers_are_scanned_and_sums_of_floats_keep_their_order():
+    for dtype, scanned in ((np.int64, True), (np.float64, False)):
+        x = values(dtype, 1000)
+        kernel = pk.op(RUNNING.format(op="S[t-1] + X[t]"), N=1000).compile(x, threads=1)
+        assert is_scanned(kernel) is scanned
+        np.testing.assert_array_equal(kernel(x), np.add.accumulate(x))
+
+
+def test_a_reduction_up_to_each_cell_is_scanned():
+    x = values(np.float32, 1000)
+    kernel = pk.op("S[t] max= X[k]  for t in 0:N where k <= t", N=1000).compile(x, threads=1)
+    assert is_scanned(kernel)
+    np.testing.assert_array_equal(kernel(x), np.maximum.accumulate(x))
+
+
+def test_sizes_that_are_symbols():
+    kernel = pk.op(RUNNING.format(op="maximum(S[t-1], X[t])")).compile(pk.f32["M"])
+    assert is_scanned(kernel)
+    for count in (1, 2, 16, 17, 100):
+        x = values(np.float32, count)
+        np.testing.assert_array_equal(kernel(x, N=count), np.maximum.accumulate(x))
