@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import islpy as isl
 
+from polyker.codegen.argument_layout import argument_names, extent, stride_name, strides_of
 from polyker.codegen.artifact import GuardInfo, Integer
 from polyker.codegen.by_threads import dealt_to_threads, iterations
 from polyker.codegen.kernel import (
@@ -43,7 +44,7 @@ from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.codegen.walk import statements, substitute
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_
-from polyker.ir.expr import Call, Expr, Literal, Read, Size, walk
+from polyker.ir.expr import Expr, Read, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, lit, print_affine
 from polyker.ir.typed import Ahead, Role, TypedProgram, TypedStatement, TypedTensor
@@ -92,13 +93,13 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
     for name, layout in zip(arguments, layouts, strict=True):
         tensor = program.tensor(name)
         shape = tuple(extent(e) for e in tensor.shape)
-        strides, strided = _strides(name, shape, layout)
+        strides, strided = strides_of(name, shape, layout)
         integers += [Integer(name, d) for d in strided]
         buffers.append(Buffer(name, tensor.dtype, shape, strides, Space.ARGUMENT, tensor.role is not Role.INPUT))
     for tensor in scratch:
         shape = tuple(extent(e) for e in tensor.shape)
         buffers.append(
-            Buffer(tensor.name, tensor.dtype, shape, _strides(tensor.name, shape, Layout())[0], Space.SCRATCH)
+            Buffer(tensor.name, tensor.dtype, shape, strides_of(tensor.name, shape, Layout())[0], Space.SCRATCH)
         )
     names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
     apart, in_place = _sharing(program, schedule, [t.name for t in scratch])
@@ -117,49 +118,6 @@ def _sharing(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> t
     found = list(never_together(program, [u for u in uses_of(program, schedule.tree) if name(u) in scratch]))
     anyhow, in_place = ({(name(a), name(b)) for a, b, same in found if same is kind} for kind in (False, True))
     return frozenset(anyhow), frozenset(in_place)
-
-
-def argument_names(program: TypedProgram) -> tuple[str, ...]:
-    """Return the tensors whose pointers the kernel takes, inputs before outputs; an in-out one is among the outputs."""
-    inputs = tuple(t for t in program.inputs if program.tensor(t).role is Role.INPUT)
-    return inputs + program.outputs
-
-
-def stride_name(tensor: str, dimension: int) -> str:
-    """Return the name of the integer that holds a stride."""
-    return f"{tensor}_s{dimension}"
-
-
-def extent(expr: Expr) -> KExpr:
-    """Return an extent (an expression over sizes) in Kernel IR."""
-    match expr:
-        case Literal(value=value):
-            return Const(int(value.real))
-        case Size(name=name):
-            return Var(name)
-        case Call(op=op, args=args):
-            return Op(op, tuple(extent(a) for a in args))
-        case _:
-            raise InternalError(f"{type(expr).__name__} has no place in an extent")
-
-
-def _strides(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tuple[KExpr, ...], tuple[int, ...]]:
-    """Return the strides of an argument and the dimensions whose stride the caller passes."""
-    if not layout.dense:
-        passed = tuple(d for d in range(len(shape)) if d != layout.unit)
-        return tuple(Const(1) if d == layout.unit else Var(stride_name(name, d)) for d in range(len(shape))), passed
-    strides: list[KExpr] = []
-    product: KExpr = Const(1)
-    for size in reversed(shape):
-        strides.append(product)
-        match product, size:
-            case Const(value=a), Const(value=b):
-                product = Const(int(a.real) * int(b.real))
-            case Const(value=1), _:
-                product = size
-            case _:
-                product = Op("mul", (product, size))
-    return tuple(reversed(strides)), ()
 
 
 # A scope's buffer, its pieces (see Promotion), and what comes before them: the thread, in memory of which each has a copy.
@@ -223,7 +181,7 @@ class _Lowering:
             name = buffer.name + suffix
             if buffer.mark in marks and not buffer.is_large and (name in used or buffer.mark not in self.threads):
                 shape = tuple(map(Const, buffer.promotion.shape()))
-                strides = _strides(name, shape, Layout())[0]
+                strides = strides_of(name, shape, Layout())[0]
                 space = Space.SHARED if buffer.promotion.shared else Space.STACK
                 later = buffer.promotion.later
                 body = (Allocate(Buffer(name, buffer.dtype, shape, strides, space, later=later), body),)

@@ -51,6 +51,7 @@ from dataclasses import replace
 from math import prod
 
 from polyker.codegen.ahead import prefetch_gathers
+from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.carry import carry
 from polyker.codegen.combine import write_out
@@ -62,7 +63,7 @@ from polyker.codegen.kernel_text import print_kernel
 from polyker.codegen.launch import launches
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
-from polyker.codegen.lower import Lowered, argument_names, lower
+from polyker.codegen.lower import Lowered, lower
 from polyker.codegen.regions import LEAST, settle
 from polyker.codegen.sim_build import build_sim
 from polyker.codegen.simplify import simplify, unroll

@@ -11,10 +11,11 @@ import random
 import re
 from typing import Any
 
+from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
-from polyker.codegen.lower import argument_names, lower
+from polyker.codegen.lower import lower
 from polyker.codegen.regions import settle
 from polyker.codegen.simplify import unroll
 from polyker.codegen.verify import verify

@@ -1,0 +1,52 @@
+"""The arrays that a kernel is called with: their order, and extents and strides in Kernel IR."""
+
+from __future__ import annotations
+
+from polyker.codegen.kernel import Const, KExpr, Op, Var
+from polyker.errors.base import InternalError
+from polyker.ir.expr import Call, Expr, Literal, Size
+from polyker.ir.layout import Layout
+from polyker.ir.typed import Role, TypedProgram
+
+
+def argument_names(program: TypedProgram) -> tuple[str, ...]:
+    """Return the tensors whose pointers the kernel takes, inputs before outputs; an in-out one is among the outputs."""
+    inputs = tuple(t for t in program.inputs if program.tensor(t).role is Role.INPUT)
+    return inputs + program.outputs
+
+
+def stride_name(tensor: str, dimension: int) -> str:
+    """Return the name of the integer that holds a stride."""
+    return f"{tensor}_s{dimension}"
+
+
+def extent(expr: Expr) -> KExpr:
+    """Return an extent (an expression over sizes) in Kernel IR."""
+    match expr:
+        case Literal(value=value):
+            return Const(int(value.real))
+        case Size(name=name):
+            return Var(name)
+        case Call(op=op, args=args):
+            return Op(op, tuple(extent(a) for a in args))
+        case _:
+            raise InternalError(f"{type(expr).__name__} has no place in an extent")
+
+
+def strides_of(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tuple[KExpr, ...], tuple[int, ...]]:
+    """Return the strides of an argument and the dimensions whose stride the caller passes."""
+    if not layout.dense:
+        passed = tuple(d for d in range(len(shape)) if d != layout.unit)
+        return tuple(Const(1) if d == layout.unit else Var(stride_name(name, d)) for d in range(len(shape))), passed
+    strides: list[KExpr] = []
+    product: KExpr = Const(1)
+    for size in reversed(shape):
+        strides.append(product)
+        match product, size:
+            case Const(value=a), Const(value=b):
+                product = Const(int(a.real) * int(b.real))
+            case Const(value=1), _:
+                product = size
+            case _:
+                product = Op("mul", (product, size))
+    return tuple(reversed(strides)), ()
