@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,10 @@ class CudaCode:
 
     def resources(self) -> Resources:
         """Return what the kernels take; raises as `assembly`."""
-        return cubin(self.text, self.target)[1]
+        found = cubin(self.text, self.target)[1]
+        for name, size in re.findall(r"PK_LAUNCH_SHARED\((\w+), (\d+), ", self.text):
+            found[name] = replace(found[name], shared=found[name].shared + int(size))
+        return found
 
 
 def ptx(text: str, target: Target) -> str:

@@ -39,7 +39,7 @@ from polyker.codegen.kernel import (
     VectorStore,
     Wait,
 )
-from polyker.codegen.launch import arguments_of
+from polyker.codegen.launch import arguments_of, shared_memory
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds
 from polyker.codegen.walk import expressions, statements, subexpressions
@@ -169,7 +169,9 @@ class _Host:
         )
         sizes = ", ".join(map(str, launch.block))
         together = any(isinstance(s, (Barrier, Shuffle, Wait)) for s in statements(launch.body))
-        return f"PK_LAUNCH({launch.name}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
+        asked = shared_memory(launch).asked
+        how = f"PK_LAUNCH_SHARED({launch.name}, {asked}" if asked else f"PK_LAUNCH({launch.name}"
+        return f"{how}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
 
 
 def loop_range(loop: For, ranges: Mapping[str, Range]) -> Range:
@@ -185,6 +187,9 @@ class _Device:
     kernel: Kernel
     e: Expressions
     launch: Launch
+
+    def __post_init__(self) -> None:
+        self.shared = shared_memory(self.launch)
 
     def block(self, block: Block, depth: int) -> Iterator[str]:
         pad = "  " * depth
@@ -292,6 +297,8 @@ class _Device:
         for size in buffer.shape:
             assert isinstance(size, Const)
             cells *= int(size.value.real)
+        if buffer.space is Space.SHARED and self.shared.asked:
+            return f"PK_SHARED({buffer.dtype.name}, {name}, {cells}, {self.shared.places[buffer.name]});"
         shared = "alignas(16) __shared__ " if buffer.space is Space.SHARED else ""  # read by up to 16 bytes at once
         return f"{shared}{buffer.dtype.name} {name}[{cells}];"
 

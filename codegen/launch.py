@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import count, groupby
+from itertools import accumulate, count, groupby
+from math import prod
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -29,13 +30,18 @@ from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.codegen.walk import bound_by, buffers_of, expressions, statements, subexpressions
-from polyker.errors.base import InternalError
+from polyker.errors.base import InternalError, failure
+from polyker.errors.codegen import TOO_MUCH_SHARED
+from polyker.target.model import Gpu
 
 AXES = ("x", "y", "z")
 
 # The most blocks that a grid may have along each axis (CUDA C++ Programming Guide, compute capabilities). Blocks take the
 # iterations of a BLOCK loop in turn, so fewer of them than iterations do as well.
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
+
+# Bytes of shared memory that a kernel has without asking for more at its launch (ibid.); each buffer begins at such a multiple.
+STATIC, LINE = 48 << 10, 16
 
 # Blocks where their number follows from nothing that the host knows, along all such axes together.
 UNKNOWN_BLOCKS = 1024
@@ -185,6 +191,37 @@ def _most(trips: list[KExpr], most: int, ranges: dict[str, Range]) -> KExpr:
     if isinstance(found, Const):
         return Const(max(1, min(most, int(found.value.real))))
     return simplify_expression(Op("maximum", (Const(1), Op("minimum", (Const(most), found)))), ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """The shared memory of a launch: where each of its buffers begins, and all bytes."""
+
+    places: Mapping[str, int]
+    size: int
+
+    @property
+    def asked(self) -> int:
+        """Bytes that a launch has to ask for, 0 where it has them anyhow."""
+        return self.size if self.size > STATIC else 0
+
+
+def shared_memory(launch: Launch) -> SharedMemory:
+    """Return the shared memory of a launch; buffers of one name, of parts of one scope, are one."""
+    sizes: dict[str, int] = {}
+    for stmt in statements(launch.body):
+        if isinstance(stmt, Allocate) and stmt.buffer.space is Space.SHARED:
+            cells = prod(int(e.value.real) for e in stmt.buffer.shape if isinstance(e, Const))
+            sizes[stmt.buffer.name] = -(-cells * stmt.buffer.dtype.itemsize // LINE) * LINE
+    places = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+    return SharedMemory(places, sum(sizes.values()))
+
+
+def check_shared(kernel: Kernel, gpu: Gpu, target: str) -> None:
+    """Raise CompileError for a launch that takes more shared memory than a block has."""
+    for launch in statements(kernel.body):
+        if isinstance(launch, Launch) and (size := shared_memory(launch).size) > gpu.shared:
+            raise failure(TOO_MUCH_SHARED, kernel=launch.name, bytes=size, limit=gpu.shared, target=target)
 
 
 def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tuple[str, ...], bool]:

@@ -13,6 +13,7 @@ from polyker.codegen.kernel import (
     Barrier,
     Block,
     Buffer,
+    Combine,
     Commit,
     Const,
     Convert,
@@ -40,7 +41,7 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import as_constant, polynomial
 from polyker.codegen.vectors import is_dense, is_multiple, is_zero, offset_of
-from polyker.codegen.walk import on_gpu
+from polyker.codegen.walk import blocks_of, expressions, on_gpu, subexpressions
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import ARITHMETIC, COMPARISONS, FUNCTIONS, INTERNAL, LOGICAL
@@ -159,10 +160,35 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
             for size in grid:
                 _index(size, scope, header)
             _check(all(n > 0 for n in threads) and prod(threads) <= 1024, "1 to 1024 threads", header)
+            _check_written(body)
             several = (*(g != Const(1) for g in grid), *(n > 1 for n in threads))
             _block(body, replace(scope, launched=several, warps=prod(threads) % WARP == 0))
         case _:
             _check(False, "not a statement", stmt)
+
+
+def _check_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the buffers that a block of a Launch writes and reads; what is allocated in it and read is written in its extent."""
+    written, read = frozenset[str](), frozenset[str]()
+    for stmt in block:
+        read |= {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
+        match stmt:
+            case Store(buffer=name) | VectorStore(buffer=name) | Combine(buffer=name):
+                written |= {name}
+            case Copy(buffer=name, source=source):
+                written, read = written | {name}, read | {source}
+            case VectorLoad(buffer=name):
+                read |= {name}
+            case _:
+                pass
+        for inner in blocks_of(stmt):
+            more, also = _check_written(inner)
+            if isinstance(stmt, Allocate):
+                name = stmt.buffer.name
+                _check(name in more or name not in also, "an allocated buffer is read and never written", stmt.buffer)
+                more, also = more - {name}, also - {name}
+            written, read = written | more, read | also
+    return written, read
 
 
 def _stored(name: str, indices: tuple[KExpr, ...], scope: _Scope, node: object) -> Buffer:

@@ -60,7 +60,7 @@ from polyker.codegen.cuda_text import cuda_source
 from polyker.codegen.fill import fill
 from polyker.codegen.fold import merge_folds
 from polyker.codegen.kernel_text import print_kernel
-from polyker.codegen.launch import launches
+from polyker.codegen.launch import check_shared, launches
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.lower import Lowered, lower
@@ -192,6 +192,7 @@ def compile_gpu(
     kernel = widen(write_out(launches(simplify(carry(unroll(lowered.kernel))))))
     kernel = replace(kernel, fastmath=options.fastmath)
     verify(kernel)
+    check_shared(kernel, gpu, target.name)
     sizes = frozenset(n for n, _ in program.sizes)
     text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})
     stages = Stages(

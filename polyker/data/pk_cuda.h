@@ -25,7 +25,16 @@ template <class T> PK_FN T pk_shfl_xor(T value, int mask) {
 typedef cudaStream_t pk_stream;
 // `together`: the threads of a block meet in barriers.
 #define PK_LAUNCH(name, blocks, threads, together, ...) name<<<dim3 blocks, dim3 threads, 0, stream>>>(__VA_ARGS__)
+// With more shared memory than a kernel has without asking for it.
+#define PK_LAUNCH_SHARED(name, bytes, blocks, threads, together, ...)                            \
+  do {                                                                                           \
+    cudaFuncSetAttribute(name, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);              \
+    name<<<dim3 blocks, dim3 threads, bytes, stream>>>(__VA_ARGS__);                             \
+  } while (0)
 #endif
+// A part of that memory, which begins `place` bytes behind its start.
+extern __shared__ __align__(16) unsigned char pk_shared[];
+#define PK_SHARED(type, name, cells, place) type *const name = (type *)(pk_shared + place)
 #endif
 
 typedef signed char i8;

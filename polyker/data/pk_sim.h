@@ -62,6 +62,8 @@ template <class F> static inline void pk_start(const char *name, pk_dim blocks, 
 // `together`: the threads of a block meet in barriers.
 #define PK_LAUNCH(name, blocks, threads, together, ...)                 \
   pk_start(#name, pk_dim blocks, pk_dim threads, together, [&] { name(__VA_ARGS__); })
+#define PK_LAUNCH_SHARED(name, bytes, ...) PK_LAUNCH(name, __VA_ARGS__)
+#define PK_SHARED(type, name, cells, place) alignas(16) static type name[cells]
 typedef void *pk_stream;
 static inline void pk_fail(int *failed, int code) { if (!*failed) *failed = code; }
 static inline uint32_t pk_float_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }

@@ -46,6 +46,12 @@ LOST = register(
     "the loops of this schedule would not run every instance: isl's generator of loops fails on it",
     "leave out the last step, such as a skew of a loop by another one that was cut from the same index",
 )
+TOO_MUCH_SHARED = register(
+    "PK626",
+    CompileError,
+    "{kernel} takes {bytes} bytes of shared memory, and a block has at most {limit} on {target}",
+    "hold smaller tiles in shared memory, or fewer",
+)
 LAUNCH_FAILED = register(
     "PK620", InternalError, "CUDA does not launch {kernel} of grid {grid} and blocks of {block} threads: {reason}"
 )

@@ -17,6 +17,7 @@ from polyker.errors.calls import NO_TARGET
 from polyker.errors.codegen import CUDA_FAILED, LAUNCH_FAILED
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
@@ -67,8 +68,9 @@ class Driver(Protocol):
         block: tuple[int, int, int],
         arguments: Sequence[Any],
         stream: int,
+        shared: int = 0,
     ) -> None:
-        """Launch a kernel on arguments of ctypes' types; `name` is for errors."""
+        """Launch a kernel on arguments of ctypes' types; `name` is for errors, `shared` the bytes of shared memory asked for."""
         ...
 
     def follow(self, stream: int, earlier: int) -> None:
@@ -175,11 +177,15 @@ class LibCuda:
         block: tuple[int, int, int],
         arguments: Sequence[Any],
         stream: int,
+        shared: int = 0,
     ) -> None:
         """Launch a kernel."""
         self._call("cuCtxSetCurrent", self._context)
         places = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(a) for a in arguments))
-        reason = self._status("cuLaunchKernel", kernel, *grid, *block, 0, ctypes.c_void_p(stream), places, None)
+        reason = self._status("cuFuncSetAttribute", kernel, _SHARED, ctypes.c_int(shared)) if shared else ""
+        reason = reason or self._status(
+            "cuLaunchKernel", kernel, *grid, *block, shared, ctypes.c_void_p(stream), places, None
+        )
         if reason:
             raise failure(LAUNCH_FAILED, kernel=name, grid=grid, block=block, reason=reason)
 

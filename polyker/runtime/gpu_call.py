@@ -19,7 +19,7 @@ from polyker.codegen.artifact import Artifact
 from polyker.codegen.cuda_build import CudaCode, cubin
 from polyker.codegen.host import evaluate
 from polyker.codegen.kernel import Block, Buffer, For, If, Kernel, Launch, Space
-from polyker.codegen.launch import arguments_of
+from polyker.codegen.launch import arguments_of, shared_memory
 from polyker.codegen.walk import statements
 from polyker.runtime.cuda_driver import Driver, driver
 from polyker.runtime.gpu_memory import FLAG, memory_of
@@ -45,17 +45,19 @@ def gpu_function(artifact: Artifact, bounds: tuple[tuple[int, int], ...]) -> Gpu
 
 def _function(kernel: Kernel, launch: Launch, handle: Any) -> _Function:
     buffers, numbers, fails = arguments_of(kernel, launch)
-    return _Function(handle, tuple(b.name for b in buffers), numbers, fails)
+    return _Function(handle, tuple(b.name for b in buffers), numbers, fails, shared_memory(launch).asked)
 
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A kernel on the device, and what it is launched with: arrays, integers, and whether where failures go."""
+    """A kernel on the device, and what it is launched with: arrays, integers, whether where failures go, and the bytes of
+    shared memory that it asks for."""
 
     handle: Any
     buffers: tuple[str, ...]
     numbers: tuple[str, ...]
     fails: bool
+    shared: int
 
 
 class Loaded:
@@ -167,7 +169,7 @@ class GpuCall:
                     values += [ctypes.c_int64(env[n]) for n in function.numbers]
                     values += [ctypes.c_void_p(failed)] if function.fails else []
                     grid = evaluate(x, env), evaluate(y, env), evaluate(z, env)
-                    self.loaded.driver.launch(function.handle, name, grid, stmt.block, values, stream)
+                    self.loaded.driver.launch(function.handle, name, grid, stmt.block, values, stream, function.shared)
                 case For(var=var, lo=lo, hi=hi, step=step, body=body):
                     for value in range(evaluate(lo, env), evaluate(hi, env), step):
                         self._run(body, {**env, var: value}, places, failed, stream)

@@ -118,12 +118,13 @@ class PyCuda:
         block: tuple[int, int, int],
         arguments: Sequence[Any],
         stream: int,
+        shared: int = 0,
     ) -> None:
-        """Launch a kernel."""
-        if stream:
+        """Launch a kernel; one that asks for shared memory by the driver's own library, which every version of can."""
+        if stream or shared:
             if kernel.foreign is None:
                 kernel.foreign = self._library.load(kernel.image, [kernel.name])[kernel.name]
-            self._library.launch(kernel.foreign, name, grid, block, arguments, stream)
+            self._library.launch(kernel.foreign, name, grid, block, arguments, stream, shared)
             return
         values = [np.dtype(type(a)).type(a.value or 0) for a in arguments]
         self._context.push()

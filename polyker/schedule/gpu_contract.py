@@ -30,9 +30,9 @@ from polyker.target.model import Gpu
 # Threads along x and y, and cells of each along them that are tried, of 32 bits; of wider ones there are fewer.
 SIDE = 16
 CELLS = (8, 4, 2)
-# Terms that are on chip at once, about; and bytes of shared memory that a block takes at most, so that others fit beside it.
+# Terms that are on chip at once, about; and blocks that shared memory has room for: registers have it for as many.
 DEPTH = 16
-SHARED = 40 << 10
+RESIDENT = 2
 # What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or
 # column of its cells its part of the copies.
 LOOP, READ, COPY = 2.0, 2.0, 0.15
@@ -132,7 +132,8 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         boxes = [(box_of(a.read, chosen.tiles()), a.itemsize) for a in reads if a.read is not None]
         if any(b is None for b, _ in boxes) or high * across * wide > CELLS[0] ** 2:
             continue
-        if sum(prod(b) * size for b, size in boxes if b is not None) > SHARED:
+        shared = sum(prod(b) * size for b, size in boxes if b is not None)
+        if shared > gpu.shared // RESIDENT:
             continue
         count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
         if FEW * count < gpu.processors and held > MANY:
@@ -140,7 +141,6 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         at_once = max(1, 4 // wide)
         loads = -(-high // at_once) - (-across // at_once)
         effort = high * across + LOOP + READ * loads + COPY * (high + across)
-        shared = sum(prod(b) * size for b, size in boxes if b is not None)
         chosen = replace(chosen, stages=_stages(chosen, effort, shared, gpu), later=gpu.copies_later)
         found.append((-(-count // gpu.processors) * effort, n, chosen))
     return min(found, key=lambda f: f[:2])[2] if found else None
@@ -154,7 +154,7 @@ def _stages(chosen: Contraction, effort: float, shared: int, gpu: Gpu) -> int:
     terms = prod(chosen.extents[i] if n is None else n for i, n in chosen.terms)
     step = next((-(-chosen.extents[i] // n) for i, n in reversed(chosen.terms) if n is not None), 1)
     cycles = terms * effort * chosen.row.threads * chosen.column.threads / (gpu.warp * SCHEDULERS)
-    return max(1, min(1 + -(-LATENCY // int(cycles)), MOST_STAGES, step, SHARED // shared))
+    return max(1, min(1 + -(-LATENCY // int(cycles)), MOST_STAGES, step, gpu.shared // RESIDENT // shared))
 
 
 def _extent(measured: Measured, iterator: str) -> int:

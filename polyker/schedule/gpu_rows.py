@@ -28,8 +28,8 @@ from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, S
 from polyker.schedule.tree import Sequence as InOrder
 from polyker.target.model import Gpu
 
-# Bytes of shared memory that a kernel may have without asking for more at its launch.
-STATIC = 48 << 10
+# Bytes of shared memory that are left to results and to what threads combine.
+RESULTS = 1 << 10
 
 # Rows of a block whose threads are one warp a row.
 ROWS = 8
@@ -293,7 +293,7 @@ def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedState
     parts = rows.parts()
     registers: list[tuple[Promotion, ...]] = [() for _ in parts]
     common: list[Promotion] = []
-    room = min(STATIC, gpu.shared * rows.width * rows.height // gpu.resident)
+    room = gpu.shared * rows.width * rows.height // gpu.resident - RESULTS
     sizes: list[tuple[int, Promotion]] = []
     for tensor in dict.fromkeys(t for i in rows.group.items for t in sorted(i.tensors)):
         if program.tensor(tensor).role is not Role.TEMPORARY or tensor in elsewhere:

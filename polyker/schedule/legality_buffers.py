@@ -23,6 +23,7 @@ from polyker.schedule.block_threads import launch_trees
 from polyker.schedule.legality_text import instances, label
 from polyker.schedule.to_isl import Way, scope_ways
 from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
+from polyker.target.known import GPUS
 
 PROMOTION = register(
     "PK503",
@@ -39,8 +40,8 @@ UNFIT = register(
 
 # Bytes of all small buffers of a kernel: they lie on the stack of the thread that calls it.
 STACK_LIMIT = 1 << 20
-# Bytes of all buffers that threads share: a GPU's kernel has no more without asking.
-SHARED_LIMIT = 48 << 10
+# Bytes of all buffers that the threads of a block share: no GPU that is known has more for them.
+SHARED_LIMIT = max(t.gpu.shared for t in GPUS.values() if t.gpu is not None)
 # Elements of one buffer: it is to hold a part of what memory holds.
 MOST_CELLS = 1 << 28
 

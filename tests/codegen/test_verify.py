@@ -11,6 +11,7 @@ from polyker.codegen.kernel import (
     Guard,
     If,
     Kernel,
+    Launch,
     Let,
     Load,
     LoopKind,
@@ -52,6 +53,9 @@ def test_a_sound_kernel_passes():
 
 
 BAD = {
+    "an allocated buffer is read and never written": kernel(
+        Launch("k0", (C(1), C(1), C(1)), (1, 1, 1), (Allocate(TILE, (Store("B", (C(0),), Load("S", (C(0),), f32)),)),))
+    ),
     "no variable 'j' is bound": kernel(loop(Store("B", (V("j"),), ONE))),
     "no variable 'i' is bound": kernel(loop(), STORE),
     "no variable 't' is bound": kernel(If(TRUE, (Let("t", C(1)),)), Guard(Op("lt", (V("t"), C(2)), bool_), 1)),

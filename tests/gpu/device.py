@@ -23,7 +23,7 @@ class SimulatedDriver:
 
     def __init__(self, folder):
         self.folder, self.memory, self.launches, self.taken, self.host = folder, {}, [], 0, []
-        self.queues, self.synchronised, self.followed = {}, [], []
+        self.queues, self.synchronised, self.followed, self.shared = {}, [], [], []
 
     def arch(self):
         return "sm_90"
@@ -66,8 +66,9 @@ class SimulatedDriver:
     def copy_device(self, target, source, size, stream):
         self.queue(stream, lambda: ctypes.memmove(target, source, size))
 
-    def launch(self, kernel, name, grid, block, arguments, stream):
+    def launch(self, kernel, name, grid, block, arguments, stream, shared=0):
         self.launches.append((name, grid, block))
+        self.shared.append(shared)
         library, function = kernel
         values = (ctypes.c_int64 * MOST)(*(a.value or 0 for a in arguments))
         start = library.pk_start_for_tests

@@ -142,7 +142,7 @@ def test_what_is_queued_on_the_stream_of_another_library_goes_to_the_drivers_own
     assert names == [
         "load", "launch", "launch", "clear", "copy_in", "copy_out", "copy_device", "follow", "synchronize",
     ]  # fmt: skip
-    assert cuda._library.calls[1] == ("launch", ("handle", "kernel0", (1, 1, 1), (32, 1, 1), [], 7))
+    assert cuda._library.calls[1] == ("launch", ("handle", "kernel0", (1, 1, 1), (32, 1, 1), [], 7, 0))
     assert not cuda._d.launched
 
 

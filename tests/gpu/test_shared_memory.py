@@ -1,0 +1,93 @@
+"""Shared memory beyond what a kernel has without asking: text, machine code and launch ask for it, up to what the GPU has."""
+
+import re
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.kernel import Launch
+from polyker.codegen.launch import STATIC, shared_memory
+from polyker.codegen.sim_check import run_checked
+from polyker.codegen.walk import statements
+from polyker.errors import CompileError, ScheduleError
+from polyker.target.known import GPUS
+from tests.gpu.support import needs_compiler, needs_nvcc, needs_sanitizer
+
+TEXT = "f(X: f32[B,N]) -> O:\n    O[b,i] = X[b,i] + X[b,N-1-i] for b in 0:B, i in 0:N"
+
+
+def held(cells, target="cuda-sim", dtype=pk.f32):
+    """Return a schedule in which each block has a row of so many cells in shared memory, and the types it is for."""
+    types = {"X": dtype[2, cells]}
+    text = TEXT.replace("f32", dtype.name).replace("N", str(cells)).replace("B", "2")
+    s = pk.op(text).schedule(**types, target=target, auto=False).map(b="block.x").tile(i=256)
+    s = s.map({"i.point": "thread.x"})
+    return pk.op(text), s.promote("X", at="b", memory="shared"), types
+
+
+@needs_compiler
+@pytest.mark.parametrize("cells", [STATIC // 4, STATIC // 4 + 1, 58112])
+def test_a_row_larger_than_what_there_is_without_asking_is_asked_for(cells):
+    op, s, types = held(cells)
+    kernel = op.compile(**types, schedule=s)
+    text = kernel.source("cuda").split("// t0:")[1]
+    asked = -(-cells // 4) * 16
+    assert (f"PK_LAUNCH_SHARED(kernel0, {asked}, " in text) is (asked > STATIC)
+    assert (f", {cells}, 0);" in text) is (asked > STATIC)
+    x = np.random.default_rng(0).normal(size=(2, cells)).astype("f4")
+    np.testing.assert_array_equal(kernel(x), x + x[:, ::-1])
+
+
+def test_no_block_has_more_than_its_gpu():
+    with pytest.raises(ScheduleError, match="more than 232448"):
+        held(60000)
+    op, s, types = held(58112, "cuda:sm_80")
+    with pytest.raises(
+        CompileError, match="kernel0 takes 232448 bytes of shared memory, and a block has at most 166912 on cuda:sm_80"
+    ) as caught:
+        op.compile(**types, schedule=s)
+    assert caught.value.code == "PK626"
+
+
+@needs_nvcc
+@pytest.mark.parametrize("target, cells", [("cuda:sm_80", 41728), ("cuda:sm_90a", 58112)])
+def test_machine_code_takes_as_much_as_a_block_has(target, cells):
+    op, s, types = held(cells, target)
+    kernel = op.compile(**types, schedule=s)
+    (used,) = kernel.resources().values()
+    assert used.shared == 4 * cells == GPUS[target].gpu.shared
+
+
+@needs_compiler
+def test_a_launch_asks_the_driver_for_what_its_kernel_takes(device):
+    op, s, types = held(20000, "cuda:sm_90a")
+    kernel = op.compile(**types, schedule=s)
+    x = np.random.default_rng(0).normal(size=(2, 20000)).astype("f4")
+    np.testing.assert_array_equal(kernel(x), x + x[:, ::-1])
+    assert device.shared == [80000]
+    device.shared.clear()
+    pk.op("B[i] = A[i]").compile(pk.f32[64], target="cuda:sm_90a")(np.zeros(64, "f4"))
+    assert device.shared == [0]
+
+
+@needs_compiler
+@pytest.mark.parametrize("sanitizer", [pytest.param(s, marks=needs_sanitizer(s)) for s in ("address", "thread")])
+def test_sanitizers_know_the_buffers_of_a_launch_that_asks(sanitizer):
+    op, s, types = held(16000)
+    text = op.compile(**types, schedule=s).source("cuda")
+    arrays = [np.ones((2, 16000), "f4"), np.zeros((2, 16000), "f4")]
+    assert run_checked(text, arrays, sanitizer=sanitizer).report == ""
+    wrong = (
+        text.replace("__syncthreads();", "") if sanitizer == "thread" else text.replace(", 16000, 0);", ", 15999, 0);")
+    )
+    assert wrong != text
+    assert run_checked(wrong, arrays, sanitizer=sanitizer).report
+
+
+def test_the_automatic_schedule_keeps_rows_on_chip_that_have_to_be_asked_for():
+    text = "f(X) -> P:\n    E[i,j,k] = exp(X[i,j,k])\n    P[i,j,k] = E[i,j,k] / sum[a,b](E[i,a,b] where a <= b)"
+    kernel = pk.op(text).compile(pk.f32[300, 2, 6900], target="cuda:sm_90a")
+    (launch,) = (s for s in statements(kernel._compiled.artifact().kernel.body) if isinstance(s, Launch))
+    assert STATIC < 4 * 2 * 6900 < shared_memory(launch).size <= GPUS["cuda:sm_90a"].gpu.shared // 4  # of 512 threads
+    assert re.search(r"one launch, .*E.* on the chip", kernel.source("schedule"))
