@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks import peak_memory, process, threads
 from benchmarks.polybench import run as polybench
 
-FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "memory", "programs", "stencils")
+FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "integer", "memory", "programs", "stencils")
 PEERS = ("numpy", "torch", "jax", "tblis", "numba")
 
 

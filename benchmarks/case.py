@@ -14,7 +14,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # Called as spelling(module, *inputs, out=...): returns the result, written to `out` where the peer can; `out` may be None.
 Spelling: TypeAlias = Callable[..., Any]
 
-DTYPES = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bool": "bool"}
+DTYPES = {
+    "f32": "float32", "f64": "float64", "i8": "int8", "u8": "uint8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "bool": "bool",
+}  # fmt: skip
 ALIGNMENT = 64  # bytes; a cache line, so that no contestant is given a worse array than another
 
 
@@ -22,7 +25,8 @@ ALIGNMENT = 64  # bytes; a cache line, so that no contestant is given a worse ar
 class Operand:
     """An input: its name in the text, dtype (polyker's name) and shape.
 
-    `values`: "normal", "positive" (0.5 to 1.5), "unit" (0 to 1), "index" (0 to `bound`), "bool" (one in 16 true).
+    `values`: "normal", "positive" (0.5 to 1.5), "unit" (0 to 1), "index" (0 to `bound`), "bool" (one in 16 true),
+    "whole" (from -`bound`, or 0 where it has no sign, to `bound`).
     """
 
     name: str
@@ -109,6 +113,9 @@ def arrays(name: str, problem: Problem) -> list[Array]:
         match operand.values:
             case "index":
                 array[...] = rng.integers(0, operand.bound, operand.shape)
+            case "whole":
+                low = -operand.bound if array.dtype.kind == "i" else 0
+                array[...] = rng.integers(low, operand.bound, operand.shape)
             case "bool":
                 array[...] = rng.integers(0, 16, operand.shape) == 0
             case "unit" | "positive":

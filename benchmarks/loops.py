@@ -386,6 +386,23 @@ def fdtd_2d(X, Y, H, out, steps):
     return out
 
 
+def integer_matvec(A, x, out):
+    for i in range(A.shape[0]):
+        total = np.int32(0)
+        for k in range(A.shape[1]):
+            total += np.int32(A[i, k]) * np.int32(x[k])
+        out[i] = total
+    return out
+
+
+def integer_dot(x, y, out):
+    total = np.int32(0)
+    for k in range(x.shape[0]):
+        total += np.int32(x[k]) * np.int32(y[k])
+    out[()] = total
+    return out
+
+
 @cache
 def compiled(numba: Any) -> Any:
     """Return all nests, compiled when they are first called."""

@@ -60,6 +60,12 @@ def _apply(op: str, args: list[Array]) -> Any:
     match op:
         case "multiply_add":
             return x * args[1] + args[2]
+        case "join":
+            return _joined(args)
+        case "dot2":
+            return sum(p * q for p, q in zip(_parts(x, np.int16), _parts(args[1], np.int16), strict=True))
+        case "dot4":
+            return sum(p * q for p, q in zip(_parts(x, np.uint8), _parts(args[1], np.int8), strict=True))
         case "rsqrt":
             return one / np.sqrt(x)
         case "relu":
@@ -75,6 +81,19 @@ def _apply(op: str, args: list[Array]) -> Any:
             return 0.5 * wide * (1 + _erf(wide * math.sqrt(0.5)))
         case _:
             raise InternalError(f"no operation {op!r}")
+
+
+def _joined(parts: list[Array]) -> Any:
+    """Return integers side by side in 32 bits, the first lowest."""
+    bits = 32 // len(parts)
+    whole = sum((p.astype(np.int64) & ((1 << bits) - 1)) << (bits * n) for n, p in enumerate(parts))
+    return np.asarray(whole).astype(np.uint32)
+
+
+def _parts(x: Array, kind: type[np.integer[Any]]) -> list[Array]:
+    """Return the integers of a kind that lie side by side in 32 bits, as i64."""
+    bits = 8 * np.dtype(kind).itemsize
+    return [(x.astype(np.int64) >> (bits * n)).astype(kind).astype(np.int64) for n in range(32 // bits)]
 
 
 def _erf(x: Array) -> Array:

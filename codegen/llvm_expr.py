@@ -9,6 +9,7 @@ from polyker.codegen import llvm_memory as memory
 from polyker.codegen import llvm_strided as strided
 from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Var
 from polyker.codegen.llvm_convert import Value, convert, rounded
+from polyker.codegen.llvm_dot import dot, join
 from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_functions import power, real_function
 from polyker.codegen.llvm_memory import Lanes, Place
@@ -21,6 +22,7 @@ from polyker.codegen.polynomial import Monomial, Poly, as_constant, constant, is
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import bool_, i64
+from polyker.ir.expr import DOTS
 
 ONE_LANE = Lanes(1)
 
@@ -145,6 +147,13 @@ class Expressions:
             if self.b.native_fma:
                 return self.fused(self.value(total), tuple(factors))
             return self.value(Op("add", (total, Op("mul", tuple(factors), expr.dtype)), expr.dtype))
+        if expr.op == "join":
+            return join(self, expr)
+        if expr.op in DOTS:
+            x, y = (self.value(a).re for a in expr.args)
+            return Value(expr.dtype, dot(self.b, expr.op, x, y))
+        if expr.op == "add" and any(_is_dot(a) for a in expr.args):
+            return self.summed(expr)
         args = [self.value(a) for a in expr.args]
         dtype = args[0].dtype
         if dtype.is_complex or expr.dtype.is_complex:
@@ -167,6 +176,19 @@ class Expressions:
             product = found.re
         result = multiply_add(self.b, product, args[-1], total.re)
         return Value(total.dtype, rounded(self.b, total.dtype, result))
+
+    def summed(self, expr: Op) -> Value:
+        """Return a sum some of whose terms are sums of products of narrow integers: each is added by the same instruction."""
+        total: Reg | None = None
+        for term in sorted(expr.args, key=_is_dot):
+            if isinstance(term, Op) and _is_dot(term):
+                x, y = (self.value(a).re for a in term.args)
+                total = dot(self.b, term.op, x, y, total)
+            else:
+                value = self.value(term).re
+                total = value if total is None else self.b.binary("add", total, value)
+        assert total is not None
+        return Value(expr.dtype, total)
 
     # Memory
 
@@ -259,6 +281,10 @@ class Expressions:
             terms.append(self.index(times(step, atom_poly(LANE))))
         offsets = self.b.splat(self._sum(terms, 0), self.lanes.count)
         return memory.offset_pointer(self.b, place, self.pointer(place, base), offsets)
+
+
+def _is_dot(expr: KExpr) -> bool:
+    return isinstance(expr, Op) and expr.op in DOTS
 
 
 def constant_value(value: bool | int | float | complex, dtype: object) -> Value:

@@ -91,7 +91,8 @@ class Builder:
     """Writes instructions of one function.
 
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;
-    `native_fma`: it fuses multiply-add. `extrema`: minima and maxima by their register: what they are where neither operand is
+    `native_fma`: it fuses multiply-add; `dot`: it multiplies and adds so many narrow integers in 32 bits (1: none), in up to
+    `dot_lanes` lanes. `extrema`: minima and maxima by their register: what they are where neither operand is
     NaN, and the operands.
     """
 
@@ -102,9 +103,12 @@ class Builder:
         native_half: bool = True,
         native_maximum: bool = False,
         native_fma: bool = True,
+        dot: int = 1,
+        dot_lanes: int = 4,
     ) -> None:
         self.native_half, self.native_maximum = native_half, native_maximum
         self.native_fma = native_fma
+        self.dot, self.dot_lanes = dot, dot_lanes
         self.regions: list[Region] = [Region("entry")]
         self.allocas: list[str] = []
         self.declarations: dict[str, str] = {}

@@ -43,13 +43,13 @@ from polyker.codegen.polynomial import as_constant, polynomial
 from polyker.codegen.vectors import is_dense, is_multiple, is_zero, offset_of
 from polyker.codegen.walk import blocks_of, expressions, on_gpu, subexpressions
 from polyker.errors.base import InternalError, escape
-from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import ARITHMETIC, COMPARISONS, FUNCTIONS, INTERNAL, LOGICAL
+from polyker.ir.dtypes import DType, bool_, i32, i64, u32
+from polyker.ir.expr import ARITHMETIC, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _AXES = ("x", "y", "z")
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or"})
-_BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", *COMPARISONS})
+_BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", *COMPARISONS, *DOTS})
 _OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *FUNCTIONS, *INTERNAL, "sub"})
 _REAL_ONLY = frozenset({"floordiv", "mod", "floor", "ceil", "round", "relu", "erf", "gelu", "silu", "sigmoid"})
 _ANY_REAL = frozenset({"abs", "sign", "floor", "ceil", "round", "conj", "real", "imag", "relu"})
@@ -327,7 +327,9 @@ def _operation(expr: Op, scope: _Scope) -> None:
     _check(op in _OPS, f"unknown operation {op!r}", expr)
     types = [_expr(a, scope) for a in args]
     least = 1 if op in _NARY and op not in ("minimum", "maximum") else 2
-    wanted = None if op in _NARY else 3 if op in ("where", *INTERNAL) else 2 if op in _BINARY else 1
+    wanted = None if op in _NARY else 3 if op in ("where", "multiply_add") else 2 if op in _BINARY else 1
+    if op == "join":
+        wanted = 4 // types[0].itemsize if types and types[0].is_integer and types[0].itemsize < 4 else 0
     _check(len(args) == wanted if wanted else len(args) >= least, f"{len(args)} arguments for {op!r}", expr)
     if op == "where":
         _check(types[0] == bool_, "where's condition is a bool", expr)
@@ -336,6 +338,8 @@ def _operation(expr: Op, scope: _Scope) -> None:
     _check(all(t == dtype for t in types), f"arguments of types {types}", expr)
     if op in COMPARISONS:
         _check(result == bool_, "a comparison gives a bool", expr)
+    elif op == "join" or op in DOTS:
+        _check(result in (i32, u32) and (op == "join" or dtype == result), f"{op} of {dtype} is not {result}", expr)
     elif op in ("abs", "real", "imag"):
         _check(result == dtype.real, f"{op} of {dtype} is {dtype.real}", expr)
     else:

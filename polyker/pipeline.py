@@ -14,6 +14,7 @@
             -> schedule.fuse_inline  -> TypedProgram     what is cheap to compute again is not stored
             -> rewrite.unfold        -> TypedProgram     windows along short rows are copied one by one
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
+            -> schedule.dots         -> TypedProgram     products of narrow integers are summed several at a time
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
             -> poly.scop             -> Scop             domains, access relations, the text's order
             -> schedule.legality                         every dependence is kept, proven on every compile
@@ -92,6 +93,7 @@ from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.barriers import with_barriers
 from polyker.schedule.contract import contract
+from polyker.schedule.dots import sum_by_dots
 from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gpu_auto import gpu_schedule
 from polyker.schedule.legality import prove
@@ -323,10 +325,14 @@ def scheduled(
                 if t.name not in kept
             )
             flat = unfold_windows(inlined, target)
+            dots: tuple[str, ...] = ()
             if merge:
                 flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
             flat = narrow_indices(flat)
-        result = lowered_kernel(flat, layouts, target, once + found.notes + outside + shared + online + gone)
+            if merge:
+                flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)
+                flat = inline_values(flat) if dots else flat
+        result = lowered_kernel(flat, layouts, target, once + found.notes + outside + shared + online + gone + dots)
         if not found.large & {t.name for t in result[2].scratch}:
             break
     return result

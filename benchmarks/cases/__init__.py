@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from functools import cache
 
 from benchmarks.case import Case
-from benchmarks.cases import conv, matmul, memory, programs, semiring, stencils, tccg, tensor
+from benchmarks.cases import conv, integer, matmul, memory, programs, semiring, stencils, tccg, tensor
 
 FAMILIES = {
     "matmul": matmul.cases,
@@ -14,6 +14,7 @@ FAMILIES = {
     "tensor": tensor.cases,
     "semiring": semiring.cases,
     "conv": conv.cases,
+    "integer": integer.cases,
     "memory": memory.cases,
     "programs": programs.cases,
     "stencils": stencils.cases,

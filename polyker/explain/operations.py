@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Work
-from polyker.ir.expr import COMPARISONS, TRANSCENDENTAL, Call, Cast, Expr, Read
+from polyker.ir.expr import COMPARISONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Read
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
@@ -64,8 +64,9 @@ def flops(operations: Mapping[str, int], statement: TypedStatement) -> int:
 
 def instructions(operations: Mapping[str, int]) -> int:
     """Return the vector instructions of one instance at the least: multiplications go with additions."""
-    fused = max(operations.get("add", 0), operations.get("mul", 0))
-    others = (n * _LEAST.get(name, 1) for name, n in operations.items() if name not in ("add", "mul"))
+    products = ("mul", *DOTS)
+    fused = max(operations.get("add", 0), sum(operations.get(name, 0) for name in products))
+    others = (n * _LEAST.get(name, 1) for name, n in operations.items() if name not in ("add", *products))
     return fused + sum(others)
 
 

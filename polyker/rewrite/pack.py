@@ -50,9 +50,9 @@ def pack_cells(
     many of the loops around the statement it is copied again in each iteration.
     """
     around = statement.iterators[:outer]
-    cells = _image(program, statement, [*(Index(i, i64) for i in around), *places])
+    cells = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
     iterators = tuple(fresh.iterator() for _ in places)
-    lows, extents = _box(program, cells, range(outer, outer + len(places)))
+    lows, extents = box_of(program, cells, range(outer, outer + len(places)))
     assert read.dtype is not None
     name = fresh.temporary(label, read.dtype, extents)
     values = tuple(Index(i, i64) for i in iterators)
@@ -104,7 +104,7 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     own = [s.name for s in statement.subscripts if isinstance(s, Index)]
     swap = read_map(f"{parameters(program)}{{ {statement.target}[{', '.join(own)}] -> [{', '.join(names)}] }}")
     cells = read_set(tensor_box(program, statement.target)).apply(swap)
-    lows, extents = _box(program, cells, range(len(order)))
+    lows, extents = box_of(program, cells, range(len(order)))
     dtype = program.tensor(statement.target).dtype
     name = fresh.temporary("result", dtype, extents)
     iterators = tuple(fresh.iterator() for _ in order)
@@ -133,13 +133,15 @@ def start_of_packed(
     return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))
 
 
-def _image(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> isl.Set:
+def image_of(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> isl.Set:
+    """Return the set of the values that expressions over a statement's iterators take."""
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     text = f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, places))}] }}"
     return read_map(text).intersect_domain(read_set(statement.domain)).range().coalesce()
 
 
-def _box(program: TypedProgram, cells: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+def box_of(program: TypedProgram, cells: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """Return the least values of dimensions of a set, and how many values there are up to the greatest."""
     bounds = [bounds_of(cells, d, program) for d in dimensions]
     lows = tuple(low for low, _ in bounds)
     return lows, tuple(add(subtract(high, low), lit(1)) for low, high in bounds)

@@ -112,7 +112,7 @@ def blocking(
         near = a.stride(plan.vector or "") == 1
         share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
-        if a.read is None or not can_pack_block(a.read):
+        if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
         if a.read in plan.packed or (share < WORTH and far):
             packed.append(a.read)
@@ -275,7 +275,9 @@ def _is_scattered(
 
 def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:
     """Whether blocks of rows are copied: where they lie, each term of a tile's rows is in lines of its own."""
-    if access.read is None or not can_pack_block(access.read) or access.stride(groups.reduced[-1]) in (0, 1):
+    if access.read is None or access.joined > 1 or not can_pack_block(access.read):
+        return False
+    if access.stride(groups.reduced[-1]) in (0, 1):
         return False
     if measured.footprint(access) <= small:
         return False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, Read, Size, walk
+from polyker.ir.expr import Call, Expr, Read, Size, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import EXACT, TypedProgram, TypedStatement
@@ -27,13 +27,14 @@ CELLS = 1 << 18
 class MemoryAccess:
     """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move).
 
-    `read`: the expression, None for the write.
+    `read`: the expression, None for the write. `joined`: so many neighbours, `read` the first, are read as one element.
     """
 
     tensor: str
     itemsize: int
     strides: Mapping[str, int]
     read: Read | None = None
+    joined: int = 1
 
     @property
     def is_write(self) -> bool:
@@ -108,7 +109,7 @@ class Measured:
             if parts is None:
                 return prod(extent(i) for i in access.strides)
             cells *= 1 + sum(abs(c) * (extent(i) - 1) for i, c in parts.items() if i in self.bounds)
-        return min(cells, prod(extent(i) for i in access.strides))
+        return min(-(-cells // access.joined), prod(extent(i) for i in access.strides))
 
 
 Layouts = Callable[[str], Layout]
@@ -144,8 +145,35 @@ def likely_extents(program: TypedProgram, statement: TypedStatement, domain: isl
 def accesses(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> tuple[MemoryAccess, ...]:
     """Return the accesses of a statement, the write first."""
     write = _access(program, statement.target, statement.subscripts, statement.iterators, layout, None)
-    reads = dict.fromkeys(statement.reads())
-    return (write, *(_access(program, r.tensor, r.subscripts, statement.iterators, layout, r) for r in reads))
+    groups = [g for e in walk(statement.expr) if isinstance(e, Call) and e.op == "join" and (g := _neighbours(e.args))]
+    others = {r for g in groups for r in g[1:]}
+    reads = [r for r in dict.fromkeys(statement.reads()) if r not in others]
+    found = {r: _access(program, r.tensor, r.subscripts, statement.iterators, layout, r) for r in reads}
+    for first, *more in groups:
+        count, access = 1 + len(more), found[first]
+        if 1 in access.strides.values():
+            continue  # other neighbours than those of the terms
+        strides = {i: s // count or 1 for i, s in access.strides.items()}
+        found[first] = replace(access, itemsize=count * access.itemsize, strides=strides, joined=count)
+    return (write, *found.values())
+
+
+def _neighbours(parts: tuple[Expr, ...]) -> list[Read]:
+    """Return the reads of parts that read one cell each, all of one tensor, each one further along its last dimension."""
+    found = [list(dict.fromkeys(reads_in(p))) for p in parts]
+    reads = [own[0] for own in found if len(own) == 1]
+    if len(reads) < len(parts) or not reads[0].subscripts or any(r.pad is not None for r in reads):
+        return []
+    *outer, last = reads[0].subscripts
+    first = coefficients(last) if is_quasi_affine(last) else None
+    for n, read in enumerate(reads):
+        *around, place = read.subscripts
+        here = coefficients(place) if is_quasi_affine(place) else None
+        if first is None or here is None or read.tensor != reads[0].tensor or around != outer:
+            return []
+        if {**here, "": here.get("", 0) - n} != {**first, "": first.get("", 0)}:
+            return []
+    return reads
 
 
 def values_of(domain: isl.Set, dimension: int) -> tuple[int | None, int | None]:

@@ -82,7 +82,7 @@ def values(expr: Expr) -> Iterator[Expr]:
 def unit_iterator(measured: Measured, access: MemoryAccess, vector: str) -> str | None:
     """Return the iterator along which a read that strides over the vector is contiguous, 16 bytes or more: see Kind.TRANSPOSE."""
     read = access.read
-    if read is None or abs(access.stride(vector)) <= 1 or read.pad is not None or has_gather(read):
+    if read is None or access.joined > 1 or abs(access.stride(vector)) <= 1 or read.pad is not None or has_gather(read):
         return None
     inner = measured.statement.iterators[measured.statement.outer :]
     unit = (i for i in inner if i != vector and abs(access.stride(i)) == 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import ceil, gcd, prod
 
-from polyker.ir.expr import Call
+from polyker.ir.expr import DOTS, Call
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, bare_target, is_costly, unit_iterator, values, vector_lanes
@@ -68,10 +68,11 @@ def _operations(measured: Measured) -> float:
     """Return the arithmetic of one instance in multiply-adds; a product that is summed is one."""
     count = 0.0
     for e in values(measured.statement.expr):
-        if isinstance(e, Call):
+        if isinstance(e, Call) and e.op not in DOTS:
             count += 12.0 if is_costly(e) else 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
     expr = measured.statement.expr
-    if measured.statement.op == "add" and isinstance(expr, Call) and expr.op in ("mul", "pow") and not is_costly(expr):
+    fused = ("mul", "pow", *DOTS)
+    if measured.statement.op == "add" and isinstance(expr, Call) and expr.op in fused and not is_costly(expr):
         return max(count, 1.0)
     return count + (measured.statement.op != "set")
 
@@ -141,7 +142,7 @@ class Tiles:
         outer = () if self.reduces else self.measured.statement.iterators[: self.measured.statement.outer]
         cells = prod(self.measured.extent(i) for i in {*access.strides, *outer})
         free = self.may_pack and self.measured.may_copy(access) and access.stride(vector) not in (0, 1)
-        if free and 0 < 4 * cells <= self.total and can_pack(read, vector):
+        if free and access.joined == 1 and 0 < 4 * cells <= self.total and can_pack(read, vector):
             # Along a term it is copied whole, through memory; else by blocks.
             copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
             if self.reduces and self.measured.steady is not None:  # it is copied whole, before the common loops

@@ -60,7 +60,16 @@ def host() -> Target:
         width, registers = 64, 32
     else:
         width, registers = (32 if "+avx2" in have else 16), 16
-    return Target("cpu", llvm.host_triple(), cpu, features, width, registers, width == 64, 2, 4, _caches(), _cores())
+    masked = width == 64
+    dot = 1 if not llvm.host_triple().startswith("x86_64") else 4 if _vnni(masked) <= have else 2
+    return Target(
+        "cpu", llvm.host_triple(), cpu, features, width, registers, masked, 2, 4, _caches(), _cores(), None, dot
+    )
+
+
+def _vnni(wide: bool) -> set[str]:
+    """Return the features that the instructions on four products of 8 bits need, in vectors of 64 bytes or less."""
+    return {"+avx512vnni"} if wide else {"+avxvnni"}
 
 
 def target(name: str | Target = "cpu") -> Target:

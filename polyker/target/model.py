@@ -61,6 +61,8 @@ class Target:
     `vector_bytes`: width of a vector register in bytes; `vector_registers`: their number; `masked`: whether masked loads and
     stores are cheap (AVX-512, SVE); `fma_per_cycle` and `fma_latency`: fused multiply-adds a cycle, and their latency in
     cycles; `caches`: from the level nearest the core outwards; `cores`. `gpu`: of a GPU, whose multiprocessors are the cores.
+    `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most: 2 of 16 bits, 4 of 8
+    bits (unsigned by signed), 1 where there is none.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Target:
     caches: tuple[Cache, ...]
     cores: int = 1
     gpu: Gpu | None = None
+    dot: int = 1
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""

@@ -1,0 +1,102 @@
+"""Which values an integer expression may have, by its element types; and its value modulo a power of two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Call, Cast, Expr, Literal
+
+Range = tuple[int, int]  # least and greatest value
+
+
+def type_range(dtype: DType) -> Range:
+    """Return the least and the greatest value of an integer type, or of bool.
+
+    >>> from polyker.ir.dtypes import i8
+    >>> type_range(i8)
+    (-128, 127)
+    """
+    if dtype.kind == "b":
+        return 0, 1
+    bits = 8 * dtype.itemsize
+    return (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def value_range(expr: Expr) -> Range | None:
+    """Return the least and the greatest value that an expression may have, None of what is no integer.
+
+    What may wrap around has the range of its type.
+    """
+    dtype = expr.dtype
+    if dtype is None or not (dtype.is_integer or dtype.kind == "b"):
+        return None
+    least, most = type_range(dtype)
+    found = _range(expr)
+    return found if found is not None and least <= found[0] and found[1] <= most else (least, most)
+
+
+def _range(expr: Expr) -> Range | None:
+    """Return the range of an expression as if nothing wrapped, None where it is not known."""
+    match expr:
+        case Literal(value=bool() | int() as value):
+            return int(value), int(value)
+        case Cast(arg=arg, to=to):
+            return None if to.kind == "b" else value_range(arg)
+        case Call(op=op, args=args) if expr.dtype is not None and expr.dtype.is_integer:
+            ranges = [value_range(a) for a in args]
+            known = [r for r in ranges if r is not None]
+            return _call(op, known) if len(known) == len(ranges) else None
+        case _:
+            return None
+
+
+def _call(op: str, args: list[Range]) -> Range | None:
+    low, high = args[0]
+    match op:
+        case "add":
+            return sum(a for a, _ in args), sum(b for _, b in args)
+        case "neg":
+            return -high, -low
+        case "mul":
+            for a, b in args[1:]:
+                corners = (low * a, low * b, high * a, high * b)
+                low, high = min(corners), max(corners)
+            return low, high
+        case "minimum":
+            return min(a for a, _ in args), min(b for _, b in args)
+        case "maximum":
+            return max(a for a, _ in args), max(b for _, b in args)
+        case "relu":
+            return max(0, low), max(0, high)
+        case "abs":
+            return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+        case "where":
+            return min(a for a, _ in args[1:]), max(b for _, b in args[1:])
+        case _:
+            return None
+
+
+def modulo(expr: Expr, dtype: DType) -> Expr:
+    """Return the value of an integer expression converted to a type, computed in that type where that is right.
+
+    Sums and products modulo a power of two only need their operands modulo it.
+    """
+    match expr:
+        case Literal(value=value):
+            least, most = type_range(dtype)
+            return Literal((int(value.real) - least) % (most - least + 1) + least, dtype)
+        case Cast(arg=arg, to=to) if to.is_integer and to.itemsize >= dtype.itemsize and _is_whole(arg):
+            return modulo(arg, dtype)
+        case Call(op="add" | "mul" | "neg", args=args) if _is_whole(expr) and _width(expr) >= dtype.itemsize:
+            return replace(expr, args=tuple(modulo(a, dtype) for a in args), dtype=dtype)
+        case _:
+            return expr if expr.dtype == dtype else Cast(dtype, expr, dtype)
+
+
+def _is_whole(expr: Expr) -> bool:
+    return expr.dtype is not None and expr.dtype.kind in "iub"
+
+
+def _width(expr: Expr) -> int:
+    return expr.dtype.itemsize if expr.dtype is not None else 0
