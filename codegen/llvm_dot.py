@@ -11,7 +11,7 @@ from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op
 from polyker.codegen.llvm_convert import Value, convert
 from polyker.codegen.llvm_ops import real_operation
-from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const
+from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import as_constant, plus, scaled
 
 if TYPE_CHECKING:
@@ -27,19 +27,18 @@ def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
     terms = 2 if op == "dot2" else 4
     lanes = max(r.lanes for r in (x, y, total) if r is not None)
     if lanes == 1 or b.dot < terms:
-        found = _parts(b, terms, x, y)
-        return found if total is None else b.binary("add", total, found)
+        sums = _parts(b, terms, x, y)
+        return sums if total is None else b.binary("add", total, sums)
     x, y = b.splat(x, lanes), b.splat(y, lanes)
     total = None if total is None else b.splat(total, lanes)
     if lanes > b.dot_lanes:
-        pieces = [slice(k, min(k + b.dot_lanes, lanes)) for k in range(0, lanes, b.dot_lanes)]
-        found = None
-        for piece in pieces:
-            some = [None if r is None else _lanes(b, r, list(range(lanes))[piece]) for r in (x, y, total)]
-            assert some[0] is not None
-            assert some[1] is not None
-            part = dot(b, op, some[0], some[1], some[2])
-            found = part if found is None else _joined_lanes(b, found, part)
+        found: Reg | None = None
+        for first in range(0, lanes, b.dot_lanes):
+            here = list(range(first, min(first + b.dot_lanes, lanes)))
+            piece = dot(
+                b, op, _lanes(b, x, here), _lanes(b, y, here), None if total is None else _lanes(b, total, here)
+            )
+            found = piece if found is None else _joined_lanes(b, found, piece)
         assert found is not None
         return found
     width = next(w for w in _PAIRS if lanes <= w)
@@ -48,8 +47,8 @@ def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
         wide = dot(b, op, *(b.shuffle(r, None, order) for r in (x, y, *(() if total is None else (total,)))))
         return _lanes(b, wide, list(range(lanes)))
     if terms == 2:
-        found = b.call(_PAIRS[width], "i32", width, (_bits(b, x, "i16"), _bits(b, y, "i16")))
-        return found if total is None else b.binary("add", total, found)
+        pairs = b.call(_PAIRS[width], "i32", width, (_bits(b, x, "i16"), _bits(b, y, "i16")))
+        return pairs if total is None else b.binary("add", total, pairs)
     start = b.splat(const(0, "i32"), width) if total is None else total
     return b.call(_QUADS[width], "i32", width, (start, _bits(b, x, "i8"), _bits(b, y, "i8")))
 
@@ -115,9 +114,8 @@ def _neighbours(e: Expressions, args: tuple[KExpr, ...]) -> Value | None:
     """Return the values of expressions that differ in neighbouring cells alone, lane by lane and side by side."""
     first = args[0]
     if all(a == first for a in args):
-        return (
-            Value(first.dtype, const(first.value, LLVM_TYPES[first.dtype.name])) if isinstance(first, Const) else None
-        )
+        is_whole = isinstance(first, Const) and first.dtype.is_integer
+        return e.value(first) if is_whole else None
     match first:
         case Load(buffer=buffer, predicate=None):
             loads = [a for a in args if isinstance(a, Load) and a.buffer == buffer and a.predicate is None]

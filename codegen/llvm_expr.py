@@ -150,8 +150,8 @@ class Expressions:
         if expr.op == "join":
             return join(self, expr)
         if expr.op in DOTS:
-            x, y = (self.value(a).re for a in expr.args)
-            return Value(expr.dtype, dot(self.b, expr.op, x, y))
+            left, right = (self.value(a).re for a in expr.args)
+            return Value(expr.dtype, dot(self.b, expr.op, left, right))
         if expr.op == "add" and any(_is_dot(a) for a in expr.args):
             return self.summed(expr)
         args = [self.value(a) for a in expr.args]

@@ -206,10 +206,10 @@ def _through(
         before = before if dtype == acc else Cast(acc, before, acc)
         value = Call("add", (before, value), acc)
     names = {i: fresh.iterator() for i in kept}
-    own = fresh.statement()
+    name = fresh.statement()
     at = {i: Index(n, i64) for i, n in names.items()}
     end = TypedStatement(
-        own, tuple(names.values()), 0, domain_text(cells, own), statement.target,
+        name, tuple(names.values()), 0, domain_text(cells, name), statement.target,
         tuple(substitute(s, at) for s in statement.subscripts), "set", substitute(value, at), acc, (), statement.span,
     )  # fmt: skip
     return [*made, *([] if begins or start is None else [start]), end]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, Literal
+from polyker.ir.promotion import integer_range
 
 Range = tuple[int, int]  # least and greatest value
 
@@ -17,10 +18,7 @@ def type_range(dtype: DType) -> Range:
     >>> type_range(i8)
     (-128, 127)
     """
-    if dtype.kind == "b":
-        return 0, 1
-    bits = 8 * dtype.itemsize
-    return (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return (0, 1) if dtype.kind == "b" else integer_range(dtype)
 
 
 def value_range(expr: Expr) -> Range | None:

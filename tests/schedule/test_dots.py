@@ -43,7 +43,7 @@ def is_taken(kernel: pk.Kernel) -> bool:
     m=st.integers(1, 40), n=st.integers(1, 40), k=st.integers(0, 40), left=st.sampled_from(NARROW),
     right=st.sampled_from(NARROW), order=st.integers(0, 15), seed=st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_products_of_matrices_are_numpys(name, acc, m, n, k, left, right, order, seed):
     rng = np.random.default_rng(seed)
     a, b = extreme(rng, left, m, k), extreme(rng, right, k, n)
@@ -67,9 +67,9 @@ def test_large_products_are_taken_four_terms_at_a_time_where_the_processor_can()
 
 @pytest.mark.parametrize("left", [np.int8, np.uint8])
 @pytest.mark.parametrize("right", [np.int8, np.uint8])
-@pytest.mark.parametrize("channels", [1, 3, 8])
+@pytest.mark.parametrize("channels", [1, 6])
 @given(h=st.integers(3, 12), w=st.integers(3, 20), f=st.integers(1, 18), stride=st.integers(1, 2), pad=st.booleans())
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_convolutions_are_numpys(left, right, channels, h, w, f, stride, pad):
     rng = np.random.default_rng(h + 50 * w + f)
     x, kernel = extreme(rng, left, 1, channels, h, w), extreme(rng, right, f, channels, 3, 3)
@@ -91,7 +91,6 @@ FORMS = {
     "C[i] += i32(A[i,k]) * i32(B[k])": (lambda a, b: exact("ik,k->i", a, b), (37, 131), (131,)),
     "C[i] += i32(A[k,i]) * i32(B[k])": (lambda a, b: exact("ki,k->i", a, b), (131, 37), (131,)),
     "s += i32(A[k]) * i32(B[k])": (lambda a, b: exact("k,k->", a, b), (1003,), (1003,)),
-    "s += i32(A[k]) * i32(A[k]) + 0 * i32(B[0])": (lambda a, b: exact("k,k->", a, a), (1003,), (1,)),
     "s += i32(A[k]) ** 2 * i32(B[0]) ** 0": (lambda a, b: exact("k,k->", a, a), (1003,), (1,)),
     "C[i,j] += i32(A[i,k]) * i32(B[j,k])": (lambda a, b: exact("ik,jk->ij", a, b), (3, 131), (37, 131)),
     "C[i,j] += i32(A[i,k]) * i32(B[k,j])": (lambda a, b: exact("ik,kj->ij", a, b), (200, 67), (67, 16)),
@@ -127,7 +126,7 @@ def test_other_sums_of_products_are_numpys(text, kinds):
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("kinds", [(np.int8, np.int8), (np.uint8, np.int8), (np.uint8, np.uint8), (np.int16, np.int8)])
 @given(m=st.integers(1, 30), k=st.integers(1, 150), turned=st.booleans(), apart=st.booleans(), seed=st.integers(0, 99))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_products_with_a_vector_are_numpys(name, kinds, m, k, turned, apart, seed):
     rng = np.random.default_rng(seed)
     a, x = extreme(rng, kinds[0], m, k), extreme(rng, kinds[1], k)
