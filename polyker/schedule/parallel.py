@@ -182,7 +182,10 @@ class _Search:
     def _strips(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
         """Return the band with iterations of a loop further in shared out around the loop n; None where no loop may be."""
         serial, found = sum(here.work.values()), None
-        for member in members[n + 1 :]:
+        inner, below = list(members[n + 1 :]), child
+        while isinstance(below, Band):
+            inner, below = [*inner, *below.members], below.child
+        for member in inner:
             count, known = self._trips(member)
             if count < (self.threads if known else 8 * self.threads) or member.kind is not Kind.SERIAL:
                 continue
@@ -191,7 +194,7 @@ class _Search:
             strip = Member(times, f"{member.label}.strip", Kind.PARALLEL, self.threads)
             strips = -(-count // long)
             cost = serial * -(-strips // self.threads) * long / count + here.runs * START
-            if (found is None or cost < found.cost) and self._passed(strip, here)[0]:
+            if cost < (serial if found is None else found.cost) and self._passed(strip, here)[0]:
                 inside = Band(members[n:], child)
                 if self._private(inside) * self.threads <= self.most:
                     found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
