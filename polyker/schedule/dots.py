@@ -25,8 +25,8 @@ from polyker.target.model import Target
 # to read one once more where its sums are taken off a result.
 WIDENED, CELL, READ = 3.0, 0.7, 0.1
 # How much longer sums take whose vectors run along the terms, and cycles to add up the lanes of a result; to add what makes no
-# whole group to one.
-ALONG, FOLD, REST = 1.3, 5.0, 1.0
+# whole group to one; to write one across the vectors, which run along what is stored.
+ALONG, FOLD, REST, TURNED = 1.3, 5.0, 1.0, 0.6
 # What is left of the cycles, at most, for the rewrite to pay.
 WORTH = 0.8
 
@@ -214,6 +214,10 @@ def _more(
     results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
     if _is_along(statement, factors):
         cycles += FOLD * results
+    elif any(f.in_place for f in factors):
+        write = next(a for a in measured.accesses if a.is_write)
+        beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, Index)}
+        cycles += 0 if any(abs(write.stride(i)) == 1 for i in beside) else TURNED * results
     exact = measured.bounds[term][1]
     if any(f.in_place for f in factors) and (exact is None or exact % count):
         cycles += REST * results
