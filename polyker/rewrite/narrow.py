@@ -13,34 +13,27 @@ from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read,
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import Set, read_set
+from polyker.rewrite.value_range import Range, value_range
 
 _LEAST, _MOST = integer_range(i32)
-
-
-@dataclass(frozen=True, slots=True)
-class _Narrow:
-    """An expression in i32, and the least and the greatest value that it may have."""
-
-    expr: Expr
-    low: int
-    high: int
+_ARITHMETIC = ("add", "neg", "mul", "minimum", "maximum", "floordiv", "mod")
 
 
 def narrow_indices(program: TypedProgram) -> TypedProgram:
     """Return the program with what is computed of indices in i32 where that gives the same values."""
 
     def change(statement: TypedStatement) -> tuple[TypedNode, ...]:
-        return (replace(statement, expr=_Ranges(statement).value(statement.expr)),)
+        return (replace(statement, expr=_Indices(statement).value(statement.expr)),)
 
     return replace(program, body=replaced(program.body, change))
 
 
 @dataclass(slots=True)
-class _Ranges:
-    """The values that a statement's indices take; isl is asked for those that are met."""
+class _Indices:
+    """A statement's indices; isl is asked for the ranges of those that are met."""
 
     statement: TypedStatement
-    known: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    known: dict[str, Range | None] = field(default_factory=dict)
     domain: Set | None = None
 
     def value(self, expr: Expr) -> Expr:
@@ -51,49 +44,30 @@ class _Ranges:
             case Cast(to=to, arg=arg) if arg.dtype == i64 and to != i64 and _has_index(arg):
                 found = self.narrow(arg)
                 if found is not None:
-                    return found.expr if to == i32 else replace(expr, arg=found.expr)
+                    return found if to == i32 else replace(expr, arg=found)
             case Call(op=op, args=(a, b)) if op in COMPARISONS and a.dtype == b.dtype == i64 and _has_index(expr):
                 left, right = self.narrow(a), self.narrow(b)
                 if left is not None and right is not None:
-                    return Call(op, (left.expr, right.expr), bool_, expr.span)
+                    return Call(op, (left, right), bool_, expr.span)
         return rebuild(expr, self.value)
 
-    def narrow(self, expr: Expr) -> _Narrow | None:
-        """Return an integer expression in i32, None where a part of it may not fit or is no arithmetic of indices."""
+    def narrow(self, expr: Expr) -> Expr | None:
+        """Return arithmetic of indices and numbers in i32, None where it is something else or a part of it may not fit."""
+        found = value_range(expr, self.range)
+        if found is None or found[0] < _LEAST or found[1] > _MOST:
+            return None
         match expr:
             case Literal(value=value):
-                number = int(value.real)
-                return _fitting(Literal(number, i32, expr.span), number, number)
-            case Index(name=name):
-                ends = self.range(name)
-                return None if ends is None else _fitting(Cast(i32, expr, i32), *ends)
-            case Call(op="neg", args=(arg,)):
-                found = self.narrow(arg)
-                return found and _fitting(Call("neg", (found.expr,), i32), -found.high, -found.low)
-            case Call(op=("add" | "mul" | "minimum" | "maximum") as op, args=args):
+                return Literal(int(value.real), i32, expr.span)
+            case Index():
+                return Cast(i32, expr, i32)
+            case Call(op=op, args=args) if op in _ARITHMETIC:
                 parts = [self.narrow(a) for a in args]
-                known = [p for p in parts if p is not None]
-                if len(known) < len(parts):
-                    return None
-                total = known[0]
-                for part in known[1:]:
-                    ends = _ends(op, total, part)
-                    joined = _fitting(Call(op, (total.expr, part.expr), i32), *ends)
-                    if joined is None:
-                        return None
-                    total = joined
-                return total
-            case Call(op=("floordiv" | "mod") as op, args=(arg, Literal(value=value))) if value.real > 0:
-                found, divisor = self.narrow(arg), int(value.real)
-                if found is None or divisor > _MOST:
-                    return None
-                made = Call(op, (found.expr, Literal(divisor, i32)), i32)
-                if op == "mod":
-                    return _fitting(made, 0, divisor - 1)
-                return _fitting(made, found.low // divisor, found.high // divisor)
+                known = tuple(p for p in parts if p is not None)
+                return Call(op, known, i32, expr.span) if len(known) == len(parts) else None
         return None
 
-    def range(self, name: str) -> tuple[int, int] | None:
+    def range(self, name: str) -> Range | None:
         """Return the least and the greatest value of an index, None where they are not known."""
         if name not in self.known:
             if self.domain is None:
@@ -109,19 +83,3 @@ class _Ranges:
 
 def _has_index(expr: Expr) -> bool:
     return any(isinstance(e, Index) for e in walk(expr))
-
-
-def _fitting(expr: Expr, low: int, high: int) -> _Narrow | None:
-    return _Narrow(expr, low, high) if low >= _LEAST and high <= _MOST else None
-
-
-def _ends(op: str, a: _Narrow, b: _Narrow) -> tuple[int, int]:
-    match op:
-        case "add":
-            return a.low + b.low, a.high + b.high
-        case "minimum":
-            return min(a.low, b.low), min(a.high, b.high)
-        case "maximum":
-            return max(a.low, b.low), max(a.high, b.high)
-    products = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-    return min(products), max(products)

@@ -1,11 +1,12 @@
-"""Which values an integer expression may have, by its element types; and its value modulo a power of two."""
+"""Which values an integer expression may have, by its element types and indices; and its value modulo a power of two."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Call, Cast, Expr, Literal
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal
 from polyker.ir.promotion import integer_range
 
 Range = tuple[int, int]  # least and greatest value
@@ -21,28 +22,34 @@ def type_range(dtype: DType) -> Range:
     return (0, 1) if dtype.kind == "b" else integer_range(dtype)
 
 
-def value_range(expr: Expr) -> Range | None:
+def _unknown(index: str) -> Range | None:
+    return None
+
+
+def value_range(expr: Expr, of_index: Callable[[str], Range | None] = _unknown) -> Range | None:
     """Return the least and the greatest value that an expression may have, None of what is no integer.
 
-    What may wrap around has the range of its type.
+    What may wrap around has the range of its type. `of_index`: those of an index, where they are known.
     """
     dtype = expr.dtype
     if dtype is None or not (dtype.is_integer or dtype.kind == "b"):
         return None
     least, most = type_range(dtype)
-    found = _range(expr)
+    found = _range(expr, of_index)
     return found if found is not None and least <= found[0] and found[1] <= most else (least, most)
 
 
-def _range(expr: Expr) -> Range | None:
+def _range(expr: Expr, of_index: Callable[[str], Range | None]) -> Range | None:
     """Return the range of an expression as if nothing wrapped, None where it is not known."""
     match expr:
+        case Index(name=name):
+            return of_index(name)
         case Literal(value=bool() | int() as value):
             return int(value), int(value)
         case Cast(arg=arg, to=to):
-            return None if to.kind == "b" else value_range(arg)
+            return None if to.kind == "b" else value_range(arg, of_index)
         case Call(op=op, args=args) if expr.dtype is not None and expr.dtype.is_integer:
-            ranges = [value_range(a) for a in args]
+            ranges = [value_range(a, of_index) for a in args]
             known = [r for r in ranges if r is not None]
             return _call(op, known) if len(known) == len(ranges) else None
         case _:
@@ -61,6 +68,9 @@ def _call(op: str, args: list[Range]) -> Range | None:
                 corners = (low * a, low * b, high * a, high * b)
                 low, high = min(corners), max(corners)
             return low, high
+        case "floordiv" | "mod" if args[1][0] == args[1][1] > 0:
+            divisor = args[1][0]
+            return (low // divisor, high // divisor) if op == "floordiv" else (0, divisor - 1)
         case "minimum":
             return min(a for a, _ in args), min(b for _, b in args)
         case "maximum":

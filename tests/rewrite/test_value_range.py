@@ -51,7 +51,10 @@ def trees(dtype: DType) -> st.SearchStrategy[Expr]:
         other = st.sampled_from([i8, u8, i16, u16, i32]).flatmap(
             lambda t: inner.map(lambda e: Cast(dtype, Cast(t, e, t), dtype))
         )
-        return st.one_of(st.one_of(two, one).map(lambda f: Call(f[0], f[1], dtype)), other)
+        parts = st.tuples(
+            st.sampled_from(["floordiv", "mod"]), st.tuples(inner, st.integers(1, 9).map(lambda n: Literal(n, dtype)))
+        )
+        return st.one_of(st.one_of(two, one, parts).map(lambda f: Call(f[0], f[1], dtype)), other)
 
     return st.recursive(leaves(dtype), more, max_leaves=6)
 
