@@ -6,6 +6,7 @@
             -> schedule.once         -> TypedProgram     values that many instances need are computed once
             -> schedule.contract     -> TypedProgram     sums of products are taken in steps
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
+            -> schedule.gather       -> TypedProgram     terms that are scattered are gathered cell by cell
             -> rewrite.sink          -> TypedProgram     operators that all terms share are applied to results
             -> schedule.share        -> TypedProgram     what statements compute alike is computed once
             -> schedule.online       -> TypedProgram     pairs of reductions over long rows read them once
@@ -95,6 +96,7 @@ from polyker.schedule.barriers import with_barriers
 from polyker.schedule.contract import contract
 from polyker.schedule.dots import sum_by_dots
 from polyker.schedule.fuse_inline import inline_values
+from polyker.schedule.gather import gather_where_cheaper
 from polyker.schedule.gpu_auto import gpu_schedule
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
@@ -313,7 +315,9 @@ def scheduled(
     for large in (True, False):
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
-            sunk, outside = sink_operators(running_reductions(start_reductions(found.program)), loose=loose)
+            started = running_reductions(start_reductions(found.program))
+            started = gather_where_cheaper(started, target, lambda tensor: names.get(tensor, DENSE))
+            sunk, outside = sink_operators(started, loose=loose)
             alone, shared = share_results(sunk)
             alone, online = one_pass(alone, target)
             stored = count_truths(widen_reductions(alone))

@@ -1,0 +1,95 @@
+"""Reductions that scatter their terms, cell by cell: each result sums what falls into it.
+
+Before, a transposed convolution: several pairs (h, r) fall into one cell, and no two instances of different h can run at once.
+
+    O[2h+r] += X[h] * K[r]  for r in 0:4
+
+After, with r = 2t + s and q = h + t, whose cells 2q + s are all different:
+
+    O[2q+s] += X[q-t] * K[2t+s]  for s in 0:2, over t in 0:2 where q-t is an h
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, substitute, subtract
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.poly.boxes import free_range
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.fresh import Fresh
+
+
+def gather_terms(
+    program: TypedProgram, is_better: Callable[[TypedProgram, TypedStatement, TypedStatement], bool]
+) -> TypedProgram:
+    """Return the program with reductions over the terms of each cell where the text's terms are scattered along a stride.
+
+    `is_better`: whether a statement (the second one) is cheaper than what it would replace.
+    """
+    fresh, body = Fresh(program), list[TypedNode]()
+    for node in program.body:
+        made = node if isinstance(node, TypedStatement) else None
+        while made is not None and (found := _scattered(made)) is not None:
+            made = _gathered(program, fresh, made, *found)
+        if isinstance(node, TypedStatement) and made is not None and made is not node:
+            body.append(made if is_better(program, node, made) else node)
+        else:
+            body.append(node)
+    return program if tuple(body) == program.body else fresh.finish(tuple(body))
+
+
+def _scattered(statement: TypedStatement) -> tuple[str, str, int] | None:
+    """Return (h, r, stride) of a dimension `stride h + r` of the target of which several pairs are one cell; None: of none is."""
+    if statement.op == "set" or statement.outer or statement.in_order:
+        return None
+    forms = [coefficients(s) for s in statement.subscripts]
+    if any(f is None for f in forms):
+        return None
+    domain = read_set(statement.domain)
+    for d, form in enumerate(forms):
+        moving = {i: c for i, c in (form or {}).items() if i and c}
+        elsewhere = {i for n, s in enumerate(statement.subscripts) if n != d for i in indices_of(s)}
+        if len(moving) != 2 or not moving.keys() <= {*statement.iterators} - elsewhere - {*statement.reduced}:
+            continue
+        ranges = {i: free_range(domain, statement.iterators.index(i)) for i, c in moving.items() if c == 1}
+        known = {i: v for i, v in ranges.items() if v is not None and v[0] == 0}
+        if known:
+            r = min(known, key=lambda i: known[i][1])  # the shorter of two counts the terms of a cell
+            (h,) = moving.keys() - {r}
+            if 1 <= moving[h] <= known[r][1]:
+                return h, r, moving[h]
+    return None
+
+
+def _gathered(
+    program: TypedProgram, fresh: Fresh, statement: TypedStatement, h: str, r: str, stride: int
+) -> TypedStatement:
+    q, s, t = fresh.iterator(), fresh.iterator(), fresh.iterator()
+    phase: Expr = Index(s, i64) if stride > 1 else lit(0)
+    values = {h: subtract(Index(q, i64), Index(t, i64)), r: add(scale(stride, Index(t, i64)), phase)}
+    subscripts = []
+    for e in statement.subscripts:
+        if h in indices_of(e):
+            constant = (coefficients(e) or {}).get("", 0)
+            e = add(scale(stride, Index(q, i64)), phase, lit(constant))
+        subscripts.append(e)
+    kept = [i for i in statement.iterators if i not in statement.reduced and (i != r or stride > 1)]
+    renamed = {h: q, r: s}
+    iterators = (*(renamed.get(i, i) for i in kept), *statement.reduced, t)
+    places = {h: f"{h} + floor({r}/{stride})", r: f"{r} mod {stride}"}
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = [*(places.get(i, i) for i in kept), *statement.reduced, f"floor({r}/{stride})"]
+    moved = read_map(f"{parameters(program)}{{ {source} -> {statement.name}[{', '.join(onto)}] }}")
+    return replace(
+        statement,
+        iterators=iterators,
+        domain=domain_text(read_set(statement.domain).apply(moved).coalesce(), statement.name),
+        subscripts=tuple(subscripts),
+        expr=substitute(statement.expr, values),
+        reduced=(*statement.reduced, t),
+    )
