@@ -16,6 +16,7 @@ from polyker.target.model import Target
 _UPDATES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 _SIGNS = {"set": "=", "add": "+=", "mul": "*="}
 _FLOPS = ("add", "mul", "div")
+_DOT_FLOPS = {"dot2": 3, "dot4": 7}  # products of narrow integers, added up
 _REAL = {"add": 2, "mul": 6, "div": 11}  # a complex operation in real ones
 # What a function takes at the least, in instructions: a polynomial of few terms; dividing, the throughput of fast dividers.
 _LEAST = dict.fromkeys((*TRANSCENDENTAL, "pow"), 8) | dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 4)
@@ -58,8 +59,8 @@ def _operations(expr: Expr, once: bool) -> Iterator[str]:
 
 def flops(operations: Mapping[str, int], statement: TypedStatement) -> int:
     """Return the additions, multiplications and divisions of one instance, of real numbers."""
-    factor = _REAL if statement.acc.kind == "c" else {}
-    return sum(operations.get(name, 0) * factor.get(name, 1) for name in _FLOPS)
+    factor = _REAL if statement.acc.kind == "c" else _DOT_FLOPS
+    return sum(operations.get(name, 0) * factor.get(name, 1) for name in (*_FLOPS, *DOTS))
 
 
 def instructions(operations: Mapping[str, int]) -> int:

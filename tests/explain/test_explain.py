@@ -129,6 +129,11 @@ def test_a_multiply_add_is_two_flops_and_functions_count_by_name() -> None:
     assert work.flops == 15 * 8
 
 
+def test_products_of_narrow_integers_are_as_many_flops_however_they_are_added_up() -> None:
+    found = explained("C[i,j] += i32(A[i,k]) * i32(B[k,j])", {"A": pk.u8[64, 64], "B": pk.i8[64, 64]})
+    assert found.flops == found.scheduled_flops == 2 * 64**3
+
+
 def test_the_steps_of_a_contraction_are_told_from_what_was_written() -> None:
     text = "M[i,r] += X[i,j,k] * B[j,r] * C[k,r]"
     found = explained(text, {"X": f32[60, 60, 60], "B": f32[60, 32], "C": f32[60, 32]})
