@@ -8,6 +8,7 @@ import polyker as pk
 from polyker.edit import prove
 from tests.fuzz.generate import generate
 from tests.fuzz.steps import Campaign, run
+from tests.gpu.support import needs_compiler
 
 PROGRAMS = int(os.environ.get("POLYKER_STEP_PROGRAMS", "24"))
 
@@ -20,6 +21,15 @@ def test_random_steps_are_right_where_they_are_accepted_and_wrong_where_they_are
     assert len(campaign.legal) <= max(2, 0.05 * campaign.judged), campaign.report()
     assert campaign.counts["accepted"].total() > 3 * PROGRAMS
     assert campaign.confirmed > 2 * PROGRAMS
+
+
+@needs_compiler
+def test_random_schedules_of_a_gpu_are_right_where_they_are_accepted():
+    campaign = Campaign(seed=7, target="cuda-sim")
+    campaign.run(PROGRAMS // 3, 1, 1e9)
+    assert campaign.programs == PROGRAMS // 3
+    assert not campaign.problems, campaign.report()
+    assert campaign.counts["accepted"]["map"] > 0 < campaign.counts["refused"]["map"]
 
 
 def test_a_proof_that_lets_everything_pass_is_found_out(monkeypatch):

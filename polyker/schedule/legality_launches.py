@@ -21,8 +21,9 @@ from polyker.schedule.tree import Band, Kind, Leaf, Member, Scope, Sequence, Tre
 BESIDE = register(
     "PK516",
     LegalityError,
-    "{statement} stands in a launch whose blocks lie along {all}, and in no loop over blocks along {missing}: all would run it",
-    "map the loops around all statements of a launch to blocks, or give each statement a launch of its own",
+    "the loop over blocks `{loop}` stands inside `{outer}` of its launch: blocks run in no order, and all of them would run what "
+    "stands beside it",
+    "interchange loops so that those over blocks come first, or give each statement a launch of its own",
 )
 THREADS = register(
     "PK517",
@@ -42,12 +43,16 @@ WARPS = register(
 MOST, DEPTH = 1024, 64
 
 
+BLOCKS_INSIDE = "blocks begin inside its scope, and have nothing but memory in common"
+NO_SCRATCH = "memory that the call brings has no part for each thread of a GPU; hold less of it, or in shared memory"
+
+
 def check_launches(scop: Scop, tree: Tree) -> None:
     """Raise LegalityError unless blocks and threads of all launches can be run as the tree has them."""
     if not any(m.axis for m in loops(tree)):
         return
     statements = {s.name: s for s in scop.program.statements()}
-    _check_scopes(scop, tree)
+    _check_scopes(scop, tree, inside=False)
     for launch in launch_trees(tree):
         x, y, z = (
             max((m.extent for m in loops(launch) if m.kind is Kind.THREAD and m.axis == a), default=1) for a in AXES
@@ -55,12 +60,8 @@ def check_launches(scop: Scop, tree: Tree) -> None:
         threads = f"{x} x {y} x {z}"
         if x * y * z > MOST or z > DEPTH:
             raise failure(THREADS, threads=threads)
-        axes = [a for a in AXES if any(m.kind is Kind.BLOCK and m.axis == a for m in loops(launch))]
+        _check_order(launch, "")
         for name, around in _branches(launch, tuple(statements), ()):
-            mine = {m.axis for m in around if m.kind is Kind.BLOCK}
-            missing = [a for a in axes if a not in mine]
-            if missing:
-                raise failure(BESIDE, statement=name, all=" and ".join(axes), missing=missing[0])
             for m in around:
                 whole = m.extent == x and x % WARP == 0 and (x == WARP or y * z == 1)
                 if _combines(statements[name], m) and not whole:
@@ -71,25 +72,48 @@ def check_launches(scop: Scop, tree: Tree) -> None:
                 raise failure(WARPS, loop=m.label, statement=name, extent=m.extent, threads="1 x 1 x 1")
 
 
+def _check_order(tree: Tree, around: str) -> None:
+    """Raise LegalityError for a loop over blocks that has anything but such loops around it in its launch, such as `around`."""
+    match tree:
+        case Band(members=members, child=child):
+            for m in members:
+                if m.kind is not Kind.BLOCK:
+                    around = around or m.label
+                elif around:
+                    raise failure(BESIDE, loop=m.label, outer=around)
+            _check_order(child, around)
+        case Scope(child=child):
+            _check_order(child, around)
+        case Sequence(children=children):
+            for f in children:
+                _check_order(f.child, around or "sequence" * (len(children) > 1))
+        case Leaf():
+            return
+
+
 def _combines(statement: TypedStatement, member: Member) -> bool:
     return is_fold(statement, member) or is_scan(statement, member)
 
 
-def _check_scopes(scop: Scop, tree: Tree) -> None:
-    """Raise LegalityError for a buffer of a thread or block around a loop over blocks."""
+def _check_scopes(scop: Scop, tree: Tree, *, inside: bool) -> None:
+    """Raise LegalityError for a buffer of a thread or block around a loop over blocks, and for one of a thread's in memory.
+
+    `inside` a loop over blocks or threads.
+    """
     match tree:
         case Scope(promotions=promotions, child=child):
-            if any(m.kind is Kind.BLOCK for m in loops(child)):
-                for p in promotions:
-                    if p.shared or p.on_stack(scop.program.tensor(p.tensor).dtype.itemsize):
-                        reason = "blocks begin inside its scope, and have nothing but memory in common"
-                        raise failure(UNFIT, tensor=label(scop, p.tensor), reason=reason)
-            _check_scopes(scop, child)
-        case Band(child=child):
-            _check_scopes(scop, child)
+            around = any(m.kind is Kind.BLOCK for m in loops(child))
+            for p in promotions:
+                own = p.shared or p.on_stack(scop.program.tensor(p.tensor).dtype.itemsize)
+                if around if own else inside:
+                    reason = BLOCKS_INSIDE if own else NO_SCRATCH
+                    raise failure(UNFIT, tensor=label(scop, p.tensor), reason=reason)
+            _check_scopes(scop, child, inside=inside)
+        case Band(members=members, child=child):
+            _check_scopes(scop, child, inside=inside or any(m.kind in (Kind.BLOCK, Kind.THREAD) for m in members))
         case Sequence(children=children):
             for f in children:
-                _check_scopes(scop, f.child)
+                _check_scopes(scop, f.child, inside=inside)
         case Leaf():
             return
 

@@ -2,7 +2,8 @@
 
 Each program of the fuzzer gets a schedule (the automatic one, or the order of the text) and six random steps by the public
 methods. What is accepted is compiled, run, and compared with the plain interpreter, and held against enumeration where it is
-small. What is refused as illegal is judged by enumeration: those that are legal after all are listed.
+small. What is refused as illegal is judged by enumeration: those that are legal after all are listed. With `--target cuda-sim`
+loops are mapped to blocks and threads, and copies lie in shared memory, too; nothing is enumerated then.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Found:
     advised: int = 0  # refusals with a legal alternative
 
 
-def run(seed: int, number: int) -> Found | None:
+def run(seed: int, number: int, target: str | None = None) -> Found | None:
     """Run a program's steps; None where the fuzzer's case is none for this (it has to fail, or is too large)."""
     case = generate(seed, number)
     if case.invalid or "big" in case.features or any(i.name in ("auto", "target", "acc") for i in case.inputs):
@@ -75,7 +76,7 @@ def run(seed: int, number: int) -> Found | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _run(case, random.Random(f"{seed}/{number}/steps"), found, trail)
+            _run(case, random.Random(f"{seed}/{number}/steps"), found, trail, target)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)[-5:]
         where = "\n".join(f"  {f.filename.rsplit('/', 2)[-1]}:{f.lineno} {f.name}: {f.line}" for f in frames)
@@ -85,11 +86,11 @@ def run(seed: int, number: int) -> Found | None:
     return found
 
 
-def _run(case: Case, rng: random.Random, found: Found, trail: list[Step]) -> None:
+def _run(case: Case, rng: random.Random, found: Found, trail: list[Step], target: str | None) -> None:
     arrays, sizes = arrays_of(case), dict(case.sizes)
     op = pk.op(case.text, **(sizes if case.early else {}))
     given = {**arrays, **({} if case.early else sizes)}
-    options = {"acc": case.acc} if case.acc else {}
+    options = ({"acc": case.acc} if case.acc else {}) | ({"target": target} if target else {})
     symbolic = case.mode in ("symbolic", "names") and not case.early and rng.random() < 0.5
     auto = rng.random() < 0.35
     try:
@@ -100,12 +101,12 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step]) -> Non
             raise
         del error
         symbolic, s = False, op.schedule(**given, **options, auto=auto)
-    truth = _Truths(case, s, rng)
+    truth = _Truths(case, s, rng, enumerates=target is None)
     trail.append(f"op.schedule(auto={auto}, symbolic={symbolic})")  # type: ignore[arg-type]
     for _ in range(TRIES):
         if found.accepted.total() + found.refused.total() >= STEPS:
             break
-        step = random_step(rng, s)
+        step = random_step(rng, s) if target is None or rng.random() < 0.4 else random_mapping(rng, s)
         if step is None:
             continue
         trail.append(step)
@@ -177,7 +178,8 @@ def _outcomes(state: State, step: Step) -> Iterator[State]:
 class _Truths:
     """Judges states of one program by enumeration, where they are small: for the case's sizes, and for others if symbolic."""
 
-    def __init__(self, case: Case, s: pk.Schedule, rng: random.Random) -> None:
+    def __init__(self, case: Case, s: pk.Schedule, rng: random.Random, *, enumerates: bool) -> None:
+        self.enumerates = enumerates
         typed = s._state.typed
         arrays = arrays_of(case)
         operands = [operand(arrays[i.name], i.name) for i in case.inputs]
@@ -201,6 +203,8 @@ class _Truths:
 
     def wrong(self, state: State) -> set[str] | None:
         """Return what is wrong with a state's schedule, None where there is too much to enumerate."""
+        if not self.enumerates:
+            return None
         if self.program is not state.program:
             self.program = state.program
             self.truths = [t for sizes in self.sizes if (t := self._truth(state, sizes)) is not None]
@@ -271,6 +275,23 @@ def random_step(rng: random.Random, s: pk.Schedule) -> Step | None:
             return _random_promotion(rng, s, statement, loops)
 
 
+def random_mapping(rng: random.Random, s: pk.Schedule) -> Step | None:
+    """Return a step that maps a loop to the blocks or threads of a GPU, or copies a tensor to shared memory."""
+    names = [n for n in s.statements if s[n].loops]
+    if not names:
+        return None
+    statement = rng.choice(names)
+    loops = s[statement].loops
+    if rng.random() < 0.25:
+        promoted = _random_promotion(rng, s, statement, loops)
+        return step_of("promote", statement, dict(promoted.arguments) | {"memory": "shared"}) if promoted else None
+    points = [x for x in loops if x.endswith(".point")]
+    thread = rng.random() < 0.5
+    role = f"thread.{rng.choice('xxyz')}" if thread else f"block.{rng.choice('xxyz')}"
+    role += rng.choice(["", "(4)", "(8)", "(32)", "(64)"]) if thread else ""
+    return step_of("map", statement, {"loop": rng.choice(points if thread and points else loops), "role": role})
+
+
 def _random_promotion(rng: random.Random, s: pk.Schedule, statement: str, loops: tuple[str, ...]) -> Step | None:
     program = s._state.program
     found = next(x for x in program.statements() if x.name == s._state.internal(statement))
@@ -301,6 +322,7 @@ class Campaign:
     """What all programs came to; each is run in a child, so that a crash is a failure that is counted."""
 
     seed: int
+    target: str = ""
     programs: int = 0
     counts: dict[str, Counter[str]] = field(
         default_factory=lambda: {k: Counter() for k in ("accepted", "refused", "no_place")}
@@ -324,7 +346,8 @@ class Campaign:
     def _lane(self, first: int, step: int, wanted: int, until: float) -> None:
         at = first
         while wanted > 0 and time.monotonic() < until:
-            command = [sys.executable, "-m", "tests.fuzz.steps", "--child", *map(str, (self.seed, at, step, wanted))]
+            numbers = map(str, (self.seed, at, step, wanted))
+            command = [sys.executable, "-m", "tests.fuzz.steps", "--target", self.target, "--child", *numbers]
             child = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
             )
@@ -384,12 +407,12 @@ class Campaign:
         )
 
 
-def _child(seed: int, first: int, step: int, wanted: int) -> None:
+def _child(seed: int, first: int, step: int, wanted: int, target: str) -> None:
     at = first
     while wanted > 0:
         print(json.dumps({"begin": at}), flush=True)
         began = time.perf_counter()
-        found = run(seed, at)
+        found = run(seed, at, target or None)
         if found is None:
             print(json.dumps({"number": at, "skipped": True}), flush=True)
         else:
@@ -406,12 +429,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="number of the first case")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--time-limit", type=float, default=1e9, help="seconds")
+    parser.add_argument("--target", default="", help="a GPU to map loops to, such as cuda-sim")
     parser.add_argument("--child", type=int, nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:
-        _child(*options.child)
+        _child(*options.child, options.target)
         return 0
-    campaign = Campaign(options.seed)
+    campaign = Campaign(options.seed, options.target)
     campaign.run(options.programs, options.jobs, options.time_limit, options.start)
     print(campaign.report())
     return 1 if campaign.problems else 0

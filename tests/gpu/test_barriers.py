@@ -196,7 +196,7 @@ def test_operands_promoted_to_shared_memory_are_copied_by_all_threads():
     s = shared_operands()
     assert str(s).count("barrier") == 1 and str(s).count("in shared") == 2
     kernel = pk.op(MATMUL).compile(pk.f64[9, 5], pk.f64[5, 17], schedule=s)
-    assert kernel.source("cuda").count("__shared__") == 2
+    assert kernel.source("cuda").count("alignas(16) __shared__") == 2
     a, b = np.random.default_rng(0).normal(size=(9, 5)), np.random.default_rng(1).normal(size=(5, 17))
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-12)
 
@@ -206,9 +206,9 @@ def test_shared_memory_inside_the_loops_over_threads_is_refused():
     s = s["C"].map({"i.tile": "block.y", "j.tile": "block.x", "i.point": "thread.y", "j.point": "thread.x"})
     with pytest.raises(LegalityError, match="not all threads of a block come"):
         s["C"].promote("A", at="j.point", memory="shared")
-    with pytest.raises(pk.PolykerError, match="more than 49152"):
+    with pytest.raises(pk.PolykerError, match="more than 232448"):
         pk.op(MATMUL).schedule(pk.f64[64, 900], pk.f64[900, 64], target="cuda-sim", auto=False)["C"].tile(
-            i=8, j=16
+            i=64, j=16
         ).map({"i.tile": "block.y", "j.tile": "block.x"}).promote("A", at="j.tile", memory="shared")
 
 

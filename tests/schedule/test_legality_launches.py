@@ -25,8 +25,19 @@ def test_what_stands_beside_a_loop_over_blocks_would_be_run_by_all_of_them():
     s = plain(text, pk.f32[4, 8]).map(i="block.x")
     error = refusal(lambda: s.map(j="block.y"))
     assert error.code == "PK516"
-    assert "S stands in a launch whose blocks lie along x and y, and in no loop over blocks along y" in str(error)
+    assert "the loop over blocks `j` stands inside `sequence` of its launch" in str(error)
     assert "block.x i" in str(s.map(j="thread.x(8)"))
+
+
+def test_blocks_of_a_launch_wait_neither_for_each_other_nor_for_a_loop_around_them():
+    s = plain("S[n,m] += prod[q](G[n+t] + L[q]) * K[n,t,m]", pk.f32[20], pk.f32[3], pk.f32[9, 12, 5], auto=True)
+    with pytest.raises(LegalityError, match="stands inside `sequence`"):
+        s.fuse("S.prod", "S.start", depth=1)
+    text = "f(X: f32[4,6,8]) -> X:\n    for b in 0:4:\n        for k in 1:6:\n            X[b,k,j] = X[b,k-1,7-j]"
+    s = plain(text, pk.f32[4, 6, 8]).map(b="block.y")
+    error = refusal(lambda: s.map(j="block.x"))
+    assert error.code == "PK516"
+    assert "the loop over blocks `j` stands inside `k` of its launch" in str(error)
 
 
 @pytest.mark.parametrize("roles", [("thread.y", "thread.x", 64), ("block.x", "thread.z", 128)])
@@ -53,6 +64,14 @@ def test_a_shared_buffer_stands_inside_all_loops_over_blocks(tensor, at):
     error = refusal(lambda: s.promote(tensor, at=at, memory="shared"))
     assert error.code == "PK507"
     assert "blocks begin inside its scope" in str(error)
+
+
+@pytest.mark.parametrize("role", ["block.x", "thread.x(64)"])
+def test_a_thread_has_no_part_of_the_memory_that_a_call_brings(role):
+    s = plain("C[i] = A[i] * 2", pk.f32[64]).map(i=role)
+    error = refusal(lambda: s.promote("A", at="i", memory="scratch"))
+    assert error.code == "PK507"
+    assert "no part for each thread of a GPU" in str(error)
 
 
 def test_an_automatic_schedule_says_where_a_shared_buffer_may_stand():
