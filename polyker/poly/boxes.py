@@ -5,6 +5,17 @@ from __future__ import annotations
 from polyker.poly.isl import Set, dim, read_set
 
 
+def ends(points: Set, dimension: int) -> tuple[int, int] | None:
+    """Return the least and the greatest value of a dimension; None where there is none, or sizes decide.
+
+    >>> from polyker.poly.isl import read_set
+    >>> ends(read_set("{ [i, j] : 0 <= i < 4 and 1 <= j < 9 }"), 1)
+    (1, 8)
+    """
+    low, high = points.dim_min_val(dimension), points.dim_max_val(dimension)
+    return (low.get_num_si(), high.get_num_si()) if low.is_int() and high.is_int() else None
+
+
 def free_range(points: Set, dimension: int) -> tuple[int, int] | None:
     """Return (least, greatest) of a dimension that takes all values between whatever the others are, None for any other.
 
@@ -12,10 +23,10 @@ def free_range(points: Set, dimension: int) -> tuple[int, int] | None:
     >>> free_range(read_set("{ [i, j] : 0 <= i < 4 and 1 <= j < 9 and i + j > 1 }"), 1) is None
     True
     """
-    low, high = points.dim_min_val(dimension), points.dim_max_val(dimension)
-    if not low.is_int() or not high.is_int():
+    found = ends(points, dimension)
+    if found is None:
         return None
-    least, greatest = low.get_num_si(), high.get_num_si()
+    least, greatest = found
     lines = along(points, dimension, read_set(f"{{ [x] : {least} <= x <= {greatest} }}"))
     return (least, greatest) if lines.is_subset(points) else None
 

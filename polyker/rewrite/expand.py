@@ -11,7 +11,7 @@ from polyker.ir.dtypes import DType, bool_, i32, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Reduce, rebuild, transform
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.boxes import free_range
+from polyker.poly.boxes import ends, free_range
 from polyker.poly.isl import read_set
 from polyker.rewrite.fresh import Fresh
 
@@ -81,10 +81,10 @@ def _count(expr: Reduce, site: Site) -> Expr:
     points = read_set(expr.domain)
     terms = 1
     for d in range(site.depth, points.dim(isl.dim_type.set)):
-        ends = free_range(points, d) if not points.is_empty() else None
-        if ends is None:
+        found = free_range(points, d) if not points.is_empty() else None
+        if found is None:
             return replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
-        terms *= ends[1] - ends[0] + 1
+        terms *= found[1] - found[0] + 1
     return Literal(terms, i64)
 
 
@@ -131,12 +131,9 @@ def _argument(op: str) -> Callable[[Reduce, Site], Expr]:
 def _place_type(expr: Reduce, site: Site) -> DType:
     """Return the type that places are compared in: i32, of which a vector holds twice as many, where all are known to fit."""
     assert expr.domain is not None
-    points = read_set(expr.domain)
-    if points.is_empty():
-        return i64
-    low, high = points.dim_min_val(site.depth), points.dim_max_val(site.depth)
+    found = ends(read_set(expr.domain), site.depth)
     least, most = integer_range(i32)
-    return i32 if low.is_int() and high.is_int() and least <= low.get_num_si() and high.get_num_si() < most else i64
+    return i32 if found is not None and least <= found[0] and found[1] < most else i64
 
 
 _EXPANSIONS: dict[str, Callable[[Reduce, Site], Expr]] = {

@@ -12,6 +12,7 @@ from polyker.ir.dtypes import bool_, i32, i64
 from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read, rebuild, walk
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.poly.boxes import ends
 from polyker.poly.isl import Set, read_set
 from polyker.rewrite.value_range import Range, value_range
 
@@ -72,12 +73,8 @@ class _Indices:
         if name not in self.known:
             if self.domain is None:
                 self.domain = read_set(self.statement.domain)
-            self.known[name] = None
-            if name in self.statement.iterators and not self.domain.is_empty():
-                d = self.statement.iterators.index(name)
-                low, high = self.domain.dim_min_val(d), self.domain.dim_max_val(d)
-                if low.is_int() and high.is_int():
-                    self.known[name] = low.get_num_si(), high.get_num_si()
+            names = self.statement.iterators
+            self.known[name] = ends(self.domain, names.index(name)) if name in names else None
         return self.known[name]
 
 
