@@ -4,11 +4,12 @@ It shares nothing with what places waits (polyker.schedule.waits) but the form o
 covers a copy whose group at least n others are sure to have been closed after: those whose places a block comes by on its way
 from the copy to the wait, and in each iteration between, if the block comes to their sequence then. What another thread than
 the copy's uses has a barrier after the wait; one of its warp, where both are in that. Every copy has to be waited for: nothing
-arrives when a buffer is another's.
+arrives when a buffer is another's. What is copied is read until then: what overwrites it comes after a wait, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 
 import islpy as isl
@@ -27,6 +28,12 @@ NO_WAIT = register(
     "{source} copies {cell} of {tensor}, which arrives later, and no wait lets it arrive before {sink} uses the place",
     "the wait before the barrier has to leave fewer groups of copies on their way",
 )
+OVERWRITTEN = register(
+    "PK519",
+    LegalityError,
+    "{source} copies {cell} of {tensor}, which is read later, and no wait ends the copy before {sink} overwrites the cell",
+    "a wait has to stand between, and a barrier after it where another thread overwrites",
+)
 NEVER = register(
     "PK515",
     LegalityError,
@@ -41,10 +48,13 @@ def check_waits(scop: Scop, launch: Launch) -> None:
         for a in _accesses(scop, first):
             if a.is_write and first.arrives_later(a.tensor):
                 check = _Copies(scop, launch, first, a)
+                sources = [r for r in _accesses(scop, first) if not r.is_write]
                 for second in launch.branches:
                     for b in _accesses(scop, second):
                         if b.tensor == a.tensor:
                             check.uses(second, b)
+                        elif b.is_write:
+                            check.overwrites(second, b, [r for r in sources if r.tensor == b.tensor])
                 if not check.left.is_empty():
                     raise failure(NEVER, instance=instance(scop, check.left), tensor=label(scop, a.tensor))
 
@@ -59,7 +69,18 @@ class _Copies:
 
     def uses(self, second: Branch, b: Access) -> None:
         """Check what uses the place of a copy after it."""
-        together = self.together(second, b)
+        for at, pairs in self.after(second, self.together(second, self.access, b)):
+            self.check(second, at, pairs, NO_WAIT, self.access.tensor)
+            self.left = self.left.subtract(pairs.domain())
+
+    def overwrites(self, second: Branch, b: Access, sources: list[Access]) -> None:
+        """Check what writes a cell after a copy that reads it."""
+        for source in sources:
+            for at, pairs in self.after(second, self.together(second, source, b)):
+                self.check(second, at, pairs, OVERWRITTEN, b.tensor)
+
+    def after(self, second: Branch, together: isl.Map) -> Iterator[tuple[int, isl.Map]]:
+        """Yield the pairs of which the second comes later, with the step at which their ways part."""
         if together.is_empty():
             return
         for at in partings(self.first, second):
@@ -68,14 +89,15 @@ class _Copies:
                 one, other = self.first.steps[n], second.steps[n]
                 if isinstance(one, Loop) and isinstance(other, Loop):
                     pairs = pairs.intersect(self.compared(second, one.time, "<" if n == at else "=", other.time))
-            if pairs.is_empty():
-                continue
-            open_ = pairs.subtract(self.covered(second, at, pairs))
-            if not open_.is_empty():
-                source, sink, cell = instances_and_cell(self.scop, open_, self.access.tensor)
-                tensor = label(self.scop, self.access.tensor)
-                raise failure(NO_WAIT, tensor=tensor, source=source, sink=sink, cell=cell)
-            self.left = self.left.subtract(pairs.domain())
+            if not pairs.is_empty():
+                yield at, pairs
+
+    def check(self, second: Branch, at: int, pairs: isl.Map, code: str, tensor: str) -> None:
+        """Raise LegalityError unless the waits cover the pairs."""
+        open_ = pairs.subtract(self.covered(second, at, pairs))
+        if not open_.is_empty():
+            source, sink, cell = instances_and_cell(self.scop, open_, tensor)
+            raise failure(code, tensor=label(self.scop, tensor), source=source, sink=sink, cell=cell)
 
     def covered(self, second: Branch, at: int, pairs: isl.Map) -> isl.Map:
         """Return the pairs for which a wait, and for other threads a barrier after it, stands between."""
@@ -135,15 +157,16 @@ class _Copies:
         apart = read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one.time)} + {count} < {late} }}")
         return apart.intersect_domain(whole)
 
-    def together(self, second: Branch, b: Access) -> isl.Map:
-        """Return {copy -> use} of the instances of one block that come to one place."""
-        held = self.first.buffer(self.access.tensor)
-        assert held is not None
-        cells = [f"c{d}" for d in range(len(held[0].modulo))]
-        places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
-        place = read_map(f"{self.head}{{ {b.tensor}[{', '.join(cells)}] -> P[{places}] }}")
-        here = self.access.relation.intersect_domain(self.domain(self.first)).apply_range(place)
-        there = b.relation.intersect_domain(self.domain(second)).apply_range(place)
+    def together(self, second: Branch, a: Access, b: Access) -> isl.Map:
+        """Return {copy -> other} of the instances of one block that come to one place by these accesses."""
+        here = a.relation.intersect_domain(self.domain(self.first))
+        there = b.relation.intersect_domain(self.domain(second))
+        held = self.first.buffer(a.tensor)
+        if held is not None:
+            cells = [f"c{d}" for d in range(len(held[0].modulo))]
+            places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
+            place = read_map(f"{self.head}{{ {b.tensor}[{', '.join(cells)}] -> P[{places}] }}")
+            here, there = here.apply_range(place), there.apply_range(place)
         found = here.apply_range(there.reverse())
         for one, other in zip(self.first.steps[: self.first.outside], second.steps[: second.outside], strict=True):
             if isinstance(one, Loop) and isinstance(other, Loop):

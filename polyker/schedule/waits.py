@@ -1,7 +1,8 @@
 """Waits for copies that arrive later: at the barriers before what uses them, for as few of them as the dependences ask for.
 
 Copies that stand next to each other in a sequence are a group, which is closed behind them. What a thread copied is seen by
-others once it has waited and then met them; so a wait stands before a barrier between a copy and its use. It leaves out groups
+others once it has waited and then met them; so a wait stands before a barrier between a copy and its use, and between it and
+what overwrites the cell that was copied. It leaves out groups
 that are sure to have been closed since the copy: where a use comes d iterations of a loop after it, those of the d - 1 between.
 """
 
@@ -71,7 +72,8 @@ def _closed_between(
 
 
 def _distance(scop: Scop, first: Branch, second: Branch, at: int) -> int | None:
-    """Return the least number of iterations, of the loop in which they part, from a copy to what uses its place or fills it anew.
+    """Return the least number of iterations, of the loop in which they part, from a copy to what uses its place or fills it anew,
+    or overwrites what is copied.
 
     0 where they part in a sequence, None where they never come to one place.
     """
@@ -92,19 +94,24 @@ def _distance(scop: Scop, first: Branch, second: Branch, at: int) -> int | None:
 
 def _uses(scop: Scop, first: Branch, second: Branch) -> Iterator[tuple[Access, Access]]:
     for a in scop.accesses:
-        if a.statement == first.statement and a.is_write and first.arrives_later(a.tensor):
-            yield from ((a, b) for b in scop.accesses if b.statement == second.statement and b.tensor == a.tensor)
+        if a.statement == first.statement and (not a.is_write or first.arrives_later(a.tensor)):
+            yield from (
+                (a, b)
+                for b in scop.accesses
+                if b.statement == second.statement and b.tensor == a.tensor and (a.is_write or b.is_write)
+            )
 
 
 def _pairs(scop: Scop, first: Branch, second: Branch, at: int, a: Access, b: Access) -> isl.Map:
     """Return the instances of one block that come to one place, the second's after the first's."""
+    here = a.relation.intersect_domain(_instances(scop, first))
+    there = b.relation.intersect_domain(_instances(scop, second))
     held = first.buffer(a.tensor)
-    assert held is not None
-    cells = [f"c{d}" for d in range(len(held[0].modulo))]
-    places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
-    place = read_map(f"{parameters(scop.program)}{{ {a.tensor}[{', '.join(cells)}] -> P[{places}] }}")
-    here = a.relation.intersect_domain(_instances(scop, first)).apply_range(place)
-    there = b.relation.intersect_domain(_instances(scop, second)).apply_range(place)
+    if held is not None:
+        cells = [f"c{d}" for d in range(len(held[0].modulo))]
+        places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
+        place = read_map(f"{parameters(scop.program)}{{ {a.tensor}[{', '.join(cells)}] -> P[{places}] }}")
+        here, there = here.apply_range(place), there.apply_range(place)
     found = here.apply_range(there.reverse())
     for n, (one, other) in enumerate(zip(first.steps[: at + 1], second.steps[: at + 1], strict=True)):
         if isinstance(one, Loop) and isinstance(other, Loop) and (n == at or indices_of(one.time)):

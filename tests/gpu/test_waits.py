@@ -13,6 +13,7 @@ from polyker.codegen.kernel import Barrier, Commit, Copy, Wait
 from polyker.codegen.sim_check import run_checked
 from polyker.codegen.walk import statements
 from polyker.errors import InternalError, LegalityError
+from polyker.ir.expr import Index
 from polyker.poly.scop import build_scop
 from polyker.schedule.barriers import with_barriers
 from polyker.schedule.legality import prove
@@ -178,3 +179,39 @@ def test_copies_of_16_bytes_arrive_later_in_machine_code(target):
         assert not re.search(r"ld\.global", text)
         (used,) = kernel.resources().values()
         assert used.spilled == 0 and used.registers <= 128
+
+
+def overwritten():
+    """Return a program that copies a tensor, then changes it, and a tree of one launch whose copies arrive later."""
+    text = """
+    f(X) -> O, A:
+        A[b,i] = X[b,i] + 1
+        T[b,i] = A[b,i]
+        A[b,i] += X[b,i]
+        O[b,i] = T[b,7-i] for b in 0:4, i in 0:8
+    """
+    s = pk.op(text).schedule(pk.f32[4, 8], target="cuda-sim", auto=False)
+    program, _ = pk.op(text).compile(pk.f32[4, 8], schedule=s)._compiled.artifact().scheduled
+    parts = tuple(program.statements())
+    own = [[Index(i) for i in s.iterators] for s in parts]
+    (copied,) = (r.tensor for r in parts[-1].reads())
+    block = Member(tuple((s.name, b) for s, (b, _) in zip(parts, own, strict=True)), "b", Kind.BLOCK, 0, "x")
+    threads = [
+        Band((Member(((s.name, i),), "i", Kind.THREAD, 8, "x"),), Leaf()) for s, (_, i) in zip(parts, own, strict=True)
+    ]
+    steps = Sequence(tuple(Filter((s.name,), t) for s, t in zip(parts, threads, strict=True)))
+    held = Promotion(copied, (1, 8), shared=True, later=True)
+    return build_scop(program), Schedule(Band((block,), Scope((held,), steps)))
+
+
+def test_what_is_copied_is_not_overwritten_before_it_has_been_read():
+    scop, bare = overwritten()
+    schedule = with_barriers(scop, bare)
+    prove(scop, schedule)
+    held = schedule.tree.child
+    # Soon enough for what uses the copies, too late for what overwrites A.
+    late = (replace(f, barrier=n == 3, wait=0 if n == 3 else None) for n, f in enumerate(held.child.children))
+    tree = replace(schedule.tree, child=replace(held, child=Sequence(tuple(late))))
+    with pytest.raises(LegalityError, match=r"copies A\[0, 0\].*, and no wait ends the copy before") as caught:
+        prove(scop, Schedule(tree))
+    assert caught.value.code == "PK519"
