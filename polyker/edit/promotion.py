@@ -10,7 +10,7 @@ import islpy as isl
 
 from polyker.edit.find import Place, did_you_mean, place
 from polyker.edit.show import constant_places
-from polyker.edit.state import State, scopes, state
+from polyker.edit.state import State, state
 from polyker.edit.step import Step
 from polyker.errors.base import ScheduleError, failure
 from polyker.errors.schedules import BIG_BUFFER, NO_BUFFER, NO_TENSOR, UNUSED
@@ -258,7 +258,7 @@ def _finished(
         tree = _trimmed(tree, dict(zip(made.own, map(max, shapes), strict=True)))
     result = state(now.typed, program, replace(schedule, tree=tree))
     if step["memory"] == "registers":
-        held = ((p, scope.child) for scope in scopes(tree) for p in scope.promotions if p.tensor == tensor)
+        held = ((p, scope.child) for scope in trees.scopes(tree) for p in scope.promotions if p.tensor == tensor)
         if any(p.cells() > REGISTER_CELLS or not constant_places(result, p, child) for p, child in held):
             reason = f"a loop that is not unrolled moves its cells, or there are more than {REGISTER_CELLS}"
             label = result.program.tensor(tensor).label

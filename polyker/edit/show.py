@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from polyker.edit.state import State, scopes
+from polyker.edit.state import State
 from polyker.errors.base import escape
 from polyker.ir.expr import Call, Expr, Literal, Read, transform
 from polyker.ir.quasi_affine import indices_of, lit, mod
 from polyker.ir.typed import TypedStatement
 from polyker.ir.typed_printing import print_expr, relabel
 from polyker.poly.isl import read_set
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree, scopes
 
 _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
 _LIMIT = 2000  # characters of a line

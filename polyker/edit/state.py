@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from polyker.edit.names import Names, named
 from polyker.ir.typed import TypedProgram
-from polyker.schedule.tree import Band, Leaf, Member, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree import Member, Schedule, paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +51,3 @@ def state(typed: TypedProgram, program: TypedProgram, schedule: Schedule) -> Sta
     """Return the state of a program and its schedule."""
     dressed, names = named(typed, program)
     return State(typed, program, dressed, schedule, names)
-
-
-def paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:
-    """Yield the loops of a statement on each way from the root to a leaf."""
-    match tree:
-        case Band(members=members, child=child):
-            if any(s == statement for s, _ in members[0].times):
-                for rest in paths(child, statement):
-                    yield (*members, *rest)
-        case Sequence(children=children):
-            for f in children:
-                if statement in f.statements:
-                    yield from paths(f.child, statement)
-        case Scope(child=child):
-            yield from paths(child, statement)
-        case Leaf():
-            yield ()
-
-
-def scopes(tree: Tree) -> Iterator[Scope]:
-    """Yield the scopes of a tree."""
-    match tree:
-        case Scope(child=child):
-            yield tree
-            yield from scopes(child)
-        case Band(child=child):
-            yield from scopes(child)
-        case Sequence(children=children):
-            for f in children:
-                yield from scopes(f.child)
-        case Leaf():
-            return

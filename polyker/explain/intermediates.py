@@ -15,7 +15,7 @@ from polyker.ir.typed import Role, TypedProgram, TypedTensor
 from polyker.poly.isl import read_set
 from polyker.poly.scop import tensor_box
 from polyker.runtime.memory import kernel_arena
-from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree import Promotion, Schedule, Tree, scopes
 
 
 def intermediates_of(
@@ -76,24 +76,10 @@ def _buffer(
 
 def _buffers(tree: Tree) -> dict[str, list[Promotion]]:
     found: dict[str, list[Promotion]] = {}
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Scope):
-            for p in node.promotions:
-                found.setdefault(p.tensor, []).append(p)
-        stack += _children(node)
+    for scope in scopes(tree):
+        for p in scope.promotions:
+            found.setdefault(p.tensor, []).append(p)
     return found
-
-
-def _children(tree: Tree) -> list[Tree]:
-    match tree:
-        case Band(child=child) | Scope(child=child):
-            return [child]
-        case Sequence(children=children):
-            return [f.child for f in children]
-        case _:
-            return []
 
 
 def registers(kernel: Kernel) -> frozenset[str]:

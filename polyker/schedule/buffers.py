@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +13,7 @@ from polyker.ir.typed import Role, TypedTensor
 from polyker.poly.scop import Scop
 from polyker.schedule.places import at_loops, with_children
 from polyker.schedule.to_isl import Way, scope_ways
-from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Tree
+from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Tree, scopes
 
 # Bytes of one buffer: what is larger would not stay in the first cache, and the stack has to hold it.
 BUFFER_LIMIT = 1 << 16
@@ -47,7 +46,7 @@ def promote(
     found = _tensor(scop, tensor)
     if found.role is not Role.TEMPORARY:
         raise failure(NEEDS_COPY, tensor=found.label, role=_ROLES[found.role])
-    if any(p.tensor == found.name for scope in _scopes(schedule.tree) for p in scope.promotions):
+    if any(p.tensor == found.name for scope in scopes(schedule.tree) for p in scope.promotions):
         raise failure(PROMOTED, tensor=found.label)
     planned = Promotion(found.name, ())
 
@@ -96,18 +95,6 @@ def _tensor(scop: Scop, name: str) -> TypedTensor:
         return found
     known = ", ".join(f"{t.label} ({t.name})" for t in tensors if t.role is Role.TEMPORARY)
     raise failure(NO_TENSOR, tensor=name, known=known or "none")
-
-
-def _scopes(tree: Tree) -> Iterator[Scope]:
-    match tree:
-        case Scope(child=child):
-            yield tree
-            yield from _scopes(child)
-        case Band(child=child):
-            yield from _scopes(child)
-        case _:
-            for f in getattr(tree, "children", ()):
-                yield from _scopes(f.child)
 
 
 def modulo_of(scop: Scop, tensor: TypedTensor, here: dict[str, Way], limit: int) -> tuple[int, ...] | None:

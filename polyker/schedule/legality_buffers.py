@@ -22,7 +22,7 @@ from polyker.poly.scop import Access, Scop
 from polyker.schedule.block_threads import launch_trees
 from polyker.schedule.legality_text import instances, label
 from polyker.schedule.to_isl import Way, scope_ways
-from polyker.schedule.tree import Band, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import Promotion, Tree, scopes
 from polyker.target.known import GPUS
 
 PROMOTION = register(
@@ -48,7 +48,7 @@ MOST_CELLS = 1 << 28
 
 def promoted_tensors(tree: Tree) -> frozenset[str]:
     """Return the tensors that a tree holds in buffers."""
-    return frozenset(p.tensor for scope in _scopes(tree) for p in scope.promotions)
+    return frozenset(p.tensor for scope in scopes(tree) for p in scope.promotions)
 
 
 def check_access(scop: Scop, statement: str, domain: isl.Set, homeless: frozenset[str]) -> None:
@@ -76,7 +76,7 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
     Raises LegalityError unless every buffer fits its tensor.
     """
     total, held, fitting = 0, False, set[Promotion]()
-    for scope in _scopes(tree):
+    for scope in scopes(tree):
         inside = promoted_tensors(scope.child)
         for promotion in scope.promotions:
             if promotion not in fitting:
@@ -90,10 +90,10 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
             total += promotion.cells() * itemsize if promotion.on_stack(itemsize) else 0
             held = True
     if total > STACK_LIMIT:
-        tensor = next(p.tensor for scope in _scopes(tree) for p in scope.promotions)
+        tensor = next(p.tensor for scope in scopes(tree) for p in scope.promotions)
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
     for launch in launch_trees(tree):
-        shared = [p for scope in _scopes(launch) for p in scope.promotions if p.shared]
+        shared = [p for scope in scopes(launch) for p in scope.promotions if p.shared]
         taken = sum(p.cells() * scop.program.tensor(p.tensor).dtype.itemsize for p in shared)
         if taken > SHARED_LIMIT:
             reason = f"the shared buffers of its launch take {taken} bytes, more than {SHARED_LIMIT}"
@@ -137,20 +137,6 @@ def reuses(scop: Scop, shared: Shared) -> Iterator[Dependence]:
 
 def _same(pairs: isl.Map) -> isl.Map:
     return pairs
-
-
-def _scopes(tree: Tree) -> Iterator[Scope]:
-    match tree:
-        case Scope(child=child):
-            yield tree
-            yield from _scopes(child)
-        case Band(child=child):
-            yield from _scopes(child)
-        case Sequence(children=children):
-            for f in children:
-                yield from _scopes(f.child)
-        case _:
-            return
 
 
 def _unfit(scop: Scop, tensor: str, reason: str) -> Exception:

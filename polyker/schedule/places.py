@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import BAD_OFFSET, BAD_SIZE, NESTED_VECTOR, NO_LOOP, NO_STATEMENT, SAME_LABEL
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Scope, Sequence, Tree, statements_of
+from polyker.schedule.tree import Band, Filter, Kind, Leaf, Scope, Sequence, Tree, paths, statements_of
 
 
 def at_loops(tree: Tree, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]) -> Tree:
@@ -15,14 +15,14 @@ def at_loops(tree: Tree, statement: str, labels: tuple[str, ...], change: Callab
 
     Bands directly inside each other are one band to `change`. Raises ScheduleError where there is none.
     """
-    paths = list(_paths(tree, statement))
-    if not any(paths) and statement not in statements_of(tree):
+    ways = list(paths(tree, statement))
+    if not any(ways) and statement not in statements_of(tree):
         raise failure(NO_STATEMENT, statement=statement, known=", ".join(statements_of(tree)) or "none")
-    known = dict.fromkeys(m.label for path in paths for m in path)
+    known = dict.fromkeys(m.label for path in ways for m in path)
     for label in labels:
         if label not in known:
             raise failure(NO_LOOP, statement=statement, loop=label, known=", ".join(known) or "none")
-        if any(sum(m.label == label for m in path) > 1 for path in paths):
+        if any(sum(m.label == label for m in path) > 1 for path in ways):
             raise failure(SAME_LABEL, statement=statement, loop=label)
 
     def visit(node: Tree) -> Tree:
@@ -67,23 +67,6 @@ def spliced(sequence: Sequence) -> Tree:
     if len(children) == 1 and not children[0].conditions:
         return children[0].child
     return Sequence(tuple(children))
-
-
-def _paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:
-    """Yield the loops of the statement on each way from the root to a leaf."""
-    match tree:
-        case Band(members=members, child=child):
-            if any(s == statement for s, _ in members[0].times):
-                for rest in _paths(child, statement):
-                    yield (*members, *rest)
-        case Sequence(children=children):
-            for f in children:
-                if statement in f.statements:
-                    yield from _paths(f.child, statement)
-        case Scope(child=child):
-            yield from _paths(child, statement)
-        case Leaf():
-            yield ()
 
 
 def check_size(label: str, size: object, least: int, most: int) -> None:

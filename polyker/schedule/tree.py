@@ -222,6 +222,38 @@ def loops(tree: Tree) -> Iterator[Member]:
             return
 
 
+def scopes(tree: Tree) -> Iterator[Scope]:
+    """Yield every scope of the tree, outermost first."""
+    match tree:
+        case Scope(child=child):
+            yield tree
+            yield from scopes(child)
+        case Band(child=child):
+            yield from scopes(child)
+        case Sequence(children=children):
+            for f in children:
+                yield from scopes(f.child)
+        case Leaf():
+            return
+
+
+def paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:
+    """Yield the loops of a statement on each way from the root to a leaf."""
+    match tree:
+        case Band(members=members, child=child):
+            if any(s == statement for s, _ in members[0].times):
+                for rest in paths(child, statement):
+                    yield (*members, *rest)
+        case Sequence(children=children):
+            for f in children:
+                if statement in f.statements:
+                    yield from paths(f.child, statement)
+        case Scope(child=child):
+            yield from paths(child, statement)
+        case Leaf():
+            yield ()
+
+
 def _print_promotion(promotion: Promotion) -> str:
     how = ("shared " if promotion.shared else "") + ("later " if promotion.later else "")
     text = f"{promotion.tensor} in {how}{list(promotion.modulo)}"
