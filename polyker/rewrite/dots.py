@@ -170,7 +170,7 @@ def _through(
     bare = [s.name for s in statement.subscripts if isinstance(s, Index)]
     if sorted(bare) != sorted(kept) or len(bare) != len(statement.subscripts):
         return None
-    results = _summed(program, fresh, changed, kept, changed.expr)
+    results = _summed(program, fresh, statement, changed, kept, changed.expr)
     if results is None:
         return None
     made, total = results
@@ -187,7 +187,7 @@ def _through(
         expr = Call("dot4", (ones, read) if read is reads[1] else (read, ones), i32)
         used = {e.name for e in walk(read) if isinstance(e, Index)}
         own = tuple(i for i in kept if i in used)
-        found = _summed(program, fresh, changed, own, expr)
+        found = _summed(program, fresh, statement, changed, own, expr)
         if found is None or not _is_product(program, changed, kept, own):
             return None
         made = [*found[0], *made]
@@ -216,12 +216,17 @@ def _through(
 
 
 def _summed(
-    program: TypedProgram, fresh: Fresh, changed: TypedStatement, kept: tuple[str, ...], expr: Expr
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    changed: TypedStatement,
+    kept: tuple[str, ...],
+    expr: Expr,
 ) -> tuple[list[TypedStatement], Read] | None:
     """Return the statements that sum an expression for each value of some iterators, and what reads the sum; None where one is
-    negative."""
+    negative. A result of `statement` whose terms make no whole group in `changed` has a sum, too: 0."""
     places = tuple(Index(i, i64) for i in kept)
-    cells = image_of(program, changed, places)
+    cells = image_of(program, statement, places)
     if cells.is_empty() or any(
         not (low := cells.dim_min_val(d)).is_int() or low.get_num_si() < 0 for d in range(len(kept))
     ):

@@ -162,6 +162,20 @@ def test_one_kernel_serves_all_sizes(kind):
         np.testing.assert_array_equal(kernel(A=a, B=b), exact("ik,kj->ij", a, b).astype(np.int32))
 
 
+@pytest.mark.parametrize("kind", [pk.i8, pk.u8, pk.i16, pk.u16], ids=str)
+@pytest.mark.parametrize("acc", ["u16", "i32", "u64"])
+def test_sums_of_few_terms_are_right_in_a_kernel_for_all_sizes(kind, acc):
+    rng = np.random.default_rng(5)
+    dot = pk.op(f"s += {acc}(A[k]) * {acc}(B[k])").compile(A=kind["K"], B=kind["K"], specialize="never")
+    rows = pk.op(f"s[i] += {acc}(A[i,k]) * {acc}(B[k])").compile(A=kind["M", "K"], B=kind["K"], specialize="never")
+    # What the first call leaves in the temporaries is not to be found again.
+    for k in (70, 1, 5, 2, 0, 3, 1, 16):
+        a, b = extreme(rng, kind.numpy.type, 7, k), extreme(rng, kind.numpy.type, k)
+        wanted = exact("ik,k->i", a, b).astype(getattr(pk, acc).numpy)
+        np.testing.assert_array_equal(rows(A=a, B=b), wanted)
+        np.testing.assert_array_equal(dot(A=a[3], B=b), wanted[3])
+
+
 def test_a_gathered_operand_and_an_epilogue_keep_their_meaning():
     rng = np.random.default_rng(4)
     a, b, rows = extreme(rng, np.int8, 30, 29), extreme(rng, np.int8, 29, 40), rng.integers(0, 30, 50)
