@@ -18,6 +18,7 @@ from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values
 from tests.fuzz.oracles import judge, parsed, reference, tracked
+from tests.fuzz.poison import poisoned
 from tests.fuzz.shrink import resized
 
 # A symbolic kernel may say that it is not for sizes for which nothing is written: their extents have no affine form, and its
@@ -38,7 +39,7 @@ class Outcome:
 
 def run(case: Case, backend: str) -> Outcome:
     """Run a case and judge it."""
-    with nullcontext() if case.steps < 0 else insist(case.steps):
+    with poisoned(), nullcontext() if case.steps < 0 else insist(case.steps):
         return _judged(case, backend)
 
 
