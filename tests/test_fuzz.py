@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import polyker as pk
 from polyker.errors import GatherError, ShapeError
+from polyker.ir.typed import Role
 from tests.fuzz import oracles
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.case import Case, Input
@@ -15,6 +17,7 @@ from tests.fuzz.data import guarded, place
 from tests.fuzz.generate import generate
 from tests.fuzz.run import Outcome, _must_fail, generator_of, run
 from tests.fuzz.shrink import shrink
+from tests.fuzz.undefined import undefined
 
 CASES = int(os.environ.get("POLYKER_FUZZ_CASES", "200"))
 
@@ -90,6 +93,17 @@ def test_bounds_are_known_of_quotients_of_numbers_and_of_sums_over_nothing():
         case = replace(case, layouts=("plain", "plain"))
         (bound,), (right,) = oracles.tracked(case), oracles.reference(case)
         np.testing.assert_array_equal(bound.val, right)
+
+
+def test_what_comes_of_cells_that_nothing_sets_is_seen():
+    text = "C[i] += i32(A[i,k]) * i32(B[k])"
+    kernel = pk.op(text).compile(A=pk.i8["M", "K"], B=pk.i8["K"], specialize="never")
+    program, _ = kernel._compiled.artifact().scheduled
+    assert undefined(program) == ""
+    setting = [s for s in program.statements() if s.op == "set" and program.tensor(s.target).role is Role.TEMPORARY]
+    lost = [replace(program, body=tuple(n for n in program.body if n is not s)) for s in setting]
+    assert setting
+    assert all(undefined(p) for p in lost)
 
 
 @pytest.mark.parametrize("layout", ["plain", "permuted", "negative", "sliced", "offset", "zero", "misaligned", "mixed"])

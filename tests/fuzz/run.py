@@ -20,6 +20,7 @@ from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_
 from tests.fuzz.oracles import judge, parsed, reference, tracked
 from tests.fuzz.poison import poisoned
 from tests.fuzz.shrink import resized
+from tests.fuzz.undefined import undefined
 
 # A symbolic kernel may say that it is not for sizes for which nothing is written: their extents have no affine form, and its
 # conditions on the sizes are those of instances that there are none of.
@@ -31,7 +32,7 @@ class Outcome:
     """What became of a case: `problem` is empty where all is well."""
 
     problem: str = ""
-    kind: str = "ok"  # ok, mismatch, error, canary, metamorphic, accepted, crash, hang
+    kind: str = "ok"  # ok, mismatch, undefined, error, canary, metamorphic, accepted, crash, hang
     exact: bool = False
     ulps: float = 0.0
     features: set[str] = field(default_factory=set)
@@ -173,6 +174,11 @@ def _compiled(case: Case, outcome: Outcome) -> tuple[Any, ...]:
     else:
         kernel = _kernel(op, case, arrays, options, outcome)
         outcome.features |= schedules.fired(kernel)
+        scheduled = kernel._compiled.artifact().scheduled
+        hole = undefined(scheduled[0]) if scheduled is not None else ""
+        if hole:
+            outcome.kind, outcome.problem = "undefined", f"results come of cells that nothing sets: {hole}"
+            return ()
         got = kernel(*positional, **keywords, out=given)
         if case.mode in ("symbolic", "names") and not case.invalid and "big" not in case.features:
             _other_shapes(kernel, case, outcome)
