@@ -87,7 +87,8 @@ def _pass_builder(triple: str, cpu: str, features: str) -> Any:
 def parse(text: str) -> Any:
     """Return the parsed and verified module."""
     try:
-        module = _llvm.parse_assembly(text)
+        # In a context of its own: what LLVM keeps of a text's names and constants goes with it.
+        module = _llvm.parse_assembly(text, _llvm.create_context())
         module.verify()
     except RuntimeError as error:
         raise InternalError(f"generated LLVM IR is wrong: {error}") from error

@@ -24,8 +24,8 @@ def free_range(points: Set, dimension: int) -> tuple[int, int] | None:
     True
     """
     found = ends(points, dimension)
-    if found is None:
-        return None
+    if found is None or points.is_box():
+        return found
     least, greatest = found
     lines = along(points, dimension, read_set(f"{{ [x] : {least} <= x <= {greatest} }}"))
     return (least, greatest) if lines.is_subset(points) else None

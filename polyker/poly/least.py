@@ -40,17 +40,23 @@ def fixed_value(points: Set, names: tuple[str, ...], place: int, given: int) -> 
 
 def _values(points: Set, names: tuple[str, ...], place: int, given: int) -> Set:
     """Return the values of a dimension, the first `given` ones as parameters."""
-    values = points.reset_tuple_id().project_out(dim.set, place + 1, points.dim(dim.set) - place - 1)
-    values = values.project_out(dim.set, given, place - given)
+    behind = points.dim(dim.set) - place - 1
+    values = points.reset_tuple_id()
+    values = values.project_out(dim.set, place + 1, behind) if behind else values
+    values = values.project_out(dim.set, given, place - given) if place > given else values
     for d, name in enumerate(names[:given]):
         values = values.set_dim_name(dim.set, d, name)
-    return values.move_dims(dim.param, values.dim(dim.param), dim.set, 0, given).coalesce()
+    values = values.move_dims(dim.param, values.dim(dim.param), dim.set, 0, given) if given else values
+    return values.coalesce()
 
 
 def _form(value: isl.PwAff) -> Expr | None:
     value = value.coalesce()
-    for _, piece in value.get_pieces():
+    pieces = value.get_pieces()
+    for _, piece in pieces:
         form = form_of_aff(piece)
+        if form is not None and len(pieces) == 1:
+            return expr_of(form)
         if form is not None and isl.PwAff.from_aff(piece).intersect_domain(value.domain()).is_equal(value):
             return expr_of(form)
     return None

@@ -46,7 +46,8 @@ class Access:
 
 def domain_text(domain: isl.Set, name: str) -> str:
     """Return the text of a set as the domain of a statement."""
-    return str(domain.set_tuple_name(name))
+    named = domain if domain.get_tuple_name() == name else domain.set_tuple_name(name)
+    return str(named.to_str())  # str(named) leaves 32 bytes behind
 
 
 @dataclass(frozen=True)

@@ -313,9 +313,10 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
     own = [s.name for s in start.subscripts if isinstance(s, Index)]
     whole = own == list(start.iterators) and len(own) == len(start.subscripts)
     box = read_set(tensor_box(program, start.target)).set_tuple_name(start.name)
-    if not box.intersect_params(read_set(program.context)).is_subset(read_set(start.domain)):
+    box = box.intersect_params(read_set(program.context)) if program.sizes else box
+    if not box.is_subset(read_set(start.domain)):
         relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-        reached = relation.intersect_domain(read_set(statement.domain)).range().set_tuple_name(start.name)
+        reached = read_set(statement.domain).apply(relation).set_tuple_name(start.name)
         if not whole or not reached.is_subset(read_set(start.domain)):
             return False
     return whole and len(names) == len(statement.subscripts) and sorted(names) == sorted(kept)

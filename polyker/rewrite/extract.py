@@ -66,7 +66,7 @@ def _carrying(program: TypedProgram, statement: TypedStatement) -> int:
             return every
         inner = (*statement.iterators, *(r.index for r in reduction.ranges))
         terms = read_set(reduction.domain).set_tuple_name(statement.name)
-        around = replace(statement, iterators=inner, domain=str(terms))
+        around = replace(statement, iterators=inner, domain=str(terms.to_str()))
         onto = read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(inner)}] -> {statement.name}[{own}] }}")
         for read in (e for e in walk(reduction.body) if isinstance(e, Read) and e.tensor == statement.target):
             elsewhere = read.pad is not None and read.pad.mode != "constant"

@@ -82,7 +82,7 @@ def _starts(program: TypedProgram, before: TypedStatement, statement: TypedState
 
 def _written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
     relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-    return relation.intersect_domain(read_set(statement.domain)).range()
+    return read_set(statement.domain).apply(relation)
 
 
 def _cells_to_start(program: TypedProgram, statement: TypedStatement, defined: isl.Set | None) -> isl.Set | None:
@@ -91,7 +91,8 @@ def _cells_to_start(program: TypedProgram, statement: TypedStatement, defined: i
     if defined is None:
         return cells
     cells = cells.subtract(defined).coalesce()
-    return None if cells.intersect_params(read_set(program.context)).is_empty() else cells
+    known = cells.intersect_params(read_set(program.context)) if program.sizes else cells
+    return None if known.is_empty() else cells
 
 
 def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
@@ -109,9 +110,7 @@ def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
         for subscripts in used:
             if not all(map(is_quasi_affine, subscripts)):
                 return None
-            cells = (
-                read_map(access_relation(program, s, tensor, subscripts)).intersect_domain(read_set(s.domain)).range()
-            )
+            cells = read_set(s.domain).apply(read_map(access_relation(program, s, tensor, subscripts)))
             found = cells if found is None else found.union(cells)
     return found
 

@@ -88,7 +88,7 @@ def _value(program: TypedProgram, start: TypedStatement, statement: TypedStateme
         statement.subscripts, "set", value, statement.acc, (), statement.span,
     )  # fmt: skip
     target = read_map(access_relation(program, made, made.target, made.subscripts))
-    reached = target.intersect_domain(read_set(made.domain)).range()
+    reached = read_set(made.domain).apply(target)
     # Cells without terms keep the identity.
     return made if read_set(start.domain).set_tuple_name(made.target).is_subset(reached) else None
 

@@ -316,7 +316,7 @@ def variants(
         return inside(parts[0] if parts else Part(domain, True))
     children = []
     for part in parts:
-        conditions = tuple((s.name, str(_lift(program, s, names, part.domain))) for s in statements)
+        conditions = tuple((s.name, str(_lift(program, s, names, part.domain).to_str())) for s in statements)
         children.append(Filter(tuple(s.name for s in statements), inside(part), conditions))
     return Sequence(tuple(children))
 

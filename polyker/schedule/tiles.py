@@ -51,7 +51,11 @@ def tile_parts(
     if program.sizes and domain.coalesce().n_basic_set() > 1:
         # Where extents are the larger of two sizes each piece would have full and partial tiles of its own.
         return [Part(domain, False)]
-    if not program.sizes and (corners(domain) is not None or _is_of_tiles(program, domain, iterators, tiles)):
+    box = None if program.sizes else corners(domain)
+    if box is not None:
+        ranges = dict(zip(iterators, box, strict=True))
+        tiles = tuple(t for t in tiles if _has_both(*ranges[t[0]], *t[1:]))
+    if not program.sizes and (box is not None or _is_of_tiles(program, domain, iterators, tiles)):
         cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
         parts = []
         for choice in product((False, True), repeat=len(tiles)):
@@ -74,6 +78,13 @@ def tile_parts(
         else:
             parts.append(Part(partial.coalesce(), False))
     return [p for p in parts if not p.domain.is_empty()]
+
+
+def _has_both(least: int, greatest: int, size: int, origin: int) -> bool:
+    """Whether a range of values has whole tiles, and others that an end cuts."""
+    starts = (least - origin) % size == 0, (greatest + 1 - origin) % size == 0
+    whole = (greatest + 1 - origin) // size + (origin - least) // size
+    return whole > 0 and not all(starts)
 
 
 def common_terms(program: TypedProgram, statement: TypedStatement, tiles: Tiling) -> tuple[isl.Set, isl.Set] | None:
