@@ -25,9 +25,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--findings", type=Path, default=None, help="a folder to write failures to, as they come")
     parser.add_argument("--verbose", action="store_true", help="the programs that took longest, too")
     parser.add_argument("--target", default=None, help="what to compile for, such as cuda-sim")
+    parser.add_argument("--undefined", action="store_true", help="look by isl for results of cells that nothing sets")
     options = parser.parse_args(argv)
     if options.target is not None:
         os.environ["POLYKER_TARGET"] = options.target
+    if options.undefined:
+        os.environ["POLYKER_FUZZ_UNDEFINED"] = "1"
     began = time.monotonic()
     campaign = Campaign(options.seed, options.backend, options.hang, options.findings)
     campaign.run(options.cases, options.jobs, options.time_limit, options.start, options.failures)

@@ -1,7 +1,7 @@
 """Whether a scheduled program could hand on a temporary's cell that nothing has set: for all sizes at once, by isl.
 
-A run shows such a cell only where sizes and what memory happened to hold agree; sets show it without one. Order is left out:
-a cell counts as set if any statement sets it.
+A run shows such a cell only where sizes and what memory happened to hold agree; sets show it without one. Statements are taken in
+the order of the text, each as a whole.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import islpy as isl
 
 from polyker.errors import CompileError
-from polyker.ir.typed import Role, TypedProgram
+from polyker.ir.typed import Role, TypedLoop, TypedProgram
 from polyker.poly.isl import isl_job, read_set
 from polyker.poly.scop import Access, Scop, build_scop
 
-ROUNDS = 12  # of statements that hand on what they read
 QUOTA = 2_000_000  # isl's operations; programs that take more are left alone
 
 
@@ -27,35 +26,29 @@ def undefined(program: TypedProgram) -> str:
 
 
 def _undefined(program: TypedProgram) -> str:
+    if any(isinstance(n, TypedLoop) for n in program.body):
+        return ""  # what an earlier step of a time loop set is not known here
     scop = build_scop(program)
     roles = {t.name: t.role for t in program.tensors}
-    made: dict[str, isl.Set] = {}
+    bad: dict[str, isl.Set] = {}  # cells that nothing has set, or that come of such
     for a in scop.accesses:
-        if a.is_write and not a.is_update:
-            made[a.tensor] = _joined(made.get(a.tensor), _cells(scop, a))
-    bad: dict[str, isl.Set] = {}
-    for a in scop.accesses:
-        if roles[a.tensor] is Role.TEMPORARY and (a.is_update or not a.is_write):
-            left = _cells(scop, a)
-            left = left.subtract(made[a.tensor]) if a.tensor in made else left
-            bad[a.tensor] = _joined(bad.get(a.tensor), left)
-    for _ in range(ROUNDS):
-        more: dict[str, isl.Set] = {}
-        for read in scop.accesses:
-            if read.is_write and not read.is_update:
-                continue
-            if read.tensor not in bad or bad[read.tensor].is_empty():
-                continue
-            instances = read.relation.intersect_range(bad[read.tensor]).domain()
-            for write in scop.accesses:
-                if write.is_write and write.statement == read.statement:
-                    reached = instances.apply(write.relation).intersect_params(scop.context)
-                    more[write.tensor] = _joined(more.get(write.tensor), reached)
-        if all(c.is_subset(bad[t]) if t in bad else c.is_empty() for t, c in more.items()):
-            break
-        for t, c in more.items():
-            bad[t] = _joined(bad.get(t), c)
+        if roles[a.tensor] is Role.TEMPORARY:
+            bad[a.tensor] = isl.Set.universe(a.relation.range().get_space())
+    for s in program.statements():
+        mine = [a for a in scop.accesses if a.statement == s.name]
+        instances: isl.Set | None = None
+        for a in mine:
+            own = a.tensor == s.target and s.op == "set"  # a recurrence reads what it has set itself
+            if a.tensor in bad and not own and (a.is_update or not a.is_write):
+                inside = a.relation.intersect_domain(scop.domains[s.name])
+                instances = _joined(instances, inside.intersect_range(bad[a.tensor]).domain())
+        for a in mine:
+            if a.is_write and not a.is_update and a.tensor in bad:
+                bad[a.tensor] = bad[a.tensor].subtract(_cells(scop, a))
+            if a.is_write and instances is not None and not instances.is_empty():
+                bad[a.tensor] = _joined(bad.get(a.tensor), instances.apply(a.relation))
     for t, c in bad.items():
+        c = c.intersect_params(scop.context)
         for check in program.checks:  # other sizes never come here
             c = c.intersect_params(read_set(check.condition))
         if roles[t] is not Role.TEMPORARY and not c.is_empty():
