@@ -87,7 +87,8 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
     contestants.warm_up()
     peers = tuple(versions)
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
-    settings = Settings(peers, options.rounds, options.seconds, clock, lambda text: console.print(text, style="red"))
+    pace = machine.Pace()
+    settings = Settings(peers, options.rounds, options.seconds, clock, lambda t: console.print(t, style="red"), pace)
     console.print(report.header(peers), style="bold")
     facts = {"peers": versions, "peaks": measured.peaks, "cores": cores, "python": platform.python_version()}
     outcomes = []

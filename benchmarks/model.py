@@ -37,12 +37,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     import polyker as pk
     from benchmarks.cases import select
-    from benchmarks.machine import measure
+    from benchmarks.machine import Pace, measure
     from benchmarks.report import duration
     from benchmarks.run import OURS, Settings, run
 
     rows, choices = [], []
-    settings = Settings((), options.rounds, note=print)
+    settings = Settings((), options.rounds, note=print, steady=Pace())
     print(f"{'case':<58}{'floor':>10}{'measured':>10}{'share':>8}{'to best':>9}")
     for outcome in run(select(tuple(options.family or ()), options.case), measure(), settings):
         if OURS not in outcome.times:

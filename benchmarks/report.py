@@ -58,6 +58,8 @@ def line(outcome: Outcome, peers: Sequence[str]) -> Text:
     if outcome.ratio is not None:
         style = "green" if outcome.ratio >= 1 else "yellow" if outcome.ratio >= 0.9 else "bold red"
         text.append(f"{outcome.ratio:>8.2f}", style).append(f"  {outcome.best_peer}", "dim")
+    if outcome.disturbed:
+        text.append(" (the machine was slow)", "yellow")
     return text
 
 
@@ -85,6 +87,9 @@ def summarise(console: Console, outcomes: Sequence[Outcome]) -> None:
     console.print(table)
     for name, (median, longest) in compile_medians(outcomes).items():
         console.print(f"compile, {name}: median {duration(median)}, longest {duration(longest)}")
+    slow = sum(o.disturbed for o in outcomes)
+    if slow:
+        console.print(f"the machine was slower than it can be while {slow} of {len(outcomes)} cases were timed")
     failed = [o.case.name for o in outcomes if OURS not in o.times]
     if failed:
         console.print(f"polyker failed on {len(failed)}: {', '.join(failed)}", style="bold red")

@@ -46,6 +46,12 @@ class Outcome:
         return self.times[self.best_peer].median / self.times[OURS].median if OURS in self.times else 0.0
 
     @property
+    def disturbed(self) -> bool:
+        """Whether the machine was slow in most rounds of those whose ratio this is."""
+        rows = [self.times[n] for n in (OURS, self.best_peer) if n in self.times]
+        return any(2 * t.disturbed >= len(t.rounds) for t in rows)
+
+    @property
     def share(self) -> float | None:
         """The floor over polyker's time: 1 is as quick as the machine allows."""
         return self.floor / self.times[OURS].median if OURS in self.times else None
@@ -60,6 +66,7 @@ class Settings:
     seconds: float | None = None
     clock: Clock = time.perf_counter
     note: Callable[[str], None] = field(default=lambda text: None)
+    steady: Callable[[], bool] = field(default=lambda: True)
 
 
 def run(cases: Iterable[Case], machine: Machine, settings: Settings) -> Iterator[Outcome]:
@@ -90,7 +97,8 @@ def run_case(case: Case, machine: Machine, settings: Settings) -> Outcome:
         else:
             assert found is not None
             ready[name] = found
-    times = in_turns({n: c.call for n, c in ready.items()}, settings.rounds, settings.seconds, settings.clock, OURS)
+    calls = {n: c.call for n, c in ready.items()}
+    times = in_turns(calls, settings.rounds, settings.seconds, settings.clock, OURS, settings.steady)
     compiles = {n: c.compile for n, c in ready.items() if c.compile is not None}
     floor = machine.floor(problem.flops, problem.bytes, problem.inputs[0].dtype)
     return Outcome(case, problem, times, failures, compiles, floor)

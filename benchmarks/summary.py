@@ -74,6 +74,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "seconds": {n: t.median for n, t in outcome.times.items()},
         "rounds": {n: list(t.rounds) for n, t in outcome.times.items()},
         "rough": [n for n, t in outcome.times.items() if t.rough],
+        "disturbed": {n: t.disturbed for n, t in outcome.times.items() if t.disturbed},
         "compile": dict(outcome.compiles),
         "failures": dict(outcome.failures),
         "best_peer": outcome.best_peer,

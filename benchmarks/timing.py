@@ -11,16 +11,22 @@ from typing import Any
 ROUND = 2e-3  # seconds that a call is repeated for in one round
 HOPELESS = 6  # a call this many times slower than the quickest is not timed further: it is nobody's best peer
 LEAST = 3  # rounds, however small the budget
+SPARE = 200  # times that a case waits or measures again, all together, because the machine is slow
+PAUSE = 1e-2  # seconds that it waits at a time
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds a call took, a round each; `rough`: it was far behind and is only estimated."""
+    """Seconds a call took, a round each; `rough`: it was far behind and is only estimated.
+
+    `disturbed`: rounds in which the machine was slower than it can be, however often they were repeated.
+    """
 
     rounds: tuple[float, ...]
     rough: bool = False
+    disturbed: int = 0
 
     @property
     def median(self) -> float:
@@ -42,11 +48,13 @@ def in_turns(
     seconds: float | None = None,
     clock: Clock = time.perf_counter,
     keep: str = "",
+    steady: Callable[[], bool] = lambda: True,
 ) -> dict[str, Times]:
     """Return the times of each call; every round begins with another.
 
     Each is called before it is timed. `seconds`: no round begins after so long, but for the first three; `keep`: the call
-    that is timed however far behind it is.
+    that is timed however far behind it is; `steady`: whether the machine is as quick as it can be just now. What was
+    timed while it was not is timed again, as long as that is not needed too often.
     """
     if not calls:
         return {}
@@ -55,6 +63,7 @@ def in_turns(
     quickest = min(guess.values())
     timed = [name for name in calls if guess[name] <= HOPELESS * quickest or name == keep]
     found: dict[str, list[float]] = {name: [] for name in timed}
+    disturbed, spare = dict.fromkeys(timed, 0), SPARE
     for turn in range(rounds):
         if turn >= LEAST and seconds is not None and clock() - begin > seconds:
             break
@@ -63,9 +72,19 @@ def in_turns(
             repeats = max(1, round(ROUND / max(guess[name], 1e-9)))
             if repeats > 1:
                 calls[name]()  # its arrays are in the cache again
-            found[name].append(once(calls[name], repeats, clock))
+            while True:
+                while not (calm := steady()) and spare:
+                    spare -= 1
+                    time.sleep(PAUSE)
+                taken = once(calls[name], repeats, clock)
+                calm = steady() and calm
+                if calm or not spare:
+                    break
+                spare -= 1
+            found[name].append(taken)
+            disturbed[name] += not calm
     rough = {name: Times((guess[name],), rough=True) for name in calls if name not in found}
-    return {name: Times(tuple(found[name])) if name in found else rough[name] for name in calls}
+    return {n: Times(tuple(found[n]), disturbed=disturbed[n]) if n in found else rough[n] for n in calls}
 
 
 def _estimate(call: Callable[[], Any], clock: Clock) -> float:

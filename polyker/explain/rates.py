@@ -142,17 +142,20 @@ done:
 
 def peak(dtype: str, target: Target, seconds: float = 0.2) -> float:
     """Return the FLOP/s of the core with a target's vectors: the best of several short loops."""
-    loop = fma_loop(dtype, target)
-    lanes = target.lanes(LLVM[dtype][1])
-    values = aligned(3 * lanes, dtype)
     rounds = 20_000
-    flops = 2 * rounds * CHAINS * UNROLLED * lanes
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start = time.perf_counter()
-        loop.run(values.ctypes.data, rounds)
-        best = min(best, time.perf_counter() - start)
-    return flops / best
+        best = min(best, fma_seconds(dtype, target, rounds))
+    return 2 * rounds * CHAINS * UNROLLED * target.lanes(LLVM[dtype][1]) / best
+
+
+def fma_seconds(dtype: str, target: Target, rounds: int) -> float:
+    """Return the seconds that so many rounds of `fma_loop` take, once."""
+    loop = fma_loop(dtype, target)
+    values = aligned(3 * target.lanes(LLVM[dtype][1]), dtype)
+    start = time.perf_counter()
+    loop.run(values.ctypes.data, rounds)
+    return time.perf_counter() - start
 
 
 @cache

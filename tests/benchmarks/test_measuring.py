@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import contestants, machine, report, summary
+from benchmarks import contestants, machine, report, summary, timing
 from benchmarks.__main__ import main
 from benchmarks.case import Case, Operand, Problem, arrays, empty
 from benchmarks.check import expected, gamma, wrong
@@ -76,6 +76,37 @@ def test_the_call_that_all_is_about_is_timed_however_slow():
     found = in_turns({"a": fake.call("a", 0.01), "b": fake.call("b", 5.0)}, rounds=4, clock=fake.clock, keep="b")
     assert len(found["b"].rounds) == 4
     assert not found["b"].rough
+
+
+def test_what_is_timed_while_the_machine_is_slow_is_timed_again(monkeypatch):
+    monkeypatch.setattr(timing, "PAUSE", 0.0)
+    fake, pace = Fake(), [True, False, False, True, True]  # slow after the first try and before the second
+
+    def steady():
+        return pace.pop(0) if pace else True
+
+    found = in_turns({"a": fake.call("a", *[1.0] * 2, 3.0, 1.0)}, rounds=3, clock=fake.clock, steady=steady)
+    assert found["a"] == Times((1.0, 1.0, 1.0))
+    assert not pace
+
+
+def test_a_machine_that_stays_slow_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(timing, "PAUSE", 0.0)
+    fake = Fake()
+    found = in_turns({"a": fake.call("a", 1.0)}, rounds=4, clock=fake.clock, steady=lambda: False)
+    assert found["a"] == Times((1.0,) * 4, disturbed=4)
+    p = problem()
+    outcome = Outcome(CASE, p, {"polyker": found["a"]}, {}, {"polyker": 0.1}, 1.0)
+    assert outcome.disturbed
+    assert "the machine was slow" in str(report.line(outcome, ()))
+
+
+def test_the_pace_is_that_of_the_quickest_multiply_adds(monkeypatch):
+    seconds = iter([2.0, 2.0, 1.0, 1.1, 1.9, 1.05, 1.9, 1.9])
+    monkeypatch.setattr(machine.rates, "fma_seconds", lambda *_: next(seconds))
+    pace = machine.Pace()
+    assert [pace() for _ in range(4)] == [True, True, True, False]
+    assert pace.best == 1.0
 
 
 def test_no_call_takes_no_time():
