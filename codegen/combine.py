@@ -173,7 +173,7 @@ class _Writer:
 
     def name(self) -> str:
         """Return a name that no other node has."""
-        return f"c{next(self.numbers)}"
+        return f"r{next(self.numbers)}"
 
 
 def _combines(block: Block) -> bool:

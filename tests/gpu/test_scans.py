@@ -1,5 +1,6 @@
 """Scans: recurrences and reductions over all terms up to a cell, whose terms are dealt out to the threads of a block."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -326,3 +327,16 @@ def test_nvcc_compiles_scans_without_spills(arch, shape):
     assert "threads scan" in kernel.source("schedule")
     _, used = cubin(kernel.source("cuda"), target(arch))
     assert used and all(r.spilled == 0 and r.registers <= 64 for r in used.values()), used
+
+
+@needs_compiler
+def test_what_many_scans_hand_on_has_no_types_name():
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(9, 40)) + 1j * rng.normal(size=(9, 40))).astype("c8")
+    text = "f(X) -> " + ", ".join(f"S{n}" for n in range(6)) + ":\n"
+    text += "\n".join(f"    S{n}[t] += X[{n},j] for t in 0:40 where j <= t" for n in range(6))
+    kernel = compiled(text, x)
+    named = set(re.findall(r"const \w+ (\w+) =", kernel.source("cuda")))
+    assert len(named) > 64 and "pk_shfl_xor" in kernel.source("cuda")
+    for n, found in enumerate(kernel(x)):
+        np.testing.assert_allclose(found, x[n].cumsum(), rtol=1e-4, atol=1e-5)
