@@ -1,4 +1,5 @@
-"""Accesses of up to 16 bytes: neighbouring cells that a thread of a GPU stores or copies one after another go at once.
+"""Accesses of up to 16 bytes: neighbouring cells that a thread of a GPU stores or copies one after another go at once, and so
+does what they are computed from, where that lies side by side, too.
 
     t[4*x] = a[4*x];  t[4*x + 1] = a[4*x + 1];  …        ->  t[4*x .. 4*x + 3] = a[4*x .. 4*x + 3]
 
@@ -37,7 +38,7 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Poly, constant, plus, polynomial, scaled, times
 from polyker.codegen.simplify_index import TRUE, has_load
-from polyker.codegen.walk import operands, subexpressions
+from polyker.codegen.walk import operands, rebuild, subexpressions
 from polyker.ir.dtypes import i64
 
 Loads: TypeAlias = tuple[Load, ...]
@@ -117,7 +118,7 @@ class _Widening:
     def _most(self, name: str) -> int:
         """Return how many elements of a buffer an access may take."""
         buffer = self.buffers[name]
-        return 1 if buffer.dtype.kind == "b" else max(1, WIDEST // buffer.dtype.itemsize)
+        return max(1, WIDEST // buffer.dtype.itemsize)
 
     def _run(self, block: Sequence[Stmt]) -> tuple[tuple[Stmt, ...], int]:
         """Return what the first statements of a block, stores, become; and how many they are."""
@@ -173,7 +174,8 @@ class _Widening:
                 if isinstance(e, Load) and e.buffer == s.buffer and e.indices != s.indices:
                     return ()
         self._align(first.buffer, size)
-        return (VectorStore(first.buffer, first.indices, tuple(s.value for s in run)),)
+        read, values = self._read(run)
+        return (*read, VectorStore(first.buffer, first.indices, values))
 
     def _loaded(self, run: list[Store]) -> tuple[Stmt, ...]:
         """Return one load of neighbouring elements, and the stores of each; () where that may not be."""
@@ -184,11 +186,39 @@ class _Widening:
         if self.buffers[source.buffer].space in (Space.SHARED, Space.STACK) or not self._is_one(loads):
             return ()
         self._align(source.buffer, len(run))
-        name = next(self.names)
-        names = tuple(f"{name}.{n}" for n in range(len(run)))
-        mask = (None, None) if source.predicate == TRUE else (source.predicate, source.other)
-        load = VectorLoad(names, source.buffer, source.indices, source.dtype, *mask)
-        return load, *(replace(s, value=Var(n, source.dtype)) for s, n in zip(run, names, strict=True))
+        load, values = self._load(loads)
+        return load, *(replace(s, value=v) for s, v in zip(run, values, strict=True))
+
+    def _read(self, run: list[Store]) -> tuple[list[Stmt], tuple[KExpr, ...]]:
+        """Return wide loads of what neighbours in a run read of neighbouring elements, and the values computed from them."""
+        made: list[Stmt] = []
+        read: dict[Load, KExpr] = {}
+        found = [tuple(e for e in subexpressions(s.value) if isinstance(e, Load)) for s in run]
+        for column in zip(*found, strict=True) if len({len(f) for f in found}) == 1 else ():
+            step = min(len(run), self._most(column[0].buffer))
+            for loads in (column[n : n + step] for n in range(0, len(run), step)):
+                if (
+                    step > 1
+                    and loads[0] not in read
+                    and not any(map(has_load, loads[0].indices))
+                    and self._is_one(loads)
+                ):
+                    self._align(loads[0].buffer, step)
+                    load, values = self._load(loads)
+                    made.append(load)
+                    read |= zip(loads, values, strict=True)
+
+        def bound(expr: KExpr) -> KExpr:
+            return read[expr] if isinstance(expr, Load) and expr in read else rebuild(expr, bound)
+
+        return made, tuple(bound(s.value) for s in run)
+
+    def _load(self, loads: Loads) -> tuple[VectorLoad, tuple[Var, ...]]:
+        """Return a load of neighbouring elements, and what it binds."""
+        first, name = loads[0], next(self.names)
+        values = tuple(Var(f"{name}.{n}", first.dtype) for n in range(len(loads)))
+        mask = (None, None) if first.predicate == TRUE else (first.predicate, first.other)
+        return VectorLoad(tuple(v.name for v in values), first.buffer, first.indices, first.dtype, *mask), values
 
     def _is_one(self, loads: Loads) -> bool:
         """Whether loads are those of neighbouring elements, and all or none of them are made."""

@@ -97,7 +97,7 @@ from polyker.schedule.contract import contract
 from polyker.schedule.dots import sum_by_dots
 from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gather import gather_where_cheaper
-from polyker.schedule.gpu_auto import gpu_schedule
+from polyker.schedule.gpu_auto import gpu_schedule, lanes_unrolled
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
 from polyker.schedule.online import one_pass
@@ -192,7 +192,9 @@ def compile_gpu(
         )
     else:
         with isl_job("schedule", GIVEN_QUOTA):
-            program, schedule, lowered = proven_kernel(*given, layouts)
+            program, schedule = given
+            schedule = replace(schedule, tree=lanes_unrolled(schedule.tree))
+            program, schedule, lowered = proven_kernel(program, schedule, layouts)
     kernel = widen(write_out(launches(simplify(carry(unroll(lowered.kernel))))))
     kernel = replace(kernel, fastmath=options.fastmath)
     verify(kernel)

@@ -363,7 +363,7 @@ class _Scheduler:
         others = () if mapping.cells is None else (mapping.cells,)
         along, lanes = summed or (None, 1)
         plan = Plan(along, lanes, 1, others, 0.0)
-        body = _unrolled(result_tiles(self.program, plan, parts, kept, kept, statement.reduced, origin))
+        body = lanes_unrolled(result_tiles(self.program, plan, parts, kept, kept, statement.reduced, origin))
         self.note(statement, mapping, f", {summed[1]} partial sums over {summed[0]}" if summed else "")
         return Nest(parts.statements(), band(members, body))
 
@@ -372,15 +372,18 @@ class _Scheduler:
         self.notes.append(f"{statement.name}: {str(mapping) or 'one thread'}{more}")
 
 
-def _unrolled(tree: Tree) -> Tree:
-    """Return the tree with the lanes of vectors, which are a CPU's, as cells or partial sums of one thread."""
+def lanes_unrolled(tree: Tree) -> Tree:
+    """Return the tree with the lanes of vectors, which are a CPU's, as neighbours that a thread comes to one after another.
+
+    Where their memory is aligned `codegen/vectors.py` makes one access of several.
+    """
     match tree:
         case Band(members=members, child=child):
             changed = (replace(m, kind=Kind.UNROLL) if m.kind is Kind.VECTOR else m for m in members)
-            return Band(tuple(changed), _unrolled(child))
+            return Band(tuple(changed), lanes_unrolled(child))
         case Sequence(children=children):
-            return Sequence(tuple(replace(f, child=_unrolled(f.child)) for f in children))
+            return Sequence(tuple(replace(f, child=lanes_unrolled(f.child)) for f in children))
         case Scope(child=child):
-            return replace(tree, child=_unrolled(child))
+            return replace(tree, child=lanes_unrolled(child))
         case Leaf():
             return tree

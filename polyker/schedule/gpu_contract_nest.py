@@ -17,6 +17,7 @@ from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.pack_run import PackedRun, pack_run
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_contract import Contraction, Side
+from polyker.schedule.gpu_map import WIDEST
 from polyker.schedule.measure import Layouts, Measured
 from polyker.schedule.nest import Nest, band, offset, variants
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
@@ -24,8 +25,8 @@ from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, S
 # Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
 # next row begins where 16 bytes may be read at once.
 PAD = 4
-# Bytes that a thread reads or writes at once, and of a copy that arrives later at least.
-WIDEST, LEAST = 16, 4
+# Bytes of a copy that arrives later, at least.
+LEAST = 4
 # Copies of one thread up to which they stand one after another.
 UNROLLED = 16
 

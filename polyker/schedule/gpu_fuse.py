@@ -20,7 +20,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.schedule.fuse_groups import Group, grow
 from polyker.schedule.fuse_items import Item, alone, touches
-from polyker.schedule.gpu_map import AXES, Mapping, choose_mapping, with_cells
+from polyker.schedule.gpu_map import AXES, WIDEST, Mapping, at_once, choose_mapping, with_cells
 from polyker.schedule.nest import band, offset
 from polyker.schedule.tree import Filter, Kind, Member, Promotion, Scope, Tree
 from polyker.schedule.tree import Sequence as InOrder
@@ -159,7 +159,33 @@ def together(group: Group, gpu: Gpu) -> Together:
     place = {dim[lead]: n for n, dim in enumerate(group.dims)}
     axes = tuple((place[i], count) for i, count in mapping.axes if i in place)
     cells = None if mapping.cells is None else (place[mapping.cells[0]], mapping.cells[1])
+    if axes and not any(i.reduces for i in group.items):
+        side = _side(group, axes, gpu)
+        cells = (axes[0][0], side) if side > 1 else None
     return Together(group, axes, cells)
+
+
+def _side(group: Group, axes: tuple[tuple[int, int], ...], gpu: Gpu) -> int:
+    """Return how many neighbours along x a thread takes: as many as one access of each tensor reaches.
+
+    Memory is as far away for 16 bytes as for 4, so a multiprocessor's threads have four times as much under way. 1 where an
+    access would not be aligned, and where too few threads would be left for the GPU.
+    """
+    loop, width = axes[0]
+    side, cells = WIDEST, 0
+    for n, item in enumerate(group.items):
+        measured, along = item.measured, group.dims[loop][n]
+        lo, count = measured.bounds[along]
+        cells = max(cells, _work(item))
+        for access in measured.accesses:
+            side = at_once(access, along, side)
+        while side > 1 and (lo is None or count is None or lo % side or count % side or count < side * width):
+            side //= 2
+        if side > 1 and not read_set(item.statement.domain).is_box():
+            return 1
+    while side > 1 and cells < side * gpu.processors * gpu.resident:
+        side //= 2
+    return side
 
 
 def _in_step(group: Group, gpu: Gpu) -> Group | None:

@@ -8,7 +8,7 @@ from math import prod
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, lit
 from polyker.ir.typed import TypedProgram
-from polyker.schedule.measure import Measured
+from polyker.schedule.measure import FAR, Measured, MemoryAccess
 from polyker.target.model import Gpu
 
 AXES = ("x", "y", "z")
@@ -19,6 +19,9 @@ ROWS = 8
 
 # Cells of a result that one thread computes at most, along y: what they have in common it reads once.
 CELLS = 8
+
+# Bytes that a thread reads or writes at once.
+WIDEST = 16
 
 # Partial sums of a thread: they do not wait for each other, and err less.
 PARTIAL = 8
@@ -138,6 +141,19 @@ def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int] | None:
     count = (_power(most + 1) // 2) if most > 0 else 0
     few = 4 * results * count <= measured.footprint(largest)
     return (along, count) if count >= gpu.warp and few else None
+
+
+def at_once(access: MemoryAccess, along: str, most: int) -> int:
+    """Return how many neighbours along an iterator one access takes, `most` where it does not move: 1 where it is not aligned."""
+    stride, others = access.stride(along), [s for i, s in access.strides.items() if i != along]
+    if not stride:
+        return most
+    if stride != 1 or access.offset is None or any(abs(s) >= FAR for s in others):
+        return 1
+    size = max(1, min(most, WIDEST // access.itemsize))
+    while any(s % size for s in (access.offset, *others)):
+        size //= 2
+    return size
 
 
 def contiguous(measured: Measured, free: tuple[str, ...]) -> str:

@@ -22,15 +22,13 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.fuse_items import Item, alone, touches
+from polyker.schedule.gpu_map import WIDEST, at_once
 from polyker.schedule.gpu_rows import Rows
-from polyker.schedule.measure import FAR
 from polyker.schedule.tree import Promotion
 from polyker.target.model import Gpu
 
 # Registers of 32 bits that a thread has for cells of rows; cells of a row for which it pays to have more threads.
 REGISTERS, CELLS = 32, 16
-# Bytes of the widest access.
-WIDE = 16
 
 
 @dataclass(frozen=True)
@@ -81,16 +79,11 @@ def in_registers(
 
 def _side(rows: Rows, width: int, length: int) -> int:
     """Return how many neighbouring cells a thread takes at once: 16 bytes, where all rows begin at a multiple of that."""
-    side = WIDE
+    side = WIDEST
     for n, item in enumerate(rows.group.items):
         lane = rows.lanes[n]
         for access in item.measured.accesses if lane is not None else ():
-            if not access.stride(str(lane)):
-                continue
-            side = min(side, WIDE // access.itemsize)
-            others = [s for i, s in access.strides.items() if i != lane]
-            while side > 1 and (access.stride(str(lane)) != 1 or any(s % side or abs(s) >= FAR for s in others)):
-                side //= 2
+            side = at_once(access, str(lane), side)
         extent = _length(rows, n) if lane is not None else length
         while side > 1 and (extent is None or extent % side or extent < side * width):
             side //= 2

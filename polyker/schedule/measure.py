@@ -28,6 +28,7 @@ class MemoryAccess:
     """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move).
 
     `read`: the expression, None for the write. `joined`: so many neighbours, `read` the first, are read as one element.
+    `offset`: the cell, in elements, where all iterators are 0; None where it is not known.
     """
 
     tensor: str
@@ -35,6 +36,7 @@ class MemoryAccess:
     strides: Mapping[str, int]
     read: Read | None = None
     joined: int = 1
+    offset: int | None = 0
 
     @property
     def is_write(self) -> bool:
@@ -197,16 +199,20 @@ def _access(
     found = program.tensor(tensor)
     steps = element_strides(found.shape, layout(tensor), dict(program.likely))
     strides: dict[str, int] = {}
+    offset: int | None = 0
     for subscript, step in zip(subscripts, steps, strict=True):
         parts = coefficients(subscript) if is_quasi_affine(subscript) else None
         if parts is None:
             for name in indices_of(subscript):
                 strides[name] = FAR
+            offset = None
             continue
         for name, factor in parts.items():
             if name in iterators and factor:
                 strides[name] = strides.get(name, 0) + factor * step
-    return MemoryAccess(tensor, found.dtype.itemsize, strides, read)
+            elif factor:
+                offset = None if name or offset is None else offset + factor * step
+    return MemoryAccess(tensor, found.dtype.itemsize, strides, read, offset=offset)
 
 
 def element_strides(shape: tuple[Expr, ...], layout: Layout, likely: Mapping[str, int]) -> tuple[int, ...]:
