@@ -58,7 +58,7 @@ class _Scheduler:
     loose: bool
     notes: list[str] = field(default_factory=list)
     turns: dict[Item, Turned | None] = field(default_factory=dict)  # what is known of statements so far
-    columns: dict[Item, ColumnParts] = field(default_factory=dict)  # by the first of the two
+    columns: dict[Item, ColumnParts] = field(default_factory=dict)
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
     tiled: dict[str, Contraction] = field(default_factory=dict)  # those whose operands lie in shared memory
     scans: dict[str, tuple[Scan, ScanMapping]] = field(default_factory=dict)  # what threads of a block scan
@@ -118,8 +118,8 @@ class _Scheduler:
         nests: list[Nest] = []
         for launch in self.launches(items):
             if isinstance(launch, ColumnParts):
-                nest, parts = columns_nest(self.program, self.fresh, launch)
-                made.update(zip((launch.part, launch.fold), parts, strict=True))
+                nest = columns_nest(self.program, self.fresh, launch)
+                made[launch.item] = nest.statements
                 nests.append(nest)
                 continue
             inside = launch.group.items
@@ -233,26 +233,24 @@ class _Scheduler:
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
     def column_items(self, item: Item, found: Columns, shape: tuple[Expr, ...]) -> list[Item]:
-        """Return a reduction by columns in its parts: what threads sum, what a block makes of it, and what all blocks' become."""
-        program, rest = self.program, list[Item]()
+        """Return a reduction by columns, one launch; of one that several blocks share, what they come to in another."""
+        program, rest, name = self.program, list[Item](), item.statement.name
         statement, start, along = item.statement, item.start, found.along
         if found.blocks > 1:
             first = split_sum(program, self.fresh, statement, along, found.blocks, shape, found.height)
             assert first.within is not None
             rest = self.items(first.fold, item.start, reduces=True)
             statement, start, along, shape = first.partial, first.start, first.within, (*shape, lit(found.blocks))
+            free = tuple(i for i in statement.iterators if i not in statement.reduced)
+            partial = statement
+            item = Item(partial, start, True, lambda: free, lambda: measure(program, partial, self.layout))
         split = split_sum(self.program, self.fresh, statement, along, found.height, shape)
-
-        def made(part: TypedStatement, begin: TypedStatement | None) -> Item:
-            free = tuple(i for i in part.iterators if i not in part.reduced)
-            return Item(part, begin, True, lambda: free, lambda: measure(self.program, part, self.layout))
-
-        part, fold = made(split.partial, split.start), made(split.fold, start)
+        parts = ((split.partial, split.start), (split.fold, start))
         (lane,) = split.fold.reduced
-        self.columns[part] = ColumnParts(part, fold, found.column, lane, found.height, self.gpu.warp)
+        self.columns[item] = ColumnParts(item, parts, found.column, lane, found.height, self.gpu.warp)
         blocks = f", {found.blocks} blocks to a cell" if found.blocks > 1 else ""
-        self.notes.append(f"{item.statement.name}: {found.height} threads along {found.along} to a cell{blocks}")
-        return [part, fold, *rest]
+        self.notes.append(f"{name}: {found.height} threads along {found.along} to a cell{blocks}")
+        return [item, *rest]
 
     def turned(self, item: Item) -> Turned | None:
         """Return which operands of a statement go through shared memory, None where none has to."""
@@ -271,7 +269,7 @@ class _Scheduler:
         if not items:
             return []
         if items[0] in self.columns:
-            return [self.columns[items[0]], *self.launches(items[2:])]
+            return [self.columns[items[0]], *self.launches(items[1:])]
         if self.is_alone(items[0]):
             return [Together(Group.of(items[0]), (), None), *self.launches(items[1:])]
         tiled = [i for i in items if self.is_alone(i)]

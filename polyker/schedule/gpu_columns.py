@@ -65,30 +65,29 @@ def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
 
 @dataclass(frozen=True)
 class ColumnParts:
-    """The two items of a launch: `part` has a result for each cell and value of its iterator `lane`, `fold` combines them."""
+    """What a launch runs for an item: two sums, each with its start. The first one has a result for each cell and value of its
+    iterator `lane`, the other one combines them."""
 
-    part: Item
-    fold: Item
+    item: Item
+    parts: tuple[tuple[TypedStatement, TypedStatement | None], tuple[TypedStatement, TypedStatement | None]]
     column: str
     lane: str
     height: int
     width: int
 
 
-def columns_nest(
-    program: TypedProgram, fresh: Fresh, launch: ColumnParts
-) -> tuple[Nest, list[tuple[TypedStatement, ...]]]:
-    """Return the nest of a launch, and the statements that stand for each of its items."""
+def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Nest:
+    """Return the statements of a launch and its nest."""
     bodies, trees = [], []
-    for item in (launch.part, launch.fold):
-        statement = item.statement
+    (part, _), (fold, _) = launch.parts
+    for statement, start in launch.parts:
         kept = tuple(i for i in statement.iterators if i not in statement.reduced)
         origin = dict.fromkeys(statement.iterators, 0)
-        parts = accumulate(program, fresh, statement, start=item.start, origin=origin)
+        parts = accumulate(program, fresh, statement, start=start, origin=origin)
         bodies.append(parts.statements())
         trees.append(result_tiles(program, Plan(None, 1, 1, (), 0.0), parts, kept, kept, statement.reduced, origin))
     statements = (*bodies[0], *bodies[1])
-    cells = [i for i in launch.fold.statement.iterators if i not in launch.fold.statement.reduced]
+    cells = [i for i in fold.iterators if i not in fold.reduced]
     order = [launch.column, *(i for i in reversed(cells) if i != launch.column)]
 
     def over(names: tuple[TypedStatement, ...], time: Expr, label: str, kind: Kind, count: int, axis: str) -> Member:
@@ -108,11 +107,11 @@ def columns_nest(
             row = over(own, Index(launch.lane, i64), "lane.thread", Kind.THREAD, launch.height, "y")
             threads = [row, *threads]
         children.append(Filter(tuple(s.name for s in own), Band(tuple(threads), inside)))
-    tensor = launch.part.statement.target
+    tensor = part.target
     sizes = {launch.column: launch.width, launch.lane: launch.height}
-    names = [s.name for s in launch.part.statement.subscripts if isinstance(s, Index)]
+    names = [s.name for s in part.subscripts if isinstance(s, Index)]
     modulo = tuple(sizes.get(i, 1) for i in names)
     rank = sorted(range(len(names)), key=lambda d: (names[d] == launch.column, names[d] != launch.lane))
     held = Promotion(tensor, modulo, tuple((d, 1, modulo[d]) for d in rank), shared=True)
     tree: Tree = Band(tuple(blocks), Scope((held,), Sequence(tuple(children))))
-    return Nest(statements, tree), bodies
+    return Nest(statements, tree)

@@ -35,6 +35,23 @@ def test_threads_below_each_other_share_the_terms_of_a_column(case):
 
 
 @needs_compiler
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f(X, A) -> F:\n    F[j] = 2 * X[j]\n    F[j] += A[i,j]",
+        "f(X, A) -> F, G:\n    F[j] = 2 * X[j]\n    G[j] = X[j] + 1\n    F[j] += A[i,j]",
+        "f(X, A) -> F:\n    F[j] = X[j]\n    G[j] = A[0,j] * F[j]\n    F[j] += A[i,j]\n    F[j] += X[j] + 0 * G[j]",
+    ],
+)
+def test_sums_are_added_to_what_another_launch_stored(text):
+    x, a = coded(37), coded(1000, 37)
+    kernel = pk.op(text).compile(x, a, target="cuda-sim")
+    assert "threads along" in kernel.source("schedule") and "by one thread" not in kernel.source("schedule")
+    found = kernel(x, a)
+    np.testing.assert_array_equal(found[0] if "G:" in text else found, 2 * x + a.sum(0))
+
+
+@needs_compiler
 @pytest.mark.parametrize("columns", [16, "N"])
 def test_one_symbolic_kernel_sums_columns_of_all_lengths(columns):
     kernel = pk.op("s[j] += A[i,j]").compile(pk.f64["M", columns], target="cuda-sim")
