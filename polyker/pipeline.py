@@ -250,7 +250,9 @@ def scheduled_gpu(
                 schedule = with_barriers(build_scop(program), schedule)
                 return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
     except (LegalityError, CompileError) as error:
-        logging.getLogger("polyker").info("each statement is run by one thread: %s", error.message)
+        logging.getLogger("polyker").info(
+            "each statement is run by one thread: %s", error.message, extra={"reason": error}
+        )
         notes += (f"each statement is run by one thread: {error.message}",)
     with isl_job("schedule"):
         program, schedule = automatic(flat, layouts, target, plain=True)
@@ -362,7 +364,7 @@ def lowered_kernel(
                 tried.append(schedule)
                 return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
         except (LegalityError, CompileError) as error:
-            logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message)
+            logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message, extra={"reason": error})
             notes += (f"{REFUSED}a plainer schedule is taken: {error.message}",)
     with isl_job("schedule"):
         return proven_kernel(flat, replace(default_schedule(flat), notes=notes), layouts)
@@ -414,7 +416,7 @@ def on_threads(
             prove(scop, found)
             parallel = lower(scop, found, layouts, GATHERED)
     except (LegalityError, CompileError) as error:
-        logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message)
+        logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message, extra={"reason": error})
         return schedule, lowered
     if most is not None and temporary_bytes(parallel) > most:
         return schedule, lowered

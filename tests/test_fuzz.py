@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker import errors, pipeline
 from polyker.errors import GatherError, ShapeError
 from polyker.ir.typed import Role
+from polyker.schedule.auto import default_schedule
 from tests.fuzz import oracles
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.case import Case, Input
@@ -138,6 +140,22 @@ def test_failures_are_made_smaller():
     assert len(small.text) <= len(case.text)
     assert sum(sum(i.shape) for i in small.inputs) <= sum(sum(i.shape) for i in case.inputs)
     assert "max" in small.text
+
+
+def test_a_schedule_that_its_own_proof_refuses_is_a_failure(monkeypatch):
+    case = replace(generate(0, 3), mode="fixed", invalid=False, steps=-1)
+    assert run(case, "compile").kind == "ok"
+    prove = pipeline.proven_kernel
+
+    def doubtful(program, schedule, layouts):
+        if schedule != default_schedule(program):
+            raise errors.LegalityError("it breaks a dependence")
+        return prove(program, schedule, layouts)
+
+    monkeypatch.setattr(pipeline, "proven_kernel", doubtful)
+    pk.clear_cache()
+    outcome = run(case, "compile")
+    assert outcome.kind == "refused" and "it breaks a dependence" in outcome.problem
 
 
 def test_a_crash_is_a_failure_that_is_counted(monkeypatch, tmp_path):

@@ -234,16 +234,15 @@ class _Scheduler:
 
     def column_items(self, item: Item, found: Columns, shape: tuple[Expr, ...]) -> list[Item]:
         """Return a reduction by columns, one launch; of one that several blocks share, what they come to in another."""
-        program, rest, name = self.program, list[Item](), item.statement.name
+        rest, name = list[Item](), item.statement.name
         statement, start, along = item.statement, item.start, found.along
         if found.blocks > 1:
-            first = split_sum(program, self.fresh, statement, along, found.blocks, shape, found.height)
+            first = split_sum(self.program, self.fresh, statement, along, found.blocks, shape, found.height)
             assert first.within is not None
             rest = self.items(first.fold, item.start, reduces=True)
             statement, start, along, shape = first.partial, first.start, first.within, (*shape, lit(found.blocks))
             free = tuple(i for i in statement.iterators if i not in statement.reduced)
-            partial = statement
-            item = Item(partial, start, True, lambda: free, lambda: measure(program, partial, self.layout))
+            item = Item(statement, start, True, lambda: free, lambda: measure(self.program, first.partial, self.layout))
         split = split_sum(self.program, self.fresh, statement, along, found.height, shape)
         parts = ((split.partial, split.start), (split.fold, start))
         (lane,) = split.fold.reduced

@@ -22,6 +22,7 @@ from math import prod
 
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import coefficients, floordiv
+from polyker.poly.isl import read_set
 from polyker.rewrite.pack_run import Tile, box_of
 from polyker.schedule.measure import Measured
 from polyker.schedule.nest import offset
@@ -126,6 +127,10 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
     wide = max(1, max(a.itemsize for a in measured.accesses) // 4)
     terms = _terms(measured, DEPTH // wide)
     blocks = prod(_extent(measured, i) for i in batch)
+    # A wait leaves out the copies of the iterations between a copy and its use: with two stages there are none. With more, each
+    # block has to have so many steps.
+    known = all(measured.bounds[i][1] is not None for i in statement.reduced)
+    most = MOST_STAGES if known and read_set(statement.domain).is_box() else 2
     found: list[tuple[float, int, Contraction]] = []
     for n, (high, across) in enumerate(product(CELLS, CELLS)):
         chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
@@ -141,7 +146,7 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         at_once = max(1, 4 // wide)
         loads = -(-high // at_once) - (-across // at_once)
         effort = high * across + LOOP + READ * loads + COPY * (high + across)
-        chosen = replace(chosen, stages=_stages(chosen, effort, shared, gpu), later=gpu.copies_later)
+        chosen = replace(chosen, stages=min(most, _stages(chosen, effort, shared, gpu)), later=gpu.copies_later)
         found.append((-(-count // gpu.processors) * effort, n, chosen))
     return min(found, key=lambda f: f[:2])[2] if found else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import traceback
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polyker.errors import GatherError, InternalError, PolykerError
+from polyker.errors import GatherError, InternalError, LegalityError, PolykerError
 from polyker.ir.dtypes import DTYPES
 from polyker.schedule.temporaries import insist
 from tests.fuzz import metamorphic, schedules
@@ -33,7 +34,7 @@ class Outcome:
     """What became of a case: `problem` is empty where all is well."""
 
     problem: str = ""
-    kind: str = "ok"  # ok, mismatch, undefined, error, canary, metamorphic, accepted, crash, hang
+    kind: str = "ok"  # ok, mismatch, undefined, error, refused, canary, metamorphic, accepted, crash, hang
     exact: bool = False
     ulps: float = 0.0
     features: set[str] = field(default_factory=set)
@@ -41,8 +42,31 @@ class Outcome:
 
 def run(case: Case, backend: str) -> Outcome:
     """Run a case and judge it."""
-    with poisoned(), nullcontext() if case.steps < 0 else insist(case.steps):
-        return _judged(case, backend)
+    refused = _Refused()
+    logger = logging.getLogger("polyker")
+    logger.addHandler(refused)
+    logger.setLevel(logging.INFO)
+    try:
+        with poisoned(), nullcontext() if case.steps < 0 else insist(case.steps):
+            outcome = _judged(case, backend)
+    finally:
+        logger.removeHandler(refused)
+    if refused.reasons and not outcome.problem:
+        outcome.kind, outcome.problem = "refused", "\n".join(refused.reasons)
+    return outcome
+
+
+class _Refused(logging.Handler):
+    """Sees schedules of polyker's own that its proof refused: what runs instead is right, and many times slower."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.reasons: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what a fault of the compiler is the reason of; a time limit is none."""
+        if isinstance(getattr(record, "reason", None), LegalityError):
+            self.reasons.append(f"LegalityError: {record.getMessage()}")
 
 
 def _judged(case: Case, backend: str) -> Outcome:

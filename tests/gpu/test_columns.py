@@ -43,8 +43,9 @@ def test_threads_below_each_other_share_the_terms_of_a_column(case):
         "f(X, A) -> F:\n    F[j] = X[j]\n    G[j] = A[0,j] * F[j]\n    F[j] += A[i,j]\n    F[j] += X[j] + 0 * G[j]",
     ],
 )
-def test_sums_are_added_to_what_another_launch_stored(text):
-    x, a = coded(37), coded(1000, 37)
+@pytest.mark.parametrize("rows", [1000, 20000])
+def test_sums_are_added_to_what_another_launch_stored(text, rows):
+    x, a = coded(37), coded(rows, 37)
     kernel = pk.op(text).compile(x, a, target="cuda-sim")
     assert "threads along" in kernel.source("schedule") and "by one thread" not in kernel.source("schedule")
     found = kernel(x, a)

@@ -62,6 +62,23 @@ def test_products_of_unknown_sizes_are_right():
         np.testing.assert_array_equal(kernel(a, b), a @ b)
 
 
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.parametrize("where, least", [("", None), (" where k >= j and k <= i", None), (" where k <= i", 130)])
+def test_products_of_few_steps_wait_for_their_copies(dtype, where, least):
+    text = "C[i,j] += A[i,k] * B[k,j]" + where
+    sizes = ("N", "N") if least is None else (least, least)
+    dtype_of = {"f4": pk.f32, "f8": pk.f64, "c16": pk.c128}[dtype]
+    kernel = pk.op(text).compile(dtype_of[sizes], dtype_of[sizes], target="cuda-sim")
+    assert is_tiled(kernel) and "by one thread" not in kernel.source("schedule")
+    for n in (1, 5, 8, 9, 17, 40, 130) if least is None else (least,):
+        a, b = whole((n, n), 0, dtype), whole((n, n), 1, dtype)
+        i, j = np.indices((n, n))
+        left = np.where(j <= i, a, 0) if where else a
+        right = np.where(i >= j, b, 0) if "k >= j" in where else b
+        np.testing.assert_array_equal(kernel(a, b), left @ right)
+
+
 def test_few_results_of_many_terms_are_not_left_to_few_blocks():
     few = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[32, 40000], pk.f32[40000, 32], target="cuda:sm_90a")
     assert "threads along" in few.source("schedule") and not is_tiled(few)
