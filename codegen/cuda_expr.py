@@ -10,8 +10,9 @@ from math import prod
 import numpy as np
 
 from polyker.codegen.kernel import Buffer, Const, Convert, KExpr, Load, Op, Space, Var
-from polyker.codegen.polynomial import Poly, expression, plus, polynomial, times
+from polyker.codegen.polynomial import expression, plus, polynomial, times
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
+from polyker.codegen.swizzled import swizzled_offset
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, f32, i64
 from polyker.ir.expr import ARITHMETIC, COMPARISONS
@@ -92,6 +93,8 @@ class Expressions:
             case Op(op="mul", args=args):
                 text = " * ".join(self._index(a, 2) for a in args)
                 return f"({text})" if level > 1 else text
+            case Op(op="xor", args=(a, b)):
+                return f"({self._index(a, 1)} ^ {self._index(b, 1)})"
             case Op(op="mod", args=(a, Const())) if self._kind == "i32" and self._is_wide(a):
                 self._kind = "i64"
                 text = f"i32({self._index(expr, 0)})"
@@ -165,10 +168,13 @@ class Expressions:
         buffer = self.buffers[name]
         if is_single(buffer):
             return identifier(name)
-        offset: Poly = {}
-        for index, stride in zip(indices, buffer.strides, strict=True):
-            here = polynomial(simplify_expression(index, self.ranges))
-            offset = plus(offset, times(here, polynomial(stride)))
+        here = [polynomial(simplify_expression(index, self.ranges)) for index in indices]
+        if buffer.swizzle:
+            offset = swizzled_offset(buffer, here, self.ranges)
+        else:
+            offset = {}
+            for index, stride in zip(here, buffer.strides, strict=True):
+                offset = plus(offset, times(index, polynomial(stride)))
         return f"{identifier(name)}[{self._whole_index(expression(offset))}]"
 
     def _operation(self, expr: Op) -> str:
@@ -284,12 +290,12 @@ def magnitude(expr: KExpr, ranges: Mapping[str, Range], narrow: Set[str]) -> int
             found = max(abs(low), abs(high))
         case Op(op="mod", args=(a, Const(value=value))) if value.real > 0:
             found = max(magnitude(a, ranges, narrow) or 0, int(value.real))  # what is divided may be of 64 bits
-        case Op(op="add" | "sub" | "neg" | "mul" | "minimum" | "maximum" | "floordiv" | "mod" as op, args=args):
+        case Op(op="add" | "sub" | "neg" | "mul" | "xor" | "minimum" | "maximum" | "floordiv" | "mod" as op, args=args):
             parts = [magnitude(a, ranges, narrow) for a in args]
             known = [p for p in parts if p is not None]
             if len(known) < len(parts) or (op in ("floordiv", "mod") and not isinstance(args[1], Const)):
                 return None
-            found = prod(known) if op == "mul" else sum(known) if op in ("add", "sub") else max(known)
+            found = prod(known) if op == "mul" else sum(known) if op in ("add", "sub", "xor") else max(known)
         case _:
             return None
     return found if found < NARROW else None

@@ -44,9 +44,11 @@ from polyker.codegen.kernel import (
     Wait,
 )
 from polyker.codegen.polynomial import Poly, atom, is_index, polynomial
+from polyker.codegen.swizzled import swizzle_of_buffer
 from polyker.codegen.walk import subexpressions
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType
+from polyker.schedule.swizzle import Swizzle
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
@@ -92,6 +94,7 @@ class Interpreter:
         self.defined: dict[str, Array] = {}
         self.counts: dict[str, Array] = {}
         self.mask: Array | None = None  # of the vector loop around, else None
+        self.swizzles: dict[str, Swizzle] = {}  # of swizzled buffers: their elements are held where they lie
         self.affine: dict[str, Poly] = {}  # of Lets that are index arithmetic
         self.failed = 0  # the code of the first guard that did not hold in a launch
         self.watch: Callable[..., None] | None = (
@@ -111,6 +114,8 @@ class Interpreter:
         self.arrays[buffer.name] = array
         self.dtypes[buffer.name] = buffer.dtype
         self.counts[buffer.name] = np.zeros(array.shape, np.int64)
+        if buffer.swizzle:
+            self.swizzles[buffer.name] = swizzle_of_buffer(buffer)
         if buffer.space is not Space.ARGUMENT:
             self.defined[buffer.name] = np.zeros(array.shape, np.bool_)
 
@@ -230,6 +235,9 @@ class Interpreter:
         if any(v.ndim for v in values):
             lanes = np.broadcast_shapes(*(v.shape for v in values))
             return tuple(np.where(active, np.broadcast_to(v, lanes), 0) for v in values)
+        if name in self.swizzles:  # in launches alone: no vector loop is around
+            at = self.swizzles[name].place(int(np.ravel_multi_index([int(v) for v in values], shape)))
+            return tuple(np.asarray(n) for n in np.unravel_index(at, shape))
         return tuple(v if active.any() else np.zeros((), np.int64) for v in values)
 
     def copied(self, copy: Copy, env: dict[str, Array]) -> Iterator[tuple[tuple[Array, ...], Array]]:

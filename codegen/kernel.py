@@ -290,7 +290,9 @@ class Buffer:
     """Memory of one type; element (i, j, …) lies at sum(index * stride), strides in elements.
 
     `later`: a Copy into it, a SHARED one, may arrive later. `alignment`: bytes that the first element's address is
-    a multiple of, where an ARGUMENT buffer, a dense one, needs more than its element type.
+    a multiple of, where an ARGUMENT buffer, a dense one, needs more than its element type. `swizzle`: where it is not 0 an
+    element of a SHARED buffer, a dense one, lies where polyker.schedule.swizzle places its offset: with its neighbours within
+    16 bytes, so that all accesses are what they are without it. Only the printer and the interpreter know the place.
     """
 
     name: str
@@ -301,6 +303,7 @@ class Buffer:
     writable: bool = True
     alignment: int = 0
     later: bool = False
+    swizzle: int = 0
 
 
 Pairs: TypeAlias = frozenset[tuple[str, str]]

@@ -89,6 +89,7 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 yield from _block(body, depth + 1)
             case Allocate(buffer=b, body=body):
                 where = "in shared memory" if b.space is Space.SHARED else "on the stack"
+                where += f", swizzled by {b.swizzle}" if b.swizzle else ""
                 yield f"{pad}with {b.name}: {b.dtype.name}[{', '.join(map(print_value, b.shape))}] {where}:"
                 yield from _block(body, depth + 1)
             case Barrier(warps=warps):

@@ -183,8 +183,9 @@ class _Lowering:
                 shape = tuple(map(Const, buffer.promotion.shape()))
                 strides = strides_of(name, shape, Layout())[0]
                 space = Space.SHARED if buffer.promotion.shared else Space.STACK
-                later = buffer.promotion.later
-                body = (Allocate(Buffer(name, buffer.dtype, shape, strides, space, later=later), body),)
+                later, swizzle = buffer.promotion.later, buffer.promotion.swizzle
+                held = Buffer(name, buffer.dtype, shape, strides, space, later=later, swizzle=swizzle)
+                body = (Allocate(held, body),)
         return body
 
     def _buffers(self) -> Iterator[_ScopeBuffer]:

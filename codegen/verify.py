@@ -45,6 +45,7 @@ from polyker.codegen.walk import blocks_of, expressions, on_gpu, subexpressions
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i32, i64, u32
 from polyker.ir.expr import ARITHMETIC, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
+from polyker.schedule.swizzle import why_not_swizzled
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _AXES = ("x", "y", "z")
@@ -108,6 +109,11 @@ def _buffer(buffer: Buffer, scope: _Scope) -> None:
             buffer,
         )
         _check(buffer.writable, f"a {buffer.space.name} buffer is writable", buffer)
+    if buffer.swizzle:
+        shared = buffer.space is Space.SHARED and bool(buffer.shape) and is_dense(buffer)
+        _check(shared, "only a dense SHARED buffer with rows is swizzled", buffer)
+        reason = why_not_swizzled(as_constant(polynomial(buffer.shape[-1])) or 0, buffer.dtype.itemsize, buffer.swizzle)
+        _check(not reason, f"a buffer that cannot be swizzled: {reason}", buffer)
 
 
 def _block(block: Block, scope: _Scope) -> None:

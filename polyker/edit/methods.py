@@ -193,6 +193,8 @@ class Steps(Generic[S]):
         at: str | None = None,
         memory: str | None = None,
         layout: Sequence[int | tuple[int, int]] | None = None,
+        pad: int | None = None,
+        swizzle: int | bool | None = None,
     ) -> S:
         """Hold what each iteration of a loop uses of a tensor in a buffer: a temporary itself, of others a copy.
 
@@ -200,6 +202,12 @@ class Steps(Generic[S]):
         call brings), by its size if None; "shared": on a GPU, that of a block's threads, which copy together. `layout`: the
         tensor's dimensions, outermost first; `(d, n)` are blocks of n of dimension d, so `((1, 16), 0, 1)` makes panels of 16
         columns.
+
+        Two ways to keep the cells of a column of shared memory in different banks: `pad`, cells of no use after each row of
+        the last of these dimensions; `swizzle`, a power of two: so many chunks of 16 bytes of a row, which has a power of two
+        cells, change places, chunk c of row r to c xor (r mod swizzle). True takes all that helps, up to 8. Rows shorter than
+        128 bytes count as one for each 128 bytes. A swizzle takes no memory, and 16 bytes are still one access; columns that
+        are read cell by cell are better off with `pad=1`.
 
         >>> import polyker as pk
         >>> s = pk.op("C[i,j] += A[i,k] * B[k,j]").schedule(pk.f32[64, 64], pk.f32[64, 64], auto=False)
@@ -217,8 +225,31 @@ class Steps(Generic[S]):
             for j
               for k.point = k % 16
                 C: C[i, j] += A.packed[i, k]*B[k, j]
+
+        >>> s = pk.op("B[j,i] = A[i,j]").schedule(pk.c128[64, 64], target="cuda-sim", auto=False).tile(j=16, i=16)
+        >>> s = s.map({"j.tile": "block.y", "i.tile": "block.x", "j.point": "thread.y", "i.point": "thread.x"})
+        >>> print(s)
+        block.y j.tile = j//16
+          block.x i.tile = i//16
+            thread.y(16) j.point = j % 16
+              thread.x(16) i.point = i % 16
+                B: B[j, i] = A[i, j]
+        >>> print(s.promote("A", at="i.tile", memory="shared", swizzle=True))
+        block.y j.tile = j//16
+          block.x i.tile = i//16
+            with A.packed: c128[16, 16] in shared, swizzled by 8
+            thread.y(16) i.thread = i % 16
+              thread.x(16) j.thread = j % 16
+                for i = i//16
+                  for j = j//16
+                    A.packed: A.packed[i, j] = A[i, j]
+            barrier
+            thread.y(16) j.point = j % 16
+              thread.x(16) i.point = i % 16
+                B: B[j, i] = A.packed[i, j]
         """
-        return self._step("promote", {"tensor": tensor, "at": at, "memory": memory, "layout": layout})
+        given = {"tensor": tensor, "at": at, "memory": memory, "layout": layout, "pad": pad, "swizzle": swizzle}
+        return self._step("promote", given)
 
 
 def _merged(loops: Mapping[str, int] | None, named: Mapping[str, int]) -> object:

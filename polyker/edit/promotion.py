@@ -13,7 +13,7 @@ from polyker.edit.show import constant_places
 from polyker.edit.state import State, state
 from polyker.edit.step import Step
 from polyker.errors.base import ScheduleError, failure
-from polyker.errors.schedules import BIG_BUFFER, NO_BUFFER, NO_TENSOR, UNUSED
+from polyker.errors.schedules import BIG_BUFFER, NO_BUFFER, NO_TENSOR, NOT_SWIZZLED, UNUSED
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, mod
@@ -26,6 +26,7 @@ from polyker.schedule.block_threads import AXES
 from polyker.schedule.buffers import modulo_of, promote
 from polyker.schedule.legality_buffers import SHARED_LIMIT
 from polyker.schedule.places import joined
+from polyker.schedule.swizzle import largest_swizzle, why_not_swizzled
 from polyker.schedule.to_isl import scope_ways
 from polyker.schedule.tree import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Tree
 
@@ -285,7 +286,7 @@ def _buffers(scop: Scop, tree: Tree, tensor: str, step: Step, numbers: int) -> l
     for p in buffers:
         size = p.cells() * found.dtype.itemsize
         if size > limit:
-            raise failure(BIG_BUFFER, tensor=found.label, size=size, limit=limit)
+            raise failure(BIG_BUFFER, tensor=step["tensor"], size=size, limit=limit)
     return buffers
 
 
@@ -330,13 +331,14 @@ def _trimmed(tree: Tree, extents: Mapping[str, int]) -> Tree:
 
 def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: Step, numbers: int) -> Promotion:
     """Return the buffer with the layout that was asked for: dimensions, outermost first, each whole or by blocks."""
-    scratch, shared = step["memory"] == "scratch", step["memory"] == "shared"
+    scratch, shared, pad = step["memory"] == "scratch", step["memory"] == "shared", step["pad"] or 0
     wanted = step["layout"]
     if wanted is None:
-        return Promotion(found.name, modulo, scratch=scratch, shared=shared)
+        plain = Promotion(found.name, modulo, scratch=scratch, shared=shared, pad=pad)
+        return _swizzled(found, plain, step)
 
     def refuse(reason: str) -> Exception:
-        return failure(NO_BUFFER, tensor=found.label, loop=step["at"] or "all", reason=reason)
+        return failure(NO_BUFFER, tensor=step["tensor"], loop=step["at"] or "all", reason=reason)
 
     rank = len(modulo) - numbers
     sizes = list(modulo)
@@ -357,4 +359,16 @@ def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: Step, numbers: 
             whole = divider
     layout = [(n, 1, sizes[n]) for n in range(numbers)]
     layout += [(numbers + d, max(block, 1), pieces[d, max(block, 1)]) for d, block in wanted]
-    return Promotion(found.name, tuple(sizes), tuple(layout), scratch=scratch, shared=shared)
+    held = Promotion(found.name, tuple(sizes), tuple(layout), scratch=scratch, shared=shared, pad=pad)
+    return _swizzled(found, held, step)
+
+
+def _swizzled(found: TypedTensor, promotion: Promotion, step: Step) -> Promotion:
+    """Return the buffer with the swizzle that was asked for."""
+    row, itemsize, wanted = promotion.row, found.dtype.itemsize, step["swizzle"]
+    if wanted is None:
+        return promotion
+    count = largest_swizzle(row, itemsize) if wanted is True else wanted
+    if reason := why_not_swizzled(row, itemsize, count):
+        raise failure(NOT_SWIZZLED, tensor=step["tensor"], swizzle=wanted, loop=step["at"] or "all", reason=reason)
+    return replace(promotion, swizzle=count)

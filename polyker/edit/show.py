@@ -98,6 +98,8 @@ class _Show:
                 str(seen.index(d)) + (f"//{by}" if by > 1 else "") + f" % {n}" for d, by, n in p.layout if d in seen
             )
             text += f", laid out by dimensions {', '.join(dims)}"
+        text += f", rows padded by {p.pad}" if p.pad else ""
+        text += f", swizzled by {p.swizzle}" if p.swizzle else ""
         return text
 
     def seen(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -155,13 +155,39 @@ def _layout(value: object) -> tuple[tuple[int, int], ...] | None:
     return tuple(found)
 
 
+def _swizzle(value: object) -> int | bool | None:
+    if value is None or isinstance(value, bool):
+        return value or None
+    if not isinstance(value, int) or not 2 <= value <= LIMIT or value & (value - 1):
+        raise _Bad(f"swizzle={value!r} is neither True nor a power of two from 2 on")
+    return value
+
+
+def _padding(value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LIMIT:
+        raise _Bad(f"pad={value!r} is no whole number of cells from 1 to {LIMIT}")
+    return value
+
+
+def _check_banks(given: Mapping[str, Any]) -> None:
+    """Refuse what keeps columns in other banks where there are none."""
+    said = [f"{name}={given[name]!r}" for name in ("pad", "swizzle") if given[name] is not None]
+    if len(said) > 1:
+        raise _Bad(f"{' and '.join(said)} exclude each other")
+    if said and given["memory"] != "shared":
+        raise _Bad(f'{said[0]} is said of memory that is not "shared", which has no banks,')
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a step is written, what its arguments are, and what they are where they are left out."""
+    """How a step is written, what its arguments are, what they are where they are left out, and what they may be together."""
 
     text: str
     kinds: Mapping[str, Callable[[object], Any]]
     default: Mapping[str, Any]
+    together: Callable[[Mapping[str, Any]], None] = lambda _: None
 
 
 FORMS: dict[str, Form] = {
@@ -182,9 +208,10 @@ FORMS: dict[str, Form] = {
     "parallel": Form('s.parallel("i", threads=4)', {"loop": _name, "threads": lambda v: _integer(v, 1)}, {}),
     "map": Form('s.map(i="block.x", j="thread.x(32)")', {"loop": _name, "role": _name}, {}),
     "promote": Form(
-        's.promote("A", at="k.tile", memory="stack", layout=(1, 0))',
-        {"tensor": _name, "at": _maybe, "memory": _memory, "layout": _layout},
-        {"at": None, "memory": None, "layout": None},
+        's.promote("A", at="k.tile", memory="stack", layout=(1, 0)), or with pad=1 or swizzle=True and memory="shared"',
+        {"tensor": _name, "at": _maybe, "memory": _memory, "layout": _layout, "pad": _padding, "swizzle": _swizzle},
+        {"at": None, "memory": None, "layout": None, "pad": None, "swizzle": None},
+        _check_banks,
     ),
 }
 
@@ -203,7 +230,9 @@ def step_of(name: object, statement: object, given: Mapping[str, object]) -> Ste
         absent = [k for k in form.kinds if k not in values]
         if absent:
             raise _Bad(f"{absent[0]!r} is missing")
-        return Step(name, who, tuple((k, kind(values[k])) for k, kind in form.kinds.items()))
+        checked = {k: kind(values[k]) for k, kind in form.kinds.items()}
+        form.together(checked)
+        return Step(name, who, tuple(checked.items()))
     except _Bad as bad:
         raise failure(BAD_STEP, reason=bad, step=name, form=form.text) from None
 

@@ -189,6 +189,12 @@ NO_ROLE = register(
     "a loop cannot be carried out by {role!r}",
     'write "block.x", "thread.y", or "thread.x(32)" with the number of threads, 1024 at most, where the loop does not say it',
 )
+NOT_SWIZZLED = register(
+    "PK550",
+    ScheduleError,
+    "{tensor} cannot have swizzle={swizzle} at the loop `{loop}`: {reason}",
+    "rows are the last dimension of the layout: a power of two cells, 32 bytes or more; others take pad=",
+)
 ONLY_GPU = register(
     "PK549",
     ScheduleError,

@@ -21,6 +21,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop
 from polyker.schedule.block_threads import launch_trees
 from polyker.schedule.legality_text import instances, label
+from polyker.schedule.swizzle import why_not_swizzled
 from polyker.schedule.to_isl import Way, scope_ways
 from polyker.schedule.tree import Promotion, Tree, scopes
 from polyker.target.known import GPUS
@@ -153,6 +154,8 @@ def _check_fit(scop: Scop, promotion: Promotion) -> None:
         raise _unfit(scop, tensor.name, f"{list(promotion.modulo)} is no shape of {len(tensor.shape)} dimensions")
     if not promotion.is_sound():
         raise _unfit(scop, tensor.name, f"the layout {list(promotion.layout)} does not keep its cells apart")
+    if promotion.swizzle and (reason := _why_not_swizzled(promotion, tensor.dtype.itemsize)):
+        raise _unfit(scop, tensor.name, f"it is not to be swizzled by {promotion.swizzle}: {reason}")
     for statement in scop.program.statements():
         for subscripts in _subscripts(statement, tensor.name):
             if not all(is_quasi_affine(s) for s in subscripts):
@@ -160,6 +163,14 @@ def _check_fit(scop: Scop, promotion: Promotion) -> None:
         for read in statement.reads():
             if read.tensor == tensor.name and read.pad is not None and read.pad.mode != "constant":
                 raise _unfit(scop, tensor.name, f"{statement.name} reads it padded by {read.pad.mode}")
+
+
+def _why_not_swizzled(promotion: Promotion, itemsize: int) -> str:
+    if not promotion.shared:
+        return "it is not in shared memory"
+    if promotion.pad:
+        return "its rows are padded"
+    return why_not_swizzled(promotion.row, itemsize, promotion.swizzle)
 
 
 def _subscripts(statement: TypedStatement, tensor: str) -> Iterator[tuple[Expr, ...]]:

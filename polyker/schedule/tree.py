@@ -120,6 +120,7 @@ class Promotion:
     there the coordinate floor(c / divisor) mod extent. So `((0, 48, 10), (1, 1, 256), (0, 1, 48))` lays a tensor of
     modulo (480, 256) out in ten panels, each of 256 rows of 48. Empty: the tensor's dimensions in their order.
     `pad`: cells of no use after each row of the last of these dimensions, so that neighbours in a column lie in other banks.
+    `swizzle`: so many chunks of 16 bytes of each row change places instead (polyker.schedule.swizzle); 0: none do.
     `scratch`: it lies in memory that the call brings, also where the stack has room for it. `shared`: in the memory that the
     threads of a GPU's block share; else each thread has a buffer of its own there. `later`: copies into it arrive at a wait of
     the thread that makes them (see Filter), no sooner.
@@ -131,6 +132,7 @@ class Promotion:
     scratch: bool = False
     shared: bool = False
     pad: int = 0
+    swizzle: int = 0
     later: bool = False
 
     def on_stack(self, itemsize: int) -> bool:
@@ -145,10 +147,14 @@ class Promotion:
         """Return the number of elements of the buffer."""
         return prod(self.shape())
 
+    @property
+    def row(self) -> int:
+        """The cells of a row, without what pads it."""
+        return self.pieces()[-1][2] if self.modulo else 1
+
     def shape(self) -> tuple[int, ...]:
         """Return the extents of the buffer's own dimensions."""
-        *outer, last = (extent for _, _, extent in self.pieces()) if self.modulo else (1,)
-        return (*outer, last + self.pad) if self.modulo else ()
+        return (*(extent for _, _, extent in self.pieces()[:-1]), self.row + self.pad) if self.modulo else ()
 
     def is_sound(self) -> bool:
         """Whether the pieces of each dimension together tell apart exactly the cells within its modulo."""
@@ -260,7 +266,7 @@ def _print_promotion(promotion: Promotion) -> str:
     if promotion.layout:
         dims = (f"d{d}" + (f"/{by}" if by > 1 else "") + f" mod {n}" for d, by, n in promotion.layout)
         text += f" laid out as [{', '.join(dims)}]"
-    return text
+    return text + (f" swizzled by {promotion.swizzle}" if promotion.swizzle else "")
 
 
 def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:

@@ -145,3 +145,70 @@ def test_a_copy_that_cannot_be_made_says_why(schedule, tensor, reason):
     with pytest.raises(pk.ScheduleError, match=reason) as caught:
         schedule().promote(tensor, at="i")
     assert caught.value.code == "PK546"
+
+
+TURN = pk.op("B[j,i] = A[i,j]")
+
+
+def blocks(high=16, wide=32, dtype=pk.f32):
+    s = TURN.schedule(dtype[64, 96], target="cuda-sim", auto=False).tile(j=wide, i=high)
+    return s.map({"j.tile": "block.y", "i.tile": "block.x", "j.point": "thread.y", "i.point": "thread.x"})
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "cells"),
+    [
+        ({"swizzle": True}, "f32[16, 32] in shared, swizzled by 8", 512),
+        ({"swizzle": 2}, "f32[16, 32] in shared, swizzled by 2", 512),
+        ({"swizzle": True, "layout": (1, 0)}, "laid out by dimensions 1 % 32, 0 % 16, swizzled by 4", 512),
+        ({"pad": 1}, "f32[16, 32] in shared, rows padded by 1", 528),
+        ({"pad": 4, "layout": (1, 0)}, "laid out by dimensions 1 % 32, 0 % 16, rows padded by 4", 640),
+    ],
+)
+def test_rows_of_shared_memory_are_swizzled_or_padded(said, shown, cells):
+    s = blocks().promote("A", at="i.tile", memory="shared", **said)
+    assert shown in str(s)
+    assert s == pk.Schedule.from_json(s.to_json(), TURN)
+    assert f", {', '.join(f'{k}={said[k]}' for k in ('pad', 'swizzle') if k in said)})" in str(s.steps[-1])
+    assert f"[{cells}];" in TURN.compile(pk.f32[64, 96], schedule=s).source("cuda")
+
+
+def test_a_schedule_told_before_there_were_swizzles_is_replayed():
+    s = blocks().promote("A", at="i.tile", memory="shared")
+    assert "swizzle" not in s.to_json() and "pad" not in s.to_json()
+    assert "swizzle" not in str(pk.Schedule.from_json(s.to_json(), TURN))
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "text"),
+    [
+        ({"swizzle": 3}, "PK543", "swizzle=3 is neither True nor a power of two from 2 on in the step `promote`"),
+        ({"swizzle": 1}, "PK543", "swizzle=1 is neither"),
+        ({"swizzle": -8}, "PK543", "swizzle=-8 is neither"),
+        ({"swizzle": "yes"}, "PK543", "swizzle='yes' is neither"),
+        ({"swizzle": 8.0}, "PK543", "swizzle=8.0 is neither"),
+        ({"pad": 0}, "PK543", "pad=0 is no whole number of cells from 1"),
+        ({"pad": True}, "PK543", "pad=True is no whole number of cells from 1"),
+        ({"pad": 1, "swizzle": 8}, "PK543", "pad=1 and swizzle=8 exclude each other"),
+        ({"swizzle": True, "memory": "stack"}, "PK543", 'swizzle=True is said of memory that is not "shared"'),
+        ({"pad": 1, "memory": None}, "PK543", "pad=1 is said of memory that is not"),
+        ({"swizzle": 16}, "PK550", "A cannot have swizzle=16 at the loop `i.tile`: its rows have 8 chunks of 16 bytes"),
+        ({"pad": 1 << 20}, "PK535", "the buffer of A would take"),
+    ],
+)
+def test_a_swizzle_or_padding_that_cannot_be_says_why(said, code, text):
+    with pytest.raises(pk.ScheduleError) as caught:
+        blocks().promote("A", at="i.tile", **{"memory": "shared", **said})
+    assert caught.value.code == code
+    assert text in str(caught.value)
+    assert not isinstance(caught.value, pk.LegalityError)
+
+
+@pytest.mark.parametrize(
+    ("wide", "reason"), [(24, "24 cells, which is no power of two"), (4, "1 chunk of 16 bytes, fewer than 2")]
+)
+def test_rows_without_a_power_of_two_of_chunks_are_not_swizzled(wide, reason):
+    with pytest.raises(pk.ScheduleError, match=reason) as caught:
+        blocks(wide=wide).promote("A", at="i.tile", memory="shared", swizzle=True)
+    assert caught.value.code == "PK550"
+    assert "others take pad=" in str(caught.value)

@@ -284,7 +284,10 @@ def random_mapping(rng: random.Random, s: pk.Schedule) -> Step | None:
     loops = s[statement].loops
     if rng.random() < 0.25:
         promoted = _random_promotion(rng, s, statement, loops)
-        return step_of("promote", statement, dict(promoted.arguments) | {"memory": "shared"}) if promoted else None
+        if promoted is None:
+            return None
+        rows = rng.choice([{}, {"pad": rng.choice([1, 4])}, {"swizzle": True}, {"swizzle": rng.choice([2, 4, 8])}])
+        return step_of("promote", statement, dict(promoted.arguments) | {"memory": "shared"} | rows)
     points = [x for x in loops if x.endswith(".point")]
     thread = rng.random() < 0.5
     role = f"thread.{rng.choice('xxyz')}" if thread else f"block.{rng.choice('xxyz')}"

@@ -1,0 +1,53 @@
+"""Swizzled buffers of shared memory: chunks of 16 bytes change places within their row, so that columns lie in all banks.
+
+    chunk     0 1 2 3 4 5 6 7
+    line 0    a b c d e f g h
+    line 1    b a d c f e h g
+    line 2    c d a b g h e f       chunk c of line r lies at c xor (r mod n), here of n = 8
+
+A line is a row, or as many short ones as all banks hold: their chunks lie in different banks anyhow. Neighbours within 16 bytes
+stay neighbours, so one access takes them as before, and no memory is lost to padding. What is read along a column by 16 bytes
+meets no bank twice; cell by cell 8 banks are met, as a chunk begins at each fourth one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Bytes of a chunk, the widest access; and of all banks, 32 of 4 bytes.
+CHUNK, LINE = 16, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """A way to place the cells of a buffer: `count` chunks change places. All in cells, and powers of two."""
+
+    count: int
+    chunk: int
+    line: int
+
+    def place(self, offset: int) -> int:
+        """Return where the cell of an offset lies, that of another one nowhere else."""
+        return offset ^ self.chunk * (offset // self.line % self.count)
+
+
+def swizzle_of(row: int, itemsize: int, count: int) -> Swizzle:
+    """Return the swizzle of rows of so many cells of `itemsize` bytes."""
+    return Swizzle(count, CHUNK // itemsize, max(row, LINE // itemsize))
+
+
+def largest_swizzle(row: int, itemsize: int) -> int:
+    """Return how many chunks change places where it helps most: a row's, up to those of all banks."""
+    return max(2, min(row * itemsize, LINE) // CHUNK)
+
+
+def why_not_swizzled(row: int, itemsize: int, count: int) -> str:
+    """Return why the chunks of rows cannot change places, "" where they can."""
+    if row & (row - 1):
+        return f"its rows have {row} cells, which is no power of two"
+    if count < 2 or count & (count - 1):
+        return f"{count} is no power of two from 2 on"
+    chunks = row * itemsize // CHUNK
+    if chunks < count:
+        return f"its rows have {chunks} chunk{'s' * (chunks != 1)} of {CHUNK} bytes, fewer than {count}"
+    return ""
