@@ -85,7 +85,7 @@ def _weights(launch: Launch) -> dict[Point, int]:
     found: dict[Point, int] = {}
     for branch in launch.branches:
         loops = 0
-        for step in branch.steps[branch.outside :]:
+        for step in branch.steps:
             if isinstance(step, Loop):
                 loops += step.member.kind is Kind.SERIAL
             else:

@@ -88,3 +88,10 @@ def test_accumulators_of_one_thread_stand_beside_launches():
     assert kernel.source("cuda").count("__global__ void") == 2  # what one thread runs, then the quotients
     e = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(kernel(x), e / e.sum(1, keepdims=True))
+
+
+def test_a_loop_over_blocks_behind_a_barrier_is_refused():
+    text = "D[i,0] = X[i,0]\nD[0,j] = X[0,j] for j in 1:5\nD[i,j] = maximum(D[i-1,j], D[i,j-1]) + X[i,j] for i in 1:5, j in 1:5"
+    s = pk.op(text).schedule(pk.f32[5, 5], target="cuda-sim", auto=True).fuse("D#2", "D#3", depth=1)
+    assert "barrier" in str(s)
+    assert refusal(lambda: s["D#3"].map({"j": "block.y"})).code == "PK508"
