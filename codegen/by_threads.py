@@ -30,6 +30,8 @@ from polyker.errors.base import InternalError
 from polyker.ir.dtypes import bool_
 from polyker.schedule.to_isl import Threads
 
+_MEETINGS = (Barrier, Commit, Wait)
+
 
 def dealt_to_threads(block: Block, threads: tuple[Threads, ...]) -> Block:
     """Return the block of a launch with loops over the numbers of its threads, x the innermost."""
@@ -72,38 +74,43 @@ def dealt_to_threads(block: Block, threads: tuple[Threads, ...]) -> Block:
 
 
 def _of_threads(stmt: If, threads: tuple[Threads, ...]) -> bool:
-    """Whether a condition tells threads apart that need not meet in what it is of."""
+    """Whether a condition tells threads apart."""
     names = {t.name for t in threads}
-    meet = any(
-        isinstance(s, (Barrier, Commit, Wait)) or (isinstance(s, Allocate) and s.buffer.space is Space.SHARED)
-        for s in statements((stmt,))
-    )
-    return not meet and any(isinstance(e, Var) and e.name in names for e in subexpressions(stmt.condition))
+    return any(isinstance(e, Var) and e.name in names for e in subexpressions(stmt.condition))
 
 
 def _sunk(stmt: If) -> Block:
-    """Return a test of threads' numbers put inside the loops over blocks in it, which are the same for all threads."""
+    """Return a test of threads' numbers put inside the statements in it that all threads of a block come to.
+
+    isl puts around several statements what it knows of each. All threads come to the points where they meet, or none does: the
+    test holds there whatever it says of a thread elsewhere.
+    """
+    if all(any(isinstance(s, _MEETINGS) for s in statements(part)) for part in (stmt.body, stmt.orelse)):
+        raise InternalError("threads meet on both sides of a test of their numbers")
     otherwise = Op("not", (stmt.condition,), bool_)
-    then = [s for inner in stmt.body for s in _under(stmt.condition, inner)]
-    return (*then, *(s for inner in stmt.orelse for s in _under(otherwise, inner)))
+    return (*_under(stmt.condition, stmt.body), *_under(otherwise, stmt.orelse))
 
 
-def _under(condition: KExpr, stmt: Stmt) -> Block:
-    match stmt:
-        case For(kind=LoopKind.BLOCK, body=body):
-            return (replace(stmt, body=tuple(s for inner in body for s in _under(condition, inner))),)
-        case If() if _is_common(stmt):
-            return tuple(s for inner in _sunk(stmt) for s in _under(condition, inner))
-        case _ if _is_common(stmt):
-            raise InternalError("a test of threads' numbers stands around what all threads of a block come to")
-        case _:
-            return (If(condition, (stmt,)),)
+def _under(condition: KExpr, block: Block) -> Block:
+    """Return a block whose statements are tested each, but for the points where threads meet."""
+    found: list[Stmt] = []
+    for stmt in block:
+        match stmt:
+            case _ if not _is_common(stmt):
+                found.append(If(condition, (stmt,)))
+            case If(body=body, orelse=orelse):
+                found.append(replace(stmt, body=_under(condition, body), orelse=_under(condition, orelse)))
+            case For(body=body) | Allocate(body=body):
+                found.append(replace(stmt, body=_under(condition, body)))
+            case _:
+                found.append(stmt)
+    return tuple(found)
 
 
 def _is_common(stmt: Stmt) -> bool:
     """Whether all threads of a block have to come to a statement."""
     return any(
-        isinstance(s, (Barrier, Commit, Wait))
+        isinstance(s, _MEETINGS)
         or (isinstance(s, For) and s.kind is LoopKind.BLOCK)
         or (isinstance(s, Allocate) and s.buffer.space is Space.SHARED)
         for s in statements((stmt,))

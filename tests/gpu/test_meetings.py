@@ -1,4 +1,4 @@
-"""Each barrier of kernels that are no contractions is needed (of those see test_waits): the interpreter says what goes wrong."""
+"""Where threads meet: each barrier of kernels that are no contractions is needed (of those see test_waits); tests around them."""
 
 from dataclasses import replace
 
@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.by_threads import dealt_to_threads
 from polyker.codegen.interp import run
-from polyker.codegen.kernel import Barrier, Commit, Wait
+from polyker.codegen.kernel import Barrier, Commit, Const, If, Op, Var, Wait
 from polyker.codegen.walk import statements
 from polyker.errors import InternalError
-from tests.gpu.support import removed
+from polyker.ir.dtypes import bool_
+from polyker.schedule.to_isl import Threads
+from tests.gpu.support import needs_compiler, removed
 
 SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
 FAMILIES = {
@@ -42,3 +45,26 @@ def test_nothing_at_which_threads_meet_or_wait_can_be_left_out(family):
         changed = replace(kernel, body=removed(kernel.body, number, kind)[0])
         with pytest.raises(InternalError, match=r"race in|undefined element|is not there when|never arrive"):
             assert run(changed, {n: a.copy() for n, a in given.items()}, {}) == 0
+
+
+@needs_compiler
+def test_threads_meet_inside_what_isl_tests_of_their_numbers():
+    # That threads have cells of the triangle is known of each statement of the product, so isl tests it around all of them.
+    text = (
+        "f(Q: [B,S,D]) -> m:\n    A[b,q,k] += Q[b,q,d] * Q[b,k,d] for q in 0:S, k in 0:S where k <= q\n"
+        "    m[b,q] max= A[b,q,k] for q in 0:S, k in 0:S where k <= q"
+    )
+    kernel = pk.op(text).compile(pk.f32["B", "S", "D"], target="cuda-sim")
+    assert "operands shared" in kernel.source("schedule")
+    for shape in ((2, 19, 8), (1, 140, 17), (3, 1, 5), (1, 20, 0)):
+        q = np.random.default_rng(0).integers(-4, 5, shape).astype("f4")
+        scores = np.where(np.tri(shape[1], dtype=bool), np.einsum("bqd,bkd->bqk", q, q), -np.inf)
+        np.testing.assert_array_equal(kernel(q), scores.max(2))
+
+
+def test_threads_that_would_meet_on_both_sides_of_a_test_are_refused():
+    number = Threads("x", "thread", 32)
+    test = Op("lt", (Var("thread"), Const(3)), bool_)
+    assert dealt_to_threads((If(test, (Barrier(),)),), (number,)) == (Barrier(),)
+    with pytest.raises(InternalError, match="both sides"):
+        dealt_to_threads((If(test, (Commit(),), (Commit(),)),), (number,))
