@@ -126,7 +126,7 @@ class Expressions:
     def condition(self, expr: KExpr) -> str:
         """Return a condition; comparisons of indices are plain."""
         match expr:
-            case Op(op=op, args=(a, b)) if op in _COMPARE and a.dtype == i64 and _is_index(a) and _is_index(b):
+            case Op(op=op, args=(a, b)) if op in _COMPARE and a.dtype == i64 and is_index(a) and is_index(b):
                 return f"{self.index(a)} {_COMPARE[op]} {self.index(b)}"
             case Op(op="and" | "or" as op, args=args):
                 joint = " && " if op == "and" else " || "
@@ -301,12 +301,13 @@ def magnitude(expr: KExpr, ranges: Mapping[str, Range], narrow: Set[str]) -> int
     return found if found < NARROW else None
 
 
-def _is_index(expr: KExpr) -> bool:
+def is_index(expr: KExpr) -> bool:
+    """Return whether an expression is arithmetic of variables and constants alone."""
     match expr:
         case Var() | Const():
             return True
         case Op(op="add" | "sub" | "mul" | "neg" | "floordiv" | "mod" | "minimum" | "maximum", args=args):
-            return all(_is_index(a) for a in args)
+            return all(is_index(a) for a in args)
         case _:
             return False
 

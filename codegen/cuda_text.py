@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from polyker.codegen.cuda_expr import NARROW, Expressions, identifier, is_single, magnitude
+from polyker.codegen.cuda_expr import NARROW, Expressions, identifier, is_index, is_single, magnitude
 from polyker.codegen.kernel import (
+    WARP,
     Allocate,
     Barrier,
     Block,
@@ -42,16 +43,19 @@ from polyker.codegen.kernel import (
 from polyker.codegen.launch import arguments_of, shared_memory
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds
-from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.codegen.walk import expressions, statements, subexpressions, uses
 from polyker.errors.base import InternalError
+from polyker.ir.expr import TRANSCENDENTAL
 
 _UPDATES = {"add": "+=", "mul": "*="}
 # Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them.
+# A block has whole warps' registers, however few its threads, and some multiprocessors take no more than 16 blocks.
 RESIDENT = 512
 # Iterations of a loop that the compiler is to take together: loads in flight at a time, on top of what the schedule unrolled.
-# And iterations of one that has nothing but few statements in it, so that the reads of one wait while the others compute: at most
-# `REPEATED` statements become of it.
-UNROLLED, REPEATED = 4, 512
+# And iterations of one that has nothing but few statements in it, so that the reads of one wait while the others compute: at
+# most `REPEATED` statements become of it. A function that is tens to hundreds of instructions counts as `LONG` more.
+UNROLLED, REPEATED, LONG = 4, 512, 64
+_LONG = frozenset((*TRANSCENDENTAL, "pow", "floordiv", "mod"))
 
 
 @cache
@@ -153,9 +157,10 @@ class _Host:
         ]
         parameters += [f"i64 {identifier(n)}" for n in numbers] + (["int *failed"] if fails else [])
         threads = launch.block[0] * launch.block[1] * launch.block[2]
+        resident = max(1, RESIDENT // max(threads, WARP))
         self.functions.append(
             [
-                f'extern "C" __global__ void __launch_bounds__({threads}, {max(1, RESIDENT // threads)}) {launch.name}(',
+                f'extern "C" __global__ void __launch_bounds__({threads}, {resident}) {launch.name}(',
                 *(f"    {p}{',' if n + 1 < len(parameters) else ') {'}" for n, p in enumerate(parameters)),
                 *(["    ) {"] if not parameters else []),
                 *device.block(launch.body, 1),
@@ -244,7 +249,9 @@ class _Device:
                 by = f"{name}++" if step == 1 else f"{name} += {step}"
                 first, last = self.e.index(lo), self.e.index(hi)
                 self.e.ranges[var] = loop_range(stmt, self.e.ranges)
-                if self._follows_memory(stmt) or _is_inner(stmt):
+                if self._walks_registers(stmt):
+                    yield "#pragma unroll"
+                elif self._follows_memory(stmt) or _is_inner(stmt):
                     yield f"#pragma unroll {UNROLLED}"
                 yield f"{pad}for ({self.e.declare(var, step=step)} {name} = {first}; {name} < {last}; {by}) {{"
                 if stmt.thread:  # of a CPU's threads; here one thread runs them all
@@ -274,6 +281,21 @@ class _Device:
             return text
         return f"{self.e.condition(stmt.predicate)} ? {text} : pk_all<{lanes}>({_bare(self.e.value(stmt.other))})"
 
+    def _walks_registers(self, loop: For) -> bool:
+        """Return whether a loop of few statements in all moves along an array that each thread has.
+
+        The array lies in registers where all places are constant, that is once the loop is unrolled whole; else in memory.
+        """
+        if loop.trip is None or loop.trip * _length(loop) > REPEATED:
+            return False
+        own = {n for n, b in self.e.buffers.items() if b.space is Space.STACK}
+        for stmt in statements(loop.body):
+            nodes = (e for top in expressions(stmt) for e in subexpressions(top))
+            for access in (stmt, *nodes):
+                if isinstance(access, (Store, Load)) and access.buffer in own and uses(loop.var, *access.indices):
+                    return True
+        return False
+
     def _follows_memory(self, loop: For) -> bool:
         """Return whether an innermost loop of many iterations reads memory, the device's or shared.
 
@@ -283,7 +305,7 @@ class _Device:
         inside = list(statements(loop.body))
         if (loop.trip is not None and loop.trip <= UNROLLED) or any(isinstance(s, For) for s in inside):
             return False
-        if UNROLLED * len(inside) > REPEATED:
+        if UNROLLED * _length(loop) > REPEATED:
             return False
         far = {b.name for b in self.kernel.buffers}
         read = (e for s in inside for top in expressions(s) for e in subexpressions(top))
@@ -336,11 +358,9 @@ class _Device:
         kind = self.e.declare(loop.var, most=NARROW if start is None else start + past)
         # CUDA's numbers of blocks and threads are unsigned and of 32 bits.
         first = mine if loop.step == 1 and lo == "0" else f"{lo} + {step}{kind}({mine})"
-        if loop.trip == 1 and count == Const(1):
-            yield f"{pad}const {kind} {name} = {lo};"
-            yield from self.block(loop.body, depth)
-        elif enough and loop.trip is not None and count == Const(loop.trip):
-            yield f"{pad}const {kind} {name} = {first};"
+        if enough and loop.trip is not None and count == Const(loop.trip):
+            if any(uses(loop.var, *expressions(s)) for s in statements(loop.body)):
+                yield f"{pad}const {kind} {name} = {lo if loop.trip == 1 else first};"
             yield from self.block(loop.body, depth)
         elif enough:
             yield f"{pad}if (const {kind} {name} = {first}; {name} < {hi}) {{"
@@ -366,8 +386,15 @@ def _is_inner(loop: For) -> bool:
     """Whether a loop of a known number of iterations has statements alone in it, and not too many to be repeated."""
     if loop.trip is None or loop.trip <= UNROLLED or loop.trip % UNROLLED:
         return False
+    inside = statements(loop.body)
+    return UNROLLED * _length(loop) <= REPEATED and all(isinstance(s, (Store, Let)) for s in inside)
+
+
+def _length(loop: For) -> int:
+    """Return how long a loop's body is, in statements."""
     inside = list(statements(loop.body))
-    return UNROLLED * len(inside) <= REPEATED and all(isinstance(s, (Store, Let)) for s in inside)
+    nodes = (e for s in inside for top in expressions(s) for e in subexpressions(top))
+    return len(inside) + LONG * sum(isinstance(e, Op) and e.op in _LONG and not is_index(e) for e in nodes)
 
 
 def _covers(loop: For, count: KExpr, *, blocks: bool) -> bool:

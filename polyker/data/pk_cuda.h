@@ -1,6 +1,5 @@
 // pk_cuda.h: what kernels printed by polyker use: element types, and operations whose results are those of NumPy.
 // Compiled by nvcc and NVRTC, and with PK_SIM defined by any C++17 compiler (pk_sim.h). Needs no other header.
-#pragma once
 #ifdef PK_SIM
 #include "pk_sim.h"
 #else
@@ -32,6 +31,8 @@ typedef cudaStream_t pk_stream;
     name<<<dim3 blocks, dim3 threads, bytes, stream>>>(__VA_ARGS__);                             \
   } while (0)
 #endif
+PK_FN float pk_inf32() { return __uint_as_float(0x7F800000u); }
+PK_FN double pk_inf64() { return __longlong_as_double(0x7FF0000000000000LL); }
 // A part of that memory, which begins `place` bytes behind its start.
 extern __shared__ __align__(16) unsigned char pk_shared[];
 #define PK_SHARED(type, name, cells, place) type *const name = (type *)(pk_shared + place)
@@ -102,23 +103,25 @@ template <class T> PK_BOTH T pk_add(T a, T b) { return T(u64(a) + u64(b)); }
 template <class T> PK_BOTH T pk_sub(T a, T b) { return T(u64(a) - u64(b)); }
 template <class T> PK_BOTH T pk_mul(T a, T b) { return T(u64(a) * u64(b)); }
 template <class T> PK_BOTH T pk_neg(T a) { return T(0 - u64(a)); }
+// The first test, which is a constant, keeps compilers from remarks on unsigned types.
+template <class T> PK_BOTH bool pk_negative(T a) { return T(-1) < T(0) && a < T(0); }
 template <class T> PK_BOTH T pk_floordiv(T a, T b) {
   if (b == T(0)) return T(0);
   if (T(-1) < T(0) && b == T(-1)) return pk_neg(a);
   T q = T(a / b), r = T(a % b);
-  return r != T(0) && (r < T(0)) != (b < T(0)) ? T(q - 1) : q;
+  return r != T(0) && pk_negative(r) != pk_negative(b) ? T(q - 1) : q;
 }
 template <class T> PK_BOTH T pk_mod(T a, T b) {
   if (b == T(0) || (T(-1) < T(0) && b == T(-1))) return T(0);
   T r = T(a % b);
-  return r != T(0) && (r < T(0)) != (b < T(0)) ? T(r + b) : r;
+  return r != T(0) && pk_negative(r) != pk_negative(b) ? T(r + b) : r;
 }
 template <class T> PK_BOTH T pk_min(T a, T b) { return b < a ? b : a; }
 template <class T> PK_BOTH T pk_max(T a, T b) { return a < b ? b : a; }
-template <class T> PK_FN T pk_abs(T a) { return a < T(0) ? pk_neg(a) : a; }
-template <class T> PK_FN T pk_sign(T a) { return T(T(0) < a) - T(a < T(0)); }
+template <class T> PK_FN T pk_abs(T a) { return pk_negative(a) ? pk_neg(a) : a; }
+template <class T> PK_FN T pk_sign(T a) { return T(T(0) < a) - T(pk_negative(a)); }
 template <class T> PK_FN T pk_pow(T x, T y) {
-  if (y < T(0)) return x == T(1) ? T(1) : x == T(-1) ? (y & T(1) ? T(-1) : T(1)) : T(0);
+  if (pk_negative(y)) return x == T(1) ? T(1) : x == T(-1) ? (y & T(1) ? T(-1) : T(1)) : T(0);
   u64 r = 1, s = u64(x);
   for (u64 e = u64(y); e; e >>= 1, s *= s)
     if (e & 1) r *= s;
@@ -132,8 +135,6 @@ PK_FN f32 pk_max(f32 a, f32 b) { return a > b || a != a ? a : b; }
 PK_FN f64 pk_max(f64 a, f64 b) { return a > b || a != a ? a : b; }
 PK_FN f32 pk_sign(f32 x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x == 0 ? 0.0f : x; }
 PK_FN f64 pk_sign(f64 x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x == 0 ? 0.0 : x; }
-PK_FN f32 pk_inf32() { return (f32)(1e300 * 1e300); }
-PK_FN f64 pk_inf64() { return 1e300 * 1e300; }
 PK_FN f32 pk_nan32() { return pk_inf32() - pk_inf32(); }
 PK_FN f64 pk_nan64() { return pk_inf64() - pk_inf64(); }
 template <class T> PK_FN T pk_power2(T x) { return x * x; }

@@ -66,6 +66,8 @@ template <class F> static inline void pk_start(const char *name, pk_dim blocks, 
 #define PK_SHARED(type, name, cells, place) alignas(16) static type name[cells]
 typedef void *pk_stream;
 static inline void pk_fail(int *failed, int code) { if (!*failed) *failed = code; }
+static inline float pk_inf32() { return HUGE_VALF; }
+static inline double pk_inf64() { return HUGE_VAL; }
 static inline uint32_t pk_float_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
 static inline float pk_bits_float(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }
 static inline uint16_t pk_bf16_bits(float x) {

@@ -78,6 +78,24 @@ def test_the_text_needs_neither_nvcc_nor_a_c_compiler():
 
 
 @needs_nvcc
+@pytest.mark.parametrize(
+    "text, types",
+    [
+        ("s += A[i,i]", [pk.f32[33, 33]]),
+        ("s[i] += A[i,j]", [pk.f32[3, 20]]),
+        ("C[i,j] max= A[i,k] + B[k,j]", [pk.f32[70, 50], pk.f32[50, 90]]),
+        ("Y[i] = X[i] // W[i] + X[i] % W[i] + X[i] ** W[i] + abs(X[i]) + sign(X[i])", [pk.u8[1000], pk.u8[1000]]),
+        ("Y[i] = X[i] // W[i] + X[i] % W[i] + X[i] ** W[i] + abs(X[i]) + sign(X[i])", [pk.i32[1000], pk.i32[1000]]),
+    ],
+)
+def test_nvcc_has_nothing_to_remark(text, types, tmp_path):
+    (tmp_path / "kernels.cu").write_text(pk.op(text).compile(*types, target="cuda:sm_80").source("cuda"))
+    command = ["nvcc", "-cubin", "-arch=sm_80", "kernels.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_nvcc
 @pytest.mark.parametrize("arch", ["cuda:sm_80", "cuda:sm_90a"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nvcc_compiles_one_kernel_of_each_family_without_spills(family, arch):
@@ -96,3 +114,26 @@ def test_the_compiler_takes_few_iterations_together_of_loops_that_read_the_devic
     assert pragmas(MATMUL, pk.f32[64, 64], pk.f32[64, 64]) == 1
     assert pragmas(MATMUL, pk.f32["M", "K"], pk.f32["K", "N"]) == 1
     assert pragmas(MATMUL, pk.f32[64, 4], pk.f32[4, 64]) == 0
+
+
+@needs_nvcc
+def test_short_rows_of_a_thread_lie_in_registers():
+    text = "S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N;  O[b] += S[b,t] * X[b,t]"
+    for n in (5, 17, 40):
+        (used,) = pk.op(text, N=n).compile(pk.f32[500, n], target="cuda:sm_80").resources().values()
+        assert (used.stack, used.spilled) == (0, 0)
+
+
+@needs_nvcc
+def test_long_functions_are_not_repeated_until_registers_spill():
+    kernel = pk.op("E[k,s] += (L[k] - C[s]) % X[i]").compile(
+        pk.f64[3000], pk.f64[300], pk.f64[100], target="cuda:sm_80"
+    )
+    assert "#pragma unroll" not in kernels_of(kernel)
+    assert all((r.stack, r.spilled) == (0, 0) for r in kernel.resources().values())
+
+
+@needs_nvcc
+def test_blocks_of_few_threads_have_whole_warps_registers():
+    kernel = pk.op("s[i] = X[i] * 2").compile(pk.f32[3], target="cuda:sm_80")
+    assert "__launch_bounds__(4, 16)" in kernels_of(kernel)

@@ -8,7 +8,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel0(
     const i32 *__restrict__ t1,
     f32 *__restrict__ t2,
     int *failed) {
-  const i32 v4 = 0;
   const i32 v0 = blockIdx.x;
   const i32 v1 = threadIdx.y;
   const i32 v2 = threadIdx.x;

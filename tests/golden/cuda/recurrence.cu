@@ -2,7 +2,7 @@
 // t0: X, f32, argument
 // t1: S, f32, argument
 
-extern "C" __global__ void __launch_bounds__(1, 512) kernel0(
+extern "C" __global__ void __launch_bounds__(1, 16) kernel0(
     const f32 *__restrict__ t0,
     f32 *__restrict__ t1) {
 #pragma unroll 4
