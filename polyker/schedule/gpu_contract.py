@@ -125,6 +125,7 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         extents |= {i: origin[i] + extents[i] for i in kept}
         origin |= dict.fromkeys(kept, 0)
     wide = max(1, max(a.itemsize for a in measured.accesses) // 4)
+    registers = max(wide, statement.acc.itemsize // 4)  # of a cell
     terms = _terms(measured, DEPTH // wide)
     blocks = prod(_extent(measured, i) for i in batch)
     # A wait leaves out the copies of the iterations between a copy and its use: with two stages there are none. With more, each
@@ -135,7 +136,7 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
     for n, (high, across) in enumerate(product(CELLS, CELLS)):
         chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
         boxes = [(box_of(a.read, chosen.tiles()), a.itemsize) for a in reads if a.read is not None]
-        if any(b is None for b, _ in boxes) or high * across * wide > CELLS[0] ** 2:
+        if any(b is None for b, _ in boxes) or high * across * registers > CELLS[0] ** 2:
             continue
         shared = sum(prod(b) * size for b, size in boxes if b is not None)
         if shared > gpu.shared // RESIDENT:

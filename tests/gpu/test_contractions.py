@@ -186,6 +186,13 @@ def test_large_products_spill_no_registers(name):
 
 
 @needs_nvcc
+@needs_nvcc
+def test_sums_in_wider_types_spill_no_registers():
+    text, types = "D[i,j] += abs(A[i,k] - B[j,k])", (pk.bf16["M", 900], pk.bf16["N", 900])
+    kernel = pk.op(text).compile(*types, acc=pk.f64, target="cuda:sm_90a")
+    assert is_tiled(kernel) and all(r.spilled == 0 for r in kernel.resources().values())
+
+
 def test_operands_are_read_from_shared_memory_by_16_bytes():
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[1024, 1024], pk.f32[1024, 1024], target="cuda:sm_90a")
     text = kernel.source("ptx")
