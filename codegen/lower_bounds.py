@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyker.codegen.kernel import Const, KExpr, Op
+from polyker.ir.expr import Call, Expr, Literal
 from polyker.schedule.tree import Kind, Member
 
 
@@ -16,10 +17,21 @@ def least_start(
     """
     if member is None or member.kind not in (Kind.UNROLL, Kind.VECTOR) or step != 1 or isinstance(lo, Const):
         return None
+    if member.kind is Kind.UNROLL and all(_is_place(time, member.extent) for _, time in member.times):
+        return 0
     if isinstance(hi, Const):
         before = int(hi.value.real) - member.extent
         least = before if least is None else max(least, before)
     return least if least is not None and end is not None and end <= least + member.extent else None
+
+
+def _is_place(time: Expr, extent: int) -> bool:
+    """Whether a time is below an extent by what it is: a value modulo that."""
+    match time:
+        case Call(op="mod", args=(_, Literal(value=value))):
+            return value == extent
+        case _:
+            return False
 
 
 def plus_one(bound: KExpr) -> KExpr:

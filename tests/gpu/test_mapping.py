@@ -1,5 +1,7 @@
 """Loops mapped to blocks and threads by people: what is legal, and what a program without any becomes."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -86,3 +88,16 @@ def test_one_thread_may_run_one_statement_after_the_other():
     s = fused(text, 2)["T"].map(i="block.x", j="thread.x(64)")
     x = np.linspace(-1, 1, 512).reshape(8, 64)
     np.testing.assert_allclose(pk.op(text).compile(pk.f64[8, 64], schedule=s)(x).O, 2 * np.exp(x), rtol=1e-14)
+
+
+@needs_compiler
+def test_partial_sums_that_begin_between_two_blocks_lie_in_registers():
+    text = "f(C: [K], J: [L], X: [B]) -> O:\n    O[b] += X[b] * C[k] * J[k//3; pad=1] for b in 0:B where b <= k"
+    kernel = pk.op(text).compile(pk.f64["K"], pk.f64["L"], pk.f64["B"], target="cuda-sim")
+    assert "8 partial sums" in kernel.source("schedule")
+    places = re.findall(r"t\d+_p\d+\[(.*?)\] [+=]", kernel.source("cuda").split("// t0:")[1])
+    assert places and all(p.isdigit() for p in places)
+    for terms, cells in ((40, 30), (7, 7), (16, 3), (5, 9)):
+        c, j, x = (np.arange(n) % 7 - 3.0 for n in (terms, 4, cells))
+        wide = np.concatenate([np.repeat(j, 3), np.ones(terms)])[:terms] * c
+        np.testing.assert_array_equal(kernel(c, j, x), [v * wide[b:].sum() for b, v in enumerate(x)])
