@@ -6,6 +6,7 @@ it begins with the one header that it needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -97,11 +98,14 @@ def _host_function(kernel: Kernel, body: list[str]) -> Iterator[str]:
     yield "#ifndef __CUDACC_RTC__"
     yield "// Launches the kernels in order. `pointers`: the arrays; `failed`: on the device, 0 before; see pk_fail."
     yield 'extern "C" void launch(void **pointers, const i64 *integers, int *failed, pk_stream stream) {'
+    read = set(re.findall(r"\w+", "\n".join(body)))
     for n, b in enumerate(kernel.buffers):
         kind = f"{'' if b.writable else 'const '}{b.dtype.name} *"
-        yield f"  {kind}{identifier(b.name)} = ({kind})pointers[{n}];"
+        if identifier(b.name) in read:
+            yield f"  {kind}{identifier(b.name)} = ({kind})pointers[{n}];"
     for n, name in enumerate(kernel.integers):
-        yield f"  const i64 {identifier(name)} = integers[{n}];"
+        if identifier(name) in read:
+            yield f"  const i64 {identifier(name)} = integers[{n}];"
     yield from body
     yield "}"
     yield "#endif"

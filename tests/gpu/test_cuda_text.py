@@ -83,6 +83,7 @@ def test_the_text_needs_neither_nvcc_nor_a_c_compiler():
     [
         ("s += A[i,i]", [pk.f32[33, 33]]),
         ("s[i] += A[i,j]", [pk.f32[3, 20]]),
+        ("Y[j] = X[0,j] * 2", [pk.f32["N", "M"]]),
         ("C[i,j] max= A[i,k] + B[k,j]", [pk.f32[70, 50], pk.f32[50, 90]]),
         ("Y[i] = X[i] // W[i] + X[i] % W[i] + X[i] ** W[i] + abs(X[i]) + sign(X[i])", [pk.u8[1000], pk.u8[1000]]),
         ("Y[i] = X[i] // W[i] + X[i] % W[i] + X[i] ** W[i] + abs(X[i]) + sign(X[i])", [pk.i32[1000], pk.i32[1000]]),
@@ -90,7 +91,7 @@ def test_the_text_needs_neither_nvcc_nor_a_c_compiler():
 )
 def test_nvcc_has_nothing_to_remark(text, types, tmp_path):
     (tmp_path / "kernels.cu").write_text(pk.op(text).compile(*types, target="cuda:sm_80").source("cuda"))
-    command = ["nvcc", "-cubin", "-arch=sm_80", "kernels.cu"]
+    command = ["nvcc", "-c", "-arch=sm_80", "-Xcompiler", "-Wall", "kernels.cu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
