@@ -272,7 +272,7 @@ class _Scheduler:
         if self.is_alone(items[0]):
             return [Together(Group.of(items[0]), (), None), *self.launches(items[1:])]
         tiled = [i for i in items if self.is_alone(i)]
-        found = grown_rows(self.program, items, self.dealt, self.gpu)
+        found = grown_rows(self.program, items, self.dealt, self.gpu, tiled)
         launch, before, after = found if found is not None else grown(self.program, items, self.gpu, tiled)
         return [*self.launches(before), launch, *self.launches(after)]
 

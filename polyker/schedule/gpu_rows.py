@@ -152,11 +152,12 @@ class Body:
 
 
 def grown_rows(
-    program: TypedProgram, items: list[Item], dealt: Mapping[str, Across], gpu: Gpu
+    program: TypedProgram, items: list[Item], dealt: Mapping[str, Across], gpu: Gpu, left: list[Item]
 ) -> tuple[Rows, list[Item], list[Item]] | None:
     """Return the launch by rows of the first item and of what can run in it, what has to run before it, and what after it.
 
-    `dealt`: the reductions whose terms are dealt out to threads. None where none of them is in it.
+    `dealt`: the reductions whose terms are dealt out to threads. None where none of them is in it. The items `left` run in
+    launches of their own.
     """
 
     def join(group: Group, item: Item) -> Group | None:
@@ -175,7 +176,7 @@ def grown_rows(
 
     if _rows(Group.of(items[0]), dealt, gpu) is None:
         return None
-    group, before, after = grow(program, items, [], join)
+    group, before, after = grow(program, items, left, join)
     rows = _rows(group, dealt, gpu)
     return None if rows is None or not rows.width else (rows, before, after)
 

@@ -76,6 +76,17 @@ def test_an_in_out_sum_goes_on_from_what_is_there():
 
 
 @needs_compiler
+@pytest.mark.parametrize("specialize", ["always", "never"])
+def test_what_sets_the_cells_before_runs_before_both_parts_of_the_sum(specialize):
+    text = "S[j] = C[j];  S[j] += A[i,j];  M[j] = C[j] + C[j];  K[j,l] = C[j] * C[l]"
+    a, c = coded(3000, 40), coded(40)
+    kernel = pk.op(text).compile(c, a, target="cuda-sim", specialize=specialize)
+    assert "threads along" in kernel.source("schedule")
+    for found, want in zip(kernel(c, a), (c + a.sum(0), c + c, np.outer(c, c)), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+@needs_compiler
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_columns_are_clean_under_the_sanitizers(sanitizer):
     a = coded(300, 40).astype("f4")
