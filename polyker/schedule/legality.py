@@ -41,7 +41,7 @@ from polyker.schedule.legality_buffers import (
 from polyker.schedule.legality_launches import check_launches
 from polyker.schedule.legality_text import KINDS, instance, instances_and_cell, label
 from polyker.schedule.legality_threads import check_threads
-from polyker.schedule.thread_folds import as_run_together
+from polyker.schedule.thread_folds import as_run_together, check_terms
 from polyker.schedule.tree import AT_ONCE, Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 BROKEN = register(
@@ -167,6 +167,7 @@ class _Proof:
             case Band(members=members, child=child):
                 for member in members:
                     self._check_member(member, here, path)
+                    check_terms(self.scop, member, here, path.members)
                     pairs = [p for pair in pairs for p in self._through(member, pair, here, path)]
                     self._check_extent(member, here, path)
                     vector = member.label if member.kind is Kind.VECTOR else path.vector
@@ -245,7 +246,7 @@ class _Proof:
     def _through(self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path) -> Iterable[_Pair]:
         """Yield the pairs that a loop leaves at one time; the others have to come in the right order."""
         dependence = pair.dependence
-        member = as_run_together(self.scop, member, dependence, here, path.members)
+        member = as_run_together(self.scop, member, dependence)
         first, second = member.time(dependence.source), member.time(dependence.sink)
         if first == second and isinstance(first, Literal):
             yield pair

@@ -45,29 +45,35 @@ def run_together(scop: Scop, tree: Tree) -> dict[str, str]:
     return {s: m.axis for m in loops(tree) for s, _ in m.times if together(scop.statement(s), m)}
 
 
-def as_run_together(
-    scop: Scop, member: Member, dependence: Dependence, here: Mapping[str, isl.Set], around: tuple[Member, ...]
-) -> Member:
-    """Return a loop as a dependence sees it: what threads combine into a cell is used and made by the first of them, and what
-    they scan is handed on from each thread to the next.
+def check_terms(scop: Scop, member: Member, here: Mapping[str, isl.Set], around: tuple[Member, ...]) -> None:
+    """Raise LegalityError unless all threads of a loop in which threads combine or scan have a term each wherever one has.
 
-    `here`: the instances that come to the loop; `around`: the loops outside it. Raises LegalityError unless all threads of the
-    loop have a term each wherever one of them has.
+    `here`: the instances that come to the loop; `around`: the loops outside it.
     """
-    ends = [scop.statement(s) for s in {dependence.source, dependence.sink}]
-    folds = {s.name for s in ends if s.target == dependence.tensor and is_fold(s, member)}
-    scans = {s.name for s in ends if s.target == dependence.tensor and is_scan(s, member)}
-    for name in folds | scans:
-        head, iterators = parameters(scop.program), ", ".join(scop.statement(name).iterators)
+    for name, instances in here.items():
+        statement = scop.statement(name)
+        if not (is_fold(statement, member) or is_scan(statement, member)):
+            continue
+        head, iterators = parameters(scop.program), ", ".join(statement.iterators)
 
-        def times(*members: Member, head: str = f"{head}{{ {name}[{iterators}] -> ", name: str = name) -> isl.Map:
+        def times(
+            *members: Member, head: str = f"{head}{{ {name}[{iterators}] -> ", name: str = name, to: isl.Set = instances
+        ) -> isl.Map:
             text = f"{head}[{', '.join(print_affine(m.time(name)) for m in members)}] }}"
-            return read_map(text).intersect_domain(here[name])
+            return read_map(text).intersect_domain(to)
 
         outer, place = times(*around).range(), times(*around, member)
         threads = read_set(f"{head}{{ [t] : 0 <= t < {member.extent} }}")
         if not (place.is_injective() and outer.flat_product(threads).is_subset(place.range())):
             raise failure(FOLD, loop=member.label, statement=name, extent=member.extent)
+
+
+def as_run_together(scop: Scop, member: Member, dependence: Dependence) -> Member:
+    """Return a loop as a dependence sees it: what threads combine into a cell is used and made by the first of them, and what
+    they scan is handed on from each thread to the next."""
+    ends = [scop.statement(s) for s in {dependence.source, dependence.sink}]
+    folds = {s.name for s in ends if s.target == dependence.tensor and is_fold(s, member)}
+    scans = {s.name for s in ends if s.target == dependence.tensor and is_scan(s, member)}
     if dependence.source == dependence.sink and scans:
         return replace(member, kind=Kind.SERIAL)
     if not folds:
