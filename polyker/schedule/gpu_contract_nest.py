@@ -58,6 +58,9 @@ def contraction_nest(program: TypedProgram, fresh: Fresh, item: Item, chosen: Co
         program, fresh, wide, start=item.start, origin=chosen.origin, results=results, epilogue=item.epilogue
     )
     assert parts.carries == (item.epilogue is not None)
+    # All cells of a tile start, stored or not: what they would depend on else, whether there are terms, costs registers.
+    started = results.apply(mates(program, "", kept, tiles)).union(read_set(parts.start.domain).reset_tuple_id())
+    parts = replace(parts, start=replace(parts.start, domain=domain_text(started.coalesce(), parts.start.name)))
     held = chosen.tiles()
     blocks = (*chosen.batch, chosen.row.iterator, chosen.column.iterator)
     times = tuple(t.time for i in (*blocks, *statement.reduced) if (t := held[i]).time is not None)
@@ -233,10 +236,12 @@ class _Nest:
                 held *= count
             label = f"{copy.cells[taken[0][0].dimension]}.thread"
             members.insert(0, _alone(copy.copy, time, label, Kind.THREAD, threads, axis))
+        # Where sizes are unknown each place is 64 bits of its own: one after another they need few registers.
+        known = all(n is not None for _, n in self.measured.bounds.values())
         held = 1
         for share in sorted((s for s in left if s.count > 1), key=lambda s: s.count):
             held *= share.count
-            kind, most = (Kind.UNROLL, share.count) if held <= UNROLLED else (Kind.SERIAL, 0)
+            kind, most = (Kind.UNROLL, share.count) if known and held <= UNROLLED else (Kind.SERIAL, 0)
             part = floordiv(Index(copy.cells[share.dimension], i64), share.by)
             members.append(_alone(copy.copy, part, f"{copy.cells[share.dimension]}.part", kind, most))
         if width > 1:

@@ -186,6 +186,16 @@ def test_large_products_spill_no_registers(name):
 
 
 @needs_nvcc
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_90a"])
+@pytest.mark.parametrize("b", ["k,j", "j,k"])
+@pytest.mark.parametrize("batch", ["", "b,"])
+def test_products_of_unknown_sizes_spill_no_registers(name, b, batch):
+    text = f"C[{batch}i,j] += A[{batch}i,k] * B[{batch}{b}]"
+    first = ("S",) if batch else ()
+    kernel = pk.op(text).compile(pk.f32[*first, "M", "K"], pk.f32[*first, *b.upper().split(",")], target=name)
+    assert is_tiled(kernel) and all(r.spilled == 0 for r in kernel.resources().values())
+
+
 @needs_nvcc
 def test_sums_in_wider_types_spill_no_registers():
     text, types = "D[i,j] += abs(A[i,k] - B[j,k])", (pk.bf16["M", 900], pk.bf16["N", 900])
@@ -193,6 +203,7 @@ def test_sums_in_wider_types_spill_no_registers():
     assert is_tiled(kernel) and all(r.spilled == 0 for r in kernel.resources().values())
 
 
+@needs_nvcc
 def test_operands_are_read_from_shared_memory_by_16_bytes():
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[1024, 1024], pk.f32[1024, 1024], target="cuda:sm_90a")
     text = kernel.source("ptx")
