@@ -92,7 +92,11 @@ class _Widening:
                 return stmt
 
     def _joined(self, block: Block) -> list[Stmt]:
-        """Return a block in which neighbours under conditions that are one stand under one."""
+        """Return a block in which neighbours under conditions that are one stand under one.
+
+        Where a condition holds if the next one does, and they read memory at once, all stand under the last one, and one by one
+        where it does not hold.
+        """
         result: list[Stmt] = []
         left = list(block)
         while left:
@@ -102,18 +106,26 @@ class _Widening:
                     size = self._most(name)
                     while size > 1:
                         part = left[:size]
-                        alike = len(part) == size and all(
-                            isinstance(s, If) and not s.orelse and len(s.body) == 1 and isinstance(s.body[0], Store)
-                            for s in part
-                        )
-                        if alike and agree([s.condition for s in part if isinstance(s, If)]):
-                            body = tuple(b for s in part if isinstance(s, If) for b in s.body)
-                            found, taken = replace(left[0], body=body), size
+                        tests = [s for s in part if isinstance(s, If) and not s.orelse and len(s.body) == 1]
+                        stores = [s.body[0] for s in tests if isinstance(s.body[0], Store) and s.body[0].buffer == name]
+                        conditions = [s.condition for s in tests]
+                        if len(stores) == size and agree(conditions):
+                            found, taken = replace(tests[0], body=tuple(stores)), size
+                            break
+                        if len(stores) == size and fall(conditions) and self._is_read_at_once(stores):
+                            found, taken = If(conditions[-1], tuple(stores), tuple(tests[:-1])), size
                             break
                         size //= 2
             result.append(found)
             del left[:taken]
         return result
+
+    def _is_read_at_once(self, run: list[Store]) -> bool:
+        """Whether neighbours are stored at once, and so is read what one of their operands is."""
+        if not self._neighbours(run[0].buffer, [s.indices for s in run]):
+            return False
+        columns = zip(*(tuple(e for e in subexpressions(s.value) if isinstance(e, Load)) for s in run), strict=False)
+        return any(self._is_one(c) for c in columns)
 
     def _most(self, name: str) -> int:
         """Return how many elements of a buffer an access may take."""
@@ -296,6 +308,19 @@ def agree(conditions: Sequence[KExpr]) -> bool:
         if not (lowers and is_multiple(known[0], size)) and not (
             raises and is_multiple(plus(known[0], constant(-1)), size)
         ):
+            return False
+    return True
+
+
+def fall(conditions: Sequence[KExpr]) -> bool:
+    """Whether each of the conditions of neighbours holds wherever the next one does: e > 0, e - 1 > 0, …"""
+    parts = [_parts(c) for c in conditions]
+    if any(p is None or len(p) != len(parts[0] or ()) for p in parts):
+        return False
+    for column in zip(*(p for p in parts if p is not None), strict=True):
+        known = [p for p in column if isinstance(p, Mapping)]
+        steps = len(known) == len(column) and all(p == plus(known[0], constant(-n)) for n, p in enumerate(known))
+        if not steps and any(p != column[0] for p in column):
             return False
     return True
 

@@ -172,18 +172,18 @@ def _side(group: Group, axes: tuple[tuple[int, int], ...], gpu: Gpu) -> int:
     access would not be aligned, and where too few threads would be left for the GPU.
     """
     loop, width = axes[0]
-    side, cells = WIDEST, 0
+    side, cells, many = WIDEST, 0, gpu.processors * gpu.resident
     for n, item in enumerate(group.items):
         measured, along = item.measured, group.dims[loop][n]
         lo, count = measured.bounds[along]
-        cells = max(cells, _work(item))
+        cells = max(cells, WIDEST * many if count is None else _work(item))
         for access in measured.accesses:
             side = at_once(access, along, side)
-        while side > 1 and (lo is None or count is None or lo % side or count % side or count < side * width):
-            side //= 2
-        if side > 1 and not read_set(item.statement.domain).is_box():
+        if side > 1 and not (read_set(item.statement.domain).is_box() or (count is None and len(measured.bounds) == 1)):
             return 1
-    while side > 1 and cells < side * gpu.processors * gpu.resident:
+        while side > 1 and (lo is None or lo % side or (count is not None and (count % side or count < side * width))):
+            side //= 2
+    while side > 1 and cells < side * many:
         side //= 2
     return side
 

@@ -100,6 +100,25 @@ def test_any_shape_and_layout_is_right(rows, columns, multiple, dtype, reverse, 
     np.testing.assert_array_equal(found, (x * y + 1).astype(found.dtype))
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1"])
+def test_vectors_of_unknown_lengths_end_one_by_one(dtype):
+    kind = {"f2": pk.f16, "f4": pk.f32, "f8": pk.f64, "u1": pk.u8}[dtype]
+    kernel = pk.op("Z[i] = 2 * X[i] + Y[i]").compile(kind["n"], kind["n"], target="cuda-sim")
+    assert str(16 // np.dtype(dtype).itemsize) in widths(kernel.source("cuda").partition('extern "C"')[2])[0]
+    for n in (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 1000, 4095, 100003):
+        x, y = coded((n,), dtype), coded((n + 1,), dtype)[1:]
+        out = np.full(n + 32, 9, dtype)
+        np.testing.assert_array_equal(kernel(x, y, out=out[16:-16]), 2 * x + y)
+        assert (out[:16] == 9).all() and (out[-16:] == 9).all()
+
+
+def test_rows_of_unknown_lengths_are_not_aligned():
+    kernel = pk.op("Z[i,j] = 2 * X[i,j] + Y[j]").compile(pk.f32["m", "n"], pk.f32["n"], target="cuda-sim")
+    assert widths(kernel.source("cuda").partition('extern "C"')[2]) == (set(), set())
+    x, y = coded((33, 57), "f4"), coded((57,), "f4")
+    np.testing.assert_array_equal(kernel(x, y), 2 * x + y)
+
+
 def test_an_array_is_changed_in_place():
     x = coded((ROWS, COLUMNS), "f4")
     want = x * 2 + 1
