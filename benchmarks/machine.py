@@ -42,7 +42,7 @@ class Pace:
     """
 
     best: float = float("inf")
-    slack: float = 1.08
+    slack: float = 1.12
 
     def __call__(self) -> bool:
         """Return whether the multiply-adds took nearly the least time so far."""
