@@ -85,14 +85,14 @@ def alternatives(name: str, problem: Problem, count: int, seconds: float) -> lis
         kernels.setdefault(str(kernel.source("schedule")), kernel)
     out = kernels[next(iter(kernels))](*operands)
     times = [float("inf")] * len(kernels)
-    until = time.process_time() + seconds * len(kernels)
-    while time.process_time() < until:
+    until = time.perf_counter() + seconds * len(kernels)
+    while time.perf_counter() < until:
         for n, kernel in enumerate(kernels.values()):
-            start, calls = time.process_time(), 0
-            while calls < 1 or time.process_time() - start < seconds / 10:
+            start, calls = time.perf_counter(), 0
+            while calls < 1 or time.perf_counter() - start < seconds / 10:
                 kernel(*operands, out=out)
                 calls += 1
-            times[n] = min(times[n], (time.process_time() - start) / calls)
+            times[n] = min(times[n], (time.perf_counter() - start) / calls)
     return times
 
 
