@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 ALLOWED = 0.1  # share by which the two may differ
 LARGE = 256 << 20
 
@@ -58,6 +56,8 @@ def _status(name: str) -> int:
 
 def child(name: str) -> dict[str, Any]:
     """Run a program in this process; return what explain() says in bytes, and what was needed."""
+    import numpy as np
+
     import polyker as pk
 
     program = PROGRAMS[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "TBLIS_NUM_THREADS",
@@ -17,8 +18,13 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 def prepare(core: int | None, threads: int = 1) -> list[int]:
     """Pin this process to `threads` cores from `core` on (None: the last allowed), and say so to every library.
 
-    Call it before numpy is imported. Returns the cores.
+    Call it before numpy is imported, whose BLAS starts its threads then: RuntimeError if it has been. What the environment says of
+    that BLAS's kernels is dropped: each library is to be as good as it can. Returns the cores.
     """
+    if "numpy" in sys.modules:
+        raise RuntimeError("numpy was imported before the process was prepared: its BLAS has threads on all cores")
+    for name in [n for n in os.environ if n.startswith("OPENBLAS_")]:
+        del os.environ[name]
     allowed = sorted(os.sched_getaffinity(0))
     first = allowed.index(core) if core in allowed else len(allowed) - threads
     cores = allowed[max(0, first) : max(0, first) + threads]

@@ -1,11 +1,13 @@
 """Timing in turns, the checks of results, and the figures over many cases, with a clock and calls of our own."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks import contestants, machine, report, summary, timing
+from benchmarks import contestants, machine, process, report, summary, timing
 from benchmarks.__main__ import main
 from benchmarks.case import Case, Operand, Problem, arrays, empty
 from benchmarks.check import expected, gamma, wrong
@@ -107,6 +109,20 @@ def test_the_pace_is_that_of_the_quickest_multiply_adds(monkeypatch):
     pace = machine.Pace()
     assert [pace() for _ in range(4)] == [True, True, True, False]
     assert pace.best == 1.0
+
+
+def test_no_blas_starts_threads_before_the_process_is_prepared():
+    code = "import sys, benchmarks.__main__, benchmarks.model, benchmarks.overhead, benchmarks.polybench.child\n"
+    code += "assert 'numpy' not in sys.modules\nimport os\nos.environ['OPENBLAS_CORETYPE'] = 'Haswell'\n"
+    code += "benchmarks.process.prepare(None)\nimport numpy as np\nx = np.ones((512, 512))\n"
+    code += "assert 'OPENBLAS_CORETYPE' not in os.environ and os.environ['OPENBLAS_NUM_THREADS'] == '1'\n"
+    code += "[x @ x for _ in range(9)]\nassert len(os.listdir('/proc/self/task')) == 1"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_process_is_prepared_before_numpy_is_imported():
+    with pytest.raises(RuntimeError, match="threads on all cores"):
+        process.prepare(None)
 
 
 def test_no_call_takes_no_time():
