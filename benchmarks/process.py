@@ -18,8 +18,8 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 def prepare(core: int | None, threads: int = 1) -> list[int]:
     """Pin this process to `threads` cores from `core` on (None: the last allowed), and say so to every library.
 
-    Call it before numpy is imported, whose BLAS starts its threads then: RuntimeError if it has been. What the environment says of
-    that BLAS's kernels is dropped: each library is to be as good as it can. Returns the cores.
+    Call it before numpy is imported, whose BLAS starts its threads then: RuntimeError if it has been. What the environment says
+    of that BLAS's kernels is dropped: each library is to be as good as it can. Returns the cores.
     """
     if "numpy" in sys.modules:
         raise RuntimeError("numpy was imported before the process was prepared: its BLAS has threads on all cores")
