@@ -205,7 +205,8 @@ class Tiles:
         """Yield (vectors, unrolled iterators with their sizes) of the tiles that the registers hold."""
         most = max(1, ceil(self.measured.extent(self.vector) / self.width))
         room = self.registers - 3
-        for chunks in CHUNKS:
+        # As many as a short row has: it is read from end to end, and not in two pieces that are far from each other's next ones.
+        for chunks in sorted({*CHUNKS, min(most, CHUNKS[-1])}):
             if chunks > most or (not self.reduces and chunks > 4):
                 continue
             yield chunks, ()
