@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
 def alternatives(name: str, problem: Problem, count: int, seconds: float) -> list[float]:
     """Return the CPU seconds of the model's best tiles, its own choice first; each is the least of its rounds, in turns."""
     import polyker as pk
-    from benchmarks.case import arrays
+    from benchmarks.case import arrays, empty
     from polyker.schedule.choose import alternative
 
     operands = arrays(name, problem)
@@ -83,7 +83,7 @@ def alternatives(name: str, problem: Problem, count: int, seconds: float) -> lis
             # A text of its own, so that the cache does not answer.
             kernel = pk.op(f"{problem.text}  # {rank}", **problem.fixed).compile(*operands)
         kernels.setdefault(str(kernel.source("schedule")), kernel)
-    out = kernels[next(iter(kernels))](*operands)
+    out = empty(problem.output.shape, problem.output.dtype)
     times = [float("inf")] * len(kernels)
     until = time.perf_counter() + seconds * len(kernels)
     while time.perf_counter() < until:
