@@ -292,37 +292,37 @@ def agree(conditions: Sequence[KExpr]) -> bool:
 
     Comparisons in which neighbours differ by one are of multiples of their number: 4 x + n < 4 m does not depend on n in 0..3.
     """
-    parts = [_parts(c) for c in conditions]
-    if any(p is None or len(p) != len(parts[0] or ()) for p in parts):
-        return False
-    size = len(conditions)
-    for column in zip(*(p for p in parts if p is not None), strict=True):
-        first = column[0]
-        if all(p == first for p in column):
-            continue
-        known = [p for p in column if isinstance(p, Mapping)]
-        if len(known) < size:
-            return False
-        lowers, raises = (all(p == plus(known[0], constant(sign * n)) for n, p in enumerate(known)) for sign in (-1, 1))
-        # Of values e, e - 1, … or e, e + 1, … all are above 0 or none.
-        if not (lowers and is_multiple(known[0], size)) and not (
-            raises and is_multiple(plus(known[0], constant(-1)), size)
-        ):
-            return False
-    return True
+    size, steps = len(conditions), _steps(conditions)
+    # Of values e, e - 1, … or e, e + 1, … all are above 0 or none.
+    return steps is not None and all(is_multiple(plus(e, constant(min(0, -step))), size) for e, step in steps)
 
 
 def fall(conditions: Sequence[KExpr]) -> bool:
     """Whether each of the conditions of neighbours holds wherever the next one does: e > 0, e - 1 > 0, …"""
+    steps = _steps(conditions)
+    return steps is not None and all(step == -1 for _, step in steps)
+
+
+def _steps(conditions: Sequence[KExpr]) -> list[tuple[Poly, int]] | None:
+    """Return what differs between the conditions of neighbours: what the first compares with 0, and by what each is more.
+
+    None where other parts differ, or by anything but 1 and -1.
+    """
     parts = [_parts(c) for c in conditions]
     if any(p is None or len(p) != len(parts[0] or ()) for p in parts):
-        return False
+        return None
+    found: list[tuple[Poly, int]] = []
     for column in zip(*(p for p in parts if p is not None), strict=True):
+        if all(p == column[0] for p in column):
+            continue
         known = [p for p in column if isinstance(p, Mapping)]
-        steps = len(known) == len(column) and all(p == plus(known[0], constant(-n)) for n, p in enumerate(known))
-        if not steps and any(p != column[0] for p in column):
-            return False
-    return True
+        step = next(
+            (s for s in (-1, 1) if all(p == plus(known[0], constant(s * n)) for n, p in enumerate(known))), None
+        )
+        if len(known) < len(column) or step is None:
+            return None
+        found.append((known[0], step))
+    return found
 
 
 def _parts(condition: KExpr) -> list[Poly | KExpr] | None:
