@@ -11,7 +11,7 @@ from polyker.codegen.cuda_text import cuda_source
 from polyker.codegen.interp import run
 from polyker.codegen.kernel import Const, Copy, Op, Var, VectorStore
 from polyker.codegen.sim_check import run_checked
-from polyker.codegen.vectors import agree
+from polyker.codegen.vectors import agree, fall
 from polyker.codegen.verify import verify
 from polyker.codegen.walk import statements
 from polyker.errors import InternalError
@@ -185,3 +185,15 @@ def test_a_wide_access_of_the_kernel_is_aligned_or_refused():
     assert run(kernel, given, {}) == 0
     np.testing.assert_array_equal(given[kernel.buffers[2].name], a @ b)
     assert cuda_source(kernel, frozenset(), {}).count("at a multiple of 16 bytes") == 1
+
+
+def test_conditions_that_hold_where_the_next_one_does_fall():
+    x, n = Op("mul", (Const(4), Var("x"))), Var("n")
+    below = [Op("lt", (Op("add", (x, Const(k))), n), bool_) for k in range(4)]
+    assert fall(below) and not agree(below)
+    assert not fall(below[::-1])
+    assert not fall([below[0], below[2], below[3]])
+    other = Op("lt", (Var("y"), n), bool_)
+    assert fall([Op("and", (b, other), bool_) for b in below])
+    assert not fall([Op("and", (b, Op("lt", (Var("y"), Const(k)), bool_)), bool_) for k, b in enumerate(below)])
+    assert not fall([*below[:3], Op("eq", (x, n), bool_)])

@@ -63,3 +63,9 @@ def test_a_tile_that_an_edge_cuts_is_not_mixed_with_the_whole_ones() -> None:
     kernel = pk.op("O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]").compile(*types, target="cpu:x86-64-v4")
     assert "vectors of 16 along i0, 2 at a time x 14 i2" in kernel.source("schedule")
     assert kernel.source("loops").count("else:") == 1
+
+
+@pytest.mark.parametrize("columns, vectors", [(100, 7), (75, 5), (64, 4)])
+def test_a_short_row_is_read_in_one_piece(columns: int, vectors: int) -> None:
+    kernel = pk.op("C[i] += A[k,i] * B[k]").compile(pk.f32[10000, columns], pk.f32[10000], target="cpu:x86-64-v4")
+    assert f"vectors of 16 along i0, {vectors} at a time" in kernel.source("schedule")
