@@ -34,6 +34,8 @@ FEW = 4
 class Fusion:
     """`rows` common loops run one iteration at a time; `block` iterations of one more run together (0: of no other).
 
+    With neither, the statements have trees of one shape, which become one tree.
+
     `gain`: cycles won; `total`: those of the statements apart. `strain`: what each item loses by standing in the common loops;
     `plans`: its tile there.
     """
@@ -55,10 +57,12 @@ class Fusion:
         """Return what was chosen and why, in words."""
         names = ", ".join(i.statement.name for i in self.group.items)
         steps = [f"{loop[0]} by {step}" for loop, step in zip(self.loops(), self.steps(), strict=True)]
-        later = [f"{i.statement.name} {n}" for i, n in zip(self.group.items, self.shifts()[-1], strict=True) if n]
-        steps[-1] += f" ({', '.join(later)} later)" if later else ""
+        if steps:
+            later = [f"{i.statement.name} {n}" for i, n in zip(self.group.items, self.shifts()[-1], strict=True) if n]
+            steps[-1] += f" ({', '.join(later)} later)" if later else ""
         won = 100 * self.gain / max(1.0, self.total)
-        return f"{names} run together: loops {', '.join(steps)}; the model wins {won:.0f}% of the cycles"
+        loops = f"loops {', '.join(steps)}" if steps else "their own loops, in one"
+        return f"{names} run together: {loops}; the model wins {won:.0f}% of the cycles"
 
     def written(self) -> frozenset[str]:
         """Return the tensors that the items write.
@@ -152,6 +156,8 @@ class _Costs:
 
     def choices(self) -> Iterator[Fusion]:
         """Yield the ways to fuse."""
+        if not any(self.mates(0)[1:]) and None not in self.mates(0)[1:]:
+            yield self._fusion(0, 0)
         for rows in range(len(self.group.dims) + 1):
             if rows:
                 yield self._fusion(rows, 0)
@@ -160,6 +166,11 @@ class _Costs:
             if rows < len(self.group.dims):
                 for block in self._blocks(rows):
                     yield self._fusion(rows, block)
+
+    def mates(self, rows: int) -> list[int | None]:
+        """Return of each item which earlier one it shares all its loops with inside so many common ones."""
+        plans = tuple(self.plan(n, rows) for n in range(len(self.group.items)))
+        return paired(self.program, self.group.items, plans, self.target)
 
     def plan(self, n: int, rows: int, together: bool = True) -> Plan:
         """Return the tile of an item inside so many common loops; not `together`: of an item by itself."""
@@ -222,13 +233,15 @@ class _Costs:
         total = sum(self._whole)
         seen: dict[str, int] = {}
         local = self.local(len(steps))
-        waits = 1 + max(self.group.shifts[len(steps) - 1]) / steps[-1]
+        waits = 1 + max(self.group.shifts[len(steps) - 1]) / steps[-1] if steps else 1.0
+        mates = self.mates(rows)
         for n, item in enumerate(items):
             for tensor in self._tensors(item):
                 size = self._bytes(n, tensor, 0, 0)
                 if tensor in seen:
                     apart += size * self.target.beyond(sum(self._whole[seen[tensor] : n]))
-                    together += size * self.target.beyond(waits * self.part(seen[tensor], n, rows, block))
+                    if mates[n] is None or mates[n] != seen[tensor]:
+                        together += size * self.target.beyond(waits * self.part(seen[tensor], n, rows, block))
                 else:
                     apart += size * self.target.beyond(total)
                     if tensor not in local:
@@ -236,7 +249,7 @@ class _Costs:
                 seen[tensor] = n
         # What each iteration reads anew.
         inside = self.target.beyond(self.part(0, last, rows, block))
-        if inside:
+        if inside and steps:
             for n, item in enumerate(items):
                 mine = {dim[n] for dim in self.group.dims[: len(steps)]}
                 own = 0.0 if item.reduces else self.target.beyond(self.part(n, n + 1, rows, block))
@@ -247,7 +260,7 @@ class _Costs:
             strain[n] += again
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
-        for n, mate in enumerate(paired(self.program, items, plans, self.target)):
+        for n, mate in enumerate(mates):
             if mate is not None:  # one loop for both, and what both read is loaded once
                 together -= turns * START + points[n] * LOAD / plans[n].lanes
         return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)

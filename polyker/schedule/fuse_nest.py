@@ -89,14 +89,11 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
         tree = _counted(nest.tree, places) if fusion.block else nest.tree
         children.append(Filter(tuple(s.name for s in nest.statements), tree))
     children = _paired(program, fusion, children, scheduler.target)
-    *outer_members, last = [
-        _member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)
-    ]
-    inside = _held(
-        local_tensors(program, fusion.group, len(loops)), program, fusion, scheduler.target, Sequence(tuple(children))
-    )
+    members = [_member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)]
+    inside = spliced(Sequence(tuple(children)))
+    inside = _held(local_tensors(program, fusion.group, len(loops)), program, fusion, scheduler.target, inside)
     rolling = rolling_tensors(program, fusion.group, len(loops))
-    tree = band(outer_members, _held(rolling, program, fusion, scheduler.target, Band((last,), inside)))
+    tree = band(members[:-1], _held(rolling, program, fusion, scheduler.target, band(members[-1:], inside)))
     statements = tuple(s for f in children for s in f.statements)
     together = Nest(tuple(s for b in bodies for s in b if s.name in statements), tree)
     return Together(tuple(bodies), tuple(before), together)

@@ -17,6 +17,10 @@ BLOCK_TERMS = 4096
 # Rows that are reduced together where the terms lie a row apart, of so many bytes at least: few enough to be read as streams,
 # enough that the results, which are read and written once for each block, cost little.
 BLOCK_ROWS, LEAST_ROW = 8, 2048
+# What a core's prefetchers fetch by themselves: runs of terms that lie within a page of each other are one stream to them.
+PAGE = 4096
+# Bytes of a run of terms from which adding its sum to the result costs little beside reading it from the caches.
+LEAST_RUN = 256
 
 
 def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None) -> tuple[str, ...]:
@@ -44,14 +48,17 @@ def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
 def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> tuple[str, int] | None:
     """Return the iterator and size at which a reduction is cut, None where it is not.
 
-    A long sum of floating-point terms is, so that rounding grows less; and one whose terms lie a row of memory apart, so that
-    a few rows are read from end to end.
+    A long sum of floating-point terms is, so that rounding grows less; one whose terms lie a row of memory apart, so that a few
+    rows are read from end to end; and one over runs of terms with those of other results between them (`s[j] += A[i,j,k]`),
+    so that the operand is read in the order of its memory.
     """
     statement = measured.statement
     if statement.acc.itemsize > next(a.itemsize for a in measured.accesses if a.is_write):
         return None  # blocks are added up in the result, which is too narrow for that
     if _walks_across(measured, plan, terms, target):
         return terms[0], BLOCK_ROWS
+    if _leaps(measured, plan, terms, target):
+        return terms[0], 1
     if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
         return None
     if _has_quotients(statement.domain):
@@ -75,28 +82,54 @@ def _has_quotients(domain: str) -> bool:
 
 
 def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
-    """Whether a tile would read a short piece of each of many rows of a large operand, and its neighbour the next pieces.
-
-    Each element is read once; the results fit in the second cache, where they wait for the next rows.
-    """
-    kept = [i for i in measured.bounds if i not in measured.statement.reduced]
-    write = next(a for a in measured.accesses if a.is_write)
-    second = target.cache(2).size
-    if plan.vector not in kept or plan.vector is None or measured.extent(plan.vector) < 2 * plan.size(plan.vector):
+    """Whether a tile would read a short piece of each of many rows of a large operand, and its neighbour the next pieces."""
+    if plan.vector is None or plan.vector in measured.statement.reduced:
         return False
-    rows = measured.extent(terms[0])
-    if measured.bounds[terms[0]][0] != 0 or rows < 4 * BLOCK_ROWS:
-        return False
-    if prod(measured.extent(i) for i in kept) * write.itemsize > second // 2:
+    if measured.extent(plan.vector) < 2 * plan.size(plan.vector) or not _may_return(measured, terms[0], target):
         return False
     return any(
-        a.stride(plan.vector) == 1
-        and LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR
-        and all(a.stride(i) or measured.extent(i) == 1 for i in measured.bounds)
-        and prod(measured.extent(i) for i in measured.bounds) * a.itemsize > second
+        LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR
+        and prod(measured.extent(i) for i in measured.bounds) * a.itemsize > target.cache(2).size
+        for a in _read_once(measured, plan.vector)
+    )
+
+
+def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
+    """Whether a tile would read runs of terms of an operand that lie far apart, with those of other results between them."""
+    vector, kept = plan.vector, [i for i in measured.bounds if i not in measured.statement.reduced]
+    if vector is None or vector not in terms[1:] or not _may_return(measured, terms[0], target):
+        return False
+
+    def costs(access: MemoryAccess) -> bool:
+        run = prod(measured.extent(i) for i in terms if abs(access.stride(i)) < abs(access.stride(terms[0])))
+        whole = prod(measured.extent(i) for i in measured.bounds)
+        return run * access.itemsize >= LEAST_RUN or whole * access.itemsize > target.cache(2).size
+
+    return any(
+        abs(a.stride(terms[0])) * a.itemsize > PAGE
+        and any(abs(a.stride(terms[0])) > abs(a.stride(i)) and measured.extent(i) > 1 for i in kept)
+        and costs(a)
+        for a in _read_once(measured, vector)
+    )
+
+
+def _may_return(measured: Measured, outer: str, target: Target) -> bool:
+    """Whether results may wait in the second cache for the next of an outer iterator's many values."""
+    kept = [i for i in measured.bounds if i not in measured.statement.reduced]
+    write = next(a for a in measured.accesses if a.is_write)
+    fit = prod(measured.extent(i) for i in kept) * write.itemsize <= target.cache(2).size // 2
+    return fit and measured.bounds[outer][0] == 0 and measured.extent(outer) >= 4 * BLOCK_ROWS
+
+
+def _read_once(measured: Measured, vector: str) -> list[MemoryAccess]:
+    """Return the operands that are contiguous along the vector, each of whose elements is read once."""
+    return [
+        a
         for a in measured.accesses
         if not a.is_write
-    )
+        and a.stride(vector) == 1
+        and all(a.stride(i) or measured.extent(i) == 1 for i in measured.bounds)
+    ]
 
 
 def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[str, ...]:

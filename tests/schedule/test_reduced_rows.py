@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 import polyker as pk
-from polyker.schedule.tree import loops
+from polyker.schedule.legality import prove
+from polyker.schedule.tree import Band, loops
 from polyker.target.detect import target
 from polyker.target.model import Cache, Target
 from tests.schedule.support import SMALL, assert_same, case
@@ -43,11 +44,39 @@ def test_a_result_that_is_defined_before_is_added_to() -> None:
     assert is_cut("S[k] = Y[k]\nS[k] += X[i,k]", Y="f32[600]", X="f32[40,600]")
 
 
+RUNS = {
+    "runs": ("S[j] += X[i,j,k]", {"X": "f32[33,5,220]"}),
+    "runs of a maximum": ("S[j] max= X[i,j,k]", {"X": "i32[40,5,220]"}),
+    "runs weighted": ("S[j] += X[i,j,k] * W[i,k]", {"X": "f64[35,6,131]", "W": "f64[35,131]"}),
+    "two results": ("S[j,l] += X[i,j,l,k]", {"X": "f32[32,3,4,97]"}),
+    "the first of two": ("S[j] += X[h,i,j,k]", {"X": "f32[33,2,5,150]"}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_of_terms_are_summed_in_the_order_of_memory(name: str) -> None:
+    text, given = RUNS[name]
+    assert is_cut(text, **given)
+
+
+def test_sums_of_the_same_runs_read_them_once() -> None:
+    found = case("S[j] += X[i,j,k]\nQ[j] += X[i,j,k] * X[i,j,k]", X="f32[33,5,220]")
+    scop, schedule = found.automatic(replace(MACHINE, vector_registers=32))
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    assert isinstance(schedule.tree, Band)
+    assert schedule.tree.members[0].label.endswith(".block")
+    assert any("run together: their own loops" in n for n in schedule.notes)
+
+
 WHOLE = {
     "few rows": ("S[k] += X[i,k]", {"X": "f32[20,600]"}),
     "short rows": ("S[k] += X[i,k]", {"X": "f32[90,100]"}),
     "a large result": ("S[k] += X[i,k]", {"X": "f32[32,2100]"}),
     "along the rows": ("S[i] += X[i,k]", {"X": "f32[40,600]"}),
+    "runs within a page": ("S[j] += X[i,j,k]", {"X": "f32[33,5,200]"}),
+    "short runs near by": ("S[j] += X[i,j,k]", {"X": "f32[33,80,2]"}),
+    "runs a few times": ("S[j] += X[i,j,k]", {"X": "f32[31,5,220]"}),
     "in a narrow type": ("S[k] += X[i,k]", {"X": "f16[40,1200]"}),
 }
 
