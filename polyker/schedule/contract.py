@@ -17,12 +17,12 @@ from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.rewrite.factor import Product, Step, Tree, factored, outline, product_of, steps_of
 from polyker.rewrite.fresh import Fresh
+from polyker.schedule.access_cost import LOAD
 from polyker.schedule.choose import choose
 from polyker.schedule.measure import Layouts, Measured, accesses, measure
 from polyker.schedule.pieces import waiting
 from polyker.schedule.plan import vector_lanes
 from polyker.schedule.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
-from polyker.schedule.tile_cost import LOAD
 from polyker.schedule.tree import REFUSED
 from polyker.target.model import Target
 

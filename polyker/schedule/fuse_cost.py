@@ -13,6 +13,7 @@ from functools import cached_property
 from math import ceil, lcm, prod
 
 from polyker.ir.typed import Role, TypedProgram
+from polyker.schedule.access_cost import LOAD
 from polyker.schedule.choose import choose
 from polyker.schedule.fuse_groups import REACH, Group, grow
 from polyker.schedule.fuse_items import Item, touches
@@ -21,7 +22,6 @@ from polyker.schedule.fuse_zip import paired
 from polyker.schedule.measure import FAR, MemoryAccess, tensor_cells
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_plan
-from polyker.schedule.tile_cost import LOAD
 from polyker.target.model import Target
 
 # Cycles to begin the loops of one statement; the share of all cycles that has to be won.

@@ -14,24 +14,17 @@ from math import ceil, gcd, prod
 
 from polyker.ir.expr import DOTS, Call
 from polyker.rewrite.pack import can_pack
+from polyker.schedule.access_cost import LOAD, access_cost
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, bare_target, is_costly, unit_iterator, values, vector_lanes
 from polyker.target.model import Target
 
-# Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one lane of a gather or of
-# a scatter; one broadcast; and what a loop iteration costs besides.
-LOAD, BROADCAST, LOOP = 0.6, 0.5, 1.0
-# How much more a vector costs that lies in two cache lines.
-CROSSING = 0.4
-# How much more a vector costs that comes from the second cache.
-SECOND_CACHE = 1.3
-FOLDED = 3.0
+# Cycles that a loop iteration costs besides.
+LOOP = 1.0
+# How much more a vector costs that comes from the second cache; the part of the first one that what is used again may fill.
+SECOND_CACHE, KEPT = 1.3, 0.75
 # Adding up the lanes of one sum, of several that are added up together.
 FOLD = 5.0
-# One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
-GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
-# Strides up to which an access is by whole vectors whose elements are picked out, or put in, and what that costs for one.
-STRIDED, SHUFFLE = 4, 0.5
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
 PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
 # Transposing one element while it is used, from pieces of rows of so many bytes; how much more where more rows come from
@@ -48,9 +41,11 @@ LINE = 40.0
 LONE = 12.0
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
-# How much more a vector costs of several rows that are read at once and beyond the first cache: one after the other they come
-# sooner.
+# How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
+# after the other they come sooner.
 APART = 0.12
+# How much longer it takes to fetch an operand from beyond the second cache by several rows at once.
+SEVERAL = 0.1
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
 # Terms of a block, at least.
@@ -87,7 +82,8 @@ class _Read:
     near: float
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
-    spread: bool  # beyond the first cache
+    apart: bool  # each element once, from beyond the first cache
+    fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
     columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
     # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
     lone: str | None
@@ -117,6 +113,7 @@ class Tiles:
             self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)
         ]
         self.result = measured.footprint(self.write) * self.write.itemsize  # bytes
+        self.from_second = target.beyond(target.cache(2).size // 2)  # cycles a byte
         self.scattered = self.result > target.cache(2).size
         # What it costs to write a vector of the result once more, and to read it again.
         self.again = 2 * (LOAD + self.width * self.write.itemsize * target.beyond(self.result))
@@ -126,7 +123,7 @@ class Tiles:
     def _read(self, access: MemoryAccess) -> _Read:
         read, vector, width = access.read, self.vector, self.width
         assert read is not None
-        one = _access_cost(access, vector, width, self.target)
+        one = access_cost(access, vector, width, self.target)
         unit = unit_iterator(self.measured, access, vector)
         across, columns = unit is not None, 1
         if across and not self.reduces:
@@ -152,10 +149,26 @@ class Tiles:
             held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
             held |= {} if self.folds else {vector: width}
             panel = self.measured.footprint(access, held) * access.itemsize
-        spread = self.measured.footprint(access) * access.itemsize > self.target.caches[0].size
+        whole = self.measured.footprint(access) * access.itemsize
+        far = self.reduces and self._is_far(access)
+        fetched = whole * (LOAD / 64 + self.target.beyond(whole)) if far else 0.0
+        apart = self._is_read_once(access) and whole > self.target.caches[0].size
         return _Read(
-            access, one, bool(access.stride(vector)), near, copying, panel, spread, columns, self._lone(access)
+            access,
+            one,
+            bool(access.stride(vector)),
+            near,
+            copying,
+            panel,
+            self.folds and apart,
+            fetched,
+            columns,
+            self._lone(access),
         )
+
+    def _is_read_once(self, access: MemoryAccess) -> bool:
+        """Whether no two instances read the same cell."""
+        return all(access.stride(i) or self.measured.extent(i) == 1 for i in self.measured.bounds)
 
     def _lone(self, access: MemoryAccess) -> str | None:
         """Return the iterator an operand is contiguous along if the second cache does not keep its lines for the next tile."""
@@ -181,7 +194,7 @@ class Tiles:
         """Return what one vector of the result costs, and whether it is written to another layout first."""
         if self.folds:
             return FOLD, False
-        store = _access_cost(self.write, self.vector, self.width, self.target)
+        store = access_cost(self.write, self.vector, self.width, self.target)
         free = [i for i in self.measured.bounds if i != self.vector and i not in self.measured.statement.reduced]
         along = any(
             abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
@@ -267,8 +280,9 @@ class Tiles:
         vectors = chunks
         for _, s in others:
             vectors *= s
-        held, transposed, loads, copies_made, streamed = [0], 0, 0.0, 0.0, 0
+        held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
+        again, streamed = self._from_second(others), 0.0
         for r in self.reads:
             copies = chunks if r.moves else 1
             for i, s in others:
@@ -281,24 +295,23 @@ class Tiles:
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows
-            if self.folds and set(r.access.strides) != set(self.measured.bounds):
-                # What is read once comes from where it lies; the vectors of a row walk along it one after another.
-                streamed += (copies // chunks if r.moves else copies) * r.panel
-            if not self.folds and 2 * chunks * r.panel > self.target.caches[0].size:
+            if r in again or (not self.folds and 2 * chunks * r.panel > self.target.caches[0].size):
                 cost *= SECOND_CACHE
-            if self.folds and r.spread and any(r.access.stride(i) for i, _ in others):
+            if r.apart and any(r.access.stride(i) for i, _ in others):
                 cost += APART * copies
+            if r.fetched:
+                several = by_rows or (self.folds and any(r.access.stride(i) for i, _ in others))
+                streamed += r.fetched / steps * (1.0 + SEVERAL * several)
+            if r in again:
+                streamed += copies * self.width * r.access.itemsize * self.from_second
             if r.lone is not None and dict(others).get(r.lone, 1) == 1:
                 cost += LONE * copies
             loads += cost + self._thrashing(
                 r.access, ((self.vector, chunks * self.width), *others) if by_rows else others
             )
             held.append(0 if by_rows else copies)
-        if self.folds and streamed > self.target.caches[0].size:
-            # Whole rows of all operands pass: from beyond the first cache they come more slowly than the sums need them.
-            loads *= FOLDED
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
-        cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
+        cycles = max(arithmetic, loads, self.latency, streamed) + 0.15 * min(arithmetic, loads) + LOOP / 2
         store, _ = self._stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
@@ -310,6 +323,33 @@ class Tiles:
             cycles += SPILL * max(0, registers - self.registers)
         self.known[key] = cycles
         return cycles
+
+    def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[_Read]:
+        """Return the reads that tiles whose vectors run along the terms make again, but not from the first cache.
+
+        Whole rows of all operands pass. What the innermost loop over tiles leaves in place waits for one tile, what it moves for
+        all of that loop. What is read once comes from where it lies.
+        """
+        rows = [r for r in self.reads if r.moves and not self._is_read_once(r.access)]
+        if not self.folds or not rows:
+            return []
+        tile, kept = dict(others), [i for i in self.measured.bounds if i not in self.measured.statement.reduced]
+        tiles = {i: ceil(self.measured.extent(i) / tile.get(i, 1)) for i in kept}
+        panels = [r.panel * prod(tile.get(i, 1) for i in kept if r.access.stride(i)) for r in rows]
+
+        def moved(iterator: str) -> int:
+            return sum(p for r, p in zip(rows, panels, strict=True) if r.access.stride(iterator))
+
+        loops = [i for i in kept if tiles[i] > 1]
+        inner = min(loops, key=moved, default=None)
+        one, room = sum(panels), KEPT * self.target.caches[0].size
+        sweep = one + moved(inner) * (tiles[inner] - 1) if inner is not None else one
+        return [
+            r
+            for r in rows
+            if any(not r.access.stride(i) for i in loops)
+            and (sweep if inner is not None and r.access.stride(inner) else one) > room
+        ]
 
     def _stored(self, others: tuple[tuple[str, int], ...]) -> tuple[float, bool]:
         """Return the cycles to store one vector of the result, and whether it is by rows, transposed in registers."""
@@ -367,19 +407,3 @@ class Tiles:
         written = self._written(others) if self._stored(others)[1] else None
         packs = self.packs_result and written is None
         return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
-
-
-def _access_cost(access: MemoryAccess, vector: str, width: int, target: Target) -> float:
-    stride = access.stride(vector)
-    if stride == 0:
-        return BROADCAST
-    if stride == 1:
-        aligned = all(s % width == 0 for i, s in access.strides.items() if i != vector)
-        return (LOAD if aligned else LOAD + CROSSING) * max(1.0, width * access.itemsize / 64)
-    if stride == -1:
-        return 2 * LOAD
-    if 1 < stride <= STRIDED and (target.masked or not access.is_write):
-        return stride * LOAD + (stride - 1) * SHUFFLE
-    step = abs(stride) * access.itemsize
-    lane = GATHER_LINE if step < 64 else GATHER_PAGE if step < 2048 else GATHER_FAR
-    return lane * width * (SCATTER if access.is_write else 1.0)
