@@ -26,6 +26,8 @@ from polyker.target.model import Target
 
 # Cycles to begin the loops of one statement; the share of all cycles that has to be won.
 START, WORTH = 6.0, 0.01
+# The share of all cycles by which the model cannot tell one way from another.
+CLOSE = 0.005
 # Tiles of a block that is tried in any case, besides single ones and as many as a cache holds.
 FEW = 4
 
@@ -130,7 +132,14 @@ def fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | N
     if len(group.items) < 2:
         return None
     costs = _Costs(program, _ordered(group), target)
-    return max(costs.choices(), key=lambda f: f.gain, default=None)
+    found = list(costs.choices())
+    if not found:
+        return None
+    best = max(f.gain for f in found)
+    far = costs.part(0, len(group.items), 0, 0) > target.cache(2).size
+    alike = [f for f in found if f.gain >= best - CLOSE * f.total * far]
+    # What comes from afar: statements that take short turns read, compute and write at the same time.
+    return min(alike, key=lambda f: (costs.part(0, len(group.items), f.rows, f.block) if f.loops() else 0, -f.gain))
 
 
 def _ordered(group: Group) -> Group:
