@@ -1,4 +1,4 @@
-"""Rows that are summed as they come from memory are asked for ahead of the loads.
+"""Rows that come from memory are asked for ahead of the loads: of sums, and of what shares its loop over rows with others.
 
     for c: s += X[c]      ->      for c: prefetch X[c + 2048]; s += X[c]
 
@@ -23,6 +23,8 @@ from polyker.target.model import Target
 NEAR, FAR = 8192, 16384
 # Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
 SHORT = FAR
+# How much longer than what is read of it an operand may be that counts as read whole.
+ENDS = 1.25
 
 
 def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
@@ -34,6 +36,11 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
     if vector is None or vector not in measured.statement.reduced or program.sizes:
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
+    return _ahead(measured, streams, vector, target)
+
+
+def _ahead(measured: Measured, streams: list[MemoryAccess], vector: str, target: Target) -> tuple[Ahead, ...]:
+    """Return what is asked for of operands that are walked at once."""
     size = sum(a.itemsize * measured.footprint(a) for a in streams)
     distance = FAR if _from_memory(size, target) else NEAR
     found = []
@@ -44,15 +51,45 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
     return tuple(found)
 
 
-def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str, target: Target) -> bool:
-    """Whether the cells of an operand are walked once, one after another, and lie beyond the second cache."""
+def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
+    """Return the cells that a statement without terms asks for which shares its rows with others: while these compute and
+    write, what it reads next comes.
+
+    Of several reads of a tensor the one farthest on.
+    """
+    vector = plan.vector
+    if vector is None or program.sizes:
+        return ()
+    found: dict[str, MemoryAccess] = {}
+    for a in measured.accesses:
+        if _is_row(program, measured, a, vector) and measured.footprint(a) * a.itemsize > target.cache(2).size:
+            known = found.get(a.tensor)
+            if known is None or (a.offset or 0) > (known.offset or 0):
+                found[a.tensor] = a
+    return _ahead(measured, list(found.values()), vector, target)
+
+
+def _is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
+    """Whether an argument is walked along its memory, each cell once, but for ends of rows."""
     if access.read is None or access.read.pad is not None or program.tensor(access.tensor).role is not Role.INPUT:
         return False
     if access.stride(vector) != 1 or not all(map(is_quasi_affine, access.read.subscripts)):
         return False
     cells = prod(measured.extent(i) for i in measured.bounds)
-    reach = 1 + sum(abs(access.stride(i)) * (measured.extent(i) - 1) for i in measured.bounds)
-    if not cells == reach == measured.footprint(access):
+    return cells <= _reach(measured, access) <= ENDS * cells
+
+
+def _reach(measured: Measured, access: MemoryAccess) -> int:
+    """Return how many cells lie from the first to the last that is read."""
+    return 1 + sum(abs(access.stride(i)) * (measured.extent(i) - 1) for i in measured.bounds)
+
+
+def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str, target: Target) -> bool:
+    """Whether the cells of an operand are walked once, one after another, and lie beyond the second cache."""
+    if not _is_row(program, measured, access, vector):
+        return False
+    cells = prod(measured.extent(i) for i in measured.bounds)
+    if not cells == _reach(measured, access) == measured.footprint(access):
         return False  # what lies ahead might be no operand, or in the caches
     size = cells * access.itemsize
     row = measured.extent(vector) * access.itemsize

@@ -25,7 +25,7 @@ from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.rewrite.pack_step import copyable, pack_step
 from polyker.rewrite.part_steps import part_steps
 from polyker.rewrite.whole_tiles import whole_tiles
-from polyker.schedule.ahead import lines_ahead
+from polyker.schedule.ahead import lines_ahead, rows_to_come
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, rows_ahead
 from polyker.schedule.choose import choose
@@ -270,6 +270,10 @@ class _Scheduler:
         if statement.target not in self.near and streams(measured, plan, self.target):
             self.notes.append(f"{statement.name}: {_describe(plan)}, past the caches; loops {', '.join(order)}")
             return stream_nest(measured, plan, order)
+        if self.steady is not None:
+            measured = replace(
+                measured, statement=self.asking(statement, rows_to_come(self.program, measured, plan, self.target))
+            )
         self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
@@ -316,7 +320,7 @@ class _Scheduler:
             return self.packed(measured, plan, start, epilogue)
         statement, start, results, before = self.whole(measured, plan, start, kept)
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
-        statement = replace(statement, prefetch=self.lines_ahead(measured, plan))
+        statement = self.asking(statement, lines_ahead(self.program, measured, plan, self.target))
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
@@ -332,11 +336,11 @@ class _Scheduler:
         nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
         return self.followed([*before, nest], epilogue, carried=parts.carries)
 
-    def lines_ahead(self, measured: Measured, plan: Plan) -> tuple[Ahead, ...]:
-        """Return what a reduction asks the caches for, once for all statements that run together."""
-        found = [a for a in lines_ahead(self.program, measured, plan, self.target) if a.read.tensor not in self.asked]
-        self.asked |= {a.read.tensor for a in found}
-        return tuple(found)
+    def asking(self, statement: TypedStatement, ahead: tuple[Ahead, ...]) -> TypedStatement:
+        """Return a statement that asks the caches for what no statement before it asks for or reads that runs with it."""
+        found = tuple(a for a in ahead if a.read.tensor not in self.asked)
+        self.asked |= {r.tensor for r in statement.reads()}
+        return replace(statement, prefetch=found)
 
     def may_carry(
         self, epilogue: TypedStatement | None, statement: TypedStatement, plan: Plan, before: list[Nest]

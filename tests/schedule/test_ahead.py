@@ -43,6 +43,22 @@ def test_statements_in_one_loop_ask_once() -> None:
     assert len(asked(MOMENTS, X="f32[4096,1024]")) == 1
 
 
+BLUR = "H[i,j] = X[i,j] + X[i,j+1] for j in 0:{m};  O[i,j] = H[i,j] + H[i+1,j] for i in 0:{n}"
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "count"),
+    [(2047, 2047, 1), (2047, 2000, 1), (2047, 1000, 0), (127, 1023, 0)],  # whole, nearly, by halves, in the second cache
+)
+def test_what_a_row_reads_first_is_asked_for_while_others_compute(n: int, m: int, count: int) -> None:
+    types = {"X": f"f32[{n + 1},{2048 if n > 1000 else 1024}]"}
+    assert len(set(asked(BLUR.format(n=n, m=m), **types))) == count
+
+
+def test_one_statement_by_itself_asks_for_nothing() -> None:
+    assert asked("H[i,j] = X[i,j] + X[i,j+1] for j in 0:2047", X="f32[2048,2048]") == []
+
+
 def test_what_is_asked_for_beyond_the_end_is_not_read() -> None:
     X = np.arange(600 * 1024, dtype="f4").reshape(600, 1024) % 7
     np.testing.assert_array_equal(pk.op("O[i] += X[i,k]")(X), X.sum(1))
