@@ -22,7 +22,7 @@ from polyker.runtime.size_class import Likely, size_class
 
 STRIDED = Layout(dense=False, unit=None)
 _LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest
-_CLASSES = 8  # classes of sizes that it is compiled for before the kernel for no sizes in particular takes the rest
+_CLASSES = 16  # classes of sizes that it is compiled for before the kernel for no sizes in particular takes the rest
 _PLANS = 256  # plans kept for a program
 
 

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 
 from polyker.ir.typed import EXACT, TypedProgram
 
-# Sizes up to EXACT are classes of their own; larger ones are rounded to 2^k or 3 * 2^k, and from this one on are one class.
-LARGEST = 1024
+# Sizes up to EXACT are classes of their own. Larger ones are rounded up, so that a tile which fits the class fits them: to the
+# next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of STEP. From LARGE on tiles are the same; what counts then is which
+# cache operands come from, and a class is what is nearest of LARGE * 4^k.
+STEP, LARGE, LARGEST = 8, 1024, 1 << 22
 
 Likely = tuple[tuple[str, int], ...]
 
@@ -19,15 +21,18 @@ Likely = tuple[tuple[str, int], ...]
 def size_class(program: TypedProgram, values: Mapping[str, int]) -> Likely:
     """Return the class of a call's sizes: the value that stands for each of them, by generated name.
 
-    >>> rounded(16), rounded(17), rounded(27), rounded(28), rounded(41), rounded(5000)
-    (16, 16, 24, 32, 48, 1024)
+    >>> rounded(16), rounded(17), rounded(33), rounded(65), rounded(100), rounded(1000), rounded(5000)
+    (16, 24, 40, 80, 112, 1024, 4096)
     """
     return tuple((name, rounded(values[name])) for name, _ in program.sizes)
 
 
 def rounded(size: int) -> int:
-    """Return the size that stands for one in its class: the nearest by ratio."""
+    """Return the size that stands for one in its class."""
     if size <= EXACT:
         return max(1, size)
-    steps = (1 << k | part for k in range(4, 11) for part in (0, 1 << (k - 1)))
-    return min(LARGEST, min(steps, key=lambda s: max(s / size, size / s)))
+    if size <= LARGE:
+        step = max(STEP, 1 << (size - 1).bit_length() - 3)
+        return -(-size // step) * step
+    steps = range(LARGE.bit_length() - 1, LARGEST.bit_length(), 2)
+    return min((1 << k for k in steps), key=lambda s: max(s / size, size / s))

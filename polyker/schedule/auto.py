@@ -419,8 +419,7 @@ class _Scheduler:
             copies.append(made)
             statement = made.statement
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is packed by blocks")
-        if not self.program.sizes:  # of unknown strides each row to come would take a register of its own
-            statement = replace(statement, prefetch=rows_ahead(blocks, plan, measured, self.target))
+        statement = replace(statement, prefetch=rows_ahead(self.program, blocks, plan, measured, self.target))
         parts = accumulate(
             self.program,
             self.fresh,

@@ -14,7 +14,7 @@ from math import gcd, isqrt, prod
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
-from polyker.ir.typed import Ahead
+from polyker.ir.typed import Ahead, TypedProgram
 from polyker.rewrite.pack_block import can_pack_block
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
@@ -143,10 +143,13 @@ def _too_dear(share: float) -> str:
     return f"a copy would take {100 * share:.0f}% of the arithmetic's cycles, which is over {100 * WORTH:.0f}%"
 
 
-def rows_ahead(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> tuple[Ahead, ...]:
+def rows_ahead(
+    program: TypedProgram, blocks: Blocking, plan: Plan, measured: Measured, target: Target
+) -> tuple[Ahead, ...]:
     """Return the cells of the rows' operands that the next tile of rows reads.
 
-    They come into the second cache where this tile's rows and the next one's would throw each other out of the first.
+    Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
+    into the second cache where this tile's rows and the next one's would throw each other out of the first.
     """
     row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
     later = add(Index(row, i64), lit(plan.size(row)))
@@ -154,6 +157,8 @@ def rows_ahead(blocks: Blocking, plan: Plan, measured: Measured, target: Target)
     for a in measured.accesses:
         if a.read not in blocks.ahead or a.read is None or not all(map(is_quasi_affine, a.read.subscripts)):
             continue  # a gathered cell would have to be looked up first
+        if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
+            continue
         there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
         steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
         near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
