@@ -132,7 +132,7 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     whole = (high.get_num_si() - first + 1) // steps * steps + first  # what is no whole block is not worth it
     here = read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {clock} < {whole} }}")
     late = domain.intersect(here).subtract(where.intersect_range(touched).domain()).coalesce()
-    if late.is_empty():
+    if late.is_empty() or not _wide(late, domain):
         return None
     operands = [r for s, r in everything if s is statement and r is not None and r != own]
     position = {s.name: n for n, s in enumerate(statements_of(loop.body))}
@@ -167,6 +167,19 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     if not early.is_empty():
         pieces.append(early.coalesce())
     return _Late(loop, statement, op, term, late, tuple(pieces), first, steps, bounds)
+
+
+def _wide(late: Set, domain: Set) -> bool:
+    """Whether what is late is most of an update: along each iterator, most of its values.
+
+    A border that nobody reads is late, too; but steps of a stencil are better run by tiles of time than without it.
+    """
+
+    def extent(points: Set, d: int) -> int:
+        low, high = points.dim_min_val(d), points.dim_max_val(d)
+        return high.get_num_si() - low.get_num_si() + 1 if low.is_int() and high.is_int() else 0
+
+    return all(2 * extent(late, d) > extent(domain, d) for d in range(1, domain.dim(isl.dim_type.set)))
 
 
 def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
