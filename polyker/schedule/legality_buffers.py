@@ -190,13 +190,24 @@ def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[
         cells = part if cells is None else cells.union(part)
     if cells is None:
         return False
-    apart = cells.coalesce()
-    apart = apart.reverse().apply_range(apart).deltas()
     d = range(len(promotion.modulo))
     zero = " and ".join(f"d{n} mod {m} = 0" for n, m in zip(d, promotion.modulo, strict=True)) or "true"
     differ = " or ".join(f"d{n} != 0" for n in d) or "false"
     same = read_set(f"{{ {promotion.tensor}[{', '.join(f'd{n}' for n in d)}] : {zero} and ({differ}) }}")
-    return not apart.intersect(same).is_empty()
+
+    def meet(cells: isl.Map) -> bool:
+        return not cells.reverse().apply_range(cells).deltas().intersect(same).is_empty()
+
+    # What the call checks of the sizes makes larger sets: mostly they do without.
+    cells = cells.coalesce()
+    return meet(cells) and (not scop.program.checks or meet(_checked(scop, cells)))
+
+
+def _checked(scop: Scop, relation: isl.Map) -> isl.Map:
+    """Return a relation for the sizes that pass the checks of the call."""
+    for check in scop.program.checks:
+        relation = relation.intersect_params(read_set(check.condition))
+    return relation
 
 
 def _is_plain(scop: Scop, dimension: int, modulo: int, touching: list[Access], here: dict[str, Way]) -> bool:

@@ -295,3 +295,15 @@ def test_a_tile_is_chosen_once_for_a_statement_in_the_same_loops(monkeypatch):
     train = pk.op("T[a,b,c,d] += A[a,x] * B[x,b,y] * C[y,c,z] * D[z,d]")
     train.compile(pk.f32[19, 8], pk.f32[8, 23, 9], pk.f32[9, 17, 8], pk.f32[8, 21])
     assert len(asked) == len(set(asked)) > 3
+
+
+def test_sizes_that_the_call_refuses_ask_for_no_larger_buffer() -> None:
+    # With more than 40 rows of E the subscript 39-y would be negative: the call checks that.
+    kernel = pk.op("F[c,q,39-y] = Z[c+y] / E[y,c,q]\nO[y,q,j] = F[y,j,q]").compile(
+        E=pk.f32["A", "B", "C"], Z=pk.f64["N"], threads=1
+    )
+    assert " with " in kernel.source("schedule")
+    assert "plainer" not in kernel.source("schedule")
+    E, Z = np.ones((40, 4, 3), "f4"), np.arange(60.0)
+    reversed_windows = np.stack([Z[c : c + 40][::-1] for c in range(4)])
+    np.testing.assert_array_equal(kernel(E=E, Z=Z), np.repeat(reversed_windows[:, :, None], 3, axis=2))
