@@ -100,7 +100,7 @@ def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Targe
     if vector is None or vector not in terms[1:] or not _may_return(measured, terms[0], target):
         return False
 
-    def costs(access: MemoryAccess) -> bool:
+    def pays(access: MemoryAccess) -> bool:
         run = prod(measured.extent(i) for i in terms if abs(access.stride(i)) < abs(access.stride(terms[0])))
         whole = prod(measured.extent(i) for i in measured.bounds)
         return run * access.itemsize >= LEAST_RUN or whole * access.itemsize > target.cache(2).size
@@ -108,7 +108,7 @@ def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Targe
     return any(
         abs(a.stride(terms[0])) * a.itemsize > PAGE
         and any(abs(a.stride(terms[0])) > abs(a.stride(i)) and measured.extent(i) > 1 for i in kept)
-        and costs(a)
+        and pays(a)
         for a in _read_once(measured, vector)
     )
 
