@@ -187,7 +187,7 @@ class Truth:
                             parallels = v.parallels
                             if m.kind is Kind.PARALLEL:
                                 parallels = (*parallels, (len(v.times), hash((path, n)), frozenset(v.runs)))
-                            elif m.kind is not Kind.SERIAL:
+                            elif m.kind not in (Kind.SERIAL, Kind.STREAM, Kind.SCAN):  # of any extent
                                 key = (path, n, v.times)
                                 runs.setdefault(key, (m, [], []))
                                 runs[key][1].append(i)
