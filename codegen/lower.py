@@ -12,6 +12,7 @@ import islpy as isl
 from polyker.codegen.argument_layout import argument_names, extent, stride_name, strides_of
 from polyker.codegen.artifact import GuardInfo, Integer
 from polyker.codegen.by_threads import dealt_to_threads, iterations
+from polyker.codegen.in_step import in_step
 from polyker.codegen.kernel import (
     Allocate,
     Barrier,
@@ -104,7 +105,7 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
     names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
     apart, in_place = _sharing(program, schedule, [t.name for t in scratch])
     kernel = Kernel("kernel", tuple(buffers), names, body, apart=apart, in_place=in_place)
-    return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)
+    return Lowered(in_step(kernel), arguments, scratch, tuple(integers), lowering.guards)
 
 
 def _sharing(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> tuple[Pairs, Pairs]:

@@ -1,0 +1,51 @@
+"""Loops inside vector loops: lanes whose ranges differ run in step, so that what they share is theirs in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.in_step import in_step
+from polyker.codegen.kernel import Const, For, If, Kernel, LoopKind, Op, Var
+
+ROWS = "op(N: f32[{n}]) -> O:\n    O *= N[l] where l >= 1"
+
+
+@pytest.mark.parametrize("n", [2, 5, 12, 13])
+@pytest.mark.parametrize("interpret", [False, True])
+def test_lanes_take_turns_in_a_cell_that_they_share(n: int, interpret: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if interpret:
+        monkeypatch.setenv("POLYKER_INTERPRET", "1")
+    op = pk.op(ROWS.format(n=n))
+    s = op.schedule(pk.f32[n], auto=False)
+    s = s["O"].promote("O", at="l")
+    s = s["O.start#2"].tile(l=4)
+    try:
+        s = s["O"].vectorise({"l.tile": 3})
+    except pk.PolykerError as error:
+        # With more than one lane at work in an iteration the cell is not theirs in turn.
+        assert "PK501" in str(error) or "PK503" in str(error)
+        assert n > 5
+        return
+    N = np.arange(2, 2 + n, dtype="f4") / 4
+    assert op.compile(pk.f32[n], schedule=s)(N) == pytest.approx(np.prod(N[1:].astype("f8")), rel=1e-6)
+
+
+def test_a_loop_begins_where_the_first_lane_does() -> None:
+    inner = For("k", Var("l"), Const(9), (), 2)
+    kernel = Kernel("kernel", (), (), (For("l", Const(3), Const(7), (inner,), kind=LoopKind.VECTOR, lanes=4),))
+    (outer,) = in_step(kernel).body
+    assert isinstance(outer, For)
+    (loop,) = outer.body
+    assert isinstance(loop, For)
+    assert (loop.step, loop.kind) == (1, LoopKind.SERIAL)
+    assert isinstance(loop.lo, Op)
+    assert loop.lo.op == "minimum"
+    assert isinstance(loop.body[0], If)
+
+
+def test_other_loops_stay_as_they_are() -> None:
+    inner = For("k", Const(0), Var("l"), ())
+    kernel = Kernel("kernel", (), (), (For("l", Const(0), Const(4), (inner,), kind=LoopKind.VECTOR, lanes=4),))
+    assert in_step(kernel) == kernel
