@@ -20,7 +20,7 @@
             -> poly.scop             -> Scop             domains, access relations, the text's order
             -> schedule.legality                         every dependence is kept, proven on every compile
             -> schedule.parallel     -> Schedule         loops that run on several threads, proven too
-            -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards
+            -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards; lanes in step
             -> codegen.fill          -> Kernel           tiles that a size cuts are computed whole
             -> codegen.simplify      -> Kernel           unrolled, index expressions folded
             -> codegen.fold          -> Kernel           vectors that are folded into one cell combined first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -294,14 +294,30 @@ class Way:
 
     def run(self, scop: Scop, statement: str, name: str) -> isl.Map:
         """Return {S[iterators] -> name[times]} of the instances that go this way; the lanes of a vector loop have one time."""
-        head, source = parameters(scop.program), tuple_of(scop.program, statement)
-        times = ["0" if n in self.lanes else t for n, t in enumerate(self.times)]
-        found = read_map(f"{head}{{ {source} -> {name}[{', '.join(times)}] }}").intersect_domain(
-            scop.domains[statement]
-        )
+        domain = scop.domains[statement]
         for condition in self.conditions:
-            found = found.intersect_domain(read_set(condition))
-        return found
+            domain = domain.intersect(read_set(condition))
+        at_once = {*self.lanes, *self._of_lanes(scop, statement, domain)}
+        return self._times(scop, statement, domain, [n for n in range(len(self.times)) if n not in at_once], name)
+
+    def _of_lanes(self, scop: Scop, statement: str, domain: isl.Set) -> Iterator[int]:
+        """Yield the places of loops in a vector loop that run once in each lane, at a time of its own: isl makes no loop of
+        them, so the lanes are there together."""
+        for n in range(min(self.lanes, default=len(self.times)) + 1, len(self.times)):
+            if n in self.lanes or self.times[n].isdecimal():
+                continue
+            now = self._times(scop, statement, domain, [n])
+            lane = self._times(scop, statement, domain, list(range(n)))
+            others = self._times(scop, statement, domain, [m for m in range(n) if m not in self.lanes])
+            found = [other.reverse().apply_range(now).is_single_valued() for other in (lane, others)]
+            if found == [True, False]:
+                yield n
+
+    def _times(self, scop: Scop, statement: str, domain: isl.Set, places: list[int], name: str = "") -> isl.Map:
+        """Return {S[iterators] -> name[times]} of these places, 0 at the others, so that all ways have as many."""
+        head, source = parameters(scop.program), tuple_of(scop.program, statement)
+        times = [t if n in places else "0" for n, t in enumerate(self.times)]
+        return read_map(f"{head}{{ {source} -> {name}[{', '.join(times)}] }}").intersect_domain(domain)
 
 
 def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str, Way]]]:

@@ -49,3 +49,14 @@ def test_other_loops_stay_as_they_are() -> None:
     inner = For("k", Const(0), Var("l"), ())
     kernel = Kernel("kernel", (), (), (For("l", Const(0), Const(4), (inner,), kind=LoopKind.VECTOR, lanes=4),))
     assert in_step(kernel) == kernel
+
+
+def test_lanes_that_come_to_a_loop_once_at_their_own_times_share_no_cell_there() -> None:
+    # isl makes no loop of x0, which is 3w + d + 1: all lanes would write their row of B to the one cell B.packed.
+    op = pk.op("G[w,d,l] = conj(B[w,d,3*w+d+1]) for l in 0:9")
+    s = op.schedule(pk.c64[2, 2, 6], auto=False)
+    s = s["G"].interchange("l", "w", "d")
+    s = s["G"].promote("B", at="w").fuse("B.packed", "G", depth=1)
+    s = s["B.packed"].promote("B", at="x0", memory="stack")
+    with pytest.raises(pk.PolykerError, match=r"PK50\d"):
+        s["G"].vectorise(w=4)
