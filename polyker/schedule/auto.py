@@ -40,7 +40,7 @@ from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances, reads_own
-from polyker.schedule.plan import Plan
+from polyker.schedule.plan import Plan, describe
 from polyker.schedule.scan_nest import by_vectors, scan_nest, scan_plan, vector_scan_nest
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.time_tiling import time_tiled
@@ -256,7 +256,7 @@ class _Scheduler:
             if lanes:
                 self.notes.append(f"{statement.name}: depends on itself; vectors of {lanes} along {order[-1]}, scanned")
                 return vector_scan_nest(measured, order, lanes)
-            self.notes.append(f"{statement.name}: depends on itself; {_describe(plan)}; loops {', '.join(order)}")
+            self.notes.append(f"{statement.name}: depends on itself; {describe(plan)}; loops {', '.join(order)}")
             return scan_nest(self.program, measured, plan, order)
         across = () if plan.vector is None else across_of(measured, plan.vector)
         if across and plan.vector is not None:
@@ -268,13 +268,13 @@ class _Scheduler:
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
         if statement.target not in self.near and streams(measured, plan, self.target):
-            self.notes.append(f"{statement.name}: {_describe(plan)}, past the caches; loops {', '.join(order)}")
+            self.notes.append(f"{statement.name}: {describe(plan)}, past the caches; loops {', '.join(order)}")
             return stream_nest(measured, plan, order)
         if self.steady is not None:
             measured = replace(
                 measured, statement=self.asking(statement, rows_to_come(self.program, measured, plan, self.target))
             )
-        self.notes.append(f"{statement.name}: {_describe(plan)}; loops {', '.join(order)}")
+        self.notes.append(f"{statement.name}: {describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
     def copied(self, statement: TypedStatement, plan: Plan) -> Nest:
@@ -332,7 +332,7 @@ class _Scheduler:
         )  # fmt: skip
         order = tile_order(measured, plan, kept)
         panels = panels_of(measured, plan, order, self.target)
-        self.notes.append(f"{statement.name}: {_describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
+        self.notes.append(f"{statement.name}: {describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
         return self.followed([*before, nest], epilogue, carried=parts.carries)
 
@@ -439,7 +439,7 @@ class _Scheduler:
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
         order = ", ".join((*blocks.rows, *blocks.columns))
         self.notes.append(
-            f"{statement.name}: {_describe(plan)}; blocks {cut}; tiles {order}; terms {', '.join(blocks.reduced)}"
+            f"{statement.name}: {describe(plan)}; blocks {cut}; tiles {order}; terms {', '.join(blocks.reduced)}"
         )
         columns = len(blocks.packs_columns)
         tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
@@ -492,10 +492,3 @@ def _padded(measured: Measured) -> tuple[Read, ...]:
         if total >= REUSE * measured.footprint(a):
             found.append(a.read)
     return tuple(found)
-
-
-def _describe(plan: Plan) -> str:
-    tile = "".join(f" x {s} {i}" for i, s in plan.others if s > 1)
-    if plan.vector is None:
-        return f"scalar{tile}"
-    return f"vectors of {plan.lanes} along {plan.vector}, {plan.chunks} at a time{tile}"

@@ -47,6 +47,14 @@ class Plan:
         return self.lanes * self.chunks if iterator == self.vector else dict(self.others).get(iterator, 1)
 
 
+def describe(plan: Plan) -> str:
+    """Return a tile in words."""
+    tile = "".join(f" x {s} {i}" for i, s in plan.others if s > 1)
+    if plan.vector is None:
+        return f"scalar{tile}"
+    return f"vectors of {plan.lanes} along {plan.vector}, {plan.chunks} at a time{tile}"
+
+
 def unrolled(plan: Plan) -> int:
     """Return how often a tile's body is repeated."""
     return plan.chunks * prod(s for _, s in plan.others)
