@@ -165,7 +165,7 @@ class _Costs:
 
     def choices(self) -> Iterator[Fusion]:
         """Yield the ways to fuse."""
-        if not any(self.mates(0)[1:]) and None not in self.mates(0)[1:]:
+        if all(mate == 0 for mate in self.mates(0)[1:]):
             yield self._fusion(0, 0)
         for rows in range(len(self.group.dims) + 1):
             if rows:

@@ -70,6 +70,10 @@ class Measured:
             return access.read in self.copyable
         return access.tensor in self.steady if self.steady is not None else not self.statement.outer
 
+    def is_read_once(self, access: MemoryAccess) -> bool:
+        """Whether no two instances use the same cell of an access, as far as its strides say."""
+        return all(access.stride(i) or self.extent(i) == 1 for i in self.bounds)
+
     def extent(self, iterator: str, guess: int | None = None) -> int:
         """Return the number of an iterator's values; where it depends on sizes `guess`, else the one expected, else as many as
         tensors of `CELLS` have."""

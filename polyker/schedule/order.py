@@ -123,13 +123,7 @@ def _may_return(measured: Measured, outer: str, target: Target) -> bool:
 
 def _read_once(measured: Measured, vector: str) -> list[MemoryAccess]:
     """Return the operands that are contiguous along the vector, each of whose elements is read once."""
-    return [
-        a
-        for a in measured.accesses
-        if not a.is_write
-        and a.stride(vector) == 1
-        and all(a.stride(i) or measured.extent(i) == 1 for i in measured.bounds)
-    ]
+    return [a for a in measured.accesses if not a.is_write and a.stride(vector) == 1 and measured.is_read_once(a)]
 
 
 def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ class Tiles:
         whole = self.measured.footprint(access) * access.itemsize
         far = self.reduces and self._is_far(access)
         fetched = whole * (LOAD / 64 + self.target.beyond(whole)) if far else 0.0
-        apart = self._is_read_once(access) and whole > self.target.caches[0].size
+        apart = self.measured.is_read_once(access) and whole > self.target.caches[0].size
         return _Read(
             access,
             one,
@@ -165,10 +165,6 @@ class Tiles:
             columns,
             self._lone(access),
         )
-
-    def _is_read_once(self, access: MemoryAccess) -> bool:
-        """Whether no two instances read the same cell."""
-        return all(access.stride(i) or self.measured.extent(i) == 1 for i in self.measured.bounds)
 
     def _lone(self, access: MemoryAccess) -> str | None:
         """Return the iterator an operand is contiguous along if the second cache does not keep its lines for the next tile."""
@@ -330,8 +326,10 @@ class Tiles:
         Whole rows of all operands pass. What the innermost loop over tiles leaves in place waits for one tile, what it moves for
         all of that loop. What is read once comes from where it lies.
         """
-        rows = [r for r in self.reads if r.moves and not self._is_read_once(r.access)]
-        if not self.folds or not rows:
+        if not self.folds:
+            return []
+        rows = [r for r in self.reads if r.moves and not self.measured.is_read_once(r.access)]
+        if not rows:
             return []
         tile, kept = dict(others), [i for i in self.measured.bounds if i not in self.measured.statement.reduced]
         tiles = {i: ceil(self.measured.extent(i) / tile.get(i, 1)) for i in kept}
