@@ -109,6 +109,7 @@ class _Inside:
     threads: tuple[Threads, ...] = ()
     dealt: frozenset[str] = frozenset()
     depth: int = 0
+    lanes: bool = False  # whether it is in a vector loop
 
 
 class _Conversion:
@@ -171,7 +172,7 @@ class _Conversion:
         if first.kind is Kind.BLOCK and not inside.launch:
             inside = replace(inside, launch=True, threads=self.launch(mark, tree))
         before = len(self.scopes)
-        inner = replace(inside, depth=inside.depth + 1)
+        inner = replace(inside, depth=inside.depth + 1, lanes=inside.lanes or first.kind is Kind.VECTOR)
         band, barriers = self.child_of({}, below, here, inner)
         last = first.kind is Kind.BLOCK and not any(m.kind is Kind.BLOCK for m in loops(below))
         kept = self.whole and first.kind in AT_ONCE and len(self.scopes) > before
@@ -186,7 +187,9 @@ class _Conversion:
         times = [f"{self.tuples[s]} -> [({way.times[-1]})]" for s, way in here.items()]
         times += [f"{self.tuples[b]} -> [(t{inside.depth})]" for b in barriers]
         band = {"schedule": f"{self.head}[{{ {'; '.join(times)} }}]", "permutable": 1, "coincident": [0], **band}
-        if barriers:
+        # A loop in a vector loop runs in step, as long as isl takes no iteration out of it that is another in each lane: runs
+        # of a scope inside, and what shares its buffers, are told apart by the loop's time alone.
+        if barriers or (inside.lanes and len(self.scopes) > before):
             band["options"] = "{ atomic[0] }"
         if first.kind in AT_ONCE:
             nested = {s for found in self.private.values() for s in found}

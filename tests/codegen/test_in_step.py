@@ -8,6 +8,9 @@ import pytest
 import polyker as pk
 from polyker.codegen.in_step import in_step
 from polyker.codegen.kernel import Const, For, If, Kernel, LoopKind, Op, Var
+from polyker.poly.isl import isl_job
+from polyker.poly.scop import build_scop
+from polyker.schedule.to_isl import to_isl
 
 ROWS = "op(N: f32[{n}]) -> O:\n    O *= N[l] where l >= 1"
 
@@ -60,3 +63,21 @@ def test_lanes_that_come_to_a_loop_once_at_their_own_times_share_no_cell_there()
     s = s["B.packed"].promote("B", at="x0", memory="stack")
     with pytest.raises(pk.PolykerError, match=r"PK50\d"):
         s["G"].vectorise(w=4)
+
+
+def test_isl_takes_no_iteration_out_of_a_loop_in_step() -> None:
+    # One cell holds B for the one lane that is there at a time k; were k == l taken out of the loop, four lanes would meet in it.
+    op = pk.op(
+        "G[l] += conj(B[l,k]) where l <= 4 - 3*(k//6) and l >= k//6 and k % 6 <= l + 6*(k//6) and k % 6 >= l - 6*(k//6)"
+    )
+    s = op.schedule(pk.c64[4, 12], auto=False)
+    s = s["G"].interchange("l", "k")
+    s = s["G"].promote("B", at="k")
+    s = s["G"].vectorise(l=4)
+    with isl_job("generation"):
+        tree, _ = to_isl(build_scop(s._state.raw), s._state.schedule)
+        assert "atomic" in str(tree)
+    kernel = op.compile(pk.c64[4, 12], schedule=s)
+    B = (np.arange(48).reshape(4, 12) * (1 + 2j)).astype("c8")
+    expected = [sum(B[row, k].conj() for k in range(12) if (k == row if k < 6 else row == 1)) for row in range(4)]
+    assert kernel(B) == pytest.approx(expected, rel=1e-6)
