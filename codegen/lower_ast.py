@@ -32,16 +32,13 @@ def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -
         context = context.intersect(read_set(f"[{names}] -> {{ : {within} }}"))
     noting, _kept = isl.AstBuild.from_context(context).set_at_each_domain(note)
     ast = noting.node_from_schedule(tree)
-    missing = (_by_thread(tree) if numbers else tree.get_domain()).intersect_params(context)
-    for found in runs:
-        missing = missing.subtract(found)
-    if not missing.is_empty():
+    if _some_lost([leaf.intersect_params(context) for leaf in _leaves(tree)], runs):
         raise failure(LOST)
     return ast
 
 
-def _by_thread(tree: isl.Schedule) -> isl.UnionSet:
-    """Return the instances that come to the leaves of a tree, each for the number of its thread."""
+def _leaves(tree: isl.Schedule) -> list[isl.UnionSet]:
+    """Return the instances that come to each leaf of a tree."""
     leaves: list[isl.UnionSet] = []
 
     def note(node: isl.ScheduleNode) -> bool:
@@ -50,10 +47,31 @@ def _by_thread(tree: isl.Schedule) -> isl.UnionSet:
         return True
 
     tree.get_root().foreach_descendant_top_down(note)
-    found = leaves[0]
-    for leaf in leaves[1:]:
-        found = found.union(leaf)
-    return found
+    return leaves
+
+
+def _some_lost(leaves: list[isl.UnionSet], runs: list[isl.UnionSet]) -> bool:
+    """Whether an instance at a leaf is in no run. The calls come in the order of the leaves, mostly one for each: together, the
+    pieces that are left of all leaves would be many."""
+    by_name: dict[str, list[isl.Set]] = {}
+    for part in (part for run in runs for part in _sets(run)):
+        by_name.setdefault(part.get_tuple_name(), []).append(part)
+    for part in (part for leaf in leaves for part in _sets(leaf)):
+        left, found = part, by_name.setdefault(part.get_tuple_name(), [])
+        for n, run in enumerate(found):
+            left = left.subtract(run)
+            if left.is_empty():
+                by_name[part.get_tuple_name()] = found[n:] + found[:n]
+                break
+        else:
+            return not left.is_empty()
+    return False
+
+
+def _sets(points: isl.UnionSet) -> list[isl.Set]:
+    """Return the parts of a union by statement."""
+    found = points.get_set_list()
+    return [found.get_at(n) for n in range(found.n_set())]
 
 
 @dataclass(frozen=True)
