@@ -23,6 +23,8 @@ from polyker.target.model import Target
 
 # Bytes of a row that are read at once, and pieces that one tile's code reads: what LLVM compiles in a few milliseconds.
 PIECE, MOST_PIECES = 16, 64
+# Rows that a copy reads side by side where it writes less than a line of each.
+ROWS = 8
 
 
 def across_of(measured: Measured, vector: str) -> tuple[str, ...]:
@@ -87,11 +89,18 @@ def transposing_tree(
         return shared(here, floordiv(place(iterator), size), f"{iterator}.tile" if size > 1 else iterator)
 
     inner = (*(i for i in across if i in order), vector)
-    loops = [tile(i) for i in order if i not in inner]
+    outside = [i for i in order if i not in inner]
+    loops = [tile(i) for i in outside]
     panel = _panel(target, sizes[vector])
     if blocks.get(vector, measured.extent(vector)) > panel:
         loops.append(shared(here, floordiv(place(vector), panel), f"{vector}.panel"))
     loops += [tile(i) for i in inner]
+    written = next(a.itemsize for a in measured.accesses if a.is_write)
+    if outside and inner == (vector,) and sizes[vector] * written < target.caches[0].line:
+        # Tiles lie apart: a few rows of each at a time, so that a line is full before many others are begun.
+        i = outside[-1]
+        rows = shared(here, mod(place(i), ROWS), f"{i}.row")
+        loops[len(outside) - 1 :] = [shared(here, floordiv(place(i), ROWS), f"{i}.rows"), *loops[len(outside) :], rows]
     lanes = shared(here, mod(place(vector), sizes[vector]), f"{vector}.lanes", Kind.VECTOR, sizes[vector])
 
     def inside(part: Part) -> Tree:

@@ -155,3 +155,18 @@ def test_a_transpose_loop_keeps_the_order_of_dependences() -> None:
     backward = Member(((name, scale(-1, i)),), "i.columns", Kind.TRANSPOSE, 6)
     with pytest.raises(LegalityError, match="PK501"):
         prove(found.scop, Schedule(Band((backward, lanes), Leaf())))
+
+
+def test_a_copy_of_short_rows_fills_a_line_before_it_goes_on() -> None:
+    # Six columns of A are 24 bytes in a row of its copy, and 6 KiB away from the six beside them.
+    types = pk.f32[512, 512], pk.f32[512, 512]
+    kernel = pk.op("C[i,j] += A[k,i] * B[k,j]").compile(*types, target="cpu:x86-64-v4")
+    loops = [
+        line.split("{")[0].split()
+        for line in kernel.source("schedule").splitlines()
+        if "tile" in line or ".row" in line
+    ]
+    labels = [words[1] for words in loops if words[0] == "for"]
+    at = next(n for n, label in enumerate(labels) if label.endswith(".rows"))
+    assert labels[at + 1].endswith(".tile")
+    assert labels[at + 2] == labels[at].removesuffix("s")
