@@ -1,14 +1,17 @@
 """Whole tiles over a triangle: a register tile that the border of the results crosses computes all its cells, but stores only
 results.
 
-Before, over `j <= i`: `A[i,j] += e[i,j,k]` with a test for each vector. After: the same for every cell of a tile of 6 x 64 that
-holds a result at all, without tests. Accumulators are the tile's own, so what is computed for other cells is seen by nobody; the
-store keeps to the results. The terms of an additional cell are those that some result of its tile has.
+Before, over `j <= i`: `A[i,j] += e[i,j,k]` with a test for each vector. After: the same for every cell of those vectors of a tile
+of 6 x 64 that hold a result at all, without tests: tiles of 6 x 16, 6 x 32, 6 x 48 and 6 x 64. Accumulators are the tile's own:
+what is computed for other cells is seen by nobody; the store keeps to the results. The terms of an additional cell are those
+that some result of its tile has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 
 import islpy as isl
@@ -19,10 +22,12 @@ from polyker.poly.boxes import corners
 from polyker.poly.count import count
 from polyker.poly.isl import Set, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
-from polyker.poly.tiling import Tiling, mates
+from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
-# Cells that are computed for each that is a result, at most: beyond, tests cost less.
-MOST = 1.6
+# Vectors that are computed for each that holds a result, at most: with tests one costs as much as ten without.
+MOST = 8
+# Shapes of tiles, at most: each has code of its own.
+SHAPES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,18 @@ class WholeTiles:
 
 
 def whole_tiles(
-    program: TypedProgram, statement: TypedStatement, tiles: Tiling, *, moved: bool = False
+    program: TypedProgram,
+    statement: TypedStatement,
+    tiles: Tiling,
+    grain: tuple[str, int] | None = None,
+    *,
+    moved: bool = False,
 ) -> WholeTiles | None:
     """Return a reduction with whole tiles, None where its results are a box or what would be read is not there.
 
-    `tiles` has (kept iterator, size, origin): the tile of x is floor((x - origin) / size). `moved`: the loops around the
-    statement are its own, moved outside; else they are the text's, and what is read in them may change.
+    `tiles` has (kept iterator, size, origin): the tile of x is floor((x - origin) / size). `grain`: (iterator, lanes) of its
+    vectors: those without a result are left out of tiles that no end of the box cuts. `moved`: the loops around the statement
+    are its own, moved outside; else they are the text's, and what is read in them may change.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     tiles = tuple(t for t in tiles if t[1] > 1 and t[0] in kept)
@@ -49,14 +60,17 @@ def whole_tiles(
     results = domain.apply(_onto(program, statement.iterators, kept, statement.name))
     if results.is_empty() or corners(results) is not None:
         return None
-    box = _box(results)
-    if _computed(program, results, kept, tiles) > MOST * (count(results).number or 1):
+    vectors = tuple((i, grain[1], origin) for i, _, origin in tiles if grain and i == grain[0])
+    if _computed(program, results, kept, tiles, grain) > MOST * _computed(program, results, kept, vectors, grain):
         return None
-    cells = results.apply(mates(program, "", kept, tiles)).intersect(box).coalesce()
+    cells = _cells(program, results, kept, tiles, grain)
     near = mates(program, statement.name, statement.iterators, tiles)
     onto = _onto(program, statement.iterators, kept, statement.name)
-    around = onto.intersect_range(cells.subtract(results)).domain()
-    wide = domain.union(domain.apply(near).intersect(around)).coalesce()
+    of_tile = domain.apply(near)
+    wide = of_tile.intersect(onto.intersect_range(cells).domain()).coalesce()
+    if not wide.intersect(onto.intersect_range(results).domain()).is_subset(domain):
+        # Results keep the terms that they have.
+        wide = domain.union(of_tile.intersect(onto.intersect_range(cells.subtract(results)).domain())).coalesce()
     for read in statement.reads():
         if not all(map(is_quasi_affine, read.subscripts)):
             return None
@@ -67,13 +81,35 @@ def whole_tiles(
     return WholeTiles(replace(statement, domain=domain_text(wide, statement.name)), results)
 
 
+def _cells(
+    program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling, grain: tuple[str, int] | None
+) -> isl.Set:
+    """Return the cells of tiles with as few vectors as the number of shapes allows."""
+    cells = results.apply(mates(program, "", kept, tiles)).intersect(_box(results)).coalesce()
+    inside = reduce(isl.Set.intersect, (uncut(results, kept.index(i), s, o) for i, s, o in tiles))
+    for wide in _parts_of_rows(tiles, grain):
+        vectors = results.apply(mates(program, "", kept, of_vectors(tiles, wide))).coalesce().intersect(inside)
+        if len(by_vectors(program, vectors, kept, tiles, wide)) <= SHAPES:
+            return vectors.union(cells.subtract(inside)).coalesce()
+    return cells
+
+
+def _parts_of_rows(tiles: Tiling, grain: tuple[str, int] | None) -> Iterator[tuple[str, int]]:
+    """Yield the parts of equal length, whole vectors each, that a row of a tile can be cut to, the shortest first."""
+    for iterator, size, _ in tiles:
+        if grain and iterator == grain[0]:
+            yield from ((iterator, n) for n in range(grain[1], size, grain[1]) if size % n == 0)
+
+
 def _onto(program: TypedProgram, iterators: tuple[str, ...], kept: tuple[str, ...], name: str) -> isl.Map:
     return read_map(f"{parameters(program)}{{ {name}[{', '.join(iterators)}] -> [{', '.join(kept)}] }}")
 
 
-def _computed(program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling) -> int:
-    """Return the number of cells of all tiles that hold a result."""
-    sizes = {i: (size, origin) for i, size, origin in tiles}
+def _computed(
+    program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling, grain: tuple[str, int] | None
+) -> int:
+    """Return the number of cells of all tiles that hold a result, as far as vectors of them do."""
+    sizes = {i: (size, origin) for i, size, origin in of_vectors(tiles, grain)}
     places = [f"floor(({i} - {sizes[i][1]})/{sizes[i][0]})" if i in sizes else i for i in kept]
     onto = read_map(f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(places)}] }}")
     return (count(results.apply(onto)).number or 0) * prod(size for size, _ in sizes.values())

@@ -364,7 +364,7 @@ class _Scheduler:
         are, and the nest that starts the others."""
         statement = measured.statement
         tiles = tuple((i, plan.size(i), measured.lo(i)) for i in kept)
-        found = whole_tiles(self.program, statement, tiles, moved=self.steady is not None)
+        found = whole_tiles(self.program, statement, tiles, plan.grain, moved=self.steady is not None)
         if found is None:
             return statement, start, None, []
         self.notes.append(f"{statement.name}: tiles that the results' border crosses are computed whole")

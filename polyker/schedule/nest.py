@@ -183,7 +183,7 @@ def result_tiles(
 
     names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
     tiles = tuple((i, plan.size(i), origin[i]) for i in tiled if plan.size(i) > 1)
-    return variants(program, statements, names, tiles, inside, plan.vector, one_by_one=filled)
+    return variants(program, statements, names, tiles, inside, plan.vector, one_by_one=filled, grain=plan.grain)
 
 
 def _reads_plainly(statement: TypedStatement) -> bool:
@@ -297,11 +297,12 @@ def variants(
     apart: str | None = None,
     *,
     one_by_one: bool = False,
+    grain: tuple[str, int] | None = None,
 ) -> Tree:
     """Return a sequence with one child a shape of tile, or the child alone where all tiles have one shape.
 
-    The tiles are those of all the statements' domains together, projected on the iterators `names`; `apart`, `one_by_one`: see
-    `tile_parts`.
+    The tiles are those of all the statements' domains together, projected on the iterators `names`; `apart`, `one_by_one`,
+    `grain`: see `tile_parts`.
     """
     if not tiles:
         return inside(Part(read_set(statements[0].domain), True))
@@ -311,7 +312,7 @@ def variants(
             part = _project(program, s, names)
             domain = part if domain is None else domain.union(part)
     assert domain is not None
-    parts = tile_parts(program, domain.coalesce(), names, tiles, apart, one_by_one=one_by_one)
+    parts = tile_parts(program, domain.coalesce(), names, tiles, apart, one_by_one=one_by_one, grain=grain)
     if len(parts) <= 1:
         return inside(parts[0] if parts else Part(domain, True))
     children = []

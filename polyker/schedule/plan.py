@@ -46,6 +46,11 @@ class Plan:
         """Return the tile's extent along an iterator."""
         return self.lanes * self.chunks if iterator == self.vector else dict(self.others).get(iterator, 1)
 
+    @property
+    def grain(self) -> tuple[str, int] | None:
+        """The vector iterator, and the lanes of a vector."""
+        return None if self.vector is None else (self.vector, self.lanes)
+
 
 def describe(plan: Plan) -> str:
     """Return a tile in words."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import islpy as isl
 
@@ -11,7 +10,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
-from polyker.poly.tiling import Tiling, mates
+from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,14 @@ def tile_parts(
     apart: str | None = None,
     *,
     one_by_one: bool = False,
+    grain: tuple[str, int] | None = None,
 ) -> list[Part]:
     """Split a domain by the shape of its tiles.
 
     `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles. For a
     box of fixed extents, or whole tiles within one, the partial ones are kept apart by the dimensions in which they are cut: each
-    part has one shape. Else they are one part, or two: those cut along the iterator `apart` only, and the rest; or,
+    part has one shape. Where the domain is of whole vectors of a tile, `grain` being (iterator, lanes), they are kept apart by
+    the vectors that they have, too. Else they are one part, or two: those cut along the iterator `apart` only, and the rest; or,
     `one_by_one`, one part for each tiled iterator: those cut along it and along none before. Empty parts are left out; the parts
     are disjoint.
     """
@@ -56,13 +57,9 @@ def tile_parts(
         ranges = dict(zip(iterators, box, strict=True))
         tiles = tuple(t for t in tiles if _has_both(*ranges[t[0]], *t[1:]))
     if not program.sizes and (box is not None or _is_of_tiles(program, domain, iterators, tiles)):
-        cut = [_cut(program, domain, iterators, (t,)) for t in tiles]
-        parts = []
-        for choice in product((False, True), repeat=len(tiles)):
-            part = domain
-            for is_cut, cut_part in zip(choice, cut, strict=True):
-                part = part.intersect(cut_part) if is_cut else part.subtract(cut_part)
-            parts.append(Part(part, True))
+        parts = [Part(part, True) for part in _by_cuts(domain, iterators, tiles)]
+    elif not program.sizes and grain and (of_one := _of_vectors(program, domain, iterators, tiles, grain)):
+        parts = [Part(part, True) for part in of_one]
     else:
         partial = _cut(program, domain, iterators, tiles)
         others = tuple(t for t in tiles if t[0] != apart)
@@ -78,6 +75,29 @@ def tile_parts(
         else:
             parts.append(Part(partial.coalesce(), False))
     return [p for p in parts if not p.domain.is_empty()]
+
+
+def _by_cuts(domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling) -> list[isl.Set]:
+    """Return the parts of a domain by the dimensions in which an end of its box cuts their tiles, that of none first."""
+    parts = [domain]
+    for iterator, size, origin in () if domain.is_empty() else tiles:
+        whole = uncut(domain, iterators.index(iterator), size, origin)
+        parts = [p for part in parts for p in (part.intersect(whole), part.subtract(whole))]
+    return parts
+
+
+def _of_vectors(
+    program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling, grain: tuple[str, int]
+) -> list[isl.Set] | None:
+    """Return the parts of a domain of whole vectors by the vectors that their tiles have; None if it is none.
+
+    Tiles that an end of the domain's box cuts have all their vectors.
+    """
+    inside, *cut = _by_cuts(domain, iterators, tiles)
+    whole = all(p.is_empty() or _is_of_tiles(program, p, iterators, tiles) for p in cut)
+    if not whole or not _is_of_tiles(program, inside, iterators, of_vectors(tiles, grain)):
+        return None
+    return [*by_vectors(program, inside, iterators, tiles, grain), *(p.coalesce() for p in cut)]
 
 
 def _has_both(least: int, greatest: int, size: int, origin: int) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from polyker.poly.isl import read_set
-from polyker.rewrite.whole_tiles import whole_tiles
-from polyker.schedule.tiles import common_terms
+import polyker as pk
+from polyker.poly.isl import dim, read_set
+from polyker.rewrite.whole_tiles import SHAPES, whole_tiles
+from polyker.schedule.tiles import common_terms, tile_parts
 from polyker.target.detect import target
 from tests.schedule.support import SMALL, assert_same, case
+from tests.schedule.test_tiles import points
 
 WHOLE = "computed whole"
 TRIANGLES = {
@@ -54,11 +56,44 @@ def test_tiles_that_a_border_crosses_are_computed_whole_and_only_results_are_sto
     assert sum(cells) == shape[0] * shape[1]  # each cell once: the results, and the identity elsewhere
 
 
-def test_a_thin_band_keeps_its_tests_instead_of_computing_what_nobody_asks_for() -> None:
-    found = case("C[i,j] += A[i,k] * B[k,j] where i <= j and j <= i + 1", A="f32[24,3]", B="f32[3,24]")
+def test_what_lies_far_apart_keeps_its_tests_instead_of_computing_what_nobody_asks_for() -> None:
+    # Each row has a vector of its own: of 12 rows by 12 vectors 12 hold results.
+    found = case("C[i,j] += A[i,k] * B[k,j] for i in 0:24, j in 0:192 where j // 8 == i", A="f32[24,3]", B="f32[3,192]")
+    update = tuple(found.flat.statements())[-1]
+    i, j = update.iterators[:2]
+    assert whole_tiles(found.flat, update, ((i, 12, 0), (j, 8, 0)), (j, 8)) is None
+    assert whole_tiles(found.flat, update, ((i, 4, 0), (j, 8, 0)), (j, 8)) is not None
     scop, schedule = found.automatic(target(SMALL))
-    assert not any(WHOLE in note for note in schedule.notes)
     assert_same(found, scop, schedule)
+
+
+def test_vectors_of_a_tile_without_a_result_are_left_out() -> None:
+    found = case("C[i,j] += A[i,k] * B[k,j] where j <= i", A="f32[64,3]", B="f32[3,64]")
+    update = tuple(found.flat.statements())[-1]
+    i, j = update.iterators[:2]
+    tiles = (i, 4, 0), (j, 32, 0)
+    whole = whole_tiles(found.flat, update, tiles, (j, 8))
+    assert whole is not None
+    cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
+    assert cells.is_equal(read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 8*floor(j/8) <= 4*floor(i/4) + 3 }"))
+    parts = tile_parts(found.flat, cells, (i, j), tiles, grain=(j, 8))
+    assert [p.is_own_shape for p in parts] == [True] * 4  # of one to four vectors
+    shapes = [sorted({x // 8 % 4 for _, x in points(p.domain)}) for p in parts]
+    assert sorted(shapes) == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_a_row_of_many_vectors_is_cut_to_few_shapes() -> None:
+    found = case("C[i,j] += A[i,k] * B[k,j] where j <= i + 5 and i <= j + 5", A="f32[128,3]", B="f32[3,128]")
+    update = tuple(found.flat.statements())[-1]
+    i, j = update.iterators[:2]
+    tiles = (i, 4, 0), (j, 32, 0)
+    whole = whole_tiles(found.flat, update, tiles, (j, 4))
+    assert whole is not None
+    cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
+    parts = tile_parts(found.flat, cells, (i, j), tiles, grain=(j, 4))
+    assert 1 < len(parts) <= SHAPES
+    assert all(p.is_own_shape for p in parts)
+    assert sum(len(points(p.domain)) for p in parts) == len(points(cells))
 
 
 def test_cells_whose_operands_are_not_there_are_not_computed() -> None:
@@ -80,3 +115,10 @@ def test_terms_that_all_results_of_a_tile_have_are_told_from_the_others() -> Non
     assert found[1].is_equal(read_set(update.domain).subtract(every))
     box = case("C[i,j] += A[i,k] * B[k,j]", A="f32[8,8]", B="f32[8,8]").flat
     assert common_terms(box, tuple(box.statements())[-1], ((i, 4, 0), (j, 8, 0))) is None
+
+
+@pytest.mark.parametrize("text", ["C[i,j] += A[i,k] * A[j,k] where j <= i", "C[i,j] += A[k,i] * A[k,j] where j >= i"])
+def test_a_tile_of_one_vector_is_read_from_registers(text: str) -> None:
+    # The lanes of a vector lie in one row of the accumulators, however many of them are results.
+    kernel = pk.op(text).compile(pk.f32[200, 200], target="cpu:x86-64-v4")
+    assert "gather" not in kernel.source("llvm")
