@@ -23,6 +23,8 @@ from polyker.target.model import Target
 NEAR, FAR = 8192, 16384
 # Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
 SHORT = FAR
+# How far ahead results are asked for, in bytes: they are written, and so in the caches, for longer than they are on their way.
+WRITTEN = 4096
 # How much longer than what is read of it an operand may be that counts as read whole.
 ENDS = 1.25
 
@@ -53,7 +55,7 @@ def _ahead(measured: Measured, streams: list[MemoryAccess], vector: str, target:
 
 def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
     """Return the cells that a statement without terms asks for which shares its rows with others: while these compute and
-    write, what it reads next comes.
+    write, what it reads next comes, and so do the lines that it writes.
 
     Of several reads of a tensor the one farthest on.
     """
@@ -66,7 +68,21 @@ def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: 
             known = found.get(a.tensor)
             if known is None or (a.offset or 0) > (known.offset or 0):
                 found[a.tensor] = a
-    return _ahead(measured, list(found.values()), vector, target)
+    write = next(a for a in measured.accesses if a.is_write)
+    asked = _ahead(measured, list(found.values()), vector, target)
+    if program.tensor(write.tensor).role is Role.OUTPUT and _is_walked(measured, write, vector, target):
+        later = {vector: add(Index(vector, i64), lit(WRITTEN // write.itemsize))}
+        cell = tuple(substitute(s, later) for s in measured.statement.subscripts)
+        asked += (Ahead(Read(write.tensor, cell, dtype=program.tensor(write.tensor).dtype)),)
+    return asked
+
+
+def _is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Target) -> bool:
+    """Whether results lie one after another, beyond the second cache: else a store waits until their line has come."""
+    if write.stride(vector) != 1 or not all(map(is_quasi_affine, measured.statement.subscripts)):
+        return False
+    cells = prod(measured.extent(i) for i in measured.bounds)
+    return _reach(measured, write) <= ENDS * cells and cells * write.itemsize > target.cache(2).size
 
 
 def _is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
