@@ -290,7 +290,8 @@ class _Lowering:
         least, greatest = bounds(polynomial(lo), self.ranges)[0], bounds(polynomial(hi), self.ranges)[1]
         bounded = member is not None and member.kind in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE)
         if least is not None and bounded and member is not None and isinstance(lo, Const):
-            greatest = min(least + member.extent, least + member.extent if greatest is None else greatest)
+            most = least + member.extent
+            greatest = most if greatest is None else min(greatest, most)
         start = least_start(lo, hi, least, greatest, step, member) if self.entered else None
         least = least if start is None else start
         self.ranges[fresh] = (least, None if greatest is None else greatest - 1)
