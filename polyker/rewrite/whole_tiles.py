@@ -20,7 +20,7 @@ from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.count import count
-from polyker.poly.isl import Set, read_map, read_set
+from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
@@ -89,9 +89,23 @@ def _cells(
     inside = reduce(isl.Set.intersect, (uncut(results, kept.index(i), s, o) for i, s, o in tiles))
     for wide in _parts_of_rows(tiles, grain):
         vectors = results.apply(mates(program, "", kept, of_vectors(tiles, wide))).coalesce().intersect(inside)
-        if len(by_vectors(program, vectors, kept, tiles, wide)) <= SHAPES:
+        parts = by_vectors(program, vectors, kept, tiles, wide)
+        if len(parts) <= SHAPES and not any(_are_on_a_line(program, p, kept, tiles, wide[0]) for p in parts):
             return vectors.union(cells.subtract(inside)).coalesce()
     return cells
+
+
+def _are_on_a_line(program: TypedProgram, cells: isl.Set, kept: tuple[str, ...], tiles: Tiling, vector: str) -> bool:
+    """Whether the place of a tile along the vector follows from its other places.
+
+    isl then gives cells in terms of these, and their places in a row of the tile are no longer seen: no registers could hold it.
+    """
+    along = kept.index(vector)
+    for c in cells.apply(_numbers(program, kept, tiles)).affine_hull().get_constraints():
+        moving = [d for d in range(len(kept)) if not c.get_coefficient_val(dim.set, d).is_zero()]
+        if c.is_equality() and along in moving and len(moving) > 1:
+            return True
+    return False
 
 
 def _parts_of_rows(tiles: Tiling, grain: tuple[str, int] | None) -> Iterator[tuple[str, int]]:
@@ -109,10 +123,15 @@ def _computed(
     program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling, grain: tuple[str, int] | None
 ) -> int:
     """Return the number of cells of all tiles that hold a result, as far as vectors of them do."""
-    sizes = {i: (size, origin) for i, size, origin in of_vectors(tiles, grain)}
+    fine = of_vectors(tiles, grain)
+    return (count(results.apply(_numbers(program, kept, fine))).number or 0) * prod(size for _, size, _ in fine)
+
+
+def _numbers(program: TypedProgram, kept: tuple[str, ...], tiles: Tiling) -> isl.Map:
+    """Return the map of cells to the numbers of their tiles."""
+    sizes = {i: (size, origin) for i, size, origin in tiles}
     places = [f"floor(({i} - {sizes[i][1]})/{sizes[i][0]})" if i in sizes else i for i in kept]
-    onto = read_map(f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(places)}] }}")
-    return (count(results.apply(onto)).number or 0) * prod(size for size, _ in sizes.values())
+    return read_map(f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(places)}] }}")
 
 
 def _box(cells: isl.Set) -> isl.Set:

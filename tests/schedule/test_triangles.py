@@ -118,7 +118,18 @@ def test_terms_that_all_results_of_a_tile_have_are_told_from_the_others() -> Non
 
 
 @pytest.mark.parametrize("text", ["C[i,j] += A[i,k] * A[j,k] where j <= i", "C[i,j] += A[k,i] * A[k,j] where j >= i"])
-def test_a_tile_of_one_vector_is_read_from_registers(text: str) -> None:
+def test_a_tile_of_few_vectors_is_read_from_registers(text: str) -> None:
     # The lanes of a vector lie in one row of the accumulators, however many of them are results.
-    kernel = pk.op(text).compile(pk.f32[200, 200], target="cpu:x86-64-v4")
+    kernel = pk.op(text).compile(pk.f32[240, 240], target="cpu:x86-64-v4")
     assert "gather" not in kernel.source("llvm")
+
+
+def test_tiles_that_lie_on_a_line_keep_their_vectors() -> None:
+    # Of tiles of 8 x 16 one vector has a result where the first row is the first column: isl would call that one index.
+    found = case("C[i,j] += A[i,k] * B[k,j] where j <= i", A="f32[64,3]", B="f32[3,64]")
+    update = tuple(found.flat.statements())[-1]
+    i, j = update.iterators[:2]
+    whole = whole_tiles(found.flat, update, ((i, 8, 0), (j, 16, 0)), (j, 8))
+    assert whole is not None
+    cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
+    assert cells.is_equal(read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 16*floor(j/16) <= 8*floor(i/8) + 7 }"))
