@@ -54,17 +54,20 @@ def _some_lost(leaves: list[isl.UnionSet], runs: list[isl.UnionSet]) -> bool:
     """Whether an instance at a leaf is in no run. The calls come in the order of the leaves, mostly one for each: together, the
     pieces that are left of all leaves would be many."""
     by_name: dict[str, list[isl.Set]] = {}
-    for part in (part for run in runs for part in _sets(run)):
-        by_name.setdefault(part.get_tuple_name(), []).append(part)
-    for part in (part for leaf in leaves for part in _sets(leaf)):
-        left, found = part, by_name.setdefault(part.get_tuple_name(), [])
-        for n, run in enumerate(found):
-            left = left.subtract(run)
-            if left.is_empty():
-                by_name[part.get_tuple_name()] = found[n:] + found[:n]
-                break
-        else:
-            return not left.is_empty()
+    for run in runs:
+        for part in _sets(run):
+            by_name.setdefault(part.get_tuple_name(), []).append(part)
+    for leaf in leaves:
+        for left in _sets(leaf):
+            name = left.get_tuple_name()
+            found = by_name.get(name, [])
+            for n, run in enumerate(found):
+                left = left.subtract(run)
+                if left.is_empty():
+                    by_name[name] = found[n:] + found[:n]
+                    break
+            if not left.is_empty():
+                return True
     return False
 
 

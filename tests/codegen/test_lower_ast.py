@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import islpy as isl
 import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.lower_ast import _some_lost
 from polyker.errors import CompileError
+from polyker.poly.isl import read_set
 
 
 def test_loops_that_miss_instances_are_refused() -> None:
@@ -19,3 +22,22 @@ def test_loops_that_miss_instances_are_refused() -> None:
     with pytest.raises(CompileError) as caught:
         operator.compile(J, schedule=s)
     assert caught.value.code == "PK611"
+
+
+@pytest.mark.parametrize(
+    ("leaves", "runs", "lost"),
+    [
+        (["{ A[i] : 0 <= i < 4 }", "{ A[i] : 4 <= i < 8 }"], ["{ A[i] : 0 <= i < 4 }", "{ A[i] : 4 <= i < 8 }"], False),
+        (["{ A[i] : 0 <= i < 8 }"], ["{ A[i] : 0 <= i < 4 }", "{ A[i] : 4 <= i < 8 }"], False),
+        (["{ A[i] : 0 <= i < 8 }"], ["{ A[i] : 0 <= i < 4 }", "{ A[i] : 5 <= i < 8 }"], True),
+        (
+            ["{ A[i] : i < 0 and i > 0 }", "{ B[i] : 0 <= i < 8 }"],
+            ["{ B[i] : 0 <= i < 7 }"],
+            True,
+        ),  # an empty leaf first
+        (["{ A[i] : 0 <= i < 4 }"], [], True),
+    ],
+)
+def test_instances_in_no_run_are_missed(leaves: list[str], runs: list[str], lost: bool) -> None:
+    found, ran = ([isl.UnionSet.from_set(read_set(t)) for t in texts] for texts in (leaves, runs))
+    assert _some_lost(found, ran) is lost
