@@ -81,8 +81,7 @@ def _is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Tar
     """Whether results lie one after another, beyond the second cache: else a store waits until their line has come."""
     if write.stride(vector) != 1 or not all(map(is_quasi_affine, measured.statement.subscripts)):
         return False
-    cells = prod(measured.extent(i) for i in measured.bounds)
-    return _reach(measured, write) <= ENDS * cells and cells * write.itemsize > target.cache(2).size
+    return _is_dense(measured, write) and measured.footprint(write) * write.itemsize > target.cache(2).size
 
 
 def _is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
@@ -91,6 +90,11 @@ def _is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vec
         return False
     if access.stride(vector) != 1 or not all(map(is_quasi_affine, access.read.subscripts)):
         return False
+    return _is_dense(measured, access)
+
+
+def _is_dense(measured: Measured, access: MemoryAccess) -> bool:
+    """Whether each cell from the first to the last is used once, but for ends of rows."""
     cells = prod(measured.extent(i) for i in measured.bounds)
     return cells <= _reach(measured, access) <= ENDS * cells
 

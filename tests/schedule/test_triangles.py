@@ -67,30 +67,28 @@ def test_what_lies_far_apart_keeps_its_tests_instead_of_computing_what_nobody_as
     assert_same(found, scop, schedule)
 
 
-def test_vectors_of_a_tile_without_a_result_are_left_out() -> None:
-    found = case("C[i,j] += A[i,k] * B[k,j] where j <= i", A="f32[64,3]", B="f32[3,64]")
+def widened(where: str, n: int, rows: int, columns: int, lanes: int):  # type: ignore[no-untyped-def]
+    """Return the cells that a product of n x n with tiles of rows x columns computes, and their parts by shape."""
+    found = case(f"C[i,j] += A[i,k] * B[k,j] where {where}", A=f"f32[{n},3]", B=f"f32[3,{n}]")
     update = tuple(found.flat.statements())[-1]
     i, j = update.iterators[:2]
-    tiles = (i, 4, 0), (j, 32, 0)
-    whole = whole_tiles(found.flat, update, tiles, (j, 8))
+    tiles = (i, rows, 0), (j, columns, 0)
+    whole = whole_tiles(found.flat, update, tiles, (j, lanes))
     assert whole is not None
     cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
+    return cells, tile_parts(found.flat, cells, (i, j), tiles, grain=(j, lanes))
+
+
+def test_vectors_of_a_tile_without_a_result_are_left_out() -> None:
+    cells, parts = widened("j <= i", 64, 4, 32, 8)
     assert cells.is_equal(read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 8*floor(j/8) <= 4*floor(i/4) + 3 }"))
-    parts = tile_parts(found.flat, cells, (i, j), tiles, grain=(j, 8))
     assert [p.is_own_shape for p in parts] == [True] * 4  # of one to four vectors
     shapes = [sorted({x // 8 % 4 for _, x in points(p.domain)}) for p in parts]
     assert sorted(shapes) == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_a_row_of_many_vectors_is_cut_to_few_shapes() -> None:
-    found = case("C[i,j] += A[i,k] * B[k,j] where j <= i + 5 and i <= j + 5", A="f32[128,3]", B="f32[3,128]")
-    update = tuple(found.flat.statements())[-1]
-    i, j = update.iterators[:2]
-    tiles = (i, 4, 0), (j, 32, 0)
-    whole = whole_tiles(found.flat, update, tiles, (j, 4))
-    assert whole is not None
-    cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
-    parts = tile_parts(found.flat, cells, (i, j), tiles, grain=(j, 4))
+    cells, parts = widened("j <= i + 5 and i <= j + 5", 128, 4, 32, 4)
     assert 1 < len(parts) <= SHAPES
     assert all(p.is_own_shape for p in parts)
     assert sum(len(points(p.domain)) for p in parts) == len(points(cells))
@@ -126,10 +124,5 @@ def test_a_tile_of_few_vectors_is_read_from_registers(text: str) -> None:
 
 def test_tiles_that_lie_on_a_line_keep_their_vectors() -> None:
     # Of tiles of 8 x 16 one vector has a result where the first row is the first column: isl would call that one index.
-    found = case("C[i,j] += A[i,k] * B[k,j] where j <= i", A="f32[64,3]", B="f32[3,64]")
-    update = tuple(found.flat.statements())[-1]
-    i, j = update.iterators[:2]
-    whole = whole_tiles(found.flat, update, ((i, 8, 0), (j, 16, 0)), (j, 8))
-    assert whole is not None
-    cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
+    cells, _ = widened("j <= i", 64, 8, 16, 8)
     assert cells.is_equal(read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 16*floor(j/16) <= 8*floor(i/8) + 7 }"))
