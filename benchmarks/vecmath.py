@@ -1,8 +1,8 @@
 """Throughput of the vector functions beside numpy's and torch's: `python -m benchmarks.vecmath [function ...]`.
 
-Nanoseconds an element for arrays in L1, on one core (pin it: `taskset -c 1`): the difference between 4096 and 1024 elements,
-so that nobody's cost of a call counts. polyker's column is the better of one and of four vectors at a time, as a kernel may
-choose. torch is used if it is installed; its gelu in f32 is not an equal, see docs/accuracy.md.
+Nanoseconds an element for arrays in L1, on one core (pin it: `taskset -c 1`): the difference between 16 and 4 KiB of each,
+all on cache lines, so that nobody's cost of a call counts. polyker's column is the best of one, two and four vectors at a
+time, as a kernel may choose. torch is used if it is installed; its gelu in f32 is not an equal, see docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyker.ir.dtypes import DType, f32, f64
+from polyker.target.detect import host
 from tests.codegen.vecmath_harness import Compiled
 from tests.codegen.vecmath_reference import REAL_OPS
 
@@ -23,7 +24,7 @@ try:
 except ImportError:
     torch = None
 
-LARGE, SMALL = 4096, 1024
+LARGE, SMALL = 16 << 10, 4 << 10  # bytes
 
 
 def seconds(call: Callable[[], object], repeats: int = 30) -> float:
@@ -33,24 +34,32 @@ def seconds(call: Callable[[], object], repeats: int = 30) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def slope(large: Callable[[], object], small: Callable[[], object], rounds: int = 30) -> float:
+def aligned(count: int, dtype: DType) -> np.ndarray:
+    """Return an array at the beginning of a cache line."""
+    room = np.empty(count * dtype.itemsize + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + count * dtype.itemsize].view(dtype.numpy)
+
+
+def slope(large: Callable[[], object], small: Callable[[], object], itemsize: int, rounds: int = 30) -> float:
     """Return the time an element in ns, from the best of `rounds` alternating runs of each."""
     times = [(seconds(large), seconds(small)) for _ in range(rounds)]
-    return (min(t[0] for t in times) - min(t[1] for t in times)) / (LARGE - SMALL) * 1e9
+    return (min(t[0] for t in times) - min(t[1] for t in times)) / ((LARGE - SMALL) // itemsize) * 1e9
 
 
 def ours(op: str, dtype: DType, lanes: int, inputs: list[np.ndarray], out: np.ndarray) -> float:
-    function = Compiled(op, dtype, lanes)
-    pointers = [a.ctypes.data for a in [*inputs, out]]
-    return slope(lambda: function.run(*pointers, LARGE), lambda: function.run(*pointers, SMALL))
+    function = Compiled(op, dtype, lanes, avx512=host().lanes(4) == 16)
+    pointers, size = [a.ctypes.data for a in [*inputs, out]], dtype.itemsize
+    return slope(lambda: function.run(*pointers, LARGE // size), lambda: function.run(*pointers, SMALL // size), size)
 
 
 def numpys(op: str, inputs: list[np.ndarray], out: np.ndarray) -> float | None:
     function = {"pow": np.power}.get(op) or getattr(np, op, None)
     if function is None:
         return None
-    few, short = [a[:SMALL] for a in inputs], out[:SMALL]
-    return slope(lambda: function(*inputs, out=out), lambda: function(*few, out=short))
+    size = out.itemsize
+    few, short = [a[: SMALL // size] for a in inputs], out[: SMALL // size]
+    return slope(lambda: function(*inputs, out=out), lambda: function(*few, out=short), size)
 
 
 def torchs(op: str, inputs: list[np.ndarray], out: np.ndarray) -> float | None:
@@ -58,14 +67,15 @@ def torchs(op: str, inputs: list[np.ndarray], out: np.ndarray) -> float | None:
         return None
     torch.set_num_threads(1)
     tensors = [torch.from_numpy(a) for a in inputs]
-    few = [t[:SMALL] for t in tensors]
+    size = out.itemsize
+    few = [t[: SMALL // size] for t in tensors]
     function: Any = getattr(torch, op, None)
     if function is None or op == "relu":
         function = getattr(torch.nn.functional, op)
-        return slope(lambda: function(*tensors), lambda: function(*few))
+        return slope(lambda: function(*tensors), lambda: function(*few), size)
     full = torch.from_numpy(out)
-    short = full[:SMALL]
-    return slope(lambda: function(*tensors, out=full), lambda: function(*few, out=short))
+    short = full[: SMALL // size]
+    return slope(lambda: function(*tensors, out=full), lambda: function(*few, out=short), size)
 
 
 def main(ops: list[str]) -> None:
@@ -73,12 +83,12 @@ def main(ops: list[str]) -> None:
     rng = np.random.default_rng(0)
     for op in ops:
         for dtype, lanes in ((f32, 16), (f64, 8)):
-            kind = dtype.numpy
-            inputs = [rng.uniform(0.1, 10, LARGE).astype(kind)]
-            if op == "pow":
-                inputs.append(rng.uniform(-3, 3, LARGE).astype(kind))
-            out = np.empty(LARGE, kind)
-            mine = min(ours(op, dtype, n, inputs, out) for n in (lanes, 4 * lanes))
+            count = LARGE // dtype.itemsize
+            inputs = [aligned(count, dtype) for _ in range(2 if op == "pow" else 1)]
+            for array, (low, high) in zip(inputs, ((0.1, 10), (-3, 3)), strict=False):
+                array[:] = rng.uniform(low, high, count)
+            out = aligned(count, dtype)
+            mine = min(ours(op, dtype, n, inputs, out) for n in (lanes, 2 * lanes, 4 * lanes))
             peers = [numpys(op, inputs, out), torchs(op, inputs, out)]
             known = [p for p in peers if p is not None]
             ratio = f"{min(known) / mine:8.2f}" if known else ""

@@ -91,9 +91,9 @@ class Builder:
     """Writes instructions of one function.
 
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;
-    `native_fma`: it fuses multiply-add; `dot`: it multiplies and adds so many narrow integers in 32 bits (1: none), in up to
-    `dot_lanes` lanes. `extrema`: minima and maxima by their register: what they are where neither operand is
-    NaN, and the operands.
+    `native_fma`: it fuses multiply-add; `avx512`: it has that set's registers of 64 bytes; `dot`: it multiplies and adds so
+    many narrow integers in 32 bits (1: none), in up to `dot_lanes` lanes. `extrema`: minima and maxima by their register: what
+    they are where neither operand is NaN, and the operands.
     """
 
     def __init__(
@@ -103,11 +103,12 @@ class Builder:
         native_half: bool = True,
         native_maximum: bool = False,
         native_fma: bool = True,
+        avx512: bool = False,
         dot: int = 1,
         dot_lanes: int = 4,
     ) -> None:
         self.native_half, self.native_maximum = native_half, native_maximum
-        self.native_fma = native_fma
+        self.native_fma, self.avx512 = native_fma, avx512
         self.dot, self.dot_lanes = dot, dot_lanes
         self.regions: list[Region] = [Region("entry")]
         self.allocas: list[str] = []

@@ -14,6 +14,7 @@ from typing import Any
 from polyker.codegen import vecmath_erf as _erf
 from polyker.codegen import vecmath_exp as _exp
 from polyker.codegen import vecmath_log as _log
+from polyker.codegen import vecmath_piecewise as _pieces
 from polyker.codegen import vecmath_pow as _pow
 from polyker.codegen import vecmath_trig as _trig
 from polyker.codegen.vecmath_build import F32, F64, PURE, Builder, Definition, Features, Value
@@ -38,6 +39,10 @@ def whole_power(exponent: float | None) -> str | None:
     return None
 
 
+# f32 with AVX-512's registers.
+_PIECEWISE: dict[str, Callable[..., Value]] = {"tanh": _pieces.tanh, "erf": _pieces.erf, "gelu": _pieces.gelu}
+
+
 def _formula(op: str) -> Callable[..., Value] | None:
     name, _, exponent = op.partition(".")
     return partial(_pow.whole_power, exponent=int(exponent)) if exponent and name == "pow" else _REAL.get(op)
@@ -54,21 +59,24 @@ def supported(op: str, dtype: DType) -> bool:
 
 
 @cache
-def function(op: str, dtype: DType, lanes: int, *, fma: bool = True) -> Definition:
+def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: bool = False) -> Definition:
     """Return the definition of `op` on `lanes` elements of `dtype` (1: the scalar type).
 
     Real: takes one value (`pow` two) and returns one. Complex: takes re, im of each operand in turn (`pow` and `div` have
     two operands) and returns a struct {re, im}, `abs` one value. `fma`: the target fuses multiply-add in hardware; without
-    it the bodies use separate multiplications and additions, at most 4 ulp. Raises KeyError where not `supported`.
+    it the bodies use separate multiplications and additions, at most 4 ulp. `avx512`: it has the registers and instructions of
+    AVX-512. Raises KeyError where not `supported`.
     """
     if not supported(op, dtype):
         raise KeyError(f"no vector function {op} for {dtype.name}")
-    features = Features(fma)
+    features = Features(fma, avx512)
     builder = Builder(lanes, features)
     form = F32 if dtype.real.name == "f32" else F64
     count = _ARITY.get(op, 1) * (2 if dtype.is_complex else 1)
     parameters = [Value(builder, f"%x{i}", form.element) for i in range(count)]
     formula: Any = _formula(op) if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
+    if avx512 and dtype.name == "f32":
+        formula = _PIECEWISE.get(op, formula)
     if dtype.name == "c64":
         formula = narrowed(formula)
     result = formula(builder, *parameters)

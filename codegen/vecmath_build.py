@@ -30,14 +30,16 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the formulas may count on: `fma`, a fused multiply-add in hardware."""
+    """What the formulas may count on: `fma`, a fused multiply-add in hardware; `avx512`, its registers of 64 bytes, from two
+    of which an instruction takes any of 32 floats a lane, and by which another multiplies by powers of two."""
 
     fma: bool = True
+    avx512: bool = False
 
     @property
     def suffix(self) -> str:
         """The end of the symbols."""
-        return "" if self.fma else ".nofma"
+        return ("" if self.fma else ".nofma") + (".avx512" if self.avx512 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import F32, F64, Builder, Value
+from polyker.codegen.vecmath_registers import scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Reduced:
     """x = n ln 2 + r: `shifted` holds n in its low bits; `grown` = exp(r) - 1."""
 
     shifted: Value
+    n: Value
     grown: Value
 
 
@@ -58,7 +60,7 @@ def reduce(b: Builder, x: Value, low: Value | None = None, tail: tuple[float, ..
     shifted, n, first = _integer(b, x)
     r = b.fma(n, -c.ln2[1], first) if low is None else first + b.fma(n, -c.ln2[1], low)
     square = r * r
-    return Reduced(shifted, b.fma(square, b.horner2(r, square, tail or c.tail), r))
+    return Reduced(shifted, n, b.fma(square, b.horner2(r, square, tail or c.tail), r))
 
 
 def _reduce_well(b: Builder, x: Value) -> Reduced:
@@ -68,7 +70,7 @@ def _reduce_well(b: Builder, x: Value) -> Reduced:
     r = b.fma(n, -c.ln2[1], first)
     lost = b.fma(n, -c.ln2[1], first - r)
     square = r * r
-    return Reduced(shifted, b.fma(square, b.horner2(r, square, c.tail), lost) + r)
+    return Reduced(shifted, n, b.fma(square, b.horner2(r, square, c.tail), lost) + r)
 
 
 def scale(b: Builder, p: Value, reduced: Reduced, x: Value) -> Value:
@@ -76,6 +78,8 @@ def scale(b: Builder, p: Value, reduced: Reduced, x: Value) -> Value:
 
     2^n may have no representation of its own: so p 2^(n + 64) 2^-64 where the result may be subnormal, else p 2^(n - 1) 2.
     """
+    if b.features.avx512:
+        return scaled(b, p, reduced.n)
     form = b.format(p)
     small = x < _CONSTANTS[form.name].small
     exponent = b.bits(reduced.shifted) + b.choose(

@@ -11,10 +11,23 @@ from mpmath import mp
 
 from polyker.codegen import vecmath
 from polyker.ir.dtypes import DType, f32, f64, i32
+from polyker.target.detect import host
 from tests.codegen.vecmath_harness import Compiled
 from tests.codegen.vecmath_reference import LIMIT, REAL_OPS, arguments, dense_worst, points, worst
 
-FORMATS = [pytest.param(f32, 16, id="f32"), pytest.param(f64, 8, id="f64")]
+HAS_AVX512 = host().lanes(4) == 16
+needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="needs a processor with AVX-512")
+FORMATS = [
+    pytest.param(f32, 16, False, id="f32"),
+    pytest.param(f64, 8, False, id="f64"),
+    pytest.param(f32, 16, True, id="f32-avx512", marks=needs_avx512),
+    pytest.param(f64, 8, True, id="f64-avx512", marks=needs_avx512),
+]
+WITH_AND_WITHOUT_FMA = [
+    *(pytest.param(*f.values[:2], True, f.values[2], id=f.id, marks=f.marks) for f in FORMATS),
+    pytest.param(f32, 16, False, False, id="f32-nofma"),
+    pytest.param(f64, 8, False, False, id="f64-nofma"),
+]
 NUMPY = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "tanh": np.tanh, "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -26,8 +39,8 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, np.inf, -np.in
 
 
 @cache
-def compiled(op: str, dtype: DType, lanes: int, fma: bool = True, cpu: str = "") -> Compiled:
-    return Compiled(op, dtype, lanes, cpu, fma=fma)
+def compiled(op: str, dtype: DType, lanes: int, fma: bool = True, cpu: str = "", avx512: bool = False) -> Compiled:
+    return Compiled(op, dtype, lanes, cpu, fma=fma, avx512=avx512)
 
 
 def same(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -42,9 +55,9 @@ def same(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("op", REAL_OPS)
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
-def test_the_error_is_at_most_two_ulp_or_four_for_the_sigmoids(op: str, dtype: DType, lanes: int) -> None:
-    function = compiled(op, dtype, lanes)
+@pytest.mark.parametrize(("dtype", "lanes", "avx512"), FORMATS)
+def test_the_error_is_at_most_two_ulp_or_four_for_the_sigmoids(op: str, dtype: DType, lanes: int, avx512: bool) -> None:
+    function = compiled(op, dtype, lanes, avx512=avx512)
     args = arguments(op, function.element, 20_000)
     error, where = worst(op, function(*args)[0], args, function.element)
     assert error <= LIMIT[op], f"{error} ulp at {where}"
@@ -52,9 +65,9 @@ def test_the_error_is_at_most_two_ulp_or_four_for_the_sigmoids(op: str, dtype: D
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", REAL_OPS)
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
-def test_the_error_stays_in_bounds_over_a_dense_sweep(op: str, dtype: DType, lanes: int) -> None:
-    function = compiled(op, dtype, lanes)
+@pytest.mark.parametrize(("dtype", "lanes", "avx512"), FORMATS)
+def test_the_error_stays_in_bounds_over_a_dense_sweep(op: str, dtype: DType, lanes: int, avx512: bool) -> None:
+    function = compiled(op, dtype, lanes, avx512=avx512)
     error, where = dense_worst(op, function, function.element, 2_000_000, seed=7)
     assert error <= LIMIT[op], f"{error} ulp at {where}"
 
@@ -62,7 +75,7 @@ def test_the_error_stays_in_bounds_over_a_dense_sweep(op: str, dtype: DType, lan
 @pytest.mark.slow
 @pytest.mark.parametrize("op", [op for op in REAL_OPS if op != "pow"])
 def test_every_64th_number_of_f32_agrees_with_f64(op: str) -> None:
-    single, double = compiled(op, f32, 16), compiled(op, f64, 8)
+    single, double = compiled(op, f32, 16, avx512=HAS_AVX512), compiled(op, f64, 8)
     for start in range(0, 1 << 32, 1 << 28):
         x = np.arange(start, start + (1 << 28), 64, dtype=np.uint32).view(np.float32)
         with np.errstate(all="ignore"):
@@ -76,19 +89,18 @@ def test_every_64th_number_of_f32_agrees_with_f64(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", REAL_OPS)
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+@pytest.mark.parametrize(("dtype", "lanes"), [(f32, 4), (f64, 2)])
 def test_without_a_fused_multiply_add_the_error_is_at_most_four_ulp(op: str, dtype: DType, lanes: int) -> None:
-    function = compiled(op, dtype, lanes // 4, fma=False)
+    function = compiled(op, dtype, lanes, fma=False)
     args = arguments(op, function.element, 1_500, seed=3)
     error, where = worst(op, function(*args)[0], args, function.element)
     assert error <= 4.0, f"{error} ulp at {where}"
 
 
 @pytest.mark.parametrize("op", NUMPY)
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
-@pytest.mark.parametrize("fma", [True, False])
-def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool) -> None:
-    function = compiled(op, dtype, lanes, fma)
+@pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
+def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool, avx512: bool) -> None:
+    function = compiled(op, dtype, lanes, fma, avx512=avx512)
     x = np.array(SPECIAL).astype(function.element)
     with np.errstate(all="ignore"):
         expected = NUMPY[op](x)
@@ -97,12 +109,11 @@ def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool)
 
 
 @pytest.mark.parametrize("exponent", [2, 5, 6, 11, 64, -2, -3, -12])
-@pytest.mark.parametrize("fma", [True, False])
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+@pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
 def test_powers_by_whole_numbers_err_by_an_ulp_and_overflow_as_numpys(
-    exponent: int, dtype: DType, lanes: int, fma: bool
+    exponent: int, dtype: DType, lanes: int, fma: bool, avx512: bool
 ) -> None:
-    function = compiled(f"pow.{exponent}", dtype, lanes, fma)
+    function = compiled(f"pow.{exponent}", dtype, lanes, fma, avx512=avx512)
     rng = np.random.default_rng(exponent + 100)
     ends = 2.0 ** (np.array([-149, 128] if dtype == f32 else [-1074, 1024]) / exponent)
     span = np.exp(rng.uniform(np.log(ends.min()), np.log(ends.max()), 3_000))
@@ -123,9 +134,9 @@ def test_powers_by_whole_numbers_err_by_an_ulp_and_overflow_as_numpys(
     assert np.all(same(function(special)[0], expected))
 
 
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
-def test_special_values_of_powers_are_numpys(dtype: DType, lanes: int) -> None:
-    function = compiled("pow", dtype, lanes)
+@pytest.mark.parametrize(("dtype", "lanes", "avx512"), FORMATS)
+def test_special_values_of_powers_are_numpys(dtype: DType, lanes: int, avx512: bool) -> None:
+    function = compiled("pow", dtype, lanes, avx512=avx512)
     values = np.array([*SPECIAL, 2.0**23 + 1, -(2.0**24) - 1, 2.0**53, 1e30, 0.1], function.element)
     x, y = (m.ravel() for m in np.meshgrid(values, values))
     with np.errstate(all="ignore"):
@@ -145,11 +156,11 @@ def test_special_values_of_powers_are_numpys(dtype: DType, lanes: int) -> None:
         ("relu", [0.0, 2.5, -2.5, np.inf, -np.inf, np.nan], [0.0, 2.5, 0.0, np.inf, 0.0, np.nan]),
     ],
 )
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
+@pytest.mark.parametrize(("dtype", "lanes", "avx512"), FORMATS)
 def test_special_values_of_the_functions_that_numpy_lacks(
-    op: str, x: list[float], expected: list[float], dtype: DType, lanes: int
+    op: str, x: list[float], expected: list[float], dtype: DType, lanes: int, avx512: bool
 ) -> None:
-    function = compiled(op, dtype, lanes)
+    function = compiled(op, dtype, lanes, avx512=avx512)
     got = function(np.array(x, function.element))[0]
     assert np.all(same(got, np.array(expected, function.element))), got
 
@@ -192,10 +203,32 @@ def test_a_lane_has_the_same_bits_whatever_stands_beside_it(op: str, lanes: int)
     )
 
 
-@pytest.mark.parametrize("op", ["sin", "cos"])
-@pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
-def test_sine_and_cosine_never_exceed_one(op: str, dtype: DType, lanes: int) -> None:
-    function = compiled(op, dtype, lanes)
+@needs_avx512
+@pytest.mark.parametrize("op", ["tanh", "erf", "gelu", "exp"])
+@pytest.mark.parametrize("lanes", [1, 3, 8, 20, 64])
+def test_tables_in_registers_serve_any_number_of_lanes(op: str, lanes: int) -> None:
+    wide, other = compiled(op, f32, 16, avx512=True), compiled(op, f32, lanes, avx512=True)
+    x = np.where(np.arange(960) % 7 == 3, np.resize(np.array(SPECIAL), 960), points(np.float32, 960, 5)[:960])
+    x = x.astype(np.float32)
+    got, expected = other(x)[0], wide(x)[0]
+    # The payload of a NaN is nobody's business.
+    assert np.array_equal(np.isnan(got), np.isnan(expected))
+    assert np.array_equal(got[~np.isnan(got)].view(np.uint32), expected[~np.isnan(got)].view(np.uint32))
+
+
+@needs_avx512
+def test_scaling_by_an_instruction_changes_no_bit() -> None:
+    for dtype, lanes in ((f32, 16), (f64, 8)):
+        plain, scaled = compiled("exp", dtype, lanes), compiled("exp", dtype, lanes, avx512=True)
+        assert "vscalef" in scaled.assembly and "vscalef" not in plain.assembly
+        x = points(plain.element, 50_000, 3)
+        assert np.array_equal(plain(x)[0], scaled(x)[0], equal_nan=True)
+
+
+@pytest.mark.parametrize("op", ["sin", "cos", "tanh", "erf"])
+@pytest.mark.parametrize(("dtype", "lanes", "avx512"), FORMATS)
+def test_what_lies_between_one_and_minus_one_never_leaves_it(op: str, dtype: DType, lanes: int, avx512: bool) -> None:
+    function = compiled(op, dtype, lanes, avx512=avx512)
     assert np.abs(function(points(function.element, 200_000, 11))[0]).max() <= 1
 
 

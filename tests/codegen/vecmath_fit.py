@@ -1,5 +1,5 @@
 """Compute the coefficients of codegen/vecmath_tables.py: `python tests/codegen/vecmath_fit.py > codegen/vecmath_tables.py`,
-or with names of tables to see those.
+or with names of tables to see those; with the argument `pieces`, codegen/vecmath_pieces.py.
 
 Weighted least squares on Chebyshev nodes in 60 digits, which comes within a bit of the minimax polynomial; the coefficients
 are rounded to the format one by one from the constant upwards, and the rest is fitted again after each, so that a later
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mpmath import mp, mpf
 
@@ -160,6 +161,49 @@ def _normal_tail(name: str, c: int, most: float, count: int, bits: int) -> Fit:
     return Fit(name, tail, (0.75 - c) / (0.75 + c), (most - c) / (most + c), count, lambda u: 1 / tail(u), bits)
 
 
+def _mills(a: mpf) -> mpf:
+    """Return Phi(-a) exp(a^2 / 2)."""
+    return mp.exp(a * a / 2) * mp.erfc(a / mp.sqrt(2)) / 2
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """f(a) = sum c[i] (a - left)^i, `count` terms, with other c in each of 32 intervals, as far as a < `most`: those of a + 1
+    from 2^e (1 + m / 8) to 2^e (1 + (m + 1) / 8), e of 0 to 3 and m of 0 to 7. The error is relative.
+    """
+
+    name: str
+    function: Callable[[mpf], mpf]
+    most: float
+    count: int
+
+    def _value(self, left: mpf, t: mpf) -> mpf:
+        return self.function(left + t)
+
+    def _weight(self, left: mpf, t: mpf) -> mpf:
+        return 1 / self.function(left + t)
+
+    def solve(self) -> tuple[list[list[mpf]], mpf]:
+        """Return for each degree the 32 coefficients, in the order of the five bits that tell the intervals, and the error."""
+        places, errors = {}, []
+        for e in range(4):
+            for m in range(8):
+                left, width = mpf(2) ** e * (1 + mpf(m) / 8) - 1, mpf(2) ** e / 8
+                # Rounding may bring a + 1 to the next interval: then a lies a little to the left of it.
+                slack = mpf(0) if left == 0 else mpf(2) ** -22
+                row, error = [mpf(0)] * self.count, mpf(0)
+                if left < self.most:
+                    start = int(left == 0 == self.function(left))  # else 0 would not be met exactly
+                    end, count = min(width, self.most - left), self.count - start
+                    weight = partial(self._weight, left)
+                    fit = Fit("", partial(self._value, left), -slack, end, count, weight, 24, start, grid=120)
+                    found, error = fit.solve()
+                    row = [mpf(0)] * start + found
+                places[(e + 127) % 4 * 8 + m] = row
+                errors.append(error)
+        return [[places[k][i] for k in range(32)] for i in range(self.count)], max(errors)
+
+
 def _pow_tail(z: mpf) -> mpf:
     """Return (atanh(s) / s - 1 - s^2 / 3) / s^4, z = s^2."""
     s = mp.sqrt(z)
@@ -177,6 +221,7 @@ SPLITS: dict[str, list[mpf]] = {
     "LN2_F64": split(mp.ln(2), 42, 53),
     "LN2_F32": split(mp.ln(2), 16, 24),
     "LN2": split(mp.ln(2), 53),
+    "TWICE_LN2_F32": split(2 * mp.ln(2), 11, 24),  # the first part exact in products with 13 bits
     "HALF_PI_F64": split(mp.pi / 2, 53, 53, 53),
     "HALF_PI_F32": split(mp.pi / 2, 24, 24, 24),
     "HALF_PI_SHORT_F64": split(mp.pi / 2, 27, 27, 27, 53),
@@ -191,6 +236,7 @@ SQUARED = 0.02945  # ((sqrt 2 - 1) / (sqrt 2 + 1))^2
 FITS: list[Fit] = [
     Fit("EXP_F64", _exp_tail, -0.3466, 0.3466, 10, lambda r: r * r, 53),
     Fit("EXP_F32", _exp_tail, -0.3467, 0.3467, 5, lambda r: r * r, 24),
+    Fit("EXP_HALF_F32", lambda r: mp.expm1(-r / 2) / r, -0.02167, 0.02167, 3, lambda r: r, 24),
     Fit("LOG_F64", _atanh_tail, 0, SQUARED, 7, lambda z: z / 2, 53),
     Fit("LOG_F32", _log_tail, -0.2930, 0.41422, 9, lambda f: f**3 / mp.log1p(f), 24),
     Fit("LOG_F32_WIDE", _log_tail, -0.2930, 0.41422, 12, lambda f: f**3 / mp.log1p(f), 53),
@@ -217,6 +263,25 @@ FITS: list[Fit] = [
     Fit("ATAN_F64", _atan_tail, 0, 1, 21, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), 53),
 ]
 
+PIECES = [
+    Pieces("TANH", mp.tanh, 9.5, 6),
+    Pieces("ERF", mp.erf, 4.25, 6),
+    Pieces("MILLS", _mills, 14.75, 5),
+]
+
+PIECES_HEADER = """\
+\"\"\"Coefficients of functions computed in 32 pieces, as hexadecimal floats, written by tests/codegen/vecmath_fit.py pieces.
+
+Row i holds the factors of (a - left)^i, in the order of the five bits of a + 1 that tell the intervals (the exponent's last
+two, the significand's first three). The weighted error is as in vecmath_tables.py.
+\"\"\"
+
+
+def _rows(text: str, count: int = 32) -> tuple[tuple[float, ...], ...]:
+    values = [float.fromhex(word) for word in text.split()]
+    return tuple(tuple(values[k : k + count]) for k in range(0, len(values), count))
+
+"""
 HEADER = """\
 \"\"\"Coefficients of the vector mathematics, as hexadecimal floats, written by tests/codegen/vecmath_fit.py.
 
@@ -230,7 +295,23 @@ def _table(*values: str) -> tuple[float, ...]:
 
 """
 
-if __name__ == "__main__":
+
+def show_pieces(pieces: Pieces) -> str:
+    """Return a table of pieces as Python source."""
+    rows, error = pieces.solve()
+    lines = []
+    for row in rows:
+        words = [float(v).hex().replace("0000000p", "p") for v in row]
+        lines += [" ".join(words[k : k + 8]) for k in range(0, 32, 8)]
+    body = "\n".join(lines)
+    return f'# weighted error 2^{float(mp.log(error, 2)):.1f}\n{pieces.name} = _rows(\n    """\n{body}\n"""\n)'
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["pieces"]:
+    print(PIECES_HEADER)
+    for pieces in PIECES:
+        print(show_pieces(pieces), flush=True)
+elif __name__ == "__main__":
     if len(sys.argv) == 1:
         print(HEADER)
     for name, parts in SPLITS.items():

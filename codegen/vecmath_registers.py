@@ -1,0 +1,65 @@
+"""Instructions on whole registers of AVX-512, for any number of lanes: tables in registers, powers of two, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polyker.codegen.vecmath_build import F32, Builder, Value, literal
+
+
+def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
+    """Emit the entry of a table of 32 floats that the low five bits of `index` (i32) tell."""
+    entries = [f"float {literal(v, 'float')}" for v in table]
+    low, high = (f"<16 x float> <{', '.join(half)}>" for half in (entries[:16], entries[16:]))
+    name = "llvm.x86.avx512.vpermi2var.ps.512"
+    b.declares.add(f"declare <16 x float> @{name}(<16 x float>, <16 x i32>, <16 x float>)")
+    return _by_registers(b, "float", 16, f"call <16 x float> @{name}({low}, <16 x i32> {{0}}, {high})", index)
+
+
+def scaled(b: Builder, x: Value, exponent: Value) -> Value:
+    """Emit x * 2^floor(exponent), rounded once."""
+    form = b.format(x)
+    lanes = 512 // form.bits
+    kind, mask = f"<{lanes} x {form.element}>", f"i{lanes}"
+    name = f"llvm.x86.avx512.mask.scalef.{'ps' if form is F32 else 'pd'}.512"
+    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, {mask}, i32)")
+    call = f"call {kind} @{name}({kind} {{0}}, {kind} {{1}}, {kind} poison, {mask} -1, i32 4)"
+    return _by_registers(b, form.element, lanes, call, x, exponent)
+
+
+def least_magnitude(b: Builder, x: Value, bound: float) -> Value:
+    """Emit the smaller of |x| and a positive bound of f32, which is also what a NaN gives."""
+    name, kind = "llvm.x86.avx512.mask.range.ps.512", "<16 x float>"
+    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, i32, {kind}, i16, i32)")
+    smaller_magnitude_without_sign = 0b1010
+    most = f"{kind} splat (float {literal(bound, 'float')})"
+    operands = f"{kind} {{0}}, {most}, i32 {smaller_magnitude_without_sign}, {kind} poison, i16 -1, i32 4"
+    return _by_registers(b, "float", 16, f"call {kind} @{name}({operands})", x)
+
+
+def _by_registers(b: Builder, element: str, width: int, call: str, *args: Value) -> Value:
+    """Emit a call on registers of `width` elements until all lanes have passed; `{0}`, `{1}` in it stand for the operands."""
+    parts = []
+    for start in range(0, b.lanes, width):
+        names = [_lanes(b, a.name, a.element, b.lanes, range(start, start + width)) for a in args]
+        parts.append(b.emit("", call.format(*names)).name)
+    while len(parts) > 1:
+        kind, places = f"<{width} x {element}>", ", ".join(f"i32 {k}" for k in range(2 * width))
+        pairs = zip(parts[::2], [*parts[1::2], "poison"], strict=False)
+        parts = [
+            b.emit("", f"shufflevector {kind} {x}, {kind} {y}, <{2 * width} x i32> <{places}>").name for x, y in pairs
+        ]
+        width *= 2
+    return Value(b, _lanes(b, parts[0], element, width, range(b.lanes)), element)
+
+
+def _lanes(b: Builder, name: str, element: str, count: int, wanted: range) -> str:
+    """Return these lanes of a vector of `count`, poison beyond its end; one lane alone is a scalar."""
+    if count == len(wanted):
+        return name
+    if count == 1:
+        return b.emit("", f"insertelement <{len(wanted)} x {element}> poison, {element} {name}, i32 0").name
+    if len(wanted) == 1:
+        return b.emit("", f"extractelement <{count} x {element}> {name}, i32 0").name
+    kind, places = f"<{count} x {element}>", ", ".join(f"i32 {k if k < count else 'poison'}" for k in wanted)
+    return b.emit("", f"shufflevector {kind} {name}, {kind} poison, <{len(wanted)} x i32> <{places}>").name
