@@ -432,8 +432,8 @@ class _Scheduler:
             tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
             epilogue=epilogue if self.may_carry(epilogue, statement, plan, before) else None,
         )
-        if cuts and all(map(is_quasi_affine, statement.subscripts)):
-            # The tile of the result is asked for while its terms are summed.
+        if any(measured.extent(i) > n for i, n in blocks.terms) and all(map(is_quasi_affine, statement.subscripts)):
+            # The tile of the result is asked for while its terms are summed: blocks after the first one read it.
             result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
             parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)

@@ -15,7 +15,7 @@ from polyker.schedule.tree import Kind, Leaf
 from polyker.target.model import Target
 
 # A row of the result that is worth its own search for the first aligned cell, and two partial vectors, in bytes.
-SHORTEST = 2048
+SHORTEST = 1280
 
 
 def streams(measured: Measured, plan: Plan, target: Target) -> bool:
