@@ -17,6 +17,8 @@ BLOCK_TERMS = 4096
 # Rows that are reduced together where the terms lie a row apart, of so many bytes at least: few enough to be read as streams,
 # enough that the results, which are read and written once for each block, cost little.
 BLOCK_ROWS, LEAST_ROW = 8, 2048
+# The same where the last cache holds the operand and the first one the results: there fewer streams come faster.
+NEAR_ROWS = 2
 # What a core's prefetchers fetch by themselves: runs of terms that lie within a page of each other are one stream to them.
 PAGE = 4096
 # Bytes of a run of terms from which adding its sum to the result costs little beside reading it from the caches.
@@ -56,7 +58,7 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
     if statement.acc.itemsize > next(a.itemsize for a in measured.accesses if a.is_write):
         return None  # blocks are added up in the result, which is too narrow for that
     if _walks_across(measured, plan, terms, target):
-        return terms[0], BLOCK_ROWS
+        return terms[0], _rows_together(measured, plan, target)
     if _leaps(measured, plan, terms, target):
         return terms[0], 1
     if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
@@ -92,6 +94,16 @@ def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target
         and prod(measured.extent(i) for i in measured.bounds) * a.itemsize > target.cache(2).size
         for a in _read_once(measured, plan.vector)
     )
+
+
+def _rows_together(measured: Measured, plan: Plan, target: Target) -> int:
+    """Return how many rows are reduced together where tiles walk across them."""
+    assert plan.vector is not None
+    write = next(a for a in measured.accesses if a.is_write)
+    read = sum(measured.footprint(a) * a.itemsize for a in _read_once(measured, plan.vector))
+    first, last = target.caches[0].size, target.caches[-1].size
+    near = read <= last // 2 and measured.footprint(write) * write.itemsize <= first // 3
+    return NEAR_ROWS if near else BLOCK_ROWS
 
 
 def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
