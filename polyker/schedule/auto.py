@@ -27,7 +27,7 @@ from polyker.rewrite.part_steps import part_steps
 from polyker.rewrite.whole_tiles import whole_tiles
 from polyker.schedule.ahead import lines_ahead, rows_to_come
 from polyker.schedule.blocked_nest import BlockedNest
-from polyker.schedule.blocking import Blocking, blocking, rows_ahead
+from polyker.schedule.blocking import Blocking, blocking, fetches_result, rows_ahead
 from polyker.schedule.choose import choose
 from polyker.schedule.fuse_cost import Fusion, best_fusion, steady_tensors
 from polyker.schedule.fuse_epilogue import carries, with_epilogues
@@ -432,8 +432,8 @@ class _Scheduler:
             tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
             epilogue=epilogue if self.may_carry(epilogue, statement, plan, before) else None,
         )
-        if any(measured.extent(i) > n for i, n in blocks.terms) and all(map(is_quasi_affine, statement.subscripts)):
-            # The tile of the result is asked for while its terms are summed: blocks after the first one read it.
+        if fetches_result(blocks, plan, measured, self.target) and all(map(is_quasi_affine, statement.subscripts)):
+            # The tile of the result is asked for while its terms are summed.
             result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
             parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)

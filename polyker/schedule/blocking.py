@@ -14,7 +14,7 @@ from math import gcd, isqrt, prod
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
-from polyker.ir.typed import Ahead, TypedProgram
+from polyker.ir.typed import EXACT, Ahead, TypedProgram
 from polyker.rewrite.pack_block import can_pack_block
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
@@ -164,6 +164,21 @@ def rows_ahead(
         near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
         found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
     return tuple(found)
+
+
+def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> bool:
+    """Whether lines of the result, whose terms come in blocks, have to come from memory: blocks after the first one read them.
+
+    One block stores only. Where it is known to store whole lines the processor does not fetch them, either; of others it waits
+    for each.
+    """
+    write, vector = next(a for a in measured.accesses if a.is_write), plan.vector
+    if not blocks.terms or vector is None:
+        return False
+    is_known = measured.bounds[vector][1] is not None or measured.extent(vector) <= EXACT
+    row = measured.extent(vector) * write.itemsize
+    whole = is_known and abs(write.stride(vector)) == 1 and row % target.caches[0].line == 0
+    return not whole or any(measured.extent(i) > n for i, n in blocks.terms)
 
 
 def _by_tiles(first: str, blocks: tuple[tuple[str, int], ...], sizes: dict[str, int]) -> tuple[tuple[str, int], ...]:
