@@ -12,13 +12,17 @@ After, none is:
 
 The rows beyond the end repeat the last one. The vectors beyond it have no active lane, so that they read nothing. Both write
 cells of a STACK buffer that nothing reads: all loops over the buffer have the same ends, and the first of them sets it anew.
+
+A small tile has code of its own for each number of vectors in a row, so that 200 columns are three tiles of 64 and one of 16:
+
+    if count < 2: the tile with 1 vector a row;  else: if count < 3: the tile with 2;  else: …
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
 from typing import TypeAlias
 
 from polyker.codegen.kernel import (
@@ -45,9 +49,16 @@ from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import blocks_of, expressions, rebuild, statements, subexpressions, substitute, uses
 from polyker.ir.dtypes import bool_
 
+# Shapes of a cut tile, at most: each has code of its own.
+SHAPES = 4
 
-def fill(kernel: Kernel) -> Kernel:
-    """Return the kernel with the tiles that a size cuts computed whole. Run before `unroll`."""
+
+def fill(kernel: Kernel, registers: int = 32) -> Kernel:
+    """Return the kernel with the tiles that a size cuts computed whole. Run before `unroll`.
+
+    A tile whose accumulators take half of the vector registers at most has code for each number of vectors in its rows: with
+    more of them they would not stay in registers where the code parts.
+    """
     unrolled = (s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL)
     if all(trip_count(loop) is not None for loop in unrolled):
         return kernel
@@ -56,31 +67,43 @@ def fill(kernel: Kernel) -> Kernel:
         s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate) and s.buffer.space is Space.STACK
     }
     own = {name for name in stack if _is_own(name, kernel.body)}
-    return replace(kernel, body=_Filler(names, own).block(kernel.body)) if own else kernel
+    return replace(kernel, body=_Filler(names, own, registers // 2).block(kernel.body)) if own else kernel
 
 
 @dataclass
 class _Filler:
     taken: set[str]
     own: set[str]
+    most: int  # vectors of a tile that has several shapes
 
     def block(self, block: Block) -> Block:
-        return tuple(self._statement(s) for s in block)
+        done: list[Stmt] = []
+        tile: list[_Cut | For] = []  # nests over one cut tile, one after another, and where its columns end
+        end: _End | None = None
+        for stmt in block:
+            part = self._cut(stmt) or stmt if isinstance(stmt, For) else stmt
+            here = part.end if isinstance(part, _Cut) else end if end and _loops_to(part, end) else None
+            if tile and here != end:
+                done += self._shapes(tile, end)
+                tile = []
+            if here is not None and isinstance(part, _Cut | For):
+                tile.append(part)
+            else:
+                done.append(self._whole(part, {}) if isinstance(part, _Cut) else self._statement(part))
+            end = here
+        return (*done, *self._shapes(tile, end))
 
     def _statement(self, stmt: Stmt) -> Stmt:
         match stmt:
-            case For():
-                found = self._filled(stmt)
-                return replace(stmt, body=self.block(stmt.body)) if found is None else found
             case If(body=body, orelse=orelse):
                 return replace(stmt, body=self.block(body), orelse=self.block(orelse))
-            case Allocate(body=body) | Launch(body=body):
+            case For(body=body) | Allocate(body=body) | Launch(body=body):
                 return replace(stmt, body=self.block(body))
             case _:
                 return stmt
 
-    def _filled(self, outer: For) -> Stmt | None:
-        """Return what stands for a nest whose unrolled loops end at sizes; None where that is not possible."""
+    def _cut(self, outer: For) -> _Cut | None:
+        """Return a nest whose unrolled loops end at sizes; None where it cannot be computed whole."""
         nest = _nest(outer)
         if nest is None or nest.store.buffer not in self.own:
             return None
@@ -88,23 +111,52 @@ class _Filler:
         inside = {loop.var for loop in (*nest.serial, *nest.tile)}
         if not cut or not all(_is_plain(loop, inside) for loop in cut) or not _are_apart(nest.store, cut, nest.vector):
             return None
-        rows = [loop for loop in cut if nest.vector is None or not uses(loop.var, nest.vector.hi)]
-        if any(loop not in rows and not _is_empty_beyond(nest.vector, loop) for loop in cut):
+        rows = tuple(loop for loop in cut if nest.vector is None or not uses(loop.var, nest.vector.hi))
+        columns = tuple(loop for loop in cut if loop not in rows)
+        found = _Cut(nest, rows, columns)
+        if not all(_is_empty_beyond(nest.vector, loop) for loop in columns) or self._body(found, {}) is None:
             return None
-        last: dict[str, KExpr] = {
-            loop.var: Op("minimum", (Var(loop.var), Op("sub", (loop.hi, Const(1))))) for loop in rows
-        }
-        filled = self._body(nest, [loop for loop in cut if loop not in rows], last)
-        if filled is None:
-            return None
-        for loop in reversed(nest.serial):
+        return found
+
+    def _shapes(self, tile: list[_Cut | For], end: _End | None) -> Block:
+        """Return what stands for nests over one cut tile: its shape that has no more vectors than hold a result.
+
+        They stand in one block for each shape: where the code came together between them, accumulators would have to meet.
+        """
+        if end is None:
+            return ()
+        bound, most = end
+        if not all(p.vectors <= self.most if isinstance(p, _Cut) else _is_stored_by_rows(p) for p in tile):
+            return tuple(self._whole(p, {}) if isinstance(p, _Cut) else self._statement(p) for p in tile)
+        counts = _shapes(most)
+        block: Block = ()
+        for before, count in reversed([*zip((0, *counts), counts, strict=False)]):
+            exact = count if count == before + 1 else None
+            shape = tuple(
+                self._whole(p, {p.columns[0].var: count})
+                if isinstance(p, _Cut)
+                else self._statement(_ending(p, end, exact))
+                for p in tile
+            )
+            block = (If(Op("lt", (bound, Const(count + 1)), bool_), shape, block),) if block else shape
+        return (If(Op("lt", (Const(0), bound), bool_), block),)
+
+    def _whole(self, cut: _Cut, trips: Mapping[str, int]) -> Stmt:
+        """Return a nest without tests, its columns' loops as often run as `trips` tells."""
+        filled = self._body(cut, trips)
+        assert filled is not None
+        for loop in reversed(cut.nest.serial):
             filled = (replace(loop, body=filled),)
-        some = tuple(Op("lt", (loop.lo, loop.hi), bool_) for loop in cut)
+        some = tuple(Op("lt", (loop.lo, loop.hi), bool_) for loop in (*cut.rows, *cut.columns))
         return If(some[0] if len(some) == 1 else Op("and", some, bool_), filled)
 
-    def _body(self, nest: _Nest, chunks: list[For], last: dict[str, KExpr]) -> Block | None:
+    def _body(self, cut: _Cut, trips: Mapping[str, int]) -> Block | None:
         """Return the tile's own loops: values that all vectors of a row share are read before these."""
-        own = [v.var for v in (nest.vector, *chunks) if v is not None]
+        nest = cut.nest
+        last: dict[str, KExpr] = {
+            loop.var: Op("minimum", (Var(loop.var), Op("sub", (loop.hi, Const(1))))) for loop in cut.rows
+        }
+        own = [v.var for v in (nest.vector, *cut.columns) if v is not None]
         shared: dict[Load, str] = {}
 
         def change(e: KExpr) -> KExpr:
@@ -129,14 +181,12 @@ class _Filler:
             body = (replace(nest.vector, body=body),)
         inner = True
         for loop in reversed(nest.tile):
-            if inner and loop not in chunks:
+            if inner and loop not in cut.columns:
                 body, inner = (*lets, *body), False
-            trip = trip_count(loop)
-            body = (
-                replace(loop, hi=Const(loop.lanes), trip=loop.lanes, body=body)
-                if trip is None
-                else replace(loop, body=body),
-            )
+            if trip_count(loop) is None:
+                trip = trips.get(loop.var, loop.lanes)
+                loop = replace(loop, hi=Const(trip), trip=trip)
+            body = (replace(loop, body=body),)
         return (*lets, *body) if inner else body
 
     def _name(self) -> str:
@@ -156,6 +206,66 @@ class _Nest:
     vector: For | None
     ahead: tuple[Stmt, ...]
     store: Store
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A nest whose tile a size may cut: beyond their ends `rows` repeat the last one, `columns` have no active lane."""
+
+    nest: _Nest
+    rows: tuple[For, ...]
+    columns: tuple[For, ...]
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors the tile has."""
+        return prod(loop.lanes for loop in self.nest.tile)
+
+    @property
+    def end(self) -> _End | None:
+        """Where the columns end, if one loop runs over them."""
+        return (self.columns[0].hi, self.columns[0].lanes) if len(self.columns) == 1 else None
+
+
+# The upper end of an unrolled loop from 0 and the number of iterations that it has at most.
+_End: TypeAlias = tuple[KExpr, int]
+
+
+def _shapes(most: int) -> list[int]:
+    """Return how many vectors a row of a tile may have, up to `most`."""
+    step = -(-most // SHAPES)
+    return sorted({min(most, step * (k + 1)) for k in range(SHAPES)})
+
+
+def _loops_to(stmt: Stmt, end: _End) -> bool:
+    """Whether a statement is a nest with an unrolled loop that has this end."""
+    while isinstance(stmt, For):
+        if stmt.kind is LoopKind.UNROLL and (stmt.hi, stmt.lanes) == end and stmt.lo == Const(0) and stmt.step == 1:
+            return True
+        if len(stmt.body) != 1:
+            return False
+        stmt = stmt.body[0]
+    return False
+
+
+def _is_stored_by_rows(stmt: For) -> bool:
+    """Whether the vectors of a nest store to neighbouring cells: else each lane is stored apart, in so much code that
+    accumulators leave the registers where there are shapes of it."""
+    for inner in statements((stmt,)):
+        if isinstance(inner, For) and inner.kind is LoopKind.VECTOR:
+            stores = (s for s in inner.body if isinstance(s, Store))
+            if any(uses(inner.var, i) for store in stores for i in store.indices[:-1]):
+                return False
+    return True
+
+
+def _ending(stmt: Stmt, end: _End, count: int | None) -> Stmt:
+    """Return a nest whose loop with this end runs `count` times, None: as often as it says."""
+    if not isinstance(stmt, For) or count is None:
+        return stmt
+    if stmt.kind is LoopKind.UNROLL and (stmt.hi, stmt.lanes) == end:
+        return replace(stmt, hi=Const(count), trip=count)
+    return replace(stmt, body=tuple(_ending(s, end, count) for s in stmt.body))
 
 
 def _nest(outer: For) -> _Nest | None:

@@ -10,7 +10,9 @@ import pytest
 
 import polyker as pk
 from polyker.codegen import fill as filling
-from polyker.codegen.kernel import For, Kernel, LoopKind, Store
+from polyker.codegen.interp import Interpreter
+from polyker.codegen.interp import run as interpret
+from polyker.codegen.kernel import For, Kernel, LoopKind, Store, Var
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import statements
 from tests.fuzz.data import guarded
@@ -77,8 +79,8 @@ def test_no_vector_of_a_cut_tile_is_tested_for(monkeypatch: pytest.MonkeyPatch) 
 
     seen: list[tuple[Kernel, Kernel]] = []
 
-    def noting(kernel: Kernel) -> Kernel:
-        seen.append((kernel, filling.fill(kernel)))
+    def noting(kernel: Kernel, registers: int) -> Kernel:
+        seen.append((kernel, filling.fill(kernel, registers)))
         return seen[-1][1]
 
     monkeypatch.setattr(pipeline, "fill", noting)
@@ -86,3 +88,39 @@ def test_no_vector_of_a_cut_tile_is_tested_for(monkeypatch: pytest.MonkeyPatch) 
     before, after = seen[-1]
     assert cut_sums(before)
     assert not cut_sums(after)
+
+
+def test_a_cut_tile_has_no_more_vectors_than_hold_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    import polyker.pipeline as pipeline
+
+    kernels: list[Kernel] = []
+    vectors = 0
+    run_vector = Interpreter._vector
+
+    def noting(kernel: Kernel, registers: int) -> Kernel:
+        kernels.append(filling.fill(kernel, registers))
+        return kernels[-1]
+
+    def counting(self: Interpreter, loop: For, env: Any) -> None:
+        nonlocal vectors
+        vectors += any(isinstance(s, Store) and s.buffer not in own for s in loop.body)
+        run_vector(self, loop, env)
+
+    monkeypatch.setattr(pipeline, "fill", noting)
+    pk.op("E[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], specialize="never")
+    monkeypatch.setattr(Interpreter, "_vector", counting)
+    kernel = kernels[-1]
+    own = {b.name for b in kernel.buffers}
+    lanes = next(s.lanes for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
+    counts = []
+    for columns in (lanes, 1, lanes + 1, 3 * lanes, 3 * lanes + 1, 4 * lanes):
+        sizes = {"n0": 5, "n1": 3, "n2": columns}
+        arrays = {
+            b.name: np.ones([sizes.get(n.name, 0) if isinstance(n, Var) else n.value for n in b.shape])
+            for b in kernel.buffers
+        }
+        vectors = 0
+        interpret(kernel, arrays, sizes)
+        np.testing.assert_array_equal(arrays["t2"], 3)
+        counts.append(vectors)
+    assert [n / counts[0] for n in counts] == [1, 1, 2, 3, 4, 4]
