@@ -67,3 +67,14 @@ def test_one_statement_by_itself_asks_for_nothing() -> None:
 def test_what_is_asked_for_beyond_the_end_is_not_read() -> None:
     X = np.arange(600 * 1024, dtype="f4").reshape(600, 1024) % 7
     np.testing.assert_array_equal(pk.op("O[i] += X[i,k]")(X), X.sum(1))
+
+
+@pytest.mark.parametrize(("columns", "terms", "count"), [(16, 24, 0), (17, 24, 1), (16, 2000, 1)])
+def test_results_of_unknown_sizes_are_asked_for_unless_whole_lines_are_stored_once(
+    columns: int, terms: int, count: int
+) -> None:
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], threads=1)
+    compiled = kernel._compiled
+    of = {"I": 40, "K": terms, "J": columns}
+    found = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
+    assert len(set(re.findall(r"prefetch (\w+)\[.*to write", found.stages["loops"]))) == count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -42,6 +43,17 @@ def test_one_row_times_a_matrix_is_cut() -> None:
 
 def test_a_result_that_is_defined_before_is_added_to() -> None:
     assert is_cut("S[k] = Y[k]\nS[k] += X[i,k]", Y="f32[600]", X="f32[40,600]")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "together"),
+    [(1 << 13, 1 << 18, 2), (1 << 13, 1 << 16, 8), (1 << 10, 1 << 18, 8)],
+    ids=["from the last cache", "from memory", "results beyond the first cache"],
+)
+def test_fewer_rows_are_read_together_from_the_last_cache(first: int, last: int, together: int) -> None:
+    machine = replace(MACHINE, caches=(Cache(first), Cache(1 << 14), Cache(last)))
+    source = pk.op("S[k] += X[i,k]").compile(X=pk.f32[40, 600], target=machine).source("schedule")
+    assert re.findall(r"\.block  \{.*floor\(i\d+/(\d+)\)", source) == [str(together)]
 
 
 RUNS = {
