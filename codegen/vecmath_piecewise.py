@@ -19,16 +19,23 @@ _INTERVAL_BITS = 3  # of the significand
 ROOTS = tuple(2.0 ** (k / 32) for k in range(32))
 
 
-def piecewise(b: Builder, a: Value, rows: Sequence[Sequence[float]]) -> Value:
-    """Return the function whose coefficients these are (vecmath_pieces.py) of a >= 0; NaN stays."""
+def piecewise(b: Builder, a: Value, rows: Sequence[Sequence[float]], *, beside_a: bool = False) -> Value:
+    """Return the function whose coefficients these are (vecmath_pieces.py) of a >= 0; NaN stays.
+
+    `beside_a`: those of the first interval are of the function less a, so that the rounding of none counts near 0.
+    """
     shift = F32.mantissa - _INTERVAL_BITS
-    place = b.bits(a + 1.0)
+    beyond = a + 1.0
+    place = b.bits(beyond)
     left = b.from_bits(place & (-1 << shift)) - 1.0
     t, interval = a - left, place.shr(shift)
     result = lookup(b, rows[-1], interval)
-    for row in reversed(rows[:-1]):
+    for row in reversed(rows[1:-1]):
         result = b.fma(result, t, lookup(b, row, interval))
-    return result
+    start = lookup(b, rows[0], interval)
+    if beside_a:
+        start = start + b.select(beyond < 1.0 + 2.0**-_INTERVAL_BITS, a, 0.0)
+    return b.fma(result, t, start)
 
 
 def tanh(b: Builder, x: Value) -> Value:
@@ -38,7 +45,7 @@ def tanh(b: Builder, x: Value) -> Value:
 
 def erf(b: Builder, x: Value) -> Value:
     """Return the error function of x."""
-    return b.copysign(piecewise(b, b.at_most(b.abs(x), 4.0), pieces.ERF), x)
+    return b.copysign(piecewise(b, b.at_most(b.abs(x), 4.0), pieces.ERF, beside_a=True), x)
 
 
 def gelu(b: Builder, x: Value) -> Value:

@@ -170,15 +170,17 @@ def _mills(a: mpf) -> mpf:
 class Pieces:
     """f(a) = sum c[i] (a - left)^i, `count` terms, with other c in each of 32 intervals, as far as a < `most`: those of a + 1
     from 2^e (1 + m / 8) to 2^e (1 + (m + 1) / 8), e of 0 to 3 and m of 0 to 7. The error is relative.
+    `beside_a`: those of the first interval are of f(a) - a.
     """
 
     name: str
     function: Callable[[mpf], mpf]
     most: float
     count: int
+    beside_a: bool = False
 
     def _value(self, left: mpf, t: mpf) -> mpf:
-        return self.function(left + t)
+        return self.function(left + t) - (t if self.beside_a and left == 0 else 0)
 
     def _weight(self, left: mpf, t: mpf) -> mpf:
         return 1 / self.function(left + t)
@@ -265,7 +267,7 @@ FITS: list[Fit] = [
 
 PIECES = [
     Pieces("TANH", mp.tanh, 9.5, 6),
-    Pieces("ERF", mp.erf, 4.25, 6),
+    Pieces("ERF", mp.erf, 4.25, 6, beside_a=True),
     Pieces("MILLS", _mills, 14.75, 5),
 ]
 
