@@ -42,9 +42,13 @@ def uncut(points: Set, dimension: int, size: int, origin: int) -> Set:
 def by_vectors(
     program: TypedProgram, points: Set, iterators: tuple[str, ...], tiles: Tiling, grain: tuple[str, int]
 ) -> list[Set]:
-    """Return the parts of a set by the vectors that their tiles have, `grain` being (iterator, lanes of a vector)."""
+    """Return the parts of a set by the vectors that their tiles have, `grain` being (iterator, lanes of a vector): the set
+    where tiles do not extend along it."""
     vector, lanes = grain
-    ((_, size, origin),) = (t for t in tiles if t[0] == vector)
+    along = next((t for t in tiles if t[0] == vector), None)
+    if along is None:
+        return [points.coalesce()]
+    _, size, origin = along
     name = points.get_tuple_name() if points.has_tuple_name() else ""
     near = mates(program, name, iterators, tiles)
     parts = [points.coalesce()]
