@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyker.ir.dtypes import DType, f32, f64
-from polyker.target.detect import host
-from tests.codegen.vecmath_harness import Compiled
+from tests.codegen.vecmath_harness import HAS_AVX512, Compiled
 from tests.codegen.vecmath_reference import REAL_OPS
 
 try:
@@ -48,7 +47,7 @@ def slope(large: Callable[[], object], small: Callable[[], object], itemsize: in
 
 
 def ours(op: str, dtype: DType, lanes: int, inputs: list[np.ndarray], out: np.ndarray) -> float:
-    function = Compiled(op, dtype, lanes, avx512=host().lanes(4) == 16)
+    function = Compiled(op, dtype, lanes, avx512=HAS_AVX512)
     pointers, size = [a.ctypes.data for a in [*inputs, out]], dtype.itemsize
     return slope(lambda: function.run(*pointers, LARGE // size), lambda: function.run(*pointers, SMALL // size), size)
 

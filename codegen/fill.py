@@ -128,7 +128,7 @@ class _Filler:
         bound, most = end
         if not all(p.vectors <= self.most if isinstance(p, _Cut) else _is_stored_by_rows(p) for p in tile):
             return tuple(self._whole(p, {}) if isinstance(p, _Cut) else self._statement(p) for p in tile)
-        counts = _shapes(most)
+        counts = _counts(most)
         block: Block = ()
         for before, count in reversed([*zip((0, *counts), counts, strict=False)]):
             exact = count if count == before + 1 else None
@@ -231,16 +231,21 @@ class _Cut:
 _End: TypeAlias = tuple[KExpr, int]
 
 
-def _shapes(most: int) -> list[int]:
+def _counts(most: int) -> list[int]:
     """Return how many vectors a row of a tile may have, up to `most`."""
     step = -(-most // SHAPES)
     return sorted({min(most, step * (k + 1)) for k in range(SHAPES)})
 
 
+def _ends_at(loop: For, end: _End) -> bool:
+    """Whether a loop is unrolled, begins at 0 and has this end."""
+    return loop.kind is LoopKind.UNROLL and (loop.hi, loop.lanes) == end and loop.lo == Const(0) and loop.step == 1
+
+
 def _loops_to(stmt: Stmt, end: _End) -> bool:
     """Whether a statement is a nest with an unrolled loop that has this end."""
     while isinstance(stmt, For):
-        if stmt.kind is LoopKind.UNROLL and (stmt.hi, stmt.lanes) == end and stmt.lo == Const(0) and stmt.step == 1:
+        if _ends_at(stmt, end):
             return True
         if len(stmt.body) != 1:
             return False
@@ -263,7 +268,7 @@ def _ending(stmt: Stmt, end: _End, count: int | None) -> Stmt:
     """Return a nest whose loop with this end runs `count` times, None: as often as it says."""
     if not isinstance(stmt, For) or count is None:
         return stmt
-    if stmt.kind is LoopKind.UNROLL and (stmt.hi, stmt.lanes) == end:
+    if _ends_at(stmt, end):
         return replace(stmt, hi=Const(count), trip=count)
     return replace(stmt, body=tuple(_ending(s, end, count) for s in stmt.body))
 

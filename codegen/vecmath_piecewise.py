@@ -14,7 +14,6 @@ from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import F32, Builder, Value
 from polyker.codegen.vecmath_registers import least_magnitude, lookup, scaled
 
-LN2 = 0.6931471805599453
 _INTERVAL_BITS = 3  # of the significand
 ROOTS = tuple(2.0 ** (k / 32) for k in range(32))
 
@@ -56,7 +55,7 @@ def gelu(b: Builder, x: Value) -> Value:
     """
     shift = 1.5 * 2.0 ** (F32.mantissa - 5)
     a = least_magnitude(b, x, 14.5)
-    shifted = b.fma(a * a, -0.5 / LN2, shift)
+    shifted = b.fma(a * a, -0.5 / tables.LN2[0], shift)
     n = shifted - shift
     # The first part of 2 ln 2 has so few bits that n times it is exact; and so is the square in the sum.
     r = b.fma(n, tables.TWICE_LN2_F32[1], b.fma(a, a, n * tables.TWICE_LN2_F32[0]))

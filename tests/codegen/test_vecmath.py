@@ -11,12 +11,9 @@ from mpmath import mp
 
 from polyker.codegen import vecmath
 from polyker.ir.dtypes import DType, f32, f64, i32
-from polyker.target.detect import host
-from tests.codegen.vecmath_harness import Compiled
+from tests.codegen.vecmath_harness import HAS_AVX512, Compiled, needs_avx512
 from tests.codegen.vecmath_reference import LIMIT, REAL_OPS, arguments, dense_worst, points, worst
 
-HAS_AVX512 = host().lanes(4) == 16
-needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="needs a processor with AVX-512")
 FORMATS = [
     pytest.param(f32, 16, False, id="f32"),
     pytest.param(f64, 8, False, id="f64"),

@@ -11,8 +11,7 @@ from mpmath import mp
 
 from polyker.codegen import vecmath
 from polyker.ir.dtypes import DType, c64, c128
-from polyker.target.detect import host
-from tests.codegen.vecmath_harness import Compiled
+from tests.codegen.vecmath_harness import Compiled, needs_avx512
 
 FORMATS = [pytest.param(c64, 8, id="c64"), pytest.param(c128, 4, id="c128")]
 EXACT = {
@@ -24,13 +23,13 @@ EXACT = {
 
 
 @cache
-def compiled(op: str, dtype: DType, lanes: int) -> Compiled:
-    return Compiled(op, dtype, lanes, avx512=host().lanes(4) == 16)
+def compiled(op: str, dtype: DType, lanes: int, avx512: bool = False) -> Compiled:
+    return Compiled(op, dtype, lanes, avx512=avx512)
 
 
-def call(op: str, dtype: DType, lanes: int, *args: np.ndarray) -> np.ndarray:
+def call(op: str, dtype: DType, lanes: int, *args: np.ndarray, avx512: bool = False) -> np.ndarray:
     """Call the compiled function on complex arrays."""
-    function = compiled(op, dtype, lanes)
+    function = compiled(op, dtype, lanes, avx512)
     parts = function(*(p.astype(function.element) for a in args for p in (a.real, a.imag)))
     if len(parts) == 1:
         return parts[0]
@@ -52,13 +51,14 @@ def numbers(kind: type, count: int, seed: int = 1) -> np.ndarray:
 
 @pytest.mark.parametrize("op", EXACT)
 @pytest.mark.parametrize(("dtype", "lanes"), FORMATS)
-def test_the_error_is_a_few_ulp_of_the_size(op: str, dtype: DType, lanes: int) -> None:
+@pytest.mark.parametrize("avx512", [False, pytest.param(True, marks=needs_avx512)])
+def test_the_error_is_a_few_ulp_of_the_size(op: str, dtype: DType, lanes: int, avx512: bool) -> None:
     kind = np.complex64 if dtype == c64 else np.complex128
     args = [numbers(kind, 800)]
     if op in ("pow", "div"):
         rng = np.random.default_rng(5)
         args.append((rng.uniform(-3, 3, 800) + 1j * rng.uniform(-3, 3, 800)).astype(kind))
-    got = call(op, dtype, lanes, *args)
+    got = call(op, dtype, lanes, *args, avx512=avx512)
     unit = mp.mpf(2) ** (-23 if dtype == c64 else -52)
     with mp.workprec(140):
         exact = [EXACT[op](*(mpmath.mpc(complex(v)) for v in row)) for row in zip(*args, strict=True)]

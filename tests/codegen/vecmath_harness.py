@@ -7,10 +7,15 @@ from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
+import pytest
 
 from polyker.codegen import vecmath
 from polyker.ir.dtypes import DType
+from polyker.target.detect import host
 
+# Whether functions of AVX-512's registers run here.
+HAS_AVX512 = host().lanes(4) == 16
+needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="needs a processor with AVX-512")
 LOOP = """
 define void @run({pointers}, i64 %n) {{
 entry:
