@@ -90,14 +90,21 @@ def test_no_vector_of_a_cut_tile_is_tested_for(monkeypatch: pytest.MonkeyPatch) 
     assert not cut_sums(after)
 
 
-def test_a_cut_tile_has_no_more_vectors_than_hold_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("target", "registers", "shapes"),
+    [("E", 32, [1, 1, 2, 3, 4, 4]), ("F", 8, [1, 1, 1, 1, 1, 1])],
+    ids=["small", "more than half of the registers"],
+)
+def test_a_small_cut_tile_has_no_more_vectors_than_hold_a_result(
+    target: str, registers: int, shapes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import polyker.pipeline as pipeline
 
     kernels: list[Kernel] = []
     vectors = 0
     run_vector = Interpreter._vector
 
-    def noting(kernel: Kernel, registers: int) -> Kernel:
+    def noting(kernel: Kernel, _: int) -> Kernel:
         kernels.append(filling.fill(kernel, registers))
         return kernels[-1]
 
@@ -107,7 +114,7 @@ def test_a_cut_tile_has_no_more_vectors_than_hold_a_result(monkeypatch: pytest.M
         run_vector(self, loop, env)
 
     monkeypatch.setattr(pipeline, "fill", noting)
-    pk.op("E[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], specialize="never")
+    pk.op(f"{target}[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], specialize="never")
     monkeypatch.setattr(Interpreter, "_vector", counting)
     kernel = kernels[-1]
     own = {b.name for b in kernel.buffers}
@@ -123,4 +130,4 @@ def test_a_cut_tile_has_no_more_vectors_than_hold_a_result(monkeypatch: pytest.M
         interpret(kernel, arrays, sizes)
         np.testing.assert_array_equal(arrays["t2"], 3)
         counts.append(vectors)
-    assert [n / counts[0] for n in counts] == [1, 1, 2, 3, 4, 4]
+    assert [n / counts[0] for n in counts] == shapes
