@@ -41,8 +41,8 @@ def tile_parts(
     box of fixed extents, or whole tiles within one, the partial ones are kept apart by the dimensions in which they are cut: each
     part has one shape. Where the domain is of whole vectors of a tile, `grain` being (iterator, lanes), they are kept apart by
     the vectors that they have, too. Else they are one part, or two: those cut along the iterator `apart` only, and the rest; or,
-    `one_by_one`, one part for each tiled iterator: those cut along it and along none before. Empty parts are left out; the parts
-    are disjoint.
+    `one_by_one`, one part for each tiled iterator: those cut along it and along none before, the last with the rest. Empty parts
+    are left out; the parts are disjoint.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
     if program.sizes:
@@ -65,10 +65,12 @@ def tile_parts(
         others = tuple(t for t in tiles if t[0] != apart)
         parts = [Part(domain.subtract(partial).coalesce(), True)]
         if one_by_one:
-            for tile in tiles:
+            for tile in tiles[:-1]:
                 here = _cut(program, domain, iterators, (tile,)).intersect(partial)
                 parts.append(Part(here.coalesce(), False))
                 partial = partial.subtract(here)
+            # A slanted border may cut a tile at a corner, and some of its rows along no iterator alone.
+            parts.append(Part(partial.coalesce(), False))
         elif others and len(others) < len(tiles):
             rest = _cut(program, domain, iterators, others)
             parts += [Part(partial.subtract(rest).coalesce(), False, apart), Part(rest.coalesce(), False)]

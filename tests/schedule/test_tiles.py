@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,18 @@ def test_parts_cover_a_domain_and_know_whether_their_tiles_are_of_one_shape(doma
         assert alike or not part.is_own_shape
         if domain == BOX:
             assert part.is_own_shape
+
+
+@pytest.mark.parametrize("border", ["j < i", "j <= i + 4", "i + j < 20", "2*j <= i + 3", "j < i or 3*i < j"])
+@pytest.mark.parametrize("parted", [{}, {"apart": "i"}, {"apart": "j"}, {"one_by_one": True}])
+def test_each_instance_of_a_slanted_domain_is_in_one_part(border: str, parted: dict[str, Any]) -> None:
+    # A corner of a tile may lie outside where no row of it along one iterator ends in it.
+    whole = read_set(f"{{ S0[i, j] : 1 <= i < 19 and 0 <= j < 21 and ({border}) }}")
+    parts = tile_parts(PROGRAM, whole, ("i", "j"), (("i", 4, 1), ("j", 8, 0)), **parted)
+    seen = [points(p.domain) for p in parts]
+    assert len(parts) > 1
+    assert sum(map(len, seen)) == len(points(whole))
+    assert set().union(*seen) == points(whole)
 
 
 def test_pieces_of_a_symbolic_domain_have_no_tiles_of_their_own() -> None:
