@@ -8,6 +8,8 @@ itself, so far ahead that they are there in time and near enough that they are s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from polyker.ir.dtypes import i64
@@ -39,6 +41,23 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
     return _ahead(measured, streams, vector, target)
+
+
+def rows_of_block(measured: Measured, rows: str, extents: Mapping[str, int], target: Target) -> tuple[Ahead, ...]:
+    """Return the cells that the copy of a block asks for: it has parts of rows, too short for prefetchers, that lie apart.
+
+    `rows`: the iterator with one value for each part; `extents`: of the copy's other iterators, in one block. What lies behind
+    a block's last rows is the next block's.
+    """
+    (source,) = (a for a in measured.accesses if not a.is_write)
+    row = source.itemsize * prod(extents.values())
+    near = any(abs(source.stride(i)) == 1 for i in extents)
+    if source.read is None or not near or not all(map(is_quasi_affine, source.read.subscripts)):
+        return ()
+    if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > NEAR:
+        return ()
+    later = {rows: add(Index(rows, i64), lit(NEAR // row))}
+    return (Ahead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
 
 
 def _ahead(measured: Measured, streams: list[MemoryAccess], vector: str, target: Target) -> tuple[Ahead, ...]:

@@ -14,7 +14,7 @@ What is a column, a row and a term is decided by polyker.schedule.blocking.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
@@ -22,6 +22,7 @@ from polyker.ir.quasi_affine import floordiv, mod, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.rewrite.accumulate import Accumulated
 from polyker.rewrite.pack_block import PackedBlock
+from polyker.schedule.ahead import rows_of_block
 from polyker.schedule.blocking import Blocking
 from polyker.schedule.measure import Measured
 from polyker.schedule.nest import Nest, band, offset, result_tiles
@@ -111,7 +112,7 @@ class BlockedNest:
         tree = self._with_copies(program, column_copies, own, tree)
         copies = (*column_copies, *row_copies)
         tree = band(members(loops.blocks, copies), tree)
-        return Nest((*(c.copy for c in copies), *statements), tree)
+        return Nest((*map(self._asking, copies), *statements), tree)
 
     def _place(self, iterator: str, name: str) -> Expr:
         return offset(name, self.measured.lo(iterator))
@@ -161,14 +162,19 @@ class BlockedNest:
         wide = [i for i, s in plan.others if s > 1 and i in copy.cell]
         return [*wide, plan.vector] if plan.vector is not None and plan.vector in copy.cell else wide
 
-    def _copy(self, program: TypedProgram, copy: PackedBlock) -> Tree:
-        """Return the loops of a copy in one run: terms outside tiles, so that the operand is read along its rows."""
-        cut = dict(self.blocking.blocks + self.blocking.terms + self.blocking.row_blocks)
+    def _order(self, copy: PackedBlock) -> list[str]:
+        """Return the iterators of a copy's loops: terms outside tiles, so that the operand is read along its rows."""
         wide = self._wide(copy)
         inner = wide[-1] if wide else copy.cell[-1]
-        lanes = self.plan.lanes if inner == self.plan.vector else self.plan.size(inner)
         order = [i for i in self.blocking.reduced if i in copy.names]
-        order += [i for i in copy.cell if i not in order and i != inner] + [inner] * (inner not in order)
+        return order + [i for i in copy.cell if i not in order and i != inner] + [inner] * (inner not in order)
+
+    def _copy(self, program: TypedProgram, copy: PackedBlock) -> Tree:
+        """Return the loops of a copy in one run."""
+        cut = dict(self.blocking.blocks + self.blocking.terms + self.blocking.row_blocks)
+        wide, order = self._wide(copy), self._order(copy)
+        inner = wide[-1] if wide else copy.cell[-1]
+        lanes = self.plan.lanes if inner == self.plan.vector else self.plan.size(inner)
         return copy_nest(
             program,
             self.measure(copy.copy),
@@ -177,6 +183,14 @@ class BlockedNest:
             tuple(copy.names[i] for i in order),
             self.target,
             within={copy.names[i]: cut[i] for i in order if i in cut},
+        )
+
+    def _asking(self, copy: PackedBlock) -> TypedStatement:
+        """Return a copy that asks for the rows to come."""
+        rows, *others = self._order(copy)
+        extents = {copy.names[i]: self._extent(i) for i in others}
+        return replace(
+            copy.copy, prefetch=rows_of_block(self.measure(copy.copy), copy.names[rows], extents, self.target)
         )
 
 

@@ -78,3 +78,20 @@ def test_results_of_unknown_sizes_are_asked_for_unless_whole_lines_are_stored_on
     of = {"I": 40, "K": terms, "J": columns}
     found = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
     assert len(set(re.findall(r"prefetch (\w+)\[.*to write", found.stages["loops"]))) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "found"),
+    [
+        ("C[i,j] += A[i,k] * B[k,j]", 1024, ["t1"]),
+        ("C[i,j] += A[k,i] * B[k,j]", 1024, ["t0"]),  # a block has whole rows of B
+        ("C[i,j] += A[i,k] * B[j,k]", 1024, []),  # across: rows in the order of memory
+        ("C[i,j] += A[i,k] * B[k,j]", 256, []),  # in the second cache
+    ],
+)
+def test_the_copy_of_a_block_asks_for_the_parts_of_rows_to_come(text: str, n: int, found: list[str]) -> None:
+    scop, schedule = case(text, A=f"f64[{n},{n}]", B=f"f64[{n},{n}]").automatic(target(SMALL))
+    loops = print_kernel(lowered(scop, schedule).kernel)
+    copies = re.findall(r"prefetch (\w+)\[(.*)\]\n *t\d+_p\d\[.*\] = \1\[(.*)\]", loops)
+    assert [name for name, _, _ in copies] == found
+    assert all(later != here for _, later, here in copies)
