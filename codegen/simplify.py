@@ -125,7 +125,8 @@ class _Copier:
                 inner = {k: v for k, v in values.items() if k != var}
                 lo, hi = substitute(lo, values), substitute(hi, values)
                 work = None if stmt.work is None else substitute(stmt.work, values)
-                return replace(stmt, lo=lo, hi=hi, work=work, body=self.block(body, inner))
+                copy = replace(stmt, lo=lo, hi=hi, work=work, body=self.block(body, inner))
+                return _counted(copy) if stmt.kind is LoopKind.VECTOR and stmt.trip is None and values else copy
             case Allocate(buffer=buffer, body=body):
                 return Allocate(buffer, self.block(body, values))
             case Launch(grid=(x, y, z), body=body):
@@ -150,6 +151,12 @@ class _Copier:
             else:
                 result.extend(copy)
         return result
+
+
+def _counted(loop: For) -> For:
+    """Return a vector loop with its number of iterations, where a copy's place in a tile tells how many are left."""
+    counted = replace(loop, lo=simplify_expression(loop.lo, {}), hi=simplify_expression(loop.hi, {}))
+    return replace(counted, trip=trip_count(counted))
 
 
 class _Simplifier:

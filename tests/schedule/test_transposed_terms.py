@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +58,14 @@ def test_a_tall_product_of_few_columns_reads_and_writes_by_rows() -> None:
     assert text.count(" # transpose(") == 2  # the other: of the result
     assert "gather" not in str(kernel.source("llvm"))
     assert "scatter" not in str(kernel.source("llvm"))
+
+
+@pytest.mark.parametrize(("rows", "shapes"), [(50, 2), (63, 2), (1920, 1), (1927, 2)])
+def test_a_vector_that_the_end_of_the_rows_cuts_is_read_by_pieces_too(rows: int, shapes: int) -> None:
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[rows, 64], pk.f32[64, 4], target="cpu:x86-64-v4")
+    text = str(kernel.source("llvm"))
+    assert str(kernel.source("loops")).count("# transpose(4)") == shapes
+    assert len(re.findall("load float,|gather", text)) == shapes * 4 * 4  # B's
 
 
 def test_rows_a_large_power_of_two_apart_are_not_read_side_by_side() -> None:
