@@ -43,16 +43,18 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
     return _ahead(measured, streams, vector, target)
 
 
-def rows_of_block(measured: Measured, rows: str, extents: Mapping[str, int], target: Target) -> tuple[Ahead, ...]:
+def rows_of_block(
+    measured: Measured, rows: str, vector: str, extents: Mapping[str, int], target: Target
+) -> tuple[Ahead, ...]:
     """Return the cells that the copy of a block asks for: it has parts of rows, too short for prefetchers, that lie apart.
 
-    `rows`: the iterator with one value for each part; `extents`: of the copy's other iterators, in one block. What lies behind
-    a block's last rows is the next block's.
+    `rows`: the iterator with one value for each part; `extents`: of the copy's other iterators, the `vector` among them, in one
+    block. What lies behind a block's last rows is the next block's. Parts that are transposed are not asked for: each vector
+    reads many rows.
     """
     (source,) = (a for a in measured.accesses if not a.is_write)
     row = source.itemsize * prod(extents.values())
-    near = any(abs(source.stride(i)) == 1 for i in extents)
-    if source.read is None or not near or not all(map(is_quasi_affine, source.read.subscripts)):
+    if source.read is None or abs(source.stride(vector)) != 1 or not all(map(is_quasi_affine, source.read.subscripts)):
         return ()
     if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > NEAR:
         return ()

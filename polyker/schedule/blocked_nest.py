@@ -189,9 +189,9 @@ class BlockedNest:
         """Return a copy that asks for the rows to come."""
         rows, *others = self._order(copy)
         extents = {copy.names[i]: self._extent(i) for i in others}
-        return replace(
-            copy.copy, prefetch=rows_of_block(self.measure(copy.copy), copy.names[rows], extents, self.target)
-        )
+        vector = copy.names[others[-1]] if others else ""
+        ahead = rows_of_block(self.measure(copy.copy), copy.names[rows], vector, extents, self.target)
+        return replace(copy.copy, prefetch=ahead)
 
 
 def _time_of(copy: PackedBlock, time: Expr) -> Expr:
