@@ -6,7 +6,6 @@ Whatever it proposes is proven by polyker.schedule.legality, which shares nothin
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import prod
 
 import islpy as isl
 
@@ -40,17 +39,18 @@ from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
 from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances, reads_own
+from polyker.schedule.padding import reread_padding
+from polyker.schedule.peel import peeled
 from polyker.schedule.plan import Plan, describe
 from polyker.schedule.scan_nest import by_vectors, scan_nest, scan_plan, vector_scan_nest
 from polyker.schedule.stream_nest import stream_nest, streams
 from polyker.schedule.time_tiling import time_tiled
+from polyker.schedule.traffic import least_traffic
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.tree import REFUSED, Schedule
 from polyker.schedule.wave_nest import wave_nest
 from polyker.target.model import Target
 
-# How often a padded cell is read, at least, for a copy of it to pay.
-REUSE = 2
 # Vectors at a time, at most, along rows of which each has a length of its own: what is cut off the last tile is half of one.
 CUT_CHUNKS = 2
 
@@ -294,22 +294,31 @@ class _Scheduler:
         start: TypedStatement | None,
         packed: str | None = None,
         epilogue: TypedStatement | None = None,
+        *,
+        parted: bool = False,
     ) -> Nest:
         """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before.
 
-        `packed`: the vector for which operands were copied already. `epilogue`: what reads each of the results.
+        `packed`: the vector for which operands were copied already. `epilogue`: what reads each of the results. `parted`: whether
+        it is a part of one.
         """
-        measured = replace(measure(self.program, statement, self.layout), steady=self.steady)
+        measured = replace(self.measured(statement), steady=self.steady)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         if self.plain:
             parts = accumulate(self.program, self.fresh, statement, start=start)
             scalar = Plan(None, 1, 1, (), 0.0)
             nest = reduction_nest(self.program, measured, scalar, parts, kept, statement.reduced, None)
             return self.followed([nest], epilogue)
-        padded = _padded(measured)
+        padded = reread_padding(measured)
         if padded:
             return self.without_padding(statement, start, padded, epilogue)
-        plan = choose(measured, cells_apart(self.program, statement, kept), statement.reduced, self.target, packed)
+        free = cells_apart(self.program, statement, kept)
+        plan = choose(measured, free, statement.reduced, self.target, packed)
+        if packed is None and epilogue is None and self.steady is None and self.fuse and not parted:
+            rest = peeled(self.program, self.fresh, measured, plan, start, free, self.target, self.measured)
+            if rest is not None:
+                self.notes.append(f"{statement.name}: the last {rest.count} of {rest.iterator} are computed apart")
+                return in_order([self.reduction(*part, parted=True) for part in (rest.whole, rest.rest)])
         refused: list[tuple[str, str]] = []
         blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
         if packed is None:
@@ -330,7 +339,7 @@ class _Scheduler:
             self.program, self.fresh, statement, start=start, lanes=lanes, blocks=cut, inner=plan.vector, origin=origin,
             results=results, tiles=tuple((i, plan.size(i), origin[i]) for i in kept), epilogue=carried,
         )  # fmt: skip
-        order = tile_order(measured, plan, kept)
+        order = least_traffic(measured, plan, tile_order(measured, plan, kept), self.target)
         panels = panels_of(measured, plan, order, self.target)
         self.notes.append(f"{statement.name}: {describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
@@ -475,20 +484,10 @@ class _Scheduler:
         nests += [self.map(s) for s in after]
         return in_order(nests)
 
+    def measured(self, statement: TypedStatement) -> Measured:
+        """Return what the cost model knows of a statement."""
+        return measure(self.program, statement, self.layout)
+
     def label(self, tensor: str) -> str:
         """Return the user's name of a tensor."""
         return self.program.tensor(tensor).label
-
-
-def _padded(measured: Measured) -> tuple[Read, ...]:
-    """Return the padded reads that reach each cell several times: a copy with the padding in it costs less than the tests."""
-    if measured.statement.outer:
-        return ()
-    total = prod(measured.extent(i) for i in measured.bounds)
-    found = []
-    for a in measured.accesses:
-        if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
-            continue
-        if total >= REUSE * measured.footprint(a):
-            found.append(a.read)
-    return tuple(found)

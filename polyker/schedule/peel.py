@@ -1,0 +1,92 @@
+"""The last results along a vector, where they fill few of its lanes, as a reduction of their own.
+
+Before, over 65 columns: `C[i,j] += A[i,k] * B[k,j]`, a fifth vector of which one lane is of use. After: the same for j < 64,
+by whole vectors; and for j = 64, where the cheapest vectors may run along the terms or along the rows. Results that lie beyond
+the second cache are fetched once more for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.boxes import corners
+from polyker.poly.isl import Set, dim, read_set
+from polyker.poly.scop import domain_text
+from polyker.rewrite.accumulate import started_apart
+from polyker.rewrite.fresh import Fresh
+from polyker.schedule.choose import choose
+from polyker.schedule.measure import Measured
+from polyker.schedule.plan import Plan
+from polyker.schedule.tile_cost import LINE
+from polyker.target.model import Target
+
+# The part of a vector that the last results may fill; what the two reductions may cost of what the one does; cycles that loops
+# more cost besides.
+LANES, WORTH, NEST = 1 / 4, 0.97, 50.0
+
+Started = tuple[TypedStatement, TypedStatement | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Peeled:
+    """The reduction of the whole vectors and that of the rest, each with the start of its cells; `iterator`: the vector's."""
+
+    whole: Started
+    rest: Started
+    iterator: str
+    count: int
+
+
+def peeled(
+    program: TypedProgram,
+    fresh: Fresh,
+    measured: Measured,
+    plan: Plan,
+    start: TypedStatement | None,
+    free: tuple[str, ...],
+    target: Target,
+    measure: Callable[[TypedStatement], Measured],
+) -> Peeled | None:
+    """Return the two reductions that stand for one, None where that does not pay. `plan`: the tile of the one."""
+    statement, vector = measured.statement, plan.vector
+    if program.sizes or statement.outer or statement.in_order or vector is None or vector in statement.reduced:
+        return None
+    least, extent = measured.bounds[vector]
+    count = (extent or 0) % plan.lanes
+    if least is None or extent is None or extent < plan.lanes or not 0 < count <= LANES * plan.lanes:
+        return None
+    domain = read_set(statement.domain)
+    if corners(domain) is None:
+        return None
+    place, end = statement.iterators.index(vector), least + extent - count
+    whole = _with(statement, domain.upper_bound_val(dim.set, place, end - 1), statement.name)
+    rest = _with(statement, domain.lower_bound_val(dim.set, place, end), "")
+    write = next(a for a in measured.accesses if a.is_write)
+    results = measured.footprint(write)
+    costs = [_cycles(measure(s), free, target) for s in (whole, rest)]
+    if results * write.itemsize > target.cache(2).size:
+        costs.append(LINE * results * count / extent)
+    if sum(costs) + NEST > WORTH * plan.cost * _points(measured):
+        return None
+    rest = _with(rest, read_set(rest.domain), fresh.statement())
+    if start is None:
+        return Peeled((whole, None), (rest, None), vector, count)
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    lines = read_set(f"{{ [{', '.join(kept)}] : {vector} < {end} }}")
+    first, second = started_apart(program, fresh, start, whole, lines)
+    return Peeled((whole, first), (rest, second), vector, count)
+
+
+def _with(statement: TypedStatement, domain: Set, name: str) -> TypedStatement:
+    return replace(statement, name=name, domain=domain_text(domain, name))
+
+
+def _cycles(measured: Measured, free: tuple[str, ...], target: Target) -> float:
+    return choose(measured, free, measured.statement.reduced, target).cost * _points(measured)
+
+
+def _points(measured: Measured) -> int:
+    return prod(map(measured.extent, measured.bounds))

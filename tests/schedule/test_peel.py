@@ -1,0 +1,92 @@
+"""The last results along a vector, as a reduction of their own where they fill few lanes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+
+V4 = "cpu:x86-64-v4"
+PEELED = "of i1 are computed apart"
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "found"),
+    [
+        (64, "f32", False),
+        (65, "f32", True),
+        (68, "f32", True),
+        (72, "f32", False),  # half a vector
+        (15, "f32", False),  # no whole vector
+        (65, "f64", True),
+        (1025, "f64", False),  # one in 128 vectors
+    ],
+)
+def test_a_few_last_columns_are_computed_apart(n: int, dtype: str, found: bool) -> None:
+    types = getattr(pk, dtype)[n, n], getattr(pk, dtype)[n, n]
+    schedule = str(pk.op("C[i,j] += A[i,k] * B[k,j]").compile(*types, target=V4).source("schedule"))
+    assert (PEELED in schedule) == found
+
+
+def test_results_in_memory_are_not_fetched_twice_for_it() -> None:
+    text = "C[a,b,i,j] += A[a,i,k] * B[k,b,j]"
+    for rows, found in ((4, True), (400, False)):
+        types = pk.f64[rows, 25, 24], pk.f64[24, 25, 17]
+        schedule = str(pk.op(text).compile(*types, target=V4).source("schedule"))
+        assert ("are computed apart" in schedule) == found, rows
+
+
+def test_an_epilogue_stays_with_its_results() -> None:
+    types = pk.f32[65, 65], pk.f32[65, 65]
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j];  O[i,j] = maximum(C[i,j], 0)").compile(*types, target=V4)
+    assert PEELED not in str(kernel.source("schedule"))
+
+
+OPERATORS = {
+    "C[i,j] += A[i,k] * B[k,j]": lambda a, b: a @ b,
+    "C[i,j] += A[i,k] * B[j,k]": lambda a, b: a @ b.T,
+    "C[j,i] += A[k,i] * B[k,j]": lambda a, b: (a.T @ b).T,
+    "C[i,j] max= A[i,k] + B[k,j]": lambda a, b: (a[:, :, None] + b[None]).max(1),
+}
+
+
+@given(
+    text=st.sampled_from(list(OPERATORS)),
+    vectors=st.integers(1, 5),
+    last=st.integers(0, 4),
+    n=st.integers(1, 40),
+    k=st.integers(1, 40),
+    dtype=st.sampled_from((np.float32, np.float64, np.int32)),
+    flip=st.booleans(),
+    adds=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_results_are_numpys(
+    text: str, vectors: int, last: int, n: int, k: int, dtype: type, flip: bool, adds: bool
+) -> None:
+    m = 16 * vectors + last
+    rng = np.random.default_rng(m * n * k)
+    left = (k, n) if "A[k,i]" in text else (n, k)
+    right = (m, k) if "B[j,k]" in text else (k, m)
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in (left, right))
+    b = b[::-1] if flip else b
+    expected = OPERATORS[text](a, b)
+    if not adds:
+        np.testing.assert_array_equal(pk.op(text)(a, b), expected)
+        return
+    start = rng.integers(-4, 5, expected.shape).astype(dtype)
+    cell = text[: text.index("]") + 1]
+    got = pk.op(f"{cell} = {cell.replace('C', 'S')};  {text}")(start, a, b)
+    np.testing.assert_array_equal(got, np.maximum(start, expected) if "max=" in text else start + expected)
+
+
+@pytest.mark.parametrize("m", [65, 66])
+def test_cells_without_terms_are_started_too(m: int) -> None:
+    a, b = np.ones((9, 7), np.float32), np.ones((7, m), np.float32)
+    found = pk.op("C[i,j] += A[i,k] * B[k,j] for j in 1:m, i in 2:9")(a, b, m=m)
+    expected = np.zeros((9, m), np.float32)
+    expected[2:, 1:] = 7
+    np.testing.assert_array_equal(found, expected)

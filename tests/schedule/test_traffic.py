@@ -1,0 +1,42 @@
+"""Another loop outermost, where the order of the panels would fetch an operand from memory again and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyker.ir.layout import DENSE
+from polyker.schedule.measure import measure
+from polyker.schedule.order import tile_order
+from polyker.schedule.plan import Plan
+from polyker.schedule.traffic import least_traffic
+from polyker.target.detect import target
+from tests.schedule.support import case
+
+TARGET = target("cpu:x86-64-v4")
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "order"),
+    [
+        (129, 136, ("i0", "i1", "i2")),  # A is beyond every cache: the loop that leaves it in place is not outermost
+        (4, 16, ("i1", "i0", "i2")),  # the second cache holds all
+    ],
+)
+def test_what_no_cache_holds_is_fetched_once(columns: int, rows: int, order: tuple[str, ...]) -> None:
+    program = case("C[c,b,a] += A[d,c,a] * B[b,d]", A=f"f64[137,{columns},{rows}]", B="f64[129,137]").flat
+    statement = list(program.statements())[-1]
+    measured = measure(program, statement, lambda _: DENSE)
+    # Panels of as many bytes, with as long steps: the order is a matter of chance.
+    plan = Plan("i2", 8, 2, (("i1", 13),), 1 / 16)
+    kept = ("i0", "i1", "i2")
+    before = tile_order(measured, plan, kept)
+    assert before == ("i1", "i0", "i2")
+    assert least_traffic(measured, plan, before, TARGET) == order
+
+
+def test_a_result_that_is_most_of_what_is_moved_keeps_its_order() -> None:
+    program = case("C[i,j] += A[i,k] * B[k,j]", A="f64[1024,32]", B="f64[32,1024]").flat
+    statement = list(program.statements())[-1]
+    measured = measure(program, statement, lambda _: DENSE)
+    plan = Plan("i1", 8, 4, (("i0", 6),), 1 / 16)
+    assert least_traffic(measured, plan, ("i0", "i1"), TARGET) == ("i0", "i1")
