@@ -167,18 +167,22 @@ def rows_ahead(
 
 
 def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> bool:
-    """Whether lines of the result, whose terms come in blocks, have to come from memory: blocks after the first one read them.
+    """Whether lines of the result are asked for while their terms are summed.
 
-    One block stores only. Where it is known to store whole lines the processor does not fetch them, either; of others it waits
-    for each.
+    Those have to come from memory that blocks of terms after the first one read, and of which a tile stores a part. One block
+    that stores whole lines needs nothing of them: what the caches hold of it gains nothing; of a result in memory the stores
+    wait for each line all the same, but there each row asked for takes a register where strides are unknown.
     """
     write, vector = next(a for a in measured.accesses if a.is_write), plan.vector
-    if not blocks.terms or vector is None:
+    if vector is None:
         return False
+    fixed = all(extent is not None for _, extent in measured.bounds.values())
     is_known = measured.bounds[vector][1] is not None or measured.extent(vector) <= EXACT
     row = measured.extent(vector) * write.itemsize
     whole = is_known and abs(write.stride(vector)) == 1 and row % target.caches[0].line == 0
-    return not whole or any(measured.extent(i) > n for i, n in blocks.terms)
+    if whole and fixed and measured.footprint(write) * write.itemsize > target.caches[-1].size // 2:
+        return True
+    return bool(blocks.terms) and (not whole or any(measured.extent(i) > n for i, n in blocks.terms))
 
 
 def _by_tiles(first: str, blocks: tuple[tuple[str, int], ...], sizes: dict[str, int]) -> tuple[tuple[str, int], ...]:

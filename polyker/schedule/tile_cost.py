@@ -32,6 +32,8 @@ PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
 TRANSPOSE_TERMS, PIECE, STREAMS, BEYOND = 0.2, 16, 16, 1.5
 # What a store costs besides where the tile's next rows lie in other pages; a register too many, each step.
 FAR_STORE, SPILL = 1.5, 4.0
+# What a vector's store costs besides where it lies across the rows of a result in memory: parts of many lines.
+PART_LINES = 5.0
 # What a row costs each step whose line the other rows have thrown out of the first cache.
 THRASH = 1.0
 FAR_BYTES = 4096
@@ -357,13 +359,15 @@ class Tiles:
 
         written = self._written(others)
         store = self.store + FAR_STORE * any(s > 1 and is_far(i) for i, s in others)
+        across = not self.folds and abs(self.write.stride(self.vector)) != 1
+        wait = PART_LINES if across and self.result > self.target.caches[-1].size // 2 else 0.0
         if written is None:
-            return store, False
+            return store + wait, False
         rows = self.width / dict(others)[written]  # that a vector is a part of, each with a place of its own
         tile = ((self.vector, self.width), *(o for o in others if o[0] != written))
         each = 0.0 if not is_far(self.vector) else FAR_STORE if self._rows(self.write, tile) is None else LONE
         by_rows = TRANSPOSE * self.width + rows * each
-        return min(store, by_rows), by_rows < store
+        return min(store, by_rows) + wait, by_rows < store
 
     def _passes(self, others: tuple[tuple[str, int], ...]) -> int:
         """Return how often a tile comes back to its results: with as many terms as fill half of the first cache at a time."""

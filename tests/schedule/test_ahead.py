@@ -69,6 +69,15 @@ def test_what_is_asked_for_beyond_the_end_is_not_read() -> None:
     np.testing.assert_array_equal(pk.op("O[i] += X[i,k]")(X), X.sum(1))
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "found"), [(8, 16, True), (8, 17, False), (1, 16, False)]
+)  # in memory; not by whole lines; in the last cache
+def test_whole_lines_of_a_result_in_memory_are_asked_for(first: int, last: int, found: bool) -> None:
+    types = {"A": pk.f64[last, 24, first, 24], "B": pk.f64[64, 16, 24]}
+    kernel = pk.op("C[a,b,c,i,j] += A[j,k,a,c] * B[i,b,k]").compile(**types, target="cpu:x86-64-v4")
+    assert bool(re.search(r"prefetch \w+\[.*to write", str(kernel.source("loops")))) == found
+
+
 @pytest.mark.parametrize(("columns", "terms", "count"), [(16, 24, 0), (17, 24, 1), (16, 2000, 1)])
 def test_results_of_unknown_sizes_are_asked_for_unless_whole_lines_are_stored_once(
     columns: int, terms: int, count: int
