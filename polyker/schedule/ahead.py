@@ -89,7 +89,7 @@ def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: 
             known = found.get(a.tensor)
             if known is None or (a.offset or 0) > (known.offset or 0):
                 found[a.tensor] = a
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     asked = _ahead(measured, list(found.values()), vector, target)
     if program.tensor(write.tensor).role is Role.OUTPUT and _is_walked(measured, write, vector, target):
         later = {vector: add(Index(vector, i64), lit(WRITTEN // write.itemsize))}

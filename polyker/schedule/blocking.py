@@ -167,13 +167,13 @@ def rows_ahead(
 
 
 def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> bool:
-    """Whether lines of the result are asked for while their terms are summed.
+    """Whether lines of the result are asked for while their terms are summed, so that no store waits for them.
 
-    Those have to come from memory that blocks of terms after the first one read, and of which a tile stores a part. One block
-    that stores whole lines needs nothing of them: what the caches hold of it gains nothing; of a result in memory the stores
-    wait for each line all the same, but there each row asked for takes a register where strides are unknown.
+    Those come from memory of which a tile stores a part, and those that blocks of terms after the first one read. Of lines that
+    are stored whole, and once, those of a result in memory; where strides are unknown each row to come takes a register, and that
+    costs more.
     """
-    write, vector = next(a for a in measured.accesses if a.is_write), plan.vector
+    write, vector = measured.write, plan.vector
     if vector is None:
         return False
     fixed = all(extent is not None for _, extent in measured.bounds.values())
@@ -218,7 +218,7 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targe
     def far(accesses: list[MemoryAccess], iterator: str) -> int:
         return max((abs(a.stride(iterator)) for a in accesses), default=0)
 
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     result = measured.footprint(write) * write.itemsize
     unit = next((i for i in kept if abs(write.stride(i)) == 1), None)
     large = result > max(target.cache(2).size, sum(measured.footprint(a) * a.itemsize for a in reads))

@@ -215,7 +215,7 @@ def _more(
     if _is_along(statement, factors):
         cycles += FOLD * results
     elif any(f.in_place for f in factors):
-        write = next(a for a in measured.accesses if a.is_write)
+        write = measured.write
         beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, Index)}
         cycles += 0 if any(abs(write.stride(i)) == 1 for i in beside) else TURNED * results
     exact = measured.bounds[term][1]

@@ -177,7 +177,7 @@ def _is_plain(read: Read) -> bool:
 def _sides(measured: Measured, kept: tuple[str, ...]) -> tuple[str, str] | None:
     """Return the column's index and the row's: of two long ones that different operands move with, the first contiguous."""
     reads = [a for a in measured.accesses if not a.is_write]
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     pairs = []
     for c, r in product(kept, kept):
         apart = any(a.stride(r) and not a.stride(c) for a in reads) and any(

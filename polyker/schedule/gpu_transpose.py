@@ -50,7 +50,7 @@ def choose_turned(item: Item) -> Turned | None:
     inner = statement.iterators[statement.outer :]
     if item.reduces or statement.op != "set" or set(item.free) != set(inner) or statement.outer:
         return None
-    target = next(a for a in measured.accesses if a.is_write)
+    target = measured.write
     along = [i for i in inner if abs(target.stride(i)) == 1 and measured.extent(i) >= LEAST]
     found: dict[str, list[Read]] = {}
     sizes: dict[str, int] = {}

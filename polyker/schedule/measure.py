@@ -64,6 +64,11 @@ class Measured:
     steady: frozenset[str] | None = None
     copyable: frozenset[Read] = frozenset()
 
+    @property
+    def write(self) -> MemoryAccess:
+        """The access of the statement's target."""
+        return next(a for a in self.accesses if a.is_write)
+
     def may_copy(self, access: MemoryAccess) -> bool:
         """Whether an operand may be copied before the statement's loops."""
         if not self.statement.reduced:

@@ -55,7 +55,7 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
     so that the operand is read in the order of its memory.
     """
     statement = measured.statement
-    if statement.acc.itemsize > next(a.itemsize for a in measured.accesses if a.is_write):
+    if statement.acc.itemsize > measured.write.itemsize:
         return None  # blocks are added up in the result, which is too narrow for that
     if _walks_across(measured, plan, terms, target):
         return terms[0], _rows_together(measured, plan, target)
@@ -99,7 +99,7 @@ def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target
 def _rows_together(measured: Measured, plan: Plan, target: Target) -> int:
     """Return how many rows are reduced together where tiles walk across them."""
     assert plan.vector is not None
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     read = sum(measured.footprint(a) * a.itemsize for a in _read_once(measured, plan.vector))
     first, last = target.caches[0].size, target.caches[-1].size
     near = read <= last // 2 and measured.footprint(write) * write.itemsize <= first // 3
@@ -128,7 +128,7 @@ def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Targe
 def _may_return(measured: Measured, outer: str, target: Target) -> bool:
     """Whether results may wait in the second cache for the next of an outer iterator's many values."""
     kept = [i for i in measured.bounds if i not in measured.statement.reduced]
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     fit = prod(measured.extent(i) for i in kept) * write.itemsize <= target.cache(2).size // 2
     return fit and measured.bounds[outer][0] == 0 and measured.extent(outer) >= 4 * BLOCK_ROWS
 
@@ -157,7 +157,7 @@ def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[s
         stride = abs(largest.stride(iterator)) if largest is not None else FAR
         return round(log2(panel + 1)), stride
 
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     if bytes_of(write) > 2 * sum(map(bytes_of, reads)):
         # What is written is most of what is moved: it is written in the order of its memory, as far as that goes.
         return tuple(sorted(kept, key=lambda i: abs(write.stride(i)), reverse=True))

@@ -64,7 +64,7 @@ def peeled(
     place, end = statement.iterators.index(vector), least + extent - count
     whole = _with(statement, domain.upper_bound_val(dim.set, place, end - 1), statement.name)
     rest = _with(statement, domain.lower_bound_val(dim.set, place, end), "")
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     results = measured.footprint(write)
     costs = [_cycles(measure(s), free, target) for s in (whole, rest)]
     if results * write.itemsize > target.cache(2).size:

@@ -58,7 +58,7 @@ def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...]
     """
     statement, cells = measured.statement, program.tensor(measured.statement.target).dtype
     step = step_of(statement, order[-1], in_place=True) if order else None
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     if step is None or write.stride(order[-1]) != 1 or statement.acc != cells or step.term.dtype != cells:
         return 0
     lanes = vector_lanes(measured, target, order[-1])

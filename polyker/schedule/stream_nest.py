@@ -26,7 +26,7 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
     result has to be defined row by row of neighbouring cells, and not be read itself.
     """
     statement, vector = measured.statement, plan.vector
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     if vector is None or write.stride(vector) != 1 or statement.op != "set":
         return False
     if any(a.tensor == write.tensor for a in measured.accesses if not a.is_write):

@@ -109,7 +109,7 @@ class Tiles:
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
         self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
         self.latency = float(target.fma_latency) if self.reduces else 0.0
-        self.write = next(a for a in measured.accesses if a.is_write)
+        self.write = measured.write
         self.across = self._across(reduced)
         self.reads = [
             self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)

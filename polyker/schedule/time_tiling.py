@@ -72,7 +72,7 @@ def _units(
     for place, plan, m in zip(places, plans, measured, strict=True):
         if plan.vector is None:
             continue
-        write = next(a for a in m.accesses if a.is_write)
+        write = m.write
         n = next(n for n, (i, _) in enumerate(place.space) if i == plan.vector)
         alike = all(write.stride(i) * write.itemsize % line == 0 for i, _ in place.space if i and i != plan.vector)
         if not alike or write.stride(plan.vector) != 1 or plan.lanes * write.itemsize != line:

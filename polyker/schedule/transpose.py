@@ -95,7 +95,7 @@ def transposing_tree(
     if blocks.get(vector, measured.extent(vector)) > panel:
         loops.append(shared(here, floordiv(place(vector), panel), f"{vector}.panel"))
     loops += [tile(i) for i in inner]
-    written = next(a.itemsize for a in measured.accesses if a.is_write)
+    written = measured.write.itemsize
     if outside and inner == (vector,) and sizes[vector] * written < target.caches[0].line:
         # Tiles lie apart: a few rows of each at a time, so that a line is full before many others are begun.
         i = outside[-1]
@@ -153,5 +153,5 @@ def _panel(target: Target, lanes: int) -> int:
 def write_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
     """Return iterators in the order in which the written cells lie in memory: lines that a tile leaves half written are
     finished soon."""
-    write = next(a for a in measured.accesses if a.is_write)
+    write = measured.write
     return tuple(sorted(inner, key=lambda i: abs(write.stride(i)), reverse=True))
