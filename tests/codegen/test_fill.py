@@ -12,9 +12,10 @@ import polyker as pk
 from polyker.codegen import fill as filling
 from polyker.codegen.interp import Interpreter
 from polyker.codegen.interp import run as interpret
-from polyker.codegen.kernel import For, Kernel, LoopKind, Store, Var
+from polyker.codegen.kernel import Allocate, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import statements
+from polyker.ir.dtypes import f64
 from tests.fuzz.data import guarded
 
 SIZES = (1, 2, 5, 8, 17, 33, 70)
@@ -131,3 +132,25 @@ def test_a_small_cut_tile_has_no_more_vectors_than_hold_a_result(
         np.testing.assert_array_equal(arrays["t2"], 3)
         counts.append(vectors)
     assert [n / counts[0] for n in counts] == shapes
+
+
+@pytest.mark.parametrize(("across", "shapes"), [(False, 4), (True, 1)])
+def test_a_tile_that_is_stored_lane_by_lane_has_one_shape(across: bool, shapes: int) -> None:
+    """Code for each number of vectors would be so much that the accumulators leave the registers."""
+    index, lane, end = Var("c"), Var("v"), Op("floordiv", (Op("add", (Var("n"), Const(7))), Const(8)))
+    size = Const(32)
+    acc = Buffer("acc", f64, (size,), (Const(1),), Space.STACK)
+    out = Buffer("out", f64, (size, size), (size, Const(1)), Space.ARGUMENT)
+    place = Op("add", (Op("mul", (Const(8), index)), lane))
+    left = Op("minimum", (Const(8), Op("sub", (Var("n"), Op("mul", (Const(8), index))))))
+
+    def nest(store: Store) -> For:
+        lanes = For("v", Const(0), left, (store,), kind=LoopKind.VECTOR, lanes=8)
+        return For("c", Const(0), Op("minimum", (Const(4), end)), (lanes,), kind=LoopKind.UNROLL, lanes=4)
+
+    cell = (place, Const(0)) if across else (Const(0), place)
+    body = (nest(Store("acc", (place,), Const(0.0, f64))), nest(Store("out", cell, Load("acc", (place,), f64))))
+    kernel = Kernel("kernel", (out,), ("n",), (Allocate(acc, body),))
+    filled = filling.fill(kernel, 32)
+    stores = [s for s in statements(filled.body) if isinstance(s, Store) and s.buffer == "out"]
+    assert len(stores) == shapes
