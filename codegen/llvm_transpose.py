@@ -77,7 +77,9 @@ class Columns:
         rows, place = e.lanes.count, e.places[expr.buffer]
         active = memory.leading_lanes(e.lanes.mask, rows)
         size = _power(min(max(1, PIECE // place.itemsize), self.trip, rows))
-        if not active or rows == 1 or (size == 1 and place.itemsize < PIECE):
+        if not active or active == 1 or (size == 1 and place.itemsize < PIECE):
+            # Of a single row nothing is gained; and LLVM 22 reads the wrong half of a piece of two doubles where the one lane is
+            # compared on AVX-512.
             return None
         if expr.predicate is not None or expr.buffer in self._written:
             return None
