@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
@@ -75,3 +75,20 @@ def test_rows_a_large_power_of_two_apart_are_not_read_side_by_side() -> None:
     assert held.holds_rows(20, 2048)
     assert held.holds_rows(600, 4096 + 64)
     assert held.holds_rows(1000, 8)  # neighbours in one line
+
+
+@given(
+    rows=st.integers(1, 40),
+    terms=st.integers(1, 9),
+    left=st.sampled_from(DTYPES[:4]),
+    right=st.sampled_from(DTYPES[:3]),
+)
+@example(rows=25, terms=2, left=np.uint8, right=np.float64)
+@settings(max_examples=30, deadline=None)
+def test_terms_that_are_compared(rows: int, terms: int, left: type, right: type) -> None:
+    """Of a vector with one lane LLVM narrows comparisons, and has taken the wrong half of a piece."""
+    rng = np.random.default_rng(rows * terms)
+    a, m = rng.integers(0, 4, (rows, terms)).astype(left), rng.integers(0, 3, (3, terms)).astype(left)
+    t = rng.integers(0, 4, (rows, terms)).astype(right)
+    found = pk.op("P[z,m] += (A[z,s] * M[m,s] <= T[z,s])")(a, m, t)
+    np.testing.assert_array_equal(found, (a[:, None] * m[None] <= t[:, None]).sum(2))
