@@ -295,12 +295,12 @@ class _Scheduler:
         packed: str | None = None,
         epilogue: TypedStatement | None = None,
         *,
-        parted: bool = False,
+        part: Plan | None = None,
     ) -> Nest:
         """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before.
 
-        `packed`: the vector for which operands were copied already. `epilogue`: what reads each of the results. `parted`: whether
-        it is a part of one.
+        `packed`: the vector for which operands were copied already. `epilogue`: what reads each of the results. `part`: the tile
+        of one that is a part of another.
         """
         measured = replace(self.measured(statement), steady=self.steady)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
@@ -313,12 +313,12 @@ class _Scheduler:
         if padded:
             return self.without_padding(statement, start, padded, epilogue)
         free = cells_apart(self.program, statement, kept)
-        plan = choose(measured, free, statement.reduced, self.target, packed)
-        if packed is None and epilogue is None and self.steady is None and self.fuse and not parted:
+        plan = part or choose(measured, free, statement.reduced, self.target, packed)
+        if packed is None and epilogue is None and self.steady is None and self.fuse and part is None:
             rest = peeled(self.program, self.fresh, measured, plan, start, free, self.target, self.measured)
             if rest is not None:
                 self.notes.append(f"{statement.name}: the last {rest.count} of {rest.iterator} are computed apart")
-                return in_order([self.reduction(*part, parted=True) for part in (rest.whole, rest.rest)])
+                return in_order([self.reduction(s, first, part=tile) for s, first, tile in (rest.whole, rest.rest)])
         refused: list[tuple[str, str]] = []
         blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
         if packed is None:

@@ -27,15 +27,16 @@ from polyker.target.model import Target
 # more cost besides.
 LANES, WORTH, NEST = 1 / 4, 0.97, 50.0
 
-Started = tuple[TypedStatement, TypedStatement | None]
+# A reduction, the start of its cells, and its tile.
+Part = tuple[TypedStatement, TypedStatement | None, Plan]
 
 
 @dataclass(frozen=True, slots=True)
 class Peeled:
-    """The reduction of the whole vectors and that of the rest, each with the start of its cells; `iterator`: the vector's."""
+    """The reduction of the whole vectors and that of the rest, of `count` values of the vector's `iterator`."""
 
-    whole: Started
-    rest: Started
+    whole: Part
+    rest: Part
     iterator: str
     count: int
 
@@ -66,26 +67,24 @@ def peeled(
     rest = _with(statement, domain.lower_bound_val(dim.set, place, end), "")
     write = measured.write
     results = measured.footprint(write)
-    costs = [_cycles(measure(s), free, target) for s in (whole, rest)]
+    measures = [measure(s) for s in (whole, rest)]
+    plans = [choose(m, free, statement.reduced, target) for m in measures]
+    costs = [p.cost * _points(m) for p, m in zip(plans, measures, strict=True)]
     if results * write.itemsize > target.cache(2).size:
         costs.append(LINE * results * count / extent)
     if sum(costs) + NEST > WORTH * plan.cost * _points(measured):
         return None
     rest = _with(rest, read_set(rest.domain), fresh.statement())
     if start is None:
-        return Peeled((whole, None), (rest, None), vector, count)
+        return Peeled((whole, None, plans[0]), (rest, None, plans[1]), vector, count)
     kept = [i for i in statement.iterators if i not in statement.reduced]
     lines = read_set(f"{{ [{', '.join(kept)}] : {vector} < {end} }}")
     first, second = started_apart(program, fresh, start, whole, lines)
-    return Peeled((whole, first), (rest, second), vector, count)
+    return Peeled((whole, first, plans[0]), (rest, second, plans[1]), vector, count)
 
 
 def _with(statement: TypedStatement, domain: Set, name: str) -> TypedStatement:
     return replace(statement, name=name, domain=domain_text(domain, name))
-
-
-def _cycles(measured: Measured, free: tuple[str, ...], target: Target) -> float:
-    return choose(measured, free, measured.statement.reduced, target).cost * _points(measured)
 
 
 def _points(measured: Measured) -> int:
