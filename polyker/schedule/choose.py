@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import prod
+from math import inf, prod
 
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import MOST_OPERATIONS, Plan, unit_iterator, values
@@ -36,15 +36,25 @@ def choose(
     `packed`: the vector for which operands were copied already.
     """
     rank = _rank.get() if packed is None else 0
-    found = ranked(measured, free, reduced, target, packed)
+    found = ranked(measured, free, reduced, target, packed, best_alone=rank == 0)
     return found[min(rank, len(found) - 1)]
 
 
 def ranked(
-    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, packed: str | None = None
+    measured: Measured,
+    free: Sequence[str],
+    reduced: Sequence[str],
+    target: Target,
+    packed: str | None = None,
+    *,
+    best_alone: bool = False,
 ) -> list[Plan]:
-    """Return the best tile for each vector iterator and number of vectors, the cheapest first."""
+    """Return the best tile for each vector iterator and number of vectors, the cheapest first.
+
+    `best_alone`: tiles that cost more than the best one found so far are left out, and are not counted to the end.
+    """
     best: dict[tuple[str | None, int], Plan] = {(None, 1): Plan(None, 1, 1, (), scalar_cost(measured))}
+    limit = min(p.cost for p in best.values()) if best_alone else inf
     size = sum(1 for _ in values(measured.statement.expr))
     most = max(MOST_OPERATIONS, size) // size
     moving = [a for a in measured.accesses if a.strides]
@@ -57,10 +67,13 @@ def ranked(
         tiles = Tiles(measured, vector, tuple(reduced), target, may_pack=packed is None)
         for chunks, others in tiles.candidates(free):
             if chunks * prod(s for _, s in others) <= most:
-                cost = tiles.cost(chunks, others)
+                cost = tiles.cost(chunks, others, limit)
+                if cost > limit:
+                    continue
                 known = best.get((vector, chunks))
                 if known is None or cost < known.cost * 0.999:
                     best[vector, chunks] = tiles.plan(chunks, others, cost)
+                    limit = cost if best_alone else inf
     return sorted(best.values(), key=lambda p: p.cost)
 
 

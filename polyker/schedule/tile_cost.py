@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, gcd, prod
+from math import ceil, gcd, inf, prod
 
 from polyker.ir.expr import DOTS, Call
 from polyker.rewrite.pack import can_pack
@@ -251,10 +251,16 @@ class Tiles:
             return [s for s in ROWS if s & (s - 1) == 0]
         return [s for s in ROWS if s <= self.measured.extent(iterator)]
 
-    def cost(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
-        """Return the cycles for one point of the iteration domain, cut tiles and copies included."""
+    def cost(self, chunks: int, others: tuple[tuple[str, int], ...], limit: float = inf) -> float:
+        """Return the cycles for one point of the iteration domain, cut tiles and copies included; of one that costs more than
+        `limit`, a part of them that is more, too."""
+        least = self._least(chunks, others)
+        if least > limit:
+            return least
         whole = [(self.vector, chunks), *others]
         total = 0.0
+        tiled = self.width * prod(self.measured.extent(i) for i, _ in others)
+        points = max(1, self.measured.extent(self.vector) * tiled // self.width)
         shapes: list[tuple[int, list[int]]] = [(1, [])]
         for iterator, size in whole:
             extent = self.measured.extent(iterator)
@@ -266,9 +272,24 @@ class Tiles:
         for count, sizes in shapes:
             rest = tuple((i, s) for (i, _), s in zip(others, sizes[1:], strict=True))
             total += count * self._cycles(sizes[0], rest)
-        tiled = self.width * prod(self.measured.extent(i) for i, _ in others)
-        points = max(1, self.measured.extent(self.vector) * tiled // self.width)
+            if total > limit * points:
+                break
         return total / points
+
+    def _least(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
+        """Return cycles for one point that no tile of these sizes takes less than: those of arithmetic and loads alone."""
+        vectors, loads = chunks, 0.0
+        for _, s in others:
+            vectors *= s
+        for r in self.reads:
+            copies = chunks if r.moves else 1
+            for i, s in others:
+                if i in r.access.strides:
+                    copies *= s
+            loads += copies * (r.one if r.copying is None else min(r.one, r.near))
+        arithmetic = vectors * self.operations / self.target.fma_per_cycle
+        cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
+        return cycles / (vectors * self.width)
 
     def _cycles(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles of one step of a tile."""
