@@ -19,7 +19,7 @@ from polyker.rewrite.accumulate import started_apart
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.choose import choose
 from polyker.schedule.measure import Measured
-from polyker.schedule.plan import Plan
+from polyker.schedule.plan import Plan, vector_lanes
 from polyker.schedule.tile_cost import LINE
 from polyker.target.model import Target
 
@@ -53,11 +53,14 @@ def peeled(
 ) -> Peeled | None:
     """Return the two reductions that stand for one, None where that does not pay. `plan`: the tile of the one."""
     statement, vector = measured.statement, plan.vector
-    if program.sizes or statement.outer or statement.in_order or vector is None or vector in statement.reduced:
+    if vector in statement.reduced:  # whole vectors of results might have been cheaper
+        vector = next((i for i in free if measured.write.stride(i) == 1), None)
+    if program.sizes or statement.outer or statement.in_order or vector is None:
         return None
+    lanes = vector_lanes(measured, target, vector)
     least, extent = measured.bounds[vector]
-    count = (extent or 0) % plan.lanes
-    if least is None or extent is None or extent < plan.lanes or not 0 < count <= LANES * plan.lanes:
+    count = (extent or 0) % lanes
+    if least is None or extent is None or extent < lanes or not 0 < count <= LANES * lanes:
         return None
     domain = read_set(statement.domain)
     if corners(domain) is None:

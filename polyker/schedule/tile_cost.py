@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, gcd, inf, prod
+from math import ceil, gcd, inf, log2, prod
 
 from polyker.ir.expr import DOTS, Call
 from polyker.rewrite.pack import can_pack
@@ -23,13 +23,14 @@ from polyker.target.model import Target
 LOOP = 1.0
 # How much more a vector costs that comes from the second cache; the part of the first one that what is used again may fill.
 SECOND_CACHE, KEPT = 1.3, 0.75
-# Adding up the lanes of one sum, of several that are added up together.
-FOLD = 5.0
+# Adding up the lanes of one of several sums that are added up together, each time that the lanes are halved; of one by itself
+# it costs twice as much.
+FOLD = 0.8
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
 PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
-# Transposing one element while it is used, from pieces of rows of so many bytes; how much more where more rows come from
-# beyond the second cache than the hardware follows.
-TRANSPOSE_TERMS, PIECE, STREAMS, BEYOND = 0.2, 16, 16, 1.5
+# Transposing one element while it is used, from pieces of rows of so many bytes, and its part of reading one piece; how much
+# more where more rows come from beyond the second cache than the hardware follows.
+TRANSPOSE_TERMS, READ_PIECE, PIECE, STREAMS, BEYOND = 0.1, 0.45, 16, 16, 1.5
 # What a store costs besides where the tile's next rows lie in other pages; a register too many, each step.
 FAR_STORE, SPILL = 1.5, 4.0
 # What a vector's store costs besides where it lies across the rows of a result in memory: parts of many lines.
@@ -45,9 +46,9 @@ LONE = 12.0
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
 # How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
 # after the other they come sooner.
-APART = 0.12
-# How much longer it takes to fetch an operand from beyond the second cache by several rows at once.
-SEVERAL = 0.1
+APART = 0.15
+# How much longer it takes to fetch an operand from beyond the second cache by several rows at once, and by pieces of many rows.
+SEVERAL, MANY = 0.1, 0.25
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
 # Terms of a block, at least.
@@ -109,6 +110,7 @@ class Tiles:
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
         self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
         self.latency = float(target.fma_latency) if self.reduces else 0.0
+        self.folding = FOLD * log2(self.width) / max(1.0, self.terms / self.width) if self.folds else 0.0
         self.write = measured.write
         self.across = self._across(reduced)
         self.reads = [
@@ -131,7 +133,8 @@ class Tiles:
         if across and not self.reduces:
             one = min(one, TRANSPOSE * width)
         elif across and self.across is not None and unit == self.across[0]:
-            one, columns = TRANSPOSE_TERMS * width, self.across[1]
+            columns = self.across[1]
+            one = (TRANSPOSE_TERMS + READ_PIECE / columns) * width
         near = LOAD * max(1.0, width * access.itemsize / 64)
         blocked = self.reduces and self.may_pack and self.measured.steady is None
         if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
@@ -191,7 +194,7 @@ class Tiles:
     def _store(self) -> tuple[float, bool]:
         """Return what one vector of the result costs, and whether it is written to another layout first."""
         if self.folds:
-            return FOLD, False
+            return 0.0, False
         store = access_cost(self.write, self.vector, self.width, self.target)
         free = [i for i in self.measured.bounds if i != self.vector and i not in self.measured.statement.reduced]
         along = any(
@@ -303,11 +306,15 @@ class Tiles:
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
         again, streamed = self._from_second(others), 0.0
+        stays = self.folds and chunks * self.width >= self.terms  # one step has all the terms
         for r in self.reads:
             copies = chunks if r.moves else 1
             for i, s in others:
                 if r.access.stride(i):
                     copies *= s
+            held.append(copies)
+            if stays and set(r.access.strides) == {self.vector}:
+                continue
             cost = float(copies) * r.one
             if r.columns > 1 and copies * self.width > STREAMS and self._is_far(r.access):
                 cost *= BEYOND
@@ -320,8 +327,8 @@ class Tiles:
             if r.apart and any(r.access.stride(i) for i, _ in others):
                 cost += APART * copies
             if r.fetched:
-                several = by_rows or (self.folds and any(r.access.stride(i) for i, _ in others))
-                streamed += r.fetched / steps * (1.0 + SEVERAL * several)
+                several = self.folds and any(r.access.stride(i) for i, _ in others)
+                streamed += r.fetched / steps * (1.0 + (MANY if by_rows else SEVERAL * several))
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
             if r.lone is not None and dict(others).get(r.lone, 1) == 1:
@@ -329,9 +336,14 @@ class Tiles:
             loads += cost + self._thrashing(
                 r.access, ((self.vector, chunks * self.width), *others) if by_rows else others
             )
-            held.append(0 if by_rows else copies)
+            if by_rows:
+                held[-1] = 0
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
-        cycles = max(arithmetic, loads, self.latency, streamed) + 0.15 * min(arithmetic, loads) + LOOP / 2
+        rows = vectors // chunks
+        folding = self.folding * (rows + 1) * chunks
+        cycles = (
+            max(max(arithmetic, loads, self.latency) + folding, streamed) + 0.15 * min(arithmetic, loads) + LOOP / 2
+        )
         store, _ = self._stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn

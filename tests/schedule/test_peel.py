@@ -31,6 +31,13 @@ def test_a_few_last_columns_are_computed_apart(n: int, dtype: str, found: bool) 
     assert (PEELED in schedule) == found
 
 
+def test_results_of_sums_along_the_terms_are_tried_by_whole_vectors() -> None:
+    # 49 places: by vectors along the channels each is as cheap as the next; 48 and 1 are cheaper still.
+    types = pk.f32[1, 512, 7, 7], pk.f32[2048, 512, 1, 1]
+    schedule = str(pk.op("O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]").compile(*types, target=V4).source("schedule"))
+    assert "the last 1 of i2 are computed apart" in schedule
+
+
 def test_results_in_memory_are_not_fetched_twice_for_it() -> None:
     text = "C[a,b,i,j] += A[a,i,k] * B[k,b,j]"
     for rows, found in ((4, True), (400, False)):

@@ -1,0 +1,63 @@
+"""The register tile of one statement: the search stops early without another choice, and short rows are taken whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import polyker as pk
+from polyker.ir.layout import DENSE
+from polyker.schedule.choose import choose, ranked
+from polyker.schedule.measure import measure
+from polyker.target.detect import target
+from tests.schedule.support import case
+
+V3, V4 = "cpu:x86-64-v3", "cpu:x86-64-v4"
+
+
+@pytest.mark.parametrize("name", [V3, V4])
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("C[i,j] += A[i,k] * B[k,j]", {"A": "f32[65,70]", "B": "f32[70,33]"}),
+        ("C[i,j] += A[i,k] * B[k,j]", {"A": "f64[4000,6]", "B": "f64[6,5]"}),
+        ("C[a,b,c] += A[c,d,a] * B[d,b]", {"A": "f64[17,24,19]", "B": "f64[24,31]"}),
+        ("C[a,b,i,j] += A[i,k,a,l] * B[l,b,k,j]", {"A": "f64[9,8,25,7]", "B": "f64[7,17,8,12]"}),
+        ("O[n,f,w] += X[n,c,w+s] * K[f,c,s]", {"X": "f32[2,16,40]", "K": "f32[24,16,3]"}),
+        ("S[i] += X[i,k]", {"X": "f32[40,1000]"}),
+        ("C[i,j] max= A[i,k] + B[k,j]", {"A": "i32[30,20]", "B": "i32[20,50]"}),
+    ],
+)
+def test_a_search_that_stops_early_finds_the_cheapest_tile(text: str, types: dict[str, str], name: str) -> None:
+    program = case(text, **types).flat
+    statement = next(s for s in program.statements() if s.reduced)
+    measured = measure(program, statement, lambda _: DENSE)
+    free = tuple(i for i in statement.iterators if i not in statement.reduced)
+    given = measured, free, statement.reduced, target(name)
+    found = choose(*given)
+    assert found.vector is not None
+    assert found == ranked(*given)[0]
+
+
+def chosen(text: str, *types: object) -> str:
+    schedule = str(pk.op(text).compile(*types, target=V4, threads=1).source("schedule"))
+    (line,) = re.findall(r"^S0: (vectors.*)$", schedule, re.MULTILINE)
+    return str(line)
+
+
+@pytest.mark.parametrize(("columns", "vectors"), [(100, 13), (128, 16), (200, 25), (1000, 8)])
+def test_a_tile_takes_a_whole_row_of_results_that_the_registers_hold(columns: int, vectors: int) -> None:
+    assert f"{vectors} at a time" in chosen("C[i] += A[k,i] * x[k]", pk.f64[10000, columns], pk.f64[10000])
+
+
+def test_rows_from_far_are_added_up_along_themselves() -> None:
+    # Transposed while they are read they come by pieces of many rows, which a core waits for.
+    for rows, columns in ((10000, 100), (4000, 40), (20000, 24), (40000, 16)):
+        assert re.match(
+            r"vectors of 8 along i1,", chosen("C[i] += A[i,k] * x[k]", pk.f64[rows, columns], pk.f64[columns])
+        )
+
+
+def test_short_rows_are_transposed() -> None:
+    assert re.match(r"vectors of 16 along i0,", chosen("C[i] += A[i,k] * x[k]", pk.f32[2000, 6], pk.f32[6]))
