@@ -220,7 +220,8 @@ class Tiles:
         most = max(1, ceil(self.measured.extent(self.vector) / self.width))
         room = self.registers - 3
         # As many as a short row has: it is read from end to end, and not in two pieces that are far from each other's next ones.
-        row = most if most <= room and not self.folds else min(most, CHUNKS[-1])
+        whole = most <= room and not self.folds and self.measured.is_exact(self.vector)
+        row = most if whole else min(most, CHUNKS[-1])
         for chunks in sorted({*CHUNKS, row}):
             if chunks > most or (not self.reduces and chunks > 4):
                 continue
