@@ -44,6 +44,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.own_buffers import Nest, loads_of, narrow, nest_of
 from polyker.codegen.polynomial import Poly, as_constant, constant, plus, polynomial, scaled, times
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import blocks_of, expressions, rebuild, statements, subexpressions, substitute, uses
@@ -62,11 +63,8 @@ def fill(kernel: Kernel, registers: int = 32) -> Kernel:
     unrolled = (s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL)
     if all(trip_count(loop) is not None for loop in unrolled):
         return kernel
+    kernel, own = narrow(kernel)
     names = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
-    stack = {
-        s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate) and s.buffer.space is Space.STACK
-    }
-    own = {name for name in stack if _is_own(name, kernel.body)}
     return replace(kernel, body=_Filler(names, own, registers // 2).block(kernel.body)) if own else kernel
 
 
@@ -104,7 +102,7 @@ class _Filler:
 
     def _cut(self, outer: For) -> _Cut | None:
         """Return a nest whose unrolled loops end at sizes; None where it cannot be computed whole."""
-        nest = _nest(outer)
+        nest = nest_of(outer)
         if nest is None or nest.store.buffer not in self.own:
             return None
         cut = [loop for loop in nest.tile if trip_count(loop) is None]
@@ -198,21 +196,10 @@ class _Filler:
 
 
 @dataclass(frozen=True)
-class _Nest:
-    """Loops around one store: `serial` ones, then those of a tile, `tile`, then its vectors; `ahead`: what is prefetched."""
-
-    serial: tuple[For, ...]
-    tile: tuple[For, ...]
-    vector: For | None
-    ahead: tuple[Stmt, ...]
-    store: Store
-
-
-@dataclass(frozen=True)
 class _Cut:
     """A nest whose tile a size may cut: beyond their ends `rows` repeat the last one, `columns` have no active lane."""
 
-    nest: _Nest
+    nest: Nest
     rows: tuple[For, ...]
     columns: tuple[For, ...]
 
@@ -271,102 +258,6 @@ def _ending(stmt: Stmt, end: _End, count: int | None) -> Stmt:
     if _ends_at(stmt, end):
         return replace(stmt, hi=Const(count), trip=count)
     return replace(stmt, body=tuple(_ending(s, end, count) for s in stmt.body))
-
-
-def _nest(outer: For) -> _Nest | None:
-    """Return a loop as a nest around one store whose value reads without conditions and without look-ups."""
-    serial: list[For] = []
-    tile: list[For] = []
-    block: Block = (outer,)
-    vector: For | None = None
-    while len(block) == 1 and isinstance(block[0], For) and vector is None:
-        loop = block[0]
-        if loop.kind is LoopKind.VECTOR:
-            vector = loop
-        elif loop.kind is LoopKind.UNROLL:
-            tile.append(loop)
-        elif tile or loop.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE):
-            return None
-        else:
-            serial.append(loop)
-        block = loop.body
-    *ahead, store = block if block else (None,)
-    if not tile or not isinstance(store, Store) or not all(isinstance(s, Prefetch) for s in ahead):
-        return None
-    for load in _loads(store):
-        if load.predicate is not None or any(isinstance(n, Load) for i in load.indices for n in subexpressions(i)):
-            return None
-    return _Nest(tuple(serial), tuple(tile), vector, tuple(ahead), store)
-
-
-def _is_own(name: str, block: Block) -> bool:
-    """Whether all loops over a STACK buffer have the same ends, and the first sets all cells anew whenever the block runs that
-    they stand in; there may be several such blocks."""
-    using = [s for s in block if _touches(name, (s,))]
-    first = _nest(using[0]) if using and isinstance(using[0], For) else None
-    if first is not None and not first.serial and first.store.buffer == name:
-        shapes: list[_Shape | None] = []
-        _collect(name, block, {}, shapes)
-        anew = not any(load.buffer == name for load in _loads(first.store))
-        return anew and shapes[0] is not None and all(s == shapes[0] for s in shapes)
-    return all(blocks_of(s) and not _names(name, s) and all(_is_own(name, b) for b in blocks_of(s)) for s in using)
-
-
-# Of an access: for each index its factors with the ends of the loops that they belong to, and the rest.
-_Shape: TypeAlias = tuple[tuple[tuple[tuple[int, Poly, Poly], ...], Poly], ...]
-
-
-def _collect(name: str, block: Block, loops: Mapping[str, For], shapes: list[_Shape | None]) -> None:
-    """Note the shape of each access to a buffer; None where it is none of loops from 0."""
-    for stmt in block:
-        places = [stmt.indices] if isinstance(stmt, Store) and stmt.buffer == name else []
-        nodes = (n for e in expressions(stmt) for n in subexpressions(e))
-        places += [n.indices for n in nodes if isinstance(n, Load) and n.buffer == name]
-        shapes += [_shape(p, loops) for p in places]
-        inside = {**loops, stmt.var: stmt} if isinstance(stmt, For) else loops
-        for body in blocks_of(stmt):
-            _collect(name, body, inside, shapes)
-
-
-def _shape(indices: tuple[KExpr, ...], loops: Mapping[str, For]) -> _Shape | None:
-    found = []
-    names: dict[str, KExpr] = {}
-    for d, index in enumerate(indices):
-        parts = dict(polynomial(index))
-        own = sorted(
-            ((c, m[0].name) for m, c in parts.items() if len(m) == 1 and isinstance(m[0], Var) and m[0].name in loops),
-            reverse=True,
-        )
-        names |= {var: Var(f"\0{d}.{n}") for n, (_, var) in enumerate(own)}
-        rest = {m: c for m, c in parts.items() if not any(m == (Var(var),) for _, var in own)}
-        if any(uses(var, *m) for m in rest for var in loops) or any(loops[var].lo != Const(0) for _, var in own):
-            return None
-        ends = []
-        for factor, var in own:
-            end = substitute(loops[var].hi, names)
-            if any(uses(other, end) for other in loops):
-                return None
-            ends.append((factor, polynomial(end), constant(loops[var].step)))
-        found.append((tuple(ends), rest))
-    return tuple(found)
-
-
-def _touches(name: str, block: Block) -> bool:
-    return any(_names(name, s) for s in statements(block))
-
-
-def _names(name: str, stmt: Stmt) -> bool:
-    """Whether a statement itself, not what stands in it, uses a buffer."""
-    nodes = (n for e in expressions(stmt) for n in subexpressions(e))
-    stored = isinstance(stmt, Store) and stmt.buffer == name
-    return stored or any(isinstance(n, Load) and n.buffer == name for n in nodes)
-
-
-def _loads(store: Store) -> Iterator[Load]:
-    for expr in expressions(store):
-        for node in subexpressions(expr):
-            if isinstance(node, Load):
-                yield node
 
 
 def _is_plain(loop: For, inside: set[str]) -> bool:

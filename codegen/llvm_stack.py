@@ -13,7 +13,8 @@ from polyker.errors.base import InternalError
 
 @dataclass(frozen=True, slots=True)
 class StackLayout:
-    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: to be zeroed on entry.
+    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its cells are to hold on entry, if that
+    is to be said: zeros, or nothing, `undef`.
 
     `loose`: a masked store may write the lanes that are off, too.
     """
@@ -21,7 +22,7 @@ class StackLayout:
     elements: int
     strides: tuple[Poly, ...]
     lanes: int
-    clear: bool
+    clear: str
     loose: bool
 
 
@@ -70,7 +71,8 @@ class StackBuffers:
         elements = prod(padded) + lanes
         elements = -(-elements // lanes) * lanes
         loose = fixed and buffer.name not in self._kept
-        clear = fixed and not loose and buffer.name in self._partial and elements <= 4096
+        said = fixed and buffer.name in self._partial and elements <= 4096 and (not loose or self._around.get(buffer.name))
+        clear = ("undef" if loose else "zeroinitializer") if said else ""
         return StackLayout(max(1, elements), strides, lanes, clear, loose)
 
     def _walk(self, block: Block, at: _Lanes) -> None:

@@ -161,12 +161,12 @@ class Statements:
         self.e.places[buffer.name] = place
         self.e.strides[buffer.name] = layout.strides
         if layout.clear:
-            # Without it a masked store would carry the value of the iteration before along in a register.
+            # Without it what a masked store or a cut tile leaves would be carried along in registers to the next iteration.
             lanes = layout.lanes
             for k in range(0, layout.elements * parts, lanes):
                 kind = element if lanes == 1 else f"<{lanes} x {element}>"
                 at = b.pure(f"getelementptr {element}, {place.pointer.typed}, i64 {k}", "ptr", 1, ())
-                b.line(f"  store {kind} zeroinitializer, {at.typed}, align {buffer.dtype.real.itemsize}")
+                b.line(f"  store {kind} {layout.clear}, {at.typed}, align {buffer.dtype.real.itemsize}")
 
     def _failure(self, code: int) -> str:
         if code not in self.failures:
