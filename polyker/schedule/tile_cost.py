@@ -28,9 +28,8 @@ SECOND_CACHE, KEPT = 1.3, 0.75
 FOLD = 0.8
 # Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
 PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
-# Transposing one element while it is used, from pieces of rows of so many bytes, and its part of reading one piece; how much
-# more where more rows come from beyond the second cache than the hardware follows.
-TRANSPOSE_TERMS, READ_PIECE, PIECE, STREAMS, BEYOND = 0.1, 0.45, 16, 16, 1.5
+# Transposing one element while it is used, from pieces of rows of so many bytes, and its part of reading one piece.
+TRANSPOSE_TERMS, READ_PIECE, PIECE = 0.1, 0.45, 16
 # What a store costs besides where the tile's next rows lie in other pages; a register too many, each step.
 FAR_STORE, SPILL = 1.5, 4.0
 # What a vector's store costs besides where it lies across the rows of a result in memory: parts of many lines.
@@ -47,8 +46,9 @@ ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
 # How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
 # after the other they come sooner.
 APART = 0.15
-# How much longer it takes to fetch an operand from beyond the second cache by several rows at once, and by pieces of many rows.
-SEVERAL, MANY = 0.1, 0.25
+# How much longer it takes to fetch an operand from beyond the second cache by several rows at once; by pieces of rows, and where
+# these are more than the hardware follows; and how much longer then to transpose pieces that come from memory.
+SEVERAL, PIECES, STREAMS, CROWD, BEYOND = 0.1, 0.35, 16, 1.3, 1.5
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
 # Terms of a block, at least.
@@ -317,9 +317,9 @@ class Tiles:
             if stays and set(r.access.strides) == {self.vector}:
                 continue
             cost = float(copies) * r.one
-            if r.columns > 1 and copies * self.width > STREAMS and self._is_far(r.access):
+            by_rows, crowd = r.columns > 1, copies * self.width > STREAMS
+            if by_rows and crowd and self._is_far(r.access, len(self.target.caches)):
                 cost *= BEYOND
-            by_rows = r.columns > 1
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows
@@ -328,8 +328,10 @@ class Tiles:
             if r.apart and any(r.access.stride(i) for i, _ in others):
                 cost += APART * copies
             if r.fetched:
-                several = self.folds and any(r.access.stride(i) for i, _ in others)
-                streamed += r.fetched / steps * (1.0 + (MANY if by_rows else SEVERAL * several))
+                longer = SEVERAL * (self.folds and any(r.access.stride(i) for i, _ in others))
+                if by_rows:
+                    longer = CROWD if crowd else PIECES
+                streamed += r.fetched / steps * (1.0 + longer)
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
             if r.lone is not None and dict(others).get(r.lone, 1) == 1:
@@ -411,10 +413,9 @@ class Tiles:
             return 1
         return ceil(self.terms / max(LEAST_TERMS, self.target.caches[0].size // 2 // max(rows)))
 
-    def _is_far(self, access: MemoryAccess) -> bool:
-        """Whether an operand comes from beyond the second cache."""
-        second = self.target.cache(2)
-        return self.measured.footprint(access) * access.itemsize > second.size
+    def _is_far(self, access: MemoryAccess, level: int = 2) -> bool:
+        """Whether an operand comes from beyond a cache."""
+        return self.measured.footprint(access) * access.itemsize > self.target.cache(level).size
 
     def _thrashing(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""
