@@ -20,7 +20,7 @@ A small tile has code of its own for each number of vectors in a row, so that 20
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import TypeAlias
@@ -38,16 +38,14 @@ from polyker.codegen.kernel import (
     Load,
     LoopKind,
     Op,
-    Prefetch,
-    Space,
     Stmt,
     Store,
     Var,
 )
-from polyker.codegen.own_buffers import Nest, loads_of, narrow, nest_of
+from polyker.codegen.own_buffers import Nest, narrow, nest_of
 from polyker.codegen.polynomial import Poly, as_constant, constant, plus, polynomial, scaled, times
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import blocks_of, expressions, rebuild, statements, subexpressions, substitute, uses
+from polyker.codegen.walk import rebuild, statements, substitute, uses
 from polyker.ir.dtypes import bool_
 
 # Shapes of a cut tile, at most: each has code of its own.

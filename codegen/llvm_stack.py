@@ -13,8 +13,8 @@ from polyker.errors.base import InternalError
 
 @dataclass(frozen=True, slots=True)
 class StackLayout:
-    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its cells are to hold on entry, if that
-    is to be said: zeros, or nothing, `undef`.
+    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its cells hold on entry, if that
+    is to be said: zeros, or nothing ("undef").
 
     `loose`: a masked store may write the lanes that are off, too.
     """
@@ -71,7 +71,9 @@ class StackBuffers:
         elements = prod(padded) + lanes
         elements = -(-elements // lanes) * lanes
         loose = fixed and buffer.name not in self._kept
-        said = fixed and buffer.name in self._partial and elements <= 4096 and (not loose or self._around.get(buffer.name))
+        said = (
+            fixed and buffer.name in self._partial and elements <= 4096 and (not loose or self._around.get(buffer.name))
+        )
         clear = ("undef" if loose else "zeroinitializer") if said else ""
         return StackLayout(max(1, elements), strides, lanes, clear, loose)
 

@@ -137,7 +137,7 @@ def nest_of(outer: For) -> Nest | None:
     *ahead, store = block if block else (None,)
     if not tile or not isinstance(store, Store) or not all(isinstance(s, Prefetch) for s in ahead):
         return None
-    for load in loads_of(store):
+    for load in _loads_of(store):
         if load.predicate is not None or any(isinstance(n, Load) for i in load.indices for n in subexpressions(i)):
             return None
     return Nest(tuple(serial), tuple(tile), vector, tuple(ahead), store)
@@ -149,7 +149,7 @@ def _is_own(name: str, block: Block) -> bool:
     if (first := _beginning(name, block)) is not None:
         shapes: list[_Shape | None] = []
         _collect(name, block, {}, shapes)
-        anew = not any(load.buffer == name for load in loads_of(first.store))
+        anew = not any(load.buffer == name for load in _loads_of(first.store))
         return anew and shapes[0] is not None and all(s == shapes[0] for s in shapes)
     using = (s for s in block if _touches(name, (s,)))
     return all(blocks_of(s) and not _names(name, s) and all(_is_own(name, b) for b in blocks_of(s)) for s in using)
@@ -212,10 +212,8 @@ def _names(name: str, stmt: Stmt) -> bool:
     return stored or any(isinstance(n, Load) and n.buffer == name for n in nodes)
 
 
-def loads_of(store: Store) -> Iterator[Load]:
+def _loads_of(store: Store) -> Iterator[Load]:
     for expr in expressions(store):
         for node in subexpressions(expr):
             if isinstance(node, Load):
                 yield node
-
-
