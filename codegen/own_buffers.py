@@ -18,6 +18,7 @@ from polyker.codegen.kernel import (
     Buffer,
     Const,
     For,
+    Guard,
     If,
     Kernel,
     KExpr,
@@ -96,6 +97,10 @@ def _renamed(stmt: Stmt, old: str, new: str) -> Stmt:
             return replace(stmt, buffer=new if buffer == old else buffer, indices=place, value=change(value))
         case Let(value=value):
             return replace(stmt, value=change(value))
+        case Guard(condition=condition):
+            return replace(stmt, condition=change(condition))
+        case Prefetch(indices=indices):
+            return replace(stmt, indices=tuple(map(change, indices)))
         case If(condition=condition, body=body, orelse=orelse):
             return replace(stmt, condition=change(condition), body=block(body), orelse=block(orelse))
         case For(lo=lo, hi=hi, body=body):
