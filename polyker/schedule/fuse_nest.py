@@ -110,8 +110,11 @@ def _paired(program: TypedProgram, fusion: Fusion, children: list[Filter], targe
 
 
 def _parted(nest: Nest, loops: tuple[str, ...], item: Item) -> tuple[Nest, list[Nest]]:
-    """Return a nest without the copies that it begins with and that none of the loops moves, and these."""
-    if not isinstance(nest.tree, Sequence):
+    """Return a nest without the copies that it begins with and that none of the loops moves, and these.
+
+    Without common loops all of it stays: what it begins with may be of the reduction itself.
+    """
+    if not loops or not isinstance(nest.tree, Sequence):
         return nest, []
     names = {s.name: s for s in nest.statements}
     copies: list[Nest] = []

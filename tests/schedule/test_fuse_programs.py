@@ -307,3 +307,14 @@ def test_sizes_that_the_call_refuses_ask_for_no_larger_buffer() -> None:
     E, Z = np.ones((40, 4, 3), "f4"), np.arange(60.0)
     reversed_windows = np.stack([Z[c : c + 40][::-1] for c in range(4)])
     np.testing.assert_array_equal(kernel(E=E, Z=Z), np.repeat(reversed_windows[:, :, None], 3, axis=2))
+
+
+def test_what_a_sum_of_a_fusion_without_loops_begins_with_stays_with_it() -> None:
+    # Both sums begin with cells of whole tiles that are set apart, before the buffer that the second result is held in.
+    text = """
+    S[x,j,y] += L[x,y%4,w] * any[n]((V[n] == argmin[d in 0:1](H[x+d] * G[d]))) for y in 0:3, j in 0:y
+    O[x,l,a] += -(L[x,a%4,z] * any[j]((V[j] == argmin[s in 0:1](H[x+s] * G[s])))) for a in 0:3, l in 0:a
+    """
+    types = {"L": pk.f32[4, 6, 2], "V": pk.f32[2], "H": pk.f32[5], "G": pk.f32[1]}
+    kernel = pk.op(text).compile(**types, target="cpu:x86-64-v4", threads=1)
+    assert "plainer" not in str(kernel.source("schedule"))
