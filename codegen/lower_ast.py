@@ -39,15 +39,15 @@ def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -
 
 def _leaves(tree: isl.Schedule) -> list[isl.UnionSet]:
     """Return the instances that come to each leaf of a tree."""
-    leaves: list[isl.UnionSet] = []
+    leaves: list[isl.ScheduleNode] = []
 
     def note(node: isl.ScheduleNode) -> bool:
         if isl.schedule_node_type(node.get_type()) == isl.schedule_node_type.leaf:
-            leaves.append(node.get_domain())
+            leaves.append(node.copy())
         return True
 
     tree.get_root().foreach_descendant_top_down(note)
-    return leaves
+    return [leaf.get_domain() for leaf in leaves]  # not in the call back, where isl's quota could not end it cleanly
 
 
 def _some_lost(leaves: list[isl.UnionSet], runs: list[isl.UnionSet]) -> bool:
