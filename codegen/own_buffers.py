@@ -32,7 +32,16 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.polynomial import Poly, constant, polynomial
-from polyker.codegen.walk import blocks_of, expressions, rebuild, statements, subexpressions, substitute, uses
+from polyker.codegen.walk import (
+    blocks_of,
+    buffers_of,
+    expressions,
+    rebuild,
+    statements,
+    subexpressions,
+    substitute,
+    uses,
+)
 
 
 def narrow(kernel: Kernel) -> tuple[Kernel, set[str]]:
@@ -157,7 +166,9 @@ def _is_own(name: str, block: Block) -> bool:
         anew = not any(load.buffer == name for load in _loads_of(first.store))
         return anew and shapes[0] is not None and all(s == shapes[0] for s in shapes)
     using = (s for s in block if _touches(name, (s,)))
-    return all(blocks_of(s) and not _names(name, s) and all(_is_own(name, b) for b in blocks_of(s)) for s in using)
+    return all(
+        blocks_of(s) and name not in buffers_of(s) and all(_is_own(name, b) for b in blocks_of(s)) for s in using
+    )
 
 
 def _beginning(name: str, block: Block) -> Nest | None:
@@ -207,14 +218,7 @@ def _shape(indices: tuple[KExpr, ...], loops: Mapping[str, For]) -> _Shape | Non
 
 
 def _touches(name: str, block: Block) -> bool:
-    return any(_names(name, s) for s in statements(block))
-
-
-def _names(name: str, stmt: Stmt) -> bool:
-    """Whether a statement itself, not what stands in it, uses a buffer."""
-    nodes = (n for e in expressions(stmt) for n in subexpressions(e))
-    stored = isinstance(stmt, Store) and stmt.buffer == name
-    return stored or any(isinstance(n, Load) and n.buffer == name for n in nodes)
+    return any(name in buffers_of(s) for s in statements(block))
 
 
 def _loads_of(store: Store) -> Iterator[Load]:

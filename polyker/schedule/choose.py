@@ -53,8 +53,9 @@ def ranked(
 
     `best_alone`: tiles that cost more than the best one found so far are left out, and are not counted to the end.
     """
-    best: dict[tuple[str | None, int], Plan] = {(None, 1): Plan(None, 1, 1, (), scalar_cost(measured))}
-    limit = min(p.cost for p in best.values()) if best_alone else inf
+    scalar = Plan(None, 1, 1, (), scalar_cost(measured))
+    best: dict[tuple[str | None, int], Plan] = {(None, 1): scalar}
+    limit = scalar.cost if best_alone else inf
     size = sum(1 for _ in values(measured.statement.expr))
     most = max(MOST_OPERATIONS, size) // size
     moving = [a for a in measured.accesses if a.strides]

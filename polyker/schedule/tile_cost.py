@@ -91,6 +91,14 @@ class _Read:
     # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
     lone: str | None
 
+    def copies(self, chunks: int, others: tuple[tuple[str, int], ...]) -> int:
+        """Return how many vectors of it a tile reads each step."""
+        count = chunks if self.moves else 1
+        for i, s in others:
+            if self.access.stride(i):
+                count *= s
+        return count
+
 
 class Tiles:
     """The tiles of one statement with one vector iterator; `may_pack`: an operand may be copied for it."""
@@ -287,10 +295,7 @@ class Tiles:
         for _, s in others:
             vectors *= s
         for r in self.reads:
-            copies = chunks if r.moves else 1
-            for i, s in others:
-                if i in r.access.strides:
-                    copies *= s
+            copies = r.copies(chunks, others)
             loads += copies * (r.one if r.copying is None else min(r.one, r.near))
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
@@ -309,10 +314,7 @@ class Tiles:
         again, streamed = self._from_second(others), 0.0
         stays = self.folds and chunks * self.width >= self.terms  # one step has all the terms
         for r in self.reads:
-            copies = chunks if r.moves else 1
-            for i, s in others:
-                if r.access.stride(i):
-                    copies *= s
+            copies = r.copies(chunks, others)
             held.append(copies)
             if stays and set(r.access.strides) == {self.vector}:
                 continue
@@ -435,7 +437,7 @@ class Tiles:
         steps = max(1.0, self.total / (chunks * prod(s for _, s in others) * self.width))
         packed = []
         for r in self.reads:
-            copies = prod((s for i, s in others if r.access.stride(i)), start=chunks if r.moves else 1)
+            copies = r.copies(chunks, others)
             if r.copying is not None and r.access.read is not None and copies * (r.one - r.near) > r.copying / steps:
                 packed.append(r.access.read)
         apart = [r for r in self.reads if self.across and r.moves and r.access.read not in packed]
