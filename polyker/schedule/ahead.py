@@ -116,7 +116,7 @@ def _is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vec
 
 def _is_dense(measured: Measured, access: MemoryAccess) -> bool:
     """Whether each cell from the first to the last is used once, but for ends of rows."""
-    cells = prod(measured.extent(i) for i in measured.bounds)
+    cells = measured.points
     return cells <= _reach(measured, access) <= ENDS * cells
 
 
@@ -129,7 +129,7 @@ def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, ve
     """Whether the cells of an operand are walked once, one after another, and lie beyond the second cache."""
     if not _is_row(program, measured, access, vector):
         return False
-    cells = prod(measured.extent(i) for i in measured.bounds)
+    cells = measured.points
     if not cells == _reach(measured, access) == measured.footprint(access):
         return False  # what lies ahead might be no operand, or in the caches
     size = cells * access.itemsize

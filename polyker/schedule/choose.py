@@ -80,6 +80,5 @@ def ranked(
 
 def _could_be_packed(measured: Measured, moving: list[MemoryAccess], iterator: str) -> bool:
     """Whether copies of all that strides over an iterator would be small beside the arithmetic."""
-    total = prod(map(measured.extent, measured.bounds))
     over = [a for a in moving if abs(a.stride(iterator)) > 1]
-    return bool(over) and all(OFTEN * measured.footprint(a) <= total for a in over)
+    return bool(over) and all(OFTEN * measured.footprint(a) <= measured.points for a in over)

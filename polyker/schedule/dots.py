@@ -78,7 +78,7 @@ def _choice(
     if not any(signs.values()):
         return None
     measured = measure(program, statement, layout)
-    total = prod(map(measured.extent, measured.bounds))
+    total = measured.points
     if total == 0:
         return None
     speed = target.lanes(4) * target.fma_per_cycle

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.rewrite.gather_form import gather_terms
 from polyker.schedule.choose import choose
@@ -22,6 +20,6 @@ def gather_where_cheaper(program: TypedProgram, target: Target, layout: Layouts)
         measured = measure(found, statement, layout)
         kept = tuple(i for i in statement.iterators if i not in statement.reduced)
         plan = choose(measured, cells_apart(found, statement, kept), statement.reduced, target)
-        return plan.cost * prod(map(measured.extent, measured.bounds))
+        return plan.cost * measured.points
 
     return gather_terms(program, lambda found, before, after: SURE * cycles(found, after) < cycles(found, before))

@@ -69,6 +69,11 @@ class Measured:
         """The access of the statement's target."""
         return next(a for a in self.accesses if a.is_write)
 
+    @property
+    def points(self) -> int:
+        """The number of its instances, as if the domain were a box; of unknown extents as `extent` says."""
+        return prod(map(self.extent, self.bounds))
+
     def may_copy(self, access: MemoryAccess) -> bool:
         """Whether an operand may be copied before the statement's loops."""
         if not self.statement.reduced:

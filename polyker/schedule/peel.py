@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -72,10 +71,10 @@ def peeled(
     results = measured.footprint(write)
     measures = [measure(s) for s in (whole, rest)]
     plans = [choose(m, free, statement.reduced, target) for m in measures]
-    costs = [p.cost * _points(m) for p, m in zip(plans, measures, strict=True)]
+    costs = [p.cost * m.points for p, m in zip(plans, measures, strict=True)]
     if results * write.itemsize > target.cache(2).size:
         costs.append(LINE * results * count / extent)
-    if sum(costs) + NEST > WORTH * plan.cost * _points(measured):
+    if sum(costs) + NEST > WORTH * plan.cost * measured.points:
         return None
     rest = _with(rest, read_set(rest.domain), fresh.statement())
     if start is None:
@@ -88,7 +87,3 @@ def peeled(
 
 def _with(statement: TypedStatement, domain: Set, name: str) -> TypedStatement:
     return replace(statement, name=name, domain=domain_text(domain, name))
-
-
-def _points(measured: Measured) -> int:
-    return prod(map(measured.extent, measured.bounds))

@@ -111,7 +111,7 @@ class Tiles:
         self.reduces, self.folds = bool(reduced), vector in reduced
         extent = measured.extent(vector)
         self.width = min(vector_lanes(measured, target, vector), max(2, 1 << max(0, extent - 1).bit_length()))
-        self.total = prod(measured.extent(i) for i in measured.bounds)
+        self.total = measured.points
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
         self.operations = _operations(measured)
         self.expected = all(measured.expected(i) is not None for i in measured.bounds)
@@ -298,8 +298,16 @@ class Tiles:
             copies = r.copies(chunks, others)
             loads += copies * (r.one if r.copying is None else min(r.one, r.near))
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
-        cycles = max(arithmetic, loads, self.latency) + 0.15 * min(arithmetic, loads) + LOOP / 2
-        return cycles / (vectors * self.width)
+        return self._step(arithmetic, loads) / (vectors * self.width)
+
+    def _step(self, arithmetic: float, loads: float, folding: float = 0.0, streamed: float = 0.0) -> float:
+        """Return the cycles of one step: the port that has most to do decides, or memory; the other one's work delays it."""
+        most = max(max(arithmetic, loads, self.latency) + folding, streamed)
+        return most + 0.15 * min(arithmetic, loads) + LOOP / 2
+
+    def _stays(self, read: _Read, chunks: int) -> bool:
+        """Whether a vector that a read has along the terms is the same in every tile: one step has all of them."""
+        return self.folds and chunks * self.width >= self.terms and set(read.access.strides) == {self.vector}
 
     def _cycles(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles of one step of a tile."""
@@ -312,11 +320,10 @@ class Tiles:
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
         again, streamed = self._from_second(others), 0.0
-        stays = self.folds and chunks * self.width >= self.terms  # one step has all the terms
         for r in self.reads:
             copies = r.copies(chunks, others)
             held.append(copies)
-            if stays and set(r.access.strides) == {self.vector}:
+            if self._stays(r, chunks):
                 continue
             cost = float(copies) * r.one
             by_rows, crowd = r.columns > 1, copies * self.width > STREAMS
@@ -346,9 +353,7 @@ class Tiles:
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         rows = vectors // chunks
         folding = self.folding * (rows + 1) * chunks
-        cycles = (
-            max(max(arithmetic, loads, self.latency) + folding, streamed) + 0.15 * min(arithmetic, loads) + LOOP / 2
-        )
+        cycles = self._step(arithmetic, loads, folding, streamed)
         store, _ = self._stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
@@ -437,7 +442,7 @@ class Tiles:
         steps = max(1.0, self.total / (chunks * prod(s for _, s in others) * self.width))
         packed = []
         for r in self.reads:
-            copies = r.copies(chunks, others)
+            copies = 0 if self._stays(r, chunks) else r.copies(chunks, others)
             if r.copying is not None and r.access.read is not None and copies * (r.one - r.near) > r.copying / steps:
                 packed.append(r.access.read)
         apart = [r for r in self.reads if self.across and r.moves and r.access.read not in packed]

@@ -7,7 +7,7 @@ is taken instead, such as where panels are alike and one is of an operand that n
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil
 
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
@@ -23,9 +23,10 @@ def least_traffic(measured: Measured, plan: Plan, order: tuple[str, ...], target
     if len(order) < 2 or nest.whole <= target.cache(2).size:
         return order
     others = [(i, *(x for x in order if x != i)) for i in order[1:]]
-    best = min(others, key=nest.cycles)
-    saved = nest.cycles(order) - nest.cycles(best)
-    return best if saved > WORTH * plan.cost * prod(map(measured.extent, measured.bounds)) else order
+    costs = [nest.cycles(o) for o in others]
+    least = min(costs)
+    best = others[costs.index(least)]
+    return best if nest.cycles(order) - least > WORTH * plan.cost * measured.points else order
 
 
 class _Nest:

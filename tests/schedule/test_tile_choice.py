@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,19 @@ def chosen(text: str, *types: object) -> str:
 @pytest.mark.parametrize(("columns", "vectors"), [(100, 13), (128, 16), (200, 25), (1000, 8)])
 def test_a_tile_takes_a_whole_row_of_results_that_the_registers_hold(columns: int, vectors: int) -> None:
     assert f"{vectors} at a time" in chosen("C[i] += A[k,i] * x[k]", pk.f64[10000, columns], pk.f64[10000])
+
+
+def test_a_row_whose_length_is_only_expected_is_no_tile() -> None:
+    # At every other length a mask would cut each of its vectors.
+    program = case("C[i] += A[k,i] * x[k]", A="f64[m,n]", x="f64[m]").flat
+    (rows, _), (columns, _) = program.sizes
+    measured = measure(
+        replace(program, likely=((rows, 512), (columns, 100))),
+        next(s for s in program.statements() if s.reduced),
+        lambda _: DENSE,
+    )
+    assert [measured.expected(i) for i in ("i0", "i1")] == [100, 512]
+    assert choose(measured, ("i0",), ("i1",), target(V4)).chunks <= 8
 
 
 def test_rows_from_far_are_added_up_along_themselves() -> None:
