@@ -26,13 +26,21 @@ LEAST_RUN = 256
 
 
 def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None) -> tuple[str, ...]:
-    """Return the iterators with the largest strides outermost and the vector innermost."""
+    """Return the iterators with the largest strides outermost and the vector innermost.
+
+    Just around the vector is a loop in which some access goes on where its row ended: else all of them jump after each row.
+    """
 
     def weight(iterator: str) -> int:
         return max((abs(a.stride(iterator)) * (2 if a.is_write else 1) for a in measured.accesses), default=0)
 
     rest = sorted((i for i in inner if i != vector), key=weight, reverse=True)
-    return tuple(rest) + ((vector,) if vector is not None else ())
+    moved = [[i for i in rest if a.stride(i)] for a in measured.accesses]
+    near = {
+        min(found, key=lambda i: abs(a.stride(i))) for a, found in zip(measured.accesses, moved, strict=True) if found
+    }
+    around = [i for i in rest if i in near][-1:]
+    return (*(i for i in rest if i not in around), *around, *((vector,) if vector is not None else ()))
 
 
 def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
