@@ -37,7 +37,7 @@ from polyker.schedule.fuse_reasons import REASONS, why_apart
 from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
-from polyker.schedule.order import block_of, memory_order, panels_of, reduced_order, tile_order
+from polyker.schedule.order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances, reads_own
 from polyker.schedule.padding import reread_padding
 from polyker.schedule.peel import peeled
@@ -340,9 +340,11 @@ class _Scheduler:
             results=results, tiles=tuple((i, plan.size(i), origin[i]) for i in kept), epilogue=carried,
         )  # fmt: skip
         order = least_traffic(measured, plan, tile_order(measured, plan, kept), self.target)
-        panels = panels_of(measured, plan, order, self.target)
+        around = around_block(measured, plan, block[0]) if block and block[0] == terms[0] else ()
+        order = (*around, *(i for i in order if i not in around))
+        panels = panels_of(measured, plan, order, self.target) if not around else ()
         self.notes.append(f"{statement.name}: {describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
-        nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels)
+        nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels, len(around))
         return self.followed([*before, nest], epilogue, carried=parts.carries)
 
     def asking(self, statement: TypedStatement, ahead: tuple[Ahead, ...]) -> TypedStatement:

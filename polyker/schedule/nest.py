@@ -136,22 +136,25 @@ def reduction_nest(
     reduced_order: tuple[str, ...],
     block: tuple[str, int] | None,
     panels: tuple[tuple[str, int], ...] = (),
+    around: int = 0,
 ) -> Nest:
     """Return the nest of a reduction: tiles of the result, and inside each the accumulator in registers over all the terms.
 
         for block: for i.tile: for j.tile:
             with acc: { acc = 0;  for k: for i.point: vector j: acc += …;  store }
 
-    `panels`: (iterator, number of its tiles) that are kept together outside the other tile loops, to stay in cache.
+    `panels`: (iterator, number of its tiles) that are kept together outside the other tile loops, to stay in cache. `around`: so
+    many of the tile loops stand outside that over blocks.
     """
     statements = parts.statements()
     outer = measured.statement.outer
     kept = tuple(i for i in parts.kept if i not in measured.statement.iterators[:outer])
     origin = {i: measured.lo(i) for i in measured.statement.iterators}
-    loops = [_block_member(parts, block, parts.numbers[0])] if block else []
-    for i, count in panels:
-        loops.append(shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel"))
-    loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
+    loops = [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
+    for i, count in reversed(panels):
+        loops.insert(0, shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel"))
+    if block:
+        loops.insert(around, _block_member(parts, block, parts.numbers[0]))
     return Nest(statements, band(loops, result_tiles(program, plan, parts, kept_order, kept, reduced_order, origin)))
 
 

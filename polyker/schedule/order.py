@@ -16,9 +16,10 @@ from polyker.target.model import Target
 BLOCK_TERMS = 4096
 # Rows that are reduced together where the terms lie a row apart, of so many bytes at least: few enough to be read as streams,
 # enough that the results, which are read and written once for each block, cost little.
-BLOCK_ROWS, LEAST_ROW = 8, 2048
-# The same where the last cache holds the operand and the first one the results: there fewer streams come faster.
-NEAR_ROWS = 2
+BLOCK_ROWS, LEAST_ROW = 8, 1536
+# The same where the last cache holds the operand and the first one the results: there fewer streams come faster. From memory one
+# does, where the results are so small beside the first cache that what passes leaves them there.
+NEAR_ROWS, SMALL_RESULT = 4, 3 / 8
 # What a core's prefetchers fetch by themselves: runs of terms that lie within a page of each other are one stream to them.
 PAGE = 4096
 # Bytes of a run of terms from which adding its sum to the result costs little beside reading it from the caches.
@@ -66,7 +67,7 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
     if statement.acc.itemsize > measured.write.itemsize:
         return None  # blocks are added up in the result, which is too narrow for that
     if _walks_across(measured, plan, terms, target):
-        return terms[0], _rows_together(measured, plan, target)
+        return terms[0], _rows_together(measured, plan, terms[0], target)
     if _leaps(measured, plan, terms, target):
         return terms[0], 1
     if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
@@ -95,7 +96,10 @@ def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target
     """Whether a tile would read a short piece of each of many rows of a large operand, and its neighbour the next pieces."""
     if plan.vector is None or plan.vector in measured.statement.reduced:
         return False
-    if measured.extent(plan.vector) < 2 * plan.size(plan.vector) or not _may_return(measured, terms[0], target):
+    if measured.extent(plan.vector) < 2 * plan.size(plan.vector):
+        return False
+    rows = _rows_together(measured, plan, terms[0], target)
+    if not _may_return(measured, terms[0], rows, target, around_block(measured, plan, terms[0])):
         return False
     return any(
         LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR
@@ -104,20 +108,32 @@ def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target
     )
 
 
-def _rows_together(measured: Measured, plan: Plan, target: Target) -> int:
+def around_block(measured: Measured, plan: Plan, term: str) -> tuple[str, ...]:
+    """Return the iterators of results, outermost first, whose loops stand around that over blocks of a term.
+
+    In an operand that is walked by rows theirs lie further apart than the term's: it is read in the order of its memory.
+    """
+    kept = [i for i in measured.bounds if i not in measured.statement.reduced and i != plan.vector]
+    walked = [a for a in _read_once(measured, plan.vector or "") if a.stride(term)]
+    found = (i for i in kept if walked and all(abs(a.stride(i)) > abs(a.stride(term)) for a in walked))
+    return tuple(sorted(found, key=lambda i: abs(walked[0].stride(i)), reverse=True))
+
+
+def _rows_together(measured: Measured, plan: Plan, term: str, target: Target) -> int:
     """Return how many rows are reduced together where tiles walk across them."""
     assert plan.vector is not None
-    write = measured.write
     read = sum(measured.footprint(a) * a.itemsize for a in _read_once(measured, plan.vector))
     first, last = target.caches[0].size, target.caches[-1].size
-    near = read <= last // 2 and measured.footprint(write) * write.itemsize <= first // 3
-    return NEAR_ROWS if near else BLOCK_ROWS
+    results = _waiting(measured, around_block(measured, plan, term))
+    if read <= last // 2:
+        return NEAR_ROWS if results <= first // 3 else BLOCK_ROWS
+    return 1 if results <= SMALL_RESULT * first else BLOCK_ROWS
 
 
 def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
     """Whether a tile would read runs of terms of an operand that lie far apart, with those of other results between them."""
     vector, kept = plan.vector, [i for i in measured.bounds if i not in measured.statement.reduced]
-    if vector is None or vector not in terms[1:] or not _may_return(measured, terms[0], target):
+    if vector is None or vector not in terms[1:] or not _may_return(measured, terms[0], BLOCK_ROWS, target):
         return False
 
     def pays(access: MemoryAccess) -> bool:
@@ -133,12 +149,16 @@ def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Targe
     )
 
 
-def _may_return(measured: Measured, outer: str, target: Target) -> bool:
-    """Whether results may wait in the second cache for the next of an outer iterator's many values."""
-    kept = [i for i in measured.bounds if i not in measured.statement.reduced]
-    write = measured.write
-    fit = prod(measured.extent(i) for i in kept) * write.itemsize <= target.cache(2).size // 2
-    return fit and measured.bounds[outer][0] == 0 and measured.extent(outer) >= 4 * BLOCK_ROWS
+def _waiting(measured: Measured, around: tuple[str, ...] = ()) -> int:
+    """Return the bytes of the results of one iteration of the loops `around`."""
+    kept = [i for i in measured.bounds if i not in measured.statement.reduced and i not in around]
+    return prod(measured.extent(i) for i in kept) * measured.write.itemsize
+
+
+def _may_return(measured: Measured, outer: str, rows: int, target: Target, around: tuple[str, ...] = ()) -> bool:
+    """Whether results may wait in the second cache for the next `rows` of an outer iterator's many values."""
+    fit = _waiting(measured, around) <= target.cache(2).size // 2
+    return fit and measured.bounds[outer][0] == 0 and measured.extent(outer) >= 4 * rows
 
 
 def _read_once(measured: Measured, vector: str) -> list[MemoryAccess]:

@@ -47,13 +47,33 @@ def test_a_result_that_is_defined_before_is_added_to() -> None:
 
 @pytest.mark.parametrize(
     ("first", "last", "together"),
-    [(1 << 13, 1 << 18, 2), (1 << 13, 1 << 16, 8), (1 << 10, 1 << 18, 8)],
-    ids=["from the last cache", "from memory", "results beyond the first cache"],
+    [(1 << 13, 1 << 18, 4), (1 << 10, 1 << 18, 8), (1 << 13, 1 << 16, 1), (1 << 12, 1 << 16, 8)],
+    ids=["from the last cache", "large results", "from memory", "large results from memory"],
 )
-def test_fewer_rows_are_read_together_from_the_last_cache(first: int, last: int, together: int) -> None:
+def test_fewer_rows_are_read_together_where_the_results_stay_in_the_first_cache(
+    first: int, last: int, together: int
+) -> None:
     machine = replace(MACHINE, caches=(Cache(first), Cache(1 << 14), Cache(last)))
     source = pk.op("S[k] += X[i,k]").compile(X=pk.f32[40, 600], target=machine).source("schedule")
-    assert re.findall(r"\.block  \{.*floor\(i\d+/(\d+)\)", source) == [str(together)]
+    assert re.findall(r"\.block  \{.*S0: ([^,]*)", source) == ["i1" if together == 1 else f"floor(i1/{together})"]
+
+
+@pytest.mark.parametrize(
+    ("text", "X", "outer"),
+    [
+        ("S[i,k] += X[i,j,k]", "f32[3,40,600]", 1),  # results of 7 KB, a row of them at a time
+        ("S[i,l,k] += X[i,l,j,k]", "f32[3,2,40,600]", 2),
+        ("S[i,k] += X[j,i,k]", "f32[40,3,600]", 0),  # rows of all results lie between the terms
+        ("S[i,l,k] += X[i,j,l,k]", "f32[3,40,2,600]", 1),
+        ("S[i,k] += X[i,j,k]", "f32[12,40,600]", 1),  # all results together are more than the second cache holds
+    ],
+)
+def test_blocks_of_terms_are_read_in_the_order_of_memory(text: str, X: str, outer: int) -> None:
+    found = case(text, X=X)
+    scop, schedule = found.automatic(MACHINE)
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+    assert [m.label.endswith(".block") for m in loops(schedule.tree)].index(True) == outer
 
 
 RUNS = {
