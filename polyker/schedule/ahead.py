@@ -23,6 +23,8 @@ from polyker.target.model import Target
 # How far ahead, in bytes, of all operands together: more than a core reads while one line comes, from the last cache and from
 # memory, and no more than a third of the first cache.
 NEAR, FAR = 8192, 16384
+# The least that is worth it where the first cache has little room beside what is read again all the time.
+LEAST = 4096
 # Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
 SHORT = FAR
 # How far ahead results are asked for, in bytes: they are written, and so in the caches, for longer than they are on their way.
@@ -65,7 +67,13 @@ def rows_of_block(
 def _ahead(measured: Measured, streams: list[MemoryAccess], vector: str, target: Target) -> tuple[Ahead, ...]:
     """Return what is asked for of operands that are walked at once."""
     size = sum(a.itemsize * measured.footprint(a) for a in streams)
-    distance = FAR if _from_memory(size, target) else NEAR
+    passing = {a.tensor for a in streams}
+    beside = [a for a in measured.accesses if not a.is_write and a.tensor not in passing and a.stride(vector)]
+    first = target.caches[0].size
+    room = (3 * first // 4 - sum(a.itemsize * measured.footprint(a) for a in beside)) // 2
+    if room < LEAST:
+        return ()
+    distance = min(FAR if _from_memory(size, target) else NEAR, first // 3, room)
     found = []
     for a in streams:
         later = {vector: add(Index(vector, i64), lit(distance // len(streams) // a.itemsize))}

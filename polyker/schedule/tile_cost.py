@@ -13,6 +13,7 @@ from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 
 from polyker.ir.expr import DOTS, Call
+from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, access_cost
 from polyker.schedule.measure import Measured, MemoryAccess
@@ -49,6 +50,8 @@ APART = 0.15
 # How much longer it takes to fetch an operand from beyond the second cache by several rows at once; by pieces of rows, and where
 # these are more than the hardware follows; and how much longer then to transpose pieces that come from memory.
 SEVERAL, PIECES, STREAMS, CROWD, BEYOND = 0.1, 0.35, 16, 1.3, 1.5
+# The same from memory, where rows are of so many bytes that pieces are no neighbours; and by vectors of rows that lie apart.
+PIECES_FAR, CROWD_FAR, LONG_ROW, ROWS_APART = 2.0, 3.0, 128, 0.6
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
 # Terms of a block, at least.
@@ -87,6 +90,7 @@ class _Read:
     panel: int  # bytes that one vector's place reads over all the terms
     apart: bool  # each element once, from beyond the first cache
     fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
+    memory: bool  # from beyond the last cache, where subscripts say which row
     columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
     # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
     lone: str | None
@@ -175,6 +179,7 @@ class Tiles:
             panel,
             self.folds and apart,
             fetched,
+            4 * whole > 3 * self.target.caches[-1].size and all(map(is_quasi_affine, read.subscripts)),
             columns,
             self._lone(access),
         )
@@ -327,7 +332,7 @@ class Tiles:
                 continue
             cost = float(copies) * r.one
             by_rows, crowd = r.columns > 1, copies * self.width > STREAMS
-            if by_rows and crowd and self._is_far(r.access, len(self.target.caches)):
+            if by_rows and crowd and r.memory:
                 cost *= BEYOND
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
@@ -337,9 +342,11 @@ class Tiles:
             if r.apart and any(r.access.stride(i) for i, _ in others):
                 cost += APART * copies
             if r.fetched:
-                longer = SEVERAL * (self.folds and any(r.access.stride(i) for i, _ in others))
+                several = any(r.access.stride(i) for i, _ in others)
+                longer = SEVERAL * several if self.folds else ROWS_APART * (several and r.memory)
                 if by_rows:
-                    longer = CROWD if crowd else PIECES
+                    lines = r.memory and r.access.stride(self.vector) * r.access.itemsize >= LONG_ROW
+                    longer = (CROWD_FAR if lines else CROWD) if crowd else PIECES_FAR if lines else PIECES
                 streamed += r.fetched / steps * (1.0 + longer)
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second

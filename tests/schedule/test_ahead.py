@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import polyker as pk
 from polyker.codegen.kernel_text import print_kernel
 from polyker.target.detect import target
+from polyker.target.model import Cache
 from tests.schedule.support import SMALL, case, lowered
 
 MOMENTS = "m[n] = mean[c](X[n,c]);  M[n] = mean[c](X[n,c] ** 2) - m[n] ** 2;  O[n] = m[n]"
@@ -37,6 +39,15 @@ def asked(text: str, **types: str) -> list[str]:
 )
 def test_operands_that_come_from_far_are_asked_for(text: str, types: dict[str, str], count: int) -> None:
     assert len(set(asked(text, **types))) == count
+
+
+@pytest.mark.parametrize(("columns", "distance"), [(256, 1024), (512, 896), (1024, 640), (1536, None), (8192, None)])
+def test_what_is_asked_for_leaves_room_for_what_is_read_again(columns: int, distance: int | None) -> None:
+    # A third of the first cache at most, and half of what w leaves of three quarters of it.
+    machine = replace(target(SMALL), caches=(Cache(24 << 10), Cache(1 << 17), Cache(1 << 25)))
+    scop, schedule = case("O[i] += X[i,k] * w[k]", X=f"f64[2048,{columns}]", w=f"f64[{columns}]").automatic(machine)
+    found = re.findall(r"prefetch \w+\[.* (\d+)\)\]", print_kernel(lowered(scop, schedule).kernel))
+    assert set(map(int, found)) == ({distance} if distance else set())
 
 
 def test_statements_in_one_loop_ask_once() -> None:

@@ -75,3 +75,20 @@ def test_rows_from_far_are_added_up_along_themselves() -> None:
 
 def test_short_rows_are_transposed() -> None:
     assert re.match(r"vectors of 16 along i0,", chosen("C[i] += A[i,k] * x[k]", pk.f32[2000, 6], pk.f32[6]))
+
+
+@pytest.mark.parametrize(("matrices", "tile"), [(250, "16 at a time;"), (40, r"\d at a time x")])
+def test_vectors_that_lie_rows_apart_do_not_come_from_memory(matrices: int, tile: str) -> None:
+    # There one row is read from end to end; in the last cache several results share the loads of a step.
+    assert re.match(f"vectors of 16 along i1, {tile}", chosen("S[i,k] += X[i,j,k]", pk.f32[matrices, 240, 260]))
+
+
+@pytest.mark.parametrize(("rows", "vector"), [(100000, "8 along i1"), (20000, "16 along i0")])
+def test_pieces_of_long_rows_are_transposed_from_the_last_cache_alone(rows: int, vector: str) -> None:
+    assert f"vectors of {vector}," in chosen("C[i,j] += A[i,k] * B[k,j]", pk.f32[rows, 64], pk.f32[64, 8])
+
+
+def test_gathered_rows_are_read_several_at_once() -> None:
+    # Where they lie is not known, and nothing runs ahead of one that is read from end to end.
+    types = pk.f32[1 << 20, 64], pk.i64[8000, 40]
+    assert "4 at a time x" in chosen("O[b,c] += T[I[b,k],c]", *types)
