@@ -20,13 +20,13 @@ from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.target.model import Target
 
-# How far ahead, in bytes, of all operands together: more than a core reads while one line comes, from the last cache and from
-# memory, and no more than a third of the first cache.
-NEAR, FAR = 8192, 16384
+# How far ahead, in bytes, of all operands together: more than a core reads while one line comes, and no more than a third of the
+# first cache.
+DISTANCE = 8192
 # The least that is worth it where the first cache has little room beside what is read again all the time.
 LEAST = 4096
 # Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
-SHORT = FAR
+SHORT = 16384
 # How far ahead results are asked for, in bytes: they are written, and so in the caches, for longer than they are on their way.
 WRITTEN = 4096
 # How much longer than what is read of it an operand may be that counts as read whole.
@@ -58,22 +58,21 @@ def rows_of_block(
     row = source.itemsize * prod(extents.values())
     if source.read is None or abs(source.stride(vector)) != 1 or not all(map(is_quasi_affine, source.read.subscripts)):
         return ()
-    if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > NEAR:
+    if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > DISTANCE:
         return ()
-    later = {rows: add(Index(rows, i64), lit(NEAR // row))}
+    later = {rows: add(Index(rows, i64), lit(DISTANCE // row))}
     return (Ahead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
 
 
 def _ahead(measured: Measured, streams: list[MemoryAccess], vector: str, target: Target) -> tuple[Ahead, ...]:
     """Return what is asked for of operands that are walked at once."""
-    size = sum(a.itemsize * measured.footprint(a) for a in streams)
     passing = {a.tensor for a in streams}
     beside = [a for a in measured.accesses if not a.is_write and a.tensor not in passing and a.stride(vector)]
     first = target.caches[0].size
     room = (3 * first // 4 - sum(a.itemsize * measured.footprint(a) for a in beside)) // 2
     if room < LEAST:
         return ()
-    distance = min(FAR if _from_memory(size, target) else NEAR, first // 3, room)
+    distance = min(DISTANCE, first // 3, room)
     found = []
     for a in streams:
         later = {vector: add(Index(vector, i64), lit(distance // len(streams) // a.itemsize))}
