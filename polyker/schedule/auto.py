@@ -270,7 +270,7 @@ class _Scheduler:
         if statement.target not in self.near and streams(measured, plan, self.target):
             self.notes.append(f"{statement.name}: {describe(plan)}, past the caches; loops {', '.join(order)}")
             return stream_nest(measured, plan, order)
-        if self.steady is not None:
+        if self.steady is not None and self.target.asks:
             measured = replace(
                 measured, statement=self.asking(statement, rows_to_come(self.program, measured, plan, self.target))
             )
@@ -329,7 +329,8 @@ class _Scheduler:
             return self.packed(measured, plan, start, epilogue)
         statement, start, results, before = self.whole(measured, plan, start, kept)
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
-        statement = self.asking(statement, lines_ahead(self.program, measured, plan, self.target))
+        if self.steady is None or self.target.asks:
+            statement = self.asking(statement, lines_ahead(self.program, measured, plan, self.target))
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None

@@ -71,6 +71,15 @@ def test_what_a_row_reads_first_and_writes_is_asked_for_while_others_compute(n: 
     assert len(set(asked(BLUR.format(n=n, m=m), **types))) == count
 
 
+@pytest.mark.parametrize(
+    ("text", "asked"), [(MOMENTS, False), (BLUR.format(n=2047, m=2047), False), ("O[i] += X[i,k]", True)]
+)
+def test_where_prefetchers_keep_up_rows_that_run_with_others_are_not_asked_for(text: str, asked: bool) -> None:
+    found = case(text, X="f32[2048,2048]")
+    scop, schedule = found.automatic(replace(target(SMALL), asks=False))
+    assert ("prefetch" in print_kernel(lowered(scop, schedule).kernel)) == asked
+
+
 def test_one_statement_by_itself_asks_for_nothing() -> None:
     assert asked("H[i,j] = X[i,j] + X[i,j+1] for j in 0:2047", X="f32[2048,2048]") == []
 
