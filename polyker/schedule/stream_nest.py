@@ -16,6 +16,8 @@ from polyker.target.model import Target
 
 # A row of the result that is worth its own search for the first aligned cell, and two partial vectors, in bytes.
 SHORTEST = 1280
+# The same where hardly anything is read: then lines that are fetched to be overwritten cost little, and parts of lines as much.
+SHORTEST_ALONE = 8192
 
 
 def streams(measured: Measured, plan: Plan, target: Target) -> bool:
@@ -33,13 +35,16 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     if not all(isinstance(s, Index) or is_quasi_affine(s) for s in statement.subscripts):
         return False
-    if measured.extent(vector, 0) * write.itemsize < SHORTEST or any(e is None for _, e in measured.bounds.values()):
+    row = measured.extent(vector, 0) * write.itemsize
+    if row < SHORTEST or any(e is None for _, e in measured.bounds.values()):
         return False
     sizes: dict[str, int] = {}
     for access in measured.accesses:
         sizes[access.tensor] = max(sizes.get(access.tensor, 0), _bytes(measured, access))
-    last = target.caches[-1].size
-    if sum(sizes.values()) <= last or sizes[write.tensor] < last // 4:
+    last, written = target.caches[-1].size, sizes[write.tensor]
+    if sum(sizes.values()) <= last or written < last // 4:
+        return False
+    if row < SHORTEST_ALONE and sum(sizes.values()) < 1.25 * written:
         return False
     return corners(read_set(statement.domain)) is not None
 

@@ -12,6 +12,7 @@ from polyker.target.model import Cache, Target
 from tests.schedule.support import SMALL, assert_same, case
 
 ROW = 700  # floats: more than the shortest row that is worth it
+LONG = 2048  # the same where hardly anything is read
 
 
 def machine(last: int) -> Target:
@@ -29,7 +30,8 @@ def kinds(text: str, last: int = 1 << 13, **given: str | int) -> set[Kind]:
 
 STREAMED = {
     "a map": ("O[i,j] = X[i,j] + 1", {"X": f"f32[5,{ROW}]"}),
-    "a broadcast": ("O[i,j] = X[i] + Y[j]", {"X": "f32[5]", "Y": f"f32[{ROW}]"}),
+    "a broadcast": ("O[i,j] = X[i] + Y[j]", {"X": "f32[5]", "Y": f"f32[{LONG}]"}),
+    "a part is read": ("O[i,j] = X[i,j] + Y[j]", {"X": f"f16[5,{ROW}]", "Y": f"f32[{ROW}]"}),
     "the shortest rows": ("O[i,j] = X[i,j] + 1", {"X": "f32[8,320]"}),
     "one dimension": ("O[i] = 2 * X[i]", {"X": f"f32[{5 * ROW}]"}),
     "an odd range": ("O[i,j] = X[i,j+2] for j in 0:M", {"X": f"f32[5,{ROW}]", "M": ROW - 3}),
@@ -49,6 +51,7 @@ ORDINARY = {
     "it fits": ("O[i,j] = X[i,j] + 1", {"X": f"f32[5,{ROW}]"}, 1 << 20),
     "the result is small": ("O[j] = X[j] + Y[j,0]", {"X": f"f32[{ROW}]", "Y": f"f32[{ROW},9]"}, 1 << 14),
     "short rows": ("O[i,j] = X[i,j] + 1", {"X": "f32[8,319]"}, 1 << 13),
+    "rows that nothing is read for": ("O[i,j] = X[i] + Y[j]", {"X": "f32[9]", "Y": f"f32[{LONG - 1}]"}, 1 << 13),
     "a sum": ("O[j] += X[i,j]", {"X": f"f32[5,{ROW}]"}, 1 << 10),
     "a triangle": ("O[i,j] += X[i,j] where j <= i", {"X": "f32[60,60]"}, 1 << 10),
     "rows that end one after another": (
