@@ -121,7 +121,7 @@ def blocking(
     if not packed and not rows:
         if not terms:
             return None
-        if sum(measured.footprint(a) for a in groups.column_reads) <= second // 2:
+        if sum(measured.footprint(a, dict.fromkeys(groups.both, 1)) for a in groups.column_reads) <= second // 2:
             blocks = ()  # the columns' operands stay in the second cache as they are
     ahead = [
         a.read for a in groups.row_reads if a not in rows and measured.footprint(a) > second // 2 and a.read is not None
@@ -286,7 +286,9 @@ def _is_scattered(
 ) -> bool:
     """Whether a panel of an operand, read where it is, would not stay in the second cache while all the rows pass."""
     if measured.footprint(access) > room and sum(measured.footprint(a) for a in groups.row_reads) > room:
-        return True
+        batch = measured.footprint(access, dict.fromkeys(groups.both, 1))
+        moved = sum(measured.footprint(a) * a.itemsize for a in measured.accesses)
+        return 8 * batch > room or 3 * moved > target.caches[-1].size  # what is smaller comes soon enough as it lies
     second = target.cache(2)
     step = min(
         (abs(access.stride(i)) * access.itemsize for i in measured.statement.reduced if access.stride(i)), default=0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+import polyker as pk
 from polyker.ir.layout import DENSE
 from polyker.schedule.blocking import Blocking, blocking
 from polyker.schedule.measure import measure
@@ -43,3 +46,13 @@ def test_the_blocks_of_a_small_result_are_in_the_order_of_the_operands() -> None
     text, plan = "C[f,d,c,a] += A[c,d,g] * B[a,g,f]", Plan("i2", 8, 4, (("i3", 6),), 0.0)
     found = blocks_of(text, plan, A="f64[32,17,2500]", B="f64[17,2500,42]")
     assert [i for i, _ in found.row_blocks] == ["i3", "i0"]
+
+
+@pytest.mark.parametrize(
+    ("batches", "size", "packed"), [(32, 48, False), (32, 128, True), (300, 48, True), (8, 48, False)]
+)
+def test_small_matrices_of_a_batch_are_packed_where_they_come_from_far(batches: int, size: int, packed: bool) -> None:
+    # A copy of 18 KB costs more than it wins, but for a batch that the last cache does not keep from call to call.
+    matrix = pk.f64[batches, size, size]
+    kernel = pk.op("C[b,i,j] += A[b,i,k] * B[b,k,j]").compile(matrix, matrix, target=TARGET, threads=1)
+    assert ("B is packed" in kernel.source("schedule")) == packed
