@@ -113,7 +113,8 @@ def around_block(measured: Measured, plan: Plan, term: str) -> tuple[str, ...]:
 
     In an operand that is walked by rows theirs lie further apart than the term's: it is read in the order of its memory.
     """
-    kept = [i for i in measured.bounds if i not in measured.statement.reduced and i != plan.vector]
+    statement = measured.statement
+    kept = [i for i in statement.iterators[statement.outer :] if i not in statement.reduced and i != plan.vector]
     walked = [a for a in _read_once(measured, plan.vector or "") if a.stride(term)]
     found = (i for i in kept if walked and all(abs(a.stride(i)) > abs(a.stride(term)) for a in walked))
     return tuple(sorted(found, key=lambda i: abs(walked[0].stride(i)), reverse=True))
@@ -150,8 +151,9 @@ def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Targe
 
 
 def _waiting(measured: Measured, around: tuple[str, ...] = ()) -> int:
-    """Return the bytes of the results of one iteration of the loops `around`."""
-    kept = [i for i in measured.bounds if i not in measured.statement.reduced and i not in around]
+    """Return the bytes of the results of one iteration of the loops `around`, and of those that are common to statements."""
+    statement = measured.statement
+    kept = [i for i in statement.iterators[statement.outer :] if i not in statement.reduced and i not in around]
     return prod(measured.extent(i) for i in kept) * measured.write.itemsize
 
 
