@@ -141,8 +141,4 @@ def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, ve
         return False  # what lies ahead might be no operand, or in the caches
     size = cells * access.itemsize
     row = measured.extent(vector) * access.itemsize
-    return size > target.cache(2).size if row <= SHORT else _from_memory(size, target)
-
-
-def _from_memory(size: int, target: Target) -> bool:
-    return size > 3 * target.caches[-1].size // 4
+    return size > target.cache(2).size if row <= SHORT else target.from_memory(size)

@@ -239,7 +239,7 @@ class _Blocks:
         extent, itemsize = high - low + 1, statement.acc.itemsize
         if insisted() is not None:
             return cls(low, high, FEW) if extent > FEW else None
-        if extent * itemsize <= 3 * target.caches[-1].size // 4:
+        if not target.from_memory(extent * itemsize):
             return None
         most = target.caches[0].size // 2 // itemsize
         return cls(low, high, next((n for n in range(most, most // 4, -1) if extent % n == 0), most))

@@ -47,7 +47,7 @@ def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Targe
     cycles = 0.0
     if size < line and tile > 0.75 * target.caches[0].size:
         cycles += cells / piece * line * target.beyond(tile)
-    if size < PAGE and cells * access.itemsize > 0.75 * target.caches[-1].size:
+    if size < PAGE and target.from_memory(cells * access.itemsize):
         cycles += cells / piece * min(FOLLOWED, LINE * ceil(size / line))
     return cycles
 
@@ -59,7 +59,7 @@ def _beginning(measured: Measured, plan: Plan, access: MemoryAccess, target: Tar
     """
     reduced = measured.statement.reduced
     cells = measured.footprint(access)
-    if cells * access.itemsize <= 0.75 * target.caches[-1].size:
+    if not target.from_memory(cells * access.itemsize):
         return 0.0
     chunk, tile, kept = 1, 1, False
     for i in _inside_out(access):

@@ -47,11 +47,14 @@ ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
 # How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
 # after the other they come sooner.
 APART = 0.15
-# How much longer it takes to fetch an operand from beyond the second cache by several rows at once; by pieces of rows, and where
-# these are more than the hardware follows; and how much longer then to transpose pieces that come from memory.
-SEVERAL, PIECES, STREAMS, CROWD, BEYOND = 0.1, 0.35, 16, 1.3, 1.5
-# The same from memory, where rows are of so many bytes that pieces are no neighbours; and by vectors of rows that lie apart.
-PIECES_FAR, CROWD_FAR, LONG_ROW, ROWS_APART = 2.0, 3.0, 128, 0.6
+# How much longer it takes to fetch an operand from beyond the second cache: by several rows at once, from memory by vectors of
+# rows that lie apart.
+SEVERAL, ROWS_APART = 0.1, 0.6
+# The same by pieces of rows, and from memory where rows are of so many bytes that pieces are no neighbours; first as many pieces
+# as the hardware follows, then more of them.
+PIECES, PIECES_FAR, STREAMS, LONG_ROW = (0.35, 1.3), (2.0, 3.0), 16, 128
+# How much longer it takes to transpose more pieces than these from memory.
+BEYOND = 1.5
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
 # Terms of a block, at least.
@@ -179,7 +182,7 @@ class Tiles:
             panel,
             self.folds and apart,
             fetched,
-            4 * whole > 3 * self.target.caches[-1].size and all(map(is_quasi_affine, read.subscripts)),
+            self.target.from_memory(whole) and all(map(is_quasi_affine, read.subscripts)),
             columns,
             self._lone(access),
         )
@@ -345,8 +348,8 @@ class Tiles:
                 several = any(r.access.stride(i) for i, _ in others)
                 longer = SEVERAL * several if self.folds else ROWS_APART * (several and r.memory)
                 if by_rows:
-                    lines = r.memory and r.access.stride(self.vector) * r.access.itemsize >= LONG_ROW
-                    longer = (CROWD_FAR if lines else CROWD) if crowd else PIECES_FAR if lines else PIECES
+                    lines = r.memory and abs(r.access.stride(self.vector)) * r.access.itemsize >= LONG_ROW
+                    longer = (PIECES_FAR if lines else PIECES)[crowd]
                 streamed += r.fetched / steps * (1.0 + longer)
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
@@ -427,9 +430,9 @@ class Tiles:
             return 1
         return ceil(self.terms / max(LEAST_TERMS, self.target.caches[0].size // 2 // max(rows)))
 
-    def _is_far(self, access: MemoryAccess, level: int = 2) -> bool:
-        """Whether an operand comes from beyond a cache."""
-        return self.measured.footprint(access) * access.itemsize > self.target.cache(level).size
+    def _is_far(self, access: MemoryAccess) -> bool:
+        """Whether an operand comes from beyond the second cache."""
+        return self.measured.footprint(access) * access.itemsize > self.target.cache(2).size
 
     def _thrashing(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""

@@ -90,6 +90,10 @@ class Target:
         level = next((n for n, c in enumerate(self.caches) if size <= 0.75 * c.size), len(self.caches))
         return _BEYOND[min(level, len(_BEYOND) - 1)]
 
+    def from_memory(self, size: float) -> bool:
+        """Whether what takes so many bytes comes from memory: other data is in the last cache, too."""
+        return size > 0.75 * self.caches[-1].size
+
     def fresh(self, size: float) -> float:
         """Return the cycles that a byte of scratch memory costs before it is used, where so many bytes are needed."""
         return FRESH if size > KEPT else 0.0
