@@ -36,9 +36,8 @@ def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None)
         return max((abs(a.stride(iterator)) * (2 if a.is_write else 1) for a in measured.accesses), default=0)
 
     rest = sorted((i for i in inner if i != vector), key=weight, reverse=True)
-    moved = [[i for i in rest if a.stride(i)] for a in measured.accesses]
     near = {
-        min(found, key=lambda i: abs(a.stride(i))) for a, found in zip(measured.accesses, moved, strict=True) if found
+        min((i for i in rest if a.stride(i)), key=lambda i: abs(a.stride(i)), default=None) for a in measured.accesses
     }
     around = [i for i in rest if i in near][-1:]
     return (*(i for i in rest if i not in around), *around, *((vector,) if vector is not None else ()))
@@ -66,8 +65,9 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
     statement = measured.statement
     if statement.acc.itemsize > measured.write.itemsize:
         return None  # blocks are added up in the result, which is too narrow for that
-    if _walks_across(measured, plan, terms, target):
-        return terms[0], _rows_together(measured, plan, terms[0], target)
+    rows = _rows_across(measured, plan, terms, target)
+    if rows is not None:
+        return terms[0], rows
     if _leaps(measured, plan, terms, target):
         return terms[0], 1
     if statement.op not in ("add", "mul") or statement.acc.kind not in "fc":
@@ -92,20 +92,26 @@ def _has_quotients(domain: str) -> bool:
     return any(part.dim(isl.dim_type.div) for part in read_set(domain).get_basic_sets())
 
 
-def _walks_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
-    """Whether a tile would read a short piece of each of many rows of a large operand, and its neighbour the next pieces."""
+def _rows_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> int | None:
+    """Return how many rows of a large operand are reduced together, None where tiles do not walk across them.
+
+    There a tile would read a short piece of each of many rows, and its neighbour the next pieces.
+    """
     if plan.vector is None or plan.vector in measured.statement.reduced:
-        return False
+        return None
     if measured.extent(plan.vector) < 2 * plan.size(plan.vector):
-        return False
-    rows = _rows_together(measured, plan, terms[0], target)
-    if not _may_return(measured, terms[0], rows, target, around_block(measured, plan, terms[0])):
-        return False
-    return any(
-        LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR
-        and prod(measured.extent(i) for i in measured.bounds) * a.itemsize > target.cache(2).size
-        for a in _read_once(measured, plan.vector)
+        return None
+    reads = _read_once(measured, plan.vector)
+    results = _waiting(measured, around_block(measured, plan, terms[0]))
+    rows = _rows_together(sum(measured.footprint(a) * a.itemsize for a in reads), results, target)
+    if not _may_return(measured, terms[0], rows, results, target):
+        return None
+    whole = prod(measured.extent(i) for i in measured.bounds)
+    across = any(
+        LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR and whole * a.itemsize > target.cache(2).size
+        for a in reads
     )
+    return rows if across else None
 
 
 def around_block(measured: Measured, plan: Plan, term: str) -> tuple[str, ...]:
@@ -120,12 +126,9 @@ def around_block(measured: Measured, plan: Plan, term: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda i: abs(walked[0].stride(i)), reverse=True))
 
 
-def _rows_together(measured: Measured, plan: Plan, term: str, target: Target) -> int:
-    """Return how many rows are reduced together where tiles walk across them."""
-    assert plan.vector is not None
-    read = sum(measured.footprint(a) * a.itemsize for a in _read_once(measured, plan.vector))
+def _rows_together(read: int, results: int, target: Target) -> int:
+    """Return how many rows are reduced together, of operands of `read` bytes, while so many bytes of `results` wait."""
     first, last = target.caches[0].size, target.caches[-1].size
-    results = _waiting(measured, around_block(measured, plan, term))
     if read <= last // 2:
         return NEAR_ROWS if results <= first // 3 else BLOCK_ROWS
     return 1 if results <= SMALL_RESULT * first else BLOCK_ROWS
@@ -134,7 +137,9 @@ def _rows_together(measured: Measured, plan: Plan, term: str, target: Target) ->
 def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
     """Whether a tile would read runs of terms of an operand that lie far apart, with those of other results between them."""
     vector, kept = plan.vector, [i for i in measured.bounds if i not in measured.statement.reduced]
-    if vector is None or vector not in terms[1:] or not _may_return(measured, terms[0], BLOCK_ROWS, target):
+    if vector is None or vector not in terms[1:]:
+        return False
+    if not _may_return(measured, terms[0], BLOCK_ROWS, _waiting(measured), target):
         return False
 
     def pays(access: MemoryAccess) -> bool:
@@ -157,9 +162,9 @@ def _waiting(measured: Measured, around: tuple[str, ...] = ()) -> int:
     return prod(measured.extent(i) for i in kept) * measured.write.itemsize
 
 
-def _may_return(measured: Measured, outer: str, rows: int, target: Target, around: tuple[str, ...] = ()) -> bool:
-    """Whether results may wait in the second cache for the next `rows` of an outer iterator's many values."""
-    fit = _waiting(measured, around) <= target.cache(2).size // 2
+def _may_return(measured: Measured, outer: str, rows: int, results: int, target: Target) -> bool:
+    """Whether so many bytes of results may wait in the second cache for the next `rows` of an outer iterator's many values."""
+    fit = results <= target.cache(2).size // 2
     return fit and measured.bounds[outer][0] == 0 and measured.extent(outer) >= 4 * rows
 
 
