@@ -150,9 +150,10 @@ def reduction_nest(
     outer = measured.statement.outer
     kept = tuple(i for i in parts.kept if i not in measured.statement.iterators[:outer])
     origin = {i: measured.lo(i) for i in measured.statement.iterators}
-    loops = [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
-    for i, count in reversed(panels):
-        loops.insert(0, shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel"))
+    loops = [
+        shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel") for i, count in panels
+    ]
+    loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
     if block:
         loops.insert(around, _block_member(parts, block, parts.numbers[0]))
     return Nest(statements, band(loops, result_tiles(program, plan, parts, kept_order, kept, reduced_order, origin)))
