@@ -270,10 +270,9 @@ class _Scheduler:
         if statement.target not in self.near and streams(measured, plan, self.target):
             self.notes.append(f"{statement.name}: {describe(plan)}, past the caches; loops {', '.join(order)}")
             return stream_nest(measured, plan, order)
-        if self.steady is not None and self.target.asks:
-            measured = replace(
-                measured, statement=self.asking(statement, rows_to_come(self.program, measured, plan, self.target))
-            )
+        if self.steady is not None:
+            asked = self.asking(statement, rows_to_come(self.program, measured, plan, self.target))
+            measured = replace(measured, statement=asked)
         self.notes.append(f"{statement.name}: {describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
@@ -329,8 +328,7 @@ class _Scheduler:
             return self.packed(measured, plan, start, epilogue)
         statement, start, results, before = self.whole(measured, plan, start, kept)
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
-        if self.steady is None or self.target.asks:
-            statement = self.asking(statement, lines_ahead(self.program, measured, plan, self.target))
+        statement = self.asking(statement, lines_ahead(self.program, measured, plan, self.target))
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
@@ -349,7 +347,11 @@ class _Scheduler:
         return self.followed([*before, nest], epilogue, carried=parts.carries)
 
     def asking(self, statement: TypedStatement, ahead: tuple[Ahead, ...]) -> TypedStatement:
-        """Return a statement that asks the caches for what no statement before it asks for or reads that runs with it."""
+        """Return a statement that asks the caches for what no statement before it asks for or reads that runs with it.
+
+        Beside other work it asks only where the Target says that this pays.
+        """
+        ahead = ahead if self.steady is None or self.target.asks else ()
         found = tuple(a for a in ahead if a.read.tensor not in self.asked)
         self.asked |= {r.tensor for r in statement.reads()}
         return replace(statement, prefetch=found)
