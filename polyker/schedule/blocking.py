@@ -31,6 +31,9 @@ UNKNOWN = 64
 DEPTH = 384
 # Rows of a result, in bytes, that are written one after another where it is most of what is moved.
 SHORT = 1024
+# A matrix of a batch that takes a smaller part of the room for it than one in so many is read where it is, unless all that is
+# moved is a larger part of the last cache than one in so many.
+SMALL_PART, NEAR_PART = 8, 3
 # Blocks are this much larger than planned rather than that one more, smaller one is begun.
 SLACK = 1.25
 
@@ -67,6 +70,10 @@ class _Groups:
     both: tuple[str, ...]
     reduced: tuple[str, ...]
     outermost: str | None  # of the result, where its rows are written one after another
+
+    def of_one(self, measured: Measured, access: MemoryAccess) -> int:
+        """Return how many cells of an operand belong to one iteration of the loops over a batch."""
+        return measured.footprint(access, dict.fromkeys(self.both, 1))
 
 
 def blocking(
@@ -121,7 +128,7 @@ def blocking(
     if not packed and not rows:
         if not terms:
             return None
-        if sum(measured.footprint(a, dict.fromkeys(groups.both, 1)) for a in groups.column_reads) <= second // 2:
+        if sum(groups.of_one(measured, a) for a in groups.column_reads) <= second // 2:
             blocks = ()  # the columns' operands stay in the second cache as they are
     ahead = [
         a.read for a in groups.row_reads if a not in rows and measured.footprint(a) > second // 2 and a.read is not None
@@ -286,9 +293,9 @@ def _is_scattered(
 ) -> bool:
     """Whether a panel of an operand, read where it is, would not stay in the second cache while all the rows pass."""
     if measured.footprint(access) > room and sum(measured.footprint(a) for a in groups.row_reads) > room:
-        batch = measured.footprint(access, dict.fromkeys(groups.both, 1))
         moved = sum(measured.footprint(a) * a.itemsize for a in measured.accesses)
-        return 8 * batch > room or 3 * moved > target.caches[-1].size  # what is smaller comes soon enough as it lies
+        large = SMALL_PART * groups.of_one(measured, access) > room
+        return large or NEAR_PART * moved > target.caches[-1].size
     second = target.cache(2)
     step = min(
         (abs(access.stride(i)) * access.itemsize for i in measured.statement.reduced if access.stride(i)), default=0

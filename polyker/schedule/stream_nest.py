@@ -16,8 +16,9 @@ from polyker.target.model import Target
 
 # A row of the result that is worth its own search for the first aligned cell, and two partial vectors, in bytes.
 SHORTEST = 1280
-# The same where hardly anything is read: then lines that are fetched to be overwritten cost little, and parts of lines as much.
-SHORTEST_ALONE = 8192
+# The same where all that is touched is at most so much more than the result: then lines that are fetched to be overwritten cost
+# little, and parts of lines as much.
+SHORTEST_ALONE, ALONE = 8192, 1.25
 
 
 def streams(measured: Measured, plan: Plan, target: Target) -> bool:
@@ -44,7 +45,7 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
     last, written = target.caches[-1].size, sizes[write.tensor]
     if sum(sizes.values()) <= last or written < last // 4:
         return False
-    if row < SHORTEST_ALONE and sum(sizes.values()) < 1.25 * written:
+    if row < SHORTEST_ALONE and sum(sizes.values()) < ALONE * written:
         return False
     return corners(read_set(statement.domain)) is not None
 
