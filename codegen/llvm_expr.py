@@ -7,7 +7,7 @@ from collections.abc import Callable
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen import llvm_strided as strided
-from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Var
+from polyker.codegen.kernel import Block, Const, Convert, KExpr, Load, Op, Var
 from polyker.codegen.llvm_convert import Value, convert, rounded
 from polyker.codegen.llvm_dot import dot, join
 from polyker.codegen.llvm_fold import number
@@ -18,7 +18,7 @@ from polyker.codegen.llvm_scan import Carried
 from polyker.codegen.llvm_strided import LANE, Row
 from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const, vector
 from polyker.codegen.llvm_transpose import Columns
-from polyker.codegen.polynomial import Monomial, Poly, as_constant, constant, is_index, plus, polynomial, times
+from polyker.codegen.polynomial import Monomial, Poly, add_to, as_constant, constant, is_index, plus, polynomial, times
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import bool_, i64
@@ -41,10 +41,22 @@ class Expressions:
         self.affine: dict[str, Poly] = {}
         self.lanes: Lanes = ONE_LANE
         self.columns: Columns | None = None
-        self.rows: dict[Row, tuple[int, int]] = {}  # of the vector loop around; see `llvm_strided.rows_read`
+        self.vector: Block = ()  # the body of the vector loop around
+        self._rows: dict[Row, tuple[int, int]] | None = None
         self.carried: Carried | None = None  # of the SCAN loop around
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
+
+    @property
+    def rows(self) -> dict[Row, tuple[int, int]]:
+        """What `llvm_strided.rows_read` tells of the vector loop around; few loops have a load that asks."""
+        if self._rows is None:
+            self._rows = strided.rows_read(self, self.vector)
+        return self._rows
+
+    def around(self, lanes: Lanes, vector: Block = ()) -> None:
+        """Set the lanes and the body of the vector loop that what follows is in."""
+        self.lanes, self.vector, self._rows = lanes, vector, None
 
     # Index expressions
 
@@ -194,9 +206,9 @@ class Expressions:
 
     def offset(self, name: str, indices: tuple[KExpr, ...]) -> Poly:
         """Return the element offset of an access."""
-        total: Poly = {}
+        total: dict[Monomial, int] = {}
         for index, stride in zip(indices, self.strides[name], strict=True):
-            total = plus(total, times(self.poly(index), stride))
+            add_to(total, times(self.poly(index), stride))
         return total
 
     def pointer(self, place: Place, offset: Poly) -> Reg:
@@ -233,10 +245,10 @@ class Expressions:
             if not memory.is_loaded(self.b, place, pointer):
                 pointer = self.guarded(place, pointer, base, condition)
             loaded = memory.load_scalar(self.b, place, pointer)
-        elif (shared := self._load_shared(expr, mask)) is not None:
-            loaded = shared
         else:
-            loaded = self._load_lanes(place, base, step, varying, mask, predicate is not None)
+            small = not varying and as_constant(step) in strided.STRIDES
+            shared = self._load_shared(expr, mask) if small else None
+            loaded = shared or self._load_lanes(place, base, step, varying, mask, predicate is not None)
         if predicate is None or expr.other is None:
             return loaded
         return memory.select_value(self.b, predicate, loaded, self.value(expr.other))

@@ -110,13 +110,12 @@ class StackBuffers:
                     pass
 
     def _access(self, name: str, indices: tuple[KExpr, ...], at: _Lanes) -> None:
+        if name not in self._around:  # it is not on the stack
+            return
         self._lanes[name] = max(self._lanes.get(name, 1), at.count)
-        for index in indices:
-            if any(
-                isinstance(n, Load) or (isinstance(n, Var) and n.name not in at.fixed) for n in subexpressions(index)
-            ):
-                self._movable.add(name)
-        if not self._ends_as_others(name, indices, at):
+        if name not in self._movable and any(_moves(n, at) for index in indices for n in subexpressions(index)):
+            self._movable.add(name)
+        if name not in self._kept and not self._ends_as_others(name, indices, at):
             self._kept.add(name)
 
     def _ends_as_others(self, name: str, indices: tuple[KExpr, ...], at: _Lanes) -> bool:
@@ -136,3 +135,8 @@ class StackBuffers:
             return False
         end = loop.lanes, loop.lo, loop.hi
         return self._ends.setdefault((name, known), end) == end
+
+
+def _moves(node: KExpr, at: _Lanes) -> bool:
+    """Whether a part of an index is not the same wherever the access is met."""
+    return isinstance(node, Load) or (isinstance(node, Var) and node.name not in at.fixed)

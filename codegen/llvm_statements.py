@@ -32,7 +32,7 @@ from polyker.codegen.llvm_scan import parts as scan_parts
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store, store_together
 from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of
-from polyker.codegen.llvm_strided import LANE, rows_read, woven
+from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
@@ -392,17 +392,14 @@ class Statements:
                 self._bound_block(loop.var, lo, loop.body)
             return
         if known is None:
-            e.lanes = self._active(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
+            lanes = self._active(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
         elif known < count:
-            e.lanes = Lanes(count, _prefix(known, count))
+            lanes = Lanes(count, _prefix(known, count))
         else:
-            e.lanes = Lanes(count)
-        lanes = plus(lo, atom_poly(LANE))
-        before, e.affine = e.affine, {**e.affine, loop.var: lanes}
-        e.rows = rows_read(e, loop.body)
-        e.affine = before
-        self._bound_block(loop.var, lanes, loop.body)
-        e.lanes, e.rows = Lanes(1), {}
+            lanes = Lanes(count)
+        e.around(lanes, loop.body)
+        self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
+        e.around(Lanes(1))
 
     def _active(self, length: Reg, count: int, *, surely: bool) -> Lanes:
         """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.

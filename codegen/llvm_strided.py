@@ -124,8 +124,10 @@ def woven(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
     found: dict[int, Store] = {}
     row: Row | None = None
     for stmt in block[: max(STRIDES)]:
-        access = row_of(e, stmt.buffer, stmt.indices) if isinstance(stmt, Store) else None
-        if access is None or not isinstance(stmt, Store) or e.places[stmt.buffer].on_stack:
+        if not isinstance(stmt, Store) or e.places[stmt.buffer].on_stack:
+            break
+        access = row_of(e, stmt.buffer, stmt.indices)
+        if access is None:
             break
         places = {*found, access[1]}
         apart = access[1] not in found and max(places) - min(places) < access[0].stride

@@ -40,17 +40,24 @@ def plus(a: Poly, b: Poly) -> Poly:
     if not a:
         return b
     total = dict(a)
-    for monomial, factor in b.items():
+    add_to(total, b)
+    return total
+
+
+def add_to(total: dict[Monomial, int], more: Poly) -> None:
+    """Add a polynomial to one that nothing else refers to."""
+    for monomial, factor in more.items():
         value = wrap(total.get(monomial, 0) + factor)
         if value:
             total[monomial] = value
         else:
             total.pop(monomial, None)
-    return total
 
 
 def scaled(a: Poly, factor: int) -> Poly:
     """Return factor * a."""
+    if factor == 1:
+        return a
     return {m: v for m, c in a.items() if (v := wrap(c * factor))}
 
 
@@ -76,24 +83,27 @@ def as_constant(a: Poly) -> int | None:
 
 def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
     """Return the polynomial of an i64 expression; `leaf` gives that of a Var, or of what is no ring operation."""
-    match expr:
-        case Const(value=value):
-            return constant(int(value.real))
-        case Op(op="add", args=args, dtype=dtype) if dtype == i64:
-            total: Poly = {}
+    if isinstance(expr, Const):
+        return constant(int(expr.value.real))
+    if not isinstance(expr, Op) or expr.dtype is not i64:
+        return leaf(expr)
+    args = expr.args
+    match expr.op:
+        case "add":
+            total: dict[Monomial, int] = {}
             for arg in args:
-                total = plus(total, polynomial(arg, leaf))
+                add_to(total, polynomial(arg, leaf))
             return total
-        case Op(op="mul", args=args, dtype=dtype) if dtype == i64:
-            product = constant(1)
-            for arg in args:
+        case "mul":
+            product = polynomial(args[0], leaf)
+            for arg in args[1:]:
                 product = times(product, polynomial(arg, leaf))
             return product
-        case Op(op="sub", args=(a, b), dtype=dtype) if dtype == i64:
-            return plus(polynomial(a, leaf), scaled(polynomial(b, leaf), -1))
-        case Op(op="neg", args=(a,), dtype=dtype) if dtype == i64:
-            return scaled(polynomial(a, leaf), -1)
-        case Op(op="minimum" | "maximum" | "floordiv" | "mod" as op, args=args, dtype=dtype) if dtype == i64:
+        case "sub":
+            return plus(polynomial(args[0], leaf), scaled(polynomial(args[1], leaf), -1))
+        case "neg":
+            return scaled(polynomial(args[0], leaf), -1)
+        case "minimum" | "maximum" | "floordiv" | "mod" as op:
             values = [as_constant(polynomial(a, leaf)) for a in args]
             known = [v for v in values if v is not None]
             return leaf(expr) if len(known) < len(values) else constant(_folded(op, known))

@@ -66,27 +66,29 @@ class _Scope:
     launched: tuple[bool, ...] | None = None  # for blocks x y z, threads x y z: whether a Store needs a loop of it yet
 
     def bind(self, name: str, dtype: DType, node: object) -> _Scope:
-        _check(name not in self.names and name not in self.buffers, f"the name {name!r} is bound already", node)
+        _check(name not in self.names and name not in self.buffers, "the name {!r} is bound already", node, name)
         return replace(self, names={**self.names, name: dtype})
 
 
-def _check(holds: bool, what: str, node: object) -> None:
+def _check(holds: bool, what: str, node: object, *parts: object) -> None:
+    """Raise unless `holds`; `what` is formatted with `parts` only then, for there are many checks."""
     if not holds:
-        raise InternalError(f"bad kernel: {what}, in {escape(repr(node))}")
+        raise InternalError(f"bad kernel: {what.format(*parts)}, in {escape(repr(node))}")
 
 
 def verify(kernel: Kernel) -> None:
     """Check a kernel; raises InternalError that names the node and the rule it breaks."""
     unknown = set(kernel.fastmath) - FAST_MATH
-    _check(not unknown, f"unknown fast-math flags {sorted(unknown)}", kernel.fastmath)
+    _check(not unknown, "unknown fast-math flags {}", kernel.fastmath, sorted(unknown))
     scope = _Scope({}, {})
     for name in kernel.integers:
         scope = scope.bind(name, i64, name)
     for buffer in kernel.buffers:
         _check(
             buffer.space in (Space.ARGUMENT, Space.SCRATCH),
-            f"a {buffer.space.name} buffer is allocated in the body",
+            "a {} buffer is allocated in the body",
             buffer,
+            buffer.space.name,
         )
         _buffer(buffer, scope)
         scope = _Scope(scope.names, {**scope.buffers, buffer.name: buffer})
@@ -105,15 +107,16 @@ def _buffer(buffer: Buffer, scope: _Scope) -> None:
         sizes = [as_constant(polynomial(s)) for s in buffer.shape]
         _check(
             all(s is not None and s > 0 for s in sizes),
-            f"a {buffer.space.name} buffer has a constant positive shape",
+            "a {} buffer has a constant positive shape",
             buffer,
+            buffer.space.name,
         )
-        _check(buffer.writable, f"a {buffer.space.name} buffer is writable", buffer)
+        _check(buffer.writable, "a {} buffer is writable", buffer, buffer.space.name)
     if buffer.swizzle:
         shared = buffer.space is Space.SHARED and bool(buffer.shape) and is_dense(buffer)
         _check(shared, "only a dense SHARED buffer with rows is swizzled", buffer)
         reason = why_not_swizzled(as_constant(polynomial(buffer.shape[-1])) or 0, buffer.dtype.itemsize, buffer.swizzle)
-        _check(not reason, f"a buffer that cannot be swizzled: {reason}", buffer)
+        _check(not reason, "a buffer that cannot be swizzled: {}", buffer, reason)
 
 
 def _block(block: Block, scope: _Scope) -> None:
@@ -157,7 +160,7 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
         case Barrier(warps=True):
             _check(scope.warps, "a Barrier of warps outside a Launch by whole warps", stmt)
         case Barrier() | Commit():
-            _check(scope.launched is not None, f"a {type(stmt).__name__} outside a Launch", stmt)
+            _check(scope.launched is not None, "a {} outside a Launch", stmt, type(stmt).__name__)
         case Wait(pending=pending):
             _check(scope.launched is not None and pending >= 0, "a Wait outside a Launch, or for less than none", stmt)
         case Launch(grid=grid, block=threads, body=body):
@@ -200,7 +203,7 @@ def _check_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
 def _stored(name: str, indices: tuple[KExpr, ...], scope: _Scope, node: object) -> Buffer:
     """Return the checked buffer of a store."""
     buffer = _access(name, indices, scope, node)
-    _check(buffer.writable, f"store to the read-only buffer {name!r}", node)
+    _check(buffer.writable, "store to the read-only buffer {!r}", node, name)
     one = buffer.space is Space.STACK or not any(scope.launched or ())
     _check(one, "a store by more than one thread, or outside a Launch", node)
     return buffer
@@ -272,9 +275,9 @@ def _loop(loop: For, scope: _Scope) -> None:
 
 
 def _access(name: str, indices: tuple[KExpr, ...], scope: _Scope, node: object) -> Buffer:
-    _check(name in scope.buffers, f"no buffer {name!r} is alive here", node)
+    _check(name in scope.buffers, "no buffer {!r} is alive here", node, name)
     buffer = scope.buffers[name]
-    _check(len(indices) == len(buffer.shape), f"{len(indices)} indices for {len(buffer.shape)} dimensions", node)
+    _check(len(indices) == len(buffer.shape), "{} indices for {} dimensions", node, len(indices), len(buffer.shape))
     for index in indices:
         _index(index, scope, node)
     return buffer
@@ -286,31 +289,31 @@ def _index(expr: KExpr, scope: _Scope, node: object) -> None:
 
 def _typed(expr: KExpr, dtype: DType, scope: _Scope, node: object) -> None:
     found = _expr(expr, scope)
-    _check(found == dtype, f"{found} where {dtype} is needed", node)
+    _check(found == dtype, "{} where {} is needed", node, found, dtype)
 
 
 def _expr(expr: KExpr, scope: _Scope) -> DType:
     """Return the checked type of an expression."""
-    match expr:
-        case Const(value=value, dtype=dtype):
-            _check(_fits(value, dtype), f"{value!r} is no {dtype}", expr)
-        case Var(name=name, dtype=dtype):
-            _check(name in scope.names, f"no variable {name!r} is bound here", expr)
-            _check(scope.names[name] == dtype, f"{name!r} is of type {scope.names[name]}", expr)
-        case Op():
-            _operation(expr, scope)
-        case Convert(arg=arg):
-            _expr(arg, scope)
-        case Load(buffer=name, indices=indices, dtype=dtype, predicate=predicate, other=other):
-            buffer = _access(name, indices, scope, expr)
-            _check(buffer.dtype == dtype, f"a load of {dtype} from a buffer of {buffer.dtype}", expr)
-            if predicate is not None:
-                _typed(predicate, bool_, scope, expr)
-            if other is not None:
-                _check(predicate is not None, "`other` without a predicate", expr)
-                _typed(other, dtype, scope, expr)
-        case _:
-            _check(False, "not an expression", expr)
+    if isinstance(expr, Op):
+        _operation(expr, scope)
+    elif isinstance(expr, Const):
+        _check(_fits(expr.value, expr.dtype), "{!r} is no {}", expr, expr.value, expr.dtype)
+    elif isinstance(expr, Var):
+        dtype = scope.names.get(expr.name)
+        _check(dtype is not None, "no variable {!r} is bound here", expr, expr.name)
+        _check(dtype is expr.dtype, "{!r} is of type {}", expr, expr.name, dtype)
+    elif isinstance(expr, Convert):
+        _expr(expr.arg, scope)
+    elif isinstance(expr, Load):
+        buffer = _access(expr.buffer, expr.indices, scope, expr)
+        _check(buffer.dtype is expr.dtype, "a load of {} from a buffer of {}", expr, expr.dtype, buffer.dtype)
+        if expr.predicate is not None:
+            _typed(expr.predicate, bool_, scope, expr)
+        if expr.other is not None:
+            _check(expr.predicate is not None, "`other` without a predicate", expr)
+            _typed(expr.other, expr.dtype, scope, expr)
+    else:
+        _check(False, "not an expression", expr)
     return expr.dtype
 
 
@@ -330,29 +333,31 @@ def _fits(value: object, dtype: DType) -> bool:
 
 def _operation(expr: Op, scope: _Scope) -> None:
     op, args, result = expr.op, expr.args, expr.dtype
-    _check(op in _OPS, f"unknown operation {op!r}", expr)
+    _check(op in _OPS, "unknown operation {!r}", expr, op)
     types = [_expr(a, scope) for a in args]
     least = 1 if op in _NARY and op not in ("minimum", "maximum") else 2
     wanted = None if op in _NARY else 3 if op in ("where", "multiply_add") else 2 if op in _BINARY else 1
     if op == "join":
         wanted = 4 // types[0].itemsize if types and types[0].is_integer and types[0].itemsize < 4 else 0
-    _check(len(args) == wanted if wanted else len(args) >= least, f"{len(args)} arguments for {op!r}", expr)
+    _check(len(args) == wanted if wanted else len(args) >= least, "{} arguments for {!r}", expr, len(args), op)
     if op == "where":
         _check(types[0] == bool_, "where's condition is a bool", expr)
         types = types[1:]
     dtype = types[0]
-    _check(all(t == dtype for t in types), f"arguments of types {types}", expr)
+    _check(all(t == dtype for t in types), "arguments of types {}", expr, types)
     if op in COMPARISONS:
         _check(result == bool_, "a comparison gives a bool", expr)
     elif op == "join" or op in DOTS:
-        _check(result in (i32, u32) and (op == "join" or dtype == result), f"{op} of {dtype} is not {result}", expr)
+        _check(
+            result in (i32, u32) and (op == "join" or dtype == result), "{} of {} is not {}", expr, op, dtype, result
+        )
     elif op in ("abs", "real", "imag"):
-        _check(result == dtype.real, f"{op} of {dtype} is {dtype.real}", expr)
+        _check(result == dtype.real, "{} of {} is {}", expr, op, dtype, dtype.real)
     else:
-        _check(result == dtype, f"{op} of {dtype} is {dtype}, not {result}", expr)
-    _check(op not in LOGICAL or dtype == bool_, f"{op} takes bools", expr)
-    _check(op not in _REAL_ONLY or not dtype.is_complex, f"{op} takes no complex numbers", expr)
+        _check(result == dtype, "{} of {} is {}, not {}", expr, op, dtype, dtype, result)
+    _check(op not in LOGICAL or dtype == bool_, "{} takes bools", expr, op)
+    _check(op not in _REAL_ONLY or not dtype.is_complex, "{} takes no complex numbers", expr, op)
     if op in ("sub", "neg", "floordiv", "mod", "pow"):
-        _check(dtype.kind != "b", f"{op} takes no bools", expr)
+        _check(dtype.kind != "b", "{} takes no bools", expr, op)
     if op == "div" or (op in FUNCTIONS and op not in _ANY_REAL and op not in ("where", "minimum", "maximum")):
-        _check(dtype.kind in "fc", f"{op} takes floats", expr)
+        _check(dtype.kind in "fc", "{} takes floats", expr, op)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from operator import is_
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -11,6 +12,7 @@ from polyker.codegen.kernel import (
     Block,
     Combine,
     Commit,
+    Const,
     Convert,
     Copy,
     For,
@@ -87,34 +89,31 @@ def bound_by(stmt: Stmt) -> tuple[str, ...]:
 
 def statements(block: Block) -> Iterator[Stmt]:
     """Yield every statement of a block and of the blocks in it, parents first."""
-    for stmt in block:
+    stack = list(reversed(block))
+    while stack:
+        stmt = stack.pop()
         yield stmt
-        for inner in blocks_of(stmt):
-            yield from statements(inner)
+        for inner in reversed(blocks_of(stmt)):
+            stack.extend(reversed(inner))
 
 
 def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
     """Return the blocks that stand directly in a statement."""
-    match stmt:
-        case If(body=body, orelse=orelse):
-            return body, orelse
-        case For(body=body) | Allocate(body=body) | Launch(body=body):
-            return (body,)
-        case _:
-            return ()
+    if isinstance(stmt, (For, Allocate, Launch)):
+        return (stmt.body,)
+    return (stmt.body, stmt.orelse) if isinstance(stmt, If) else ()
 
 
 def operands(expr: KExpr) -> tuple[KExpr, ...]:
     """Return the direct sub-expressions."""
-    match expr:
-        case Op(args=args):
-            return args
-        case Convert(arg=arg):
-            return (arg,)
-        case Load(indices=indices, predicate=predicate, other=other):
-            return (*indices, *(e for e in (predicate, other) if e is not None))
-        case _:
-            return ()
+    if isinstance(expr, (Var, Const)):
+        return ()
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, Convert):
+        return (expr.arg,)
+    guard = tuple(e for e in (expr.predicate, expr.other) if e is not None)
+    return (*expr.indices, *guard) if guard else expr.indices
 
 
 def subexpressions(expr: KExpr) -> Iterator[KExpr]:
@@ -123,7 +122,8 @@ def subexpressions(expr: KExpr) -> Iterator[KExpr]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(operands(node))
+        if not isinstance(node, (Var, Const)):
+            stack.extend(operands(node))
 
 
 def values_of(expr: KExpr) -> Iterator[KExpr]:
@@ -136,23 +136,24 @@ def values_of(expr: KExpr) -> Iterator[KExpr]:
 
 def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
     """Return `expr` with `change` applied to each direct sub-expression."""
-    match expr:
-        case Op(args=args):
-            fresh = tuple(change(a) for a in args)
-            return expr if all(a is b for a, b in zip(args, fresh, strict=True)) else replace(expr, args=fresh)
-        case Convert(arg=arg):
-            changed = change(arg)
-            return expr if changed is arg else Convert(changed, expr.dtype)
-        case Load(indices=indices, predicate=predicate, other=other):
-            return Load(
-                expr.buffer,
-                tuple(change(i) for i in indices),
-                expr.dtype,
-                None if predicate is None else change(predicate),
-                None if other is None else change(other),
-            )
-        case _:
-            return expr
+    if isinstance(expr, (Var, Const)):
+        return expr
+    if isinstance(expr, Op):
+        fresh = tuple([change(a) for a in expr.args])
+        return expr if _same(fresh, expr.args) else Op(expr.op, fresh, expr.dtype)
+    if isinstance(expr, Convert):
+        changed = change(expr.arg)
+        return expr if changed is expr.arg else Convert(changed, expr.dtype)
+    indices = tuple([change(i) for i in expr.indices])
+    predicate = None if expr.predicate is None else change(expr.predicate)
+    other = None if expr.other is None else change(expr.other)
+    if predicate is expr.predicate and other is expr.other and _same(indices, expr.indices):
+        return expr
+    return Load(expr.buffer, indices, expr.dtype, predicate, other)
+
+
+def _same(fresh: tuple[KExpr, ...], old: tuple[KExpr, ...]) -> bool:
+    return all(map(is_, fresh, old))
 
 
 def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:

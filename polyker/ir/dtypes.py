@@ -13,12 +13,15 @@ from polyker.errors.base import failure
 from polyker.errors.calls import BAD_DIMENSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type: its name in the notation, its kind (b, i, u, f or c, as numpy's) and its size in bytes."""
+    """An element type: its name in the notation, its kind (b, i, u, f or c, as numpy's) and its size in bytes.
+
+    There is one of each: they are compared, and hashed, by identity, which a compiler does at every node of every expression.
+    """
 
     name: str
     kind: str
@@ -26,6 +29,9 @@ class DType:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        return _named, (self.name,)
 
     def __getitem__(self, shape: object) -> TensorType:
         """`f32[8, 4]`, `f32["M", 4]`, `f32[()]`: a tensor type of this element type; sizes are ints or names."""
@@ -100,6 +106,11 @@ c64, c128 = DType("c64", "c", 8), DType("c128", "c", 16)
 DTYPES: dict[str, DType] = {
     d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, c64, c128)
 }
+
+
+def _named(name: str) -> DType:
+    return DTYPES[name]
+
 
 _NUMPY_NAMES = {
     "f16": "float16", "f32": "float32", "f64": "float64", "bool": "bool", "c64": "complex64", "c128": "complex128",

@@ -14,7 +14,7 @@ import numpy as np
 
 from polyker.errors.base import Span, failure
 from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER
-from polyker.ir.dtypes import DType, bf16, bool_, c128, f16, f32, f64, i8, i64, u64
+from polyker.ir.dtypes import DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i64, u64
 from polyker.ir.expr import (
     COMPARISONS,
     TRANSCENDENTAL,
@@ -396,7 +396,7 @@ def accumulator(dtype: DType, acc: DType | None) -> DType:
     if acc is None:
         return dtype
     if dtype.is_complex:
-        return acc if acc.is_complex else {4: DType("c64", "c", 8), 8: c128}[acc.itemsize] if acc.is_float else dtype
+        return acc if acc.is_complex else {4: c64, 8: c128}[acc.itemsize] if acc.is_float else dtype
     if dtype.is_float:
         return acc if acc.is_float else dtype
     return acc if acc.is_integer and dtype.is_integer else dtype

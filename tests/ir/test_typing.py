@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from polyker.einsum_frontend import parse
 from polyker.errors import DTypeError
 from polyker.ir import dtypes as dt
-from polyker.ir.dtypes import DTYPES, bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u64
+from polyker.ir.dtypes import DTYPES, DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u64
 from polyker.ir.expr import Call, Cast, Literal, Read, Reduce, walk
 from polyker.ir.promotion import ValueType, computed, promote
 from polyker.poly.bind import bind, infer
@@ -261,3 +262,9 @@ def test_subscripts_are_i64_and_gathers_are_cast():
     gathered, plain = statement.expr.subscripts
     assert (gathered.to, gathered.arg.dtype) == (i64, i32)
     assert all(n.dtype == i64 for n in walk(plain))
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_a_copy_of_an_element_type_is_that_element_type(dtype: DType) -> None:
+    assert copy.deepcopy({"of": dtype})["of"] is dtype
+    assert copy.copy(dtype) is dtype
