@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
@@ -223,6 +223,12 @@ class Expressions:
             pointer = memory.offset_pointer(self.b, place, pointer, self._sum(terms[level], 0))
         return memory.offset_pointer(self.b, place, pointer, const(offset.get((), 0), "i64"))
 
+    def pointers(self, place: Place, offset: Poly, more: Iterable[int]) -> list[Reg]:
+        """Return the pointers so many elements beyond a uniform offset."""
+        fixed = offset.get((), 0)
+        common = self.pointer(place, {m: c for m, c in offset.items() if m})
+        return [memory.offset_pointer(self.b, place, common, const(fixed + n, "i64")) for n in more]
+
     def guarded(self, place: Place, pointer: Reg, offset: Poly, condition: Reg | None) -> Reg:
         """Return `pointer`, or that of a spare place where `condition` is off: a scalar access that may not happen."""
         if condition is None or (place.on_stack and as_constant(offset) is not None):
@@ -282,8 +288,8 @@ class Expressions:
         if stride in (2, 3, 4) and active >= 4 and not place.buffer.dtype.is_complex:
             return memory.load_strided(b, place, self.pointer(place, base), active, stride, count)
         if active and stride is not None:
-            places = [plus(base, constant(lane * stride)) for lane in range(active)]
-            return memory.load_apart(b, place, [self.pointer(place, p) for p in places], count)
+            pointers = self.pointers(place, base, [lane * stride for lane in range(active)])
+            return memory.load_apart(b, place, pointers, count)
         return memory.gather(b, place, self.lane_pointers(place, base, step, varying), mask)
 
     def lane_pointers(self, place: Place, base: Poly, step: Poly, varying: list[Reg]) -> Reg:

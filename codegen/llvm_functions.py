@@ -41,7 +41,7 @@ def define(b: Builder, op: str, dtype: DType, lanes: int) -> vecmath.Definition:
         d = stack.pop()
         if d.symbol not in b.definitions:
             b.definitions[d.symbol] = d.text
-            for text in d.declares:
+            for text in sorted(d.declares):
                 found = re.search(r"@([^(]+)\(", text)
                 if found:
                     b.declarations[found.group(1)] = text

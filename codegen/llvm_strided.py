@@ -33,7 +33,7 @@ class Row:
 
     buffer: str
     stride: int
-    terms: frozenset[tuple[Monomial, int]]
+    terms: tuple[tuple[Monomial, int], ...]  # in the order of their variables
 
 
 def row_of(e: Expressions, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row, int] | None:
@@ -42,8 +42,12 @@ def row_of(e: Expressions, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row
         return None
     offset = dict(e.offset(buffer, indices))
     stride, first = offset.pop((LANE,), 0), offset.pop((), 0)
-    plain = all(isinstance(a, Var) and a != LANE and _is_uniform(e, a) for m in offset for a in m)
-    return (Row(buffer, stride, frozenset(offset.items())), first) if stride in STRIDES and plain else None
+    if stride not in STRIDES or not all(
+        isinstance(a, Var) and a != LANE and _is_uniform(e, a) for m in offset for a in m
+    ):
+        return None
+    terms = sorted(offset.items(), key=lambda term: [a.name for a in term[0] if isinstance(a, Var)])
+    return Row(buffer, stride, tuple(terms)), first
 
 
 def _is_uniform(e: Expressions, var: Var) -> bool:

@@ -15,7 +15,7 @@ from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Block, For, Load, LoopKind, Stmt, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
-from polyker.codegen.llvm_text import Builder, Reg, const
+from polyker.codegen.llvm_text import Builder, Reg
 from polyker.codegen.polynomial import Poly, as_constant, constant, plus, scaled
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.codegen.walk import statements, uses
@@ -120,9 +120,7 @@ def _pointers(e: Expressions, place: Place, corner: Poly, stride: Poly, count: i
     step = as_constant(stride)
     if step is None:
         return [e.pointer(place, plus(corner, scaled(stride, r))) for r in range(count)]
-    fixed = corner.get((), 0)
-    common = e.pointer(place, {m: c for m, c in corner.items() if m})
-    return [memory.offset_pointer(e.b, place, common, const(fixed + r * step, "i64")) for r in range(count)]
+    return e.pointers(place, corner, [r * step for r in range(count)])
 
 
 def _power(value: int) -> int:

@@ -327,7 +327,7 @@ class Tiles:
             vectors *= s
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
-        again, streamed = self._from_second(others), 0.0
+        again, streamed, tile = self._from_second(others), 0.0, dict(others)
         for r in self.reads:
             copies = r.copies(chunks, others)
             held.append(copies)
@@ -342,10 +342,10 @@ class Tiles:
             transposed += copies * r.columns * by_rows
             if r in again or (not self.folds and 2 * chunks * r.panel > self.target.caches[0].size):
                 cost *= SECOND_CACHE
-            if r.apart and any(r.access.stride(i) for i, _ in others):
+            several = any(r.access.stride(i) for i, _ in others)
+            if r.apart and several:
                 cost += APART * copies
             if r.fetched:
-                several = any(r.access.stride(i) for i, _ in others)
                 longer = SEVERAL * several if self.folds else ROWS_APART * (several and r.memory)
                 if by_rows:
                     lines = r.memory and abs(r.access.stride(self.vector)) * r.access.itemsize >= LONG_ROW
@@ -353,7 +353,7 @@ class Tiles:
                 streamed += r.fetched / steps * (1.0 + longer)
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
-            if r.lone is not None and dict(others).get(r.lone, 1) == 1:
+            if r.lone is not None and tile.get(r.lone, 1) == 1:
                 cost += LONE * copies
             loads += cost + self._thrashing(
                 r.access, ((self.vector, chunks * self.width), *others) if by_rows else others

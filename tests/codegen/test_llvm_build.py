@@ -149,6 +149,24 @@ def test_code_and_constants_lie_side_by_side_where_room_is_far_apart():
     assert (child.returncode, child.stdout) == (0, "30\n"), child.stderr[-500:]
 
 
+REPEATED = """
+import polyker as pk
+shapes = {"x": pk.f32[4, 8, 16, 16], "y": pk.f32[8, 40]}
+for text in ("z[n,c,h,w] = x[n,c,2*h,2*w] + x[n,c,2*h,2*w+1] for h in 0:8, w in 0:8", "z[i,j] = exp(y[i,j]) + erf(y[i,j])"):
+    name = text[text.index("=") + 2 :].removeprefix("exp(")[0]
+    print(pk.op(text).compile(**{name: shapes[name]}, threads=1).source("llvm"))
+"""
+
+
+def test_the_text_does_not_depend_on_how_names_are_hashed():
+    texts = set()
+    for seed in range(4):
+        here = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        child = subprocess.run([sys.executable, "-c", REPEATED], capture_output=True, text=True, check=True, env=here)
+        texts.add(child.stdout)
+    assert len(texts) == 1
+
+
 def test_machine_code_lives_as_long_as_its_owner():
     x, y = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
     code = build(emit(doubled(), host()), host())
