@@ -77,6 +77,12 @@ def test_short_rows_are_transposed() -> None:
     assert re.match(r"vectors of 16 along i0,", chosen("C[i] += A[i,k] * x[k]", pk.f32[2000, 6], pk.f32[6]))
 
 
+@pytest.mark.parametrize(("terms", "tile"), [(24, "16 along i0, 1 at a time;"), (16, "16 along i1, 1 at a time x")])
+def test_pieces_of_few_rows_are_transposed_at_a_time_beyond_the_second_cache(terms: int, tile: str) -> None:
+    # Each row of a piece is a stream of its own: few of them arrive as fast as one row after another does.
+    assert f"vectors of {tile}" in chosen("C[i] += A[i,k] * x[k]", pk.f32[20000, terms], pk.f32[terms])
+
+
 @pytest.mark.parametrize(("matrices", "tile"), [(250, "16 at a time;"), (40, r"\d at a time x")])
 def test_vectors_that_lie_rows_apart_do_not_come_from_memory(matrices: int, tile: str) -> None:
     # There one row is read from end to end; in the last cache several results share the loads of a step.
