@@ -56,7 +56,7 @@ def rows_of_block(
     """
     (source,) = (a for a in measured.accesses if not a.is_write)
     row = source.itemsize * prod(extents.values())
-    if source.read is None or abs(source.stride(vector)) != 1 or not all(map(is_quasi_affine, source.read.subscripts)):
+    if source.read is None or abs(source.stride(vector)) != 1:
         return ()
     if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > DISTANCE:
         return ()
