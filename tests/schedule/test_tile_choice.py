@@ -94,6 +94,18 @@ def test_pieces_of_long_rows_are_transposed_from_the_last_cache_alone(rows: int,
     assert f"vectors of {vector}," in chosen("C[i,j] += A[i,k] * B[k,j]", pk.f32[rows, 64], pk.f32[64, 8])
 
 
+def test_results_in_memory_are_written_across_it_only_where_that_is_cheap() -> None:
+    # Parts of a line for each row of 10 MB, one after another, wait for memory longer than the strided reads save.
+    types = pk.f64[33, 16, 33], pk.f64[16, 33, 33]
+    assert "vectors of 8 along i3," in chosen("C[a,b,c,d] += A[d,k,c] * B[k,a,b]", *types)
+
+
+def test_a_line_that_will_be_gone_is_not_fetched_for_one_of_its_elements() -> None:
+    # A tile of vectors along i1 or i2 has one value of i0, along which A is contiguous.
+    types = pk.f64[56, 72, 64, 64], pk.f64[16, 72]
+    assert "vectors of 8 along i0," in chosen("C[d,c,b,a] += A[a,e,b,d] * B[c,e]", *types)
+
+
 def test_gathered_rows_are_read_several_at_once() -> None:
     # Where they lie is not known, and nothing runs ahead of one that is read from end to end.
     types = pk.f32[1 << 20, 64], pk.i64[8000, 40]
