@@ -451,10 +451,9 @@ class _Scheduler:
             result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
             parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
+        cut = f"; blocks {cut}" if cut else ""
         order = ", ".join((*blocks.rows, *blocks.columns))
-        self.notes.append(
-            f"{statement.name}: {describe(plan)}; blocks {cut}; tiles {order}; terms {', '.join(blocks.reduced)}"
-        )
+        self.notes.append(f"{statement.name}: {describe(plan)}{cut}; tiles {order}; terms {', '.join(blocks.reduced)}")
         columns = len(blocks.packs_columns)
         tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
         return self.followed([*before, tiled], epilogue, carried=parts.carries)
