@@ -1,8 +1,9 @@
 """Throughput of the vector functions beside numpy's and torch's: `python -m benchmarks.vecmath [function ...]`.
 
-Nanoseconds an element for arrays in L1, on one core (pin it: `taskset -c 1`): the difference between 16 and 4 KiB of each,
-all on cache lines, so that nobody's cost of a call counts. polyker's column is the best of one, two and four vectors at a
-time, as a kernel may choose. torch is used if it is installed; its gelu in f32 is not an equal, see docs/accuracy.md.
+Nanoseconds an element for arrays in L1, on one core (pin it: `taskset -c 1`): the difference between a quarter and a
+sixteenth of L1 of each, all on cache lines, so that nobody's cost of a call counts. polyker's column is the best of one, two
+and four vectors at a time, as a kernel may choose. torch is used if it is installed; its gelu in f32 is not an equal, see
+docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from polyker.ir.dtypes import DType, f32, f64
+from polyker.target.detect import host
 from tests.codegen.vecmath_harness import HAS_AVX512, Compiled
 from tests.codegen.vecmath_reference import REAL_OPS
 
@@ -23,10 +25,13 @@ try:
 except ImportError:
     torch = None
 
-LARGE, SMALL = 16 << 10, 4 << 10  # bytes
+LARGE, SMALL = (
+    host().caches[0].size // 4,
+    host().caches[0].size // 16,
+)  # bytes: three arrays and what else is used stay there
 
 
-def seconds(call: Callable[[], object], repeats: int = 30) -> float:
+def seconds(call: Callable[[], object], repeats: int = 200) -> float:
     start = time.perf_counter()
     for _ in range(repeats):
         call()
@@ -65,15 +70,14 @@ def torchs(op: str, inputs: list[np.ndarray], out: np.ndarray) -> float | None:
     if torch is None:
         return None
     torch.set_num_threads(1)
-    tensors = [torch.from_numpy(a) for a in inputs]
     size = out.itemsize
-    few = [t[: SMALL // size] for t in tensors]
+    # Both are tensors of their own: a view of another one costs 60 ns a call more.
+    tensors, few = [torch.from_numpy(a) for a in inputs], [torch.from_numpy(a[: SMALL // size]) for a in inputs]
     function: Any = getattr(torch, op, None)
     if function is None or op == "relu":
         function = getattr(torch.nn.functional, op)
         return slope(lambda: function(*tensors), lambda: function(*few), size)
-    full = torch.from_numpy(out)
-    short = full[: SMALL // size]
+    full, short = torch.from_numpy(out), torch.from_numpy(out[: SMALL // size])
     return slope(lambda: function(*tensors, out=full), lambda: function(*few, out=short), size)
 
 
