@@ -25,10 +25,9 @@ try:
 except ImportError:
     torch = None
 
-LARGE, SMALL = (
-    host().caches[0].size // 4,
-    host().caches[0].size // 16,
-)  # bytes: three arrays and what else is used stay there
+# Bytes: three arrays and what else is used stay in L1.
+LARGE = host().caches[0].size // 4
+SMALL = LARGE // 4
 
 
 def seconds(call: Callable[[], object], repeats: int = 200) -> float:

@@ -252,9 +252,7 @@ class Expressions:
                 pointer = self.guarded(place, pointer, base, condition)
             loaded = memory.load_scalar(self.b, place, pointer)
         else:
-            small = not varying and as_constant(step) in strided.STRIDES
-            shared = self._load_shared(expr, mask) if small else None
-            loaded = shared or self._load_lanes(place, base, step, varying, mask, predicate is not None)
+            loaded = self._load_lanes(expr, base, step, varying, mask, predicate is not None)
         if predicate is None or expr.other is None:
             return loaded
         return memory.select_value(self.b, predicate, loaded, self.value(expr.other))
@@ -268,15 +266,10 @@ class Expressions:
         mask = self.b.splat(predicate, self.lanes.count)
         return mask if self.lanes.mask is None else self.b.binary("and", self.lanes.mask, mask)
 
-    def _load_shared(self, expr: Load, mask: Reg | None) -> Value | None:
-        """Return a load from vectors that loads of the cells between share; None where there are none."""
-        active = memory.leading_lanes(mask, self.lanes.count) or 0
-        return strided.load(self, expr, active) if active >= 4 and expr.predicate is None else None
-
     def _load_lanes(
-        self, place: Place, base: Poly, step: Poly, varying: list[Reg], mask: Reg | None, predicated: bool
+        self, expr: Load, base: Poly, step: Poly, varying: list[Reg], mask: Reg | None, predicated: bool
     ) -> Value:
-        b, count = self.b, self.lanes.count
+        b, count, place = self.b, self.lanes.count, self.places[expr.buffer]
         stride = as_constant(step) if not varying else None
         if stride == 1:
             whole = place.on_stack and not predicated
@@ -285,8 +278,9 @@ class Expressions:
             first = self.pointer(place, plus(base, constant(1 - count)))
             return memory.reverse(b, memory.load_vector(b, place, first, count, memory.reverse_mask(b, mask)))
         active = memory.leading_lanes(mask, count) or 0
-        if stride in (2, 3, 4) and active >= 4 and not place.buffer.dtype.is_complex:
-            return memory.load_strided(b, place, self.pointer(place, base), active, stride, count)
+        if stride in strided.STRIDES and active >= 4 and not place.buffer.dtype.is_complex:
+            shared = strided.load(self, expr, active) if expr.predicate is None else None
+            return shared or memory.load_strided(b, place, self.pointer(place, base), active, stride, count)
         if active and stride is not None:
             pointers = self.pointers(place, base, [lane * stride for lane in range(active)])
             return memory.load_apart(b, place, pointers, count)

@@ -130,7 +130,7 @@ class StackBuffers:
         known = tuple(p for p in place if p is not None)
         if len(known) < len(place) or known[-1] % loop.lanes:
             return False
-        outside = self._around.get(name, frozenset())
+        outside = self._around[name]
         if any(isinstance(n, Var) and n.name not in outside and n.name in at.bound for n in subexpressions(loop.hi)):
             return False
         end = loop.lanes, loop.lo, loop.hi

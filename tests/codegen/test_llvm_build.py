@@ -151,10 +151,10 @@ def test_code_and_constants_lie_side_by_side_where_room_is_far_apart():
 
 REPEATED = """
 import polyker as pk
-shapes = {"x": pk.f32[4, 8, 16, 16], "y": pk.f32[8, 40]}
-for text in ("z[n,c,h,w] = x[n,c,2*h,2*w] + x[n,c,2*h,2*w+1] for h in 0:8, w in 0:8", "z[i,j] = exp(y[i,j]) + erf(y[i,j])"):
-    name = text[text.index("=") + 2 :].removeprefix("exp(")[0]
-    print(pk.op(text).compile(**{name: shapes[name]}, threads=1).source("llvm"))
+pairs = "z[n,c,h,w] = x[n,c,2*h,2*w] + x[n,c,2*h,2*w+1] for h in 0:8, w in 0:8"
+functions = "z[i,j] = exp(x[i,j]) + erf(x[i,j])"
+for text, shape in ((pairs, (4, 8, 16, 16)), (functions, (8, 40))):
+    print(pk.op(text).compile(x=pk.f32[shape], threads=1).source("llvm"))
 """
 
 
