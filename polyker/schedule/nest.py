@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 import islpy as isl
 
@@ -75,8 +76,10 @@ def point_members(
     ]
     if plan.vector in kept and plan.vector is not None and plan.lanes > 1:
         vectors = vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
-        # Where there may be fewer vectors each is asked for once, and not for each row.
-        members = [*vectors[:-1], *members, vectors[-1]] if plan.is_cut else [*members, *vectors]
+        # Where there may be fewer vectors each is asked for once, and not for each row. What the outer loops move passes one
+        # by one, the other operand's values stay in registers all the time: they have to be the fewer ones.
+        outside = plan.is_cut or plan.chunks > prod(s for _, s in plan.others)
+        members = [*vectors[:-1], *members, vectors[-1]] if outside else [*members, *vectors]
     return members
 
 
