@@ -13,13 +13,14 @@ from polyker.codegen.llvm_statements import Statements
 from polyker.codegen.llvm_text import FLAGS, Builder
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.simplify import unroll
+from polyker.codegen.unroll_terms import several_terms
 from polyker.errors.base import InternalError
 from polyker.target.model import Target
 
 
 def emit(kernel: Kernel, target: Target) -> str:
     """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
-    return Emitter(unroll(kernel), target).module()
+    return Emitter(unroll(several_terms(kernel, target)), target).module()
 
 
 def builder_for(target: Target, fastmath: str = "") -> Builder:

@@ -1,0 +1,181 @@
+"""Terms of a register tile are taken several at a time.
+
+    for k in 0:K: prefetch A[i+4, k]; unroll r: unroll c: vector v: acc[r, c, v] += A[i+r, k] * B[k, 8*c+v]
+    ->
+    for k4 in 0:K step 4: prefetch A[i+4, k4]; the tile of k4, of k4+1, of k4+2, of k4+3
+    for k in 4*floor(K/4):K: the tile of k
+
+A step of a tile of short vectors has few arithmetic instructions, and beside them its counters, its branch and a request for
+a line that the steps before have asked for, too. A core takes four to six instructions a cycle, half as many where its other
+thread is at work: without them there is room for the loads. Where vectors are long a step has so many multiply-adds that the
+rest does not count. The terms are added in the same order as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    LoopKind,
+    Op,
+    Prefetch,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.polynomial import Poly, constant, expression, plus, polynomial, times
+from polyker.codegen.simplify import trip_count
+from polyker.codegen.walk import statements, uses, values_of
+from polyker.ir.expr import TRANSCENDENTAL
+from polyker.target.model import Target
+
+# Terms taken at once, and vector operations that they may have together; stores that make a tile; what a function counts.
+TERMS, MOST, LEAST, FUNCTION = 4, 100, 4, 16
+# Vectors of so many bytes are long.
+LONG = 64
+# The part of the longest loop's work that a loop has to have, and the trips that one of unknown length is taken to have.
+PART, UNKNOWN = 8, 64
+
+
+def several_terms(kernel: Kernel, target: Target) -> Kernel:
+    """Return an equal kernel whose loops over the terms of register tiles take several of them in each iteration."""
+    if target.vector_bytes >= LONG:
+        return kernel
+    most = max((w for _, w in _loops(kernel.body, 1)), default=0)
+    chosen = {id(loop) for loop, w in _loops(kernel.body, 1) if PART * w >= most}
+    buffers = {b.name: b for b in kernel.buffers}
+    buffers |= {s.buffer.name: s.buffer for s in statements(kernel.body) if isinstance(s, Allocate)}
+    line = target.caches[0].line
+    return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
+
+
+def _loops(block: Block, times: int) -> list[tuple[For, int]]:
+    """Return the loops over the terms of a tile, each with the vector operations of all its iterations."""
+    found = []
+    for s in block:
+        match s:
+            case For(kind=LoopKind.SERIAL, step=1) if (weight := _weight(s.body)) and 2 * weight <= MOST:
+                found.append((s, times * _trips(s) * weight))
+            case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
+                found += _loops(s.body, times * _trips(s))
+            case Allocate(body=body):
+                found += _loops(body, times)
+            case If(body=body, orelse=orelse):
+                found += _loops(body, times) + _loops(orelse, times)
+    return found
+
+
+def _trips(loop: For) -> int:
+    trip = trip_count(loop)
+    return UNKNOWN if trip is None else trip
+
+
+def _weight(block: Block) -> int:
+    """Return the vector operations of a tile's step, 0 for what is none: it has unrolled vectors and nothing else."""
+    stores, weight = _tile(block)
+    return weight if stores >= LEAST else 0
+
+
+def _tile(block: Block) -> tuple[int, int]:
+    """Return the vectors that a block stores, and its operations; none where it has other loops or branches."""
+    stores, weight = 0, 0
+    for s in block:
+        match s:
+            case For(kind=LoopKind.UNROLL | LoopKind.VECTOR as kind, body=body):
+                times = 1 if kind is LoopKind.VECTOR else trip_count(s)
+                vectors, operations = _tile(body)
+                if times is None or not vectors:
+                    return 0, 0
+                stores, weight = stores + times * vectors, weight + times * operations
+            case Store(value=value):
+                stores, weight = stores + 1, weight + _operations(value)
+            case Let(value=value):
+                weight += _operations(value)
+            case Prefetch():
+                pass
+            case _:
+                return 0, 0
+    return stores, weight
+
+
+def _operations(value: KExpr) -> int:
+    return sum(FUNCTION if e.op in TRANSCENDENTAL else 1 for e in values_of(value) if isinstance(e, Op))
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Rewrites the chosen loops, known by their identity; `line`: bytes of a cache's line."""
+
+    chosen: set[int]
+    buffers: Mapping[str, Buffer]
+    line: int
+
+    def block(self, block: Block) -> Block:
+        result: list[Stmt] = []
+        for s in block:
+            match s:
+                case For() if id(s) in self.chosen:
+                    result += self._taken(s)
+                case For(body=body) | Allocate(body=body):
+                    result.append(replace(s, body=self.block(body)))
+                case If(body=body, orelse=orelse):
+                    result.append(replace(s, body=self.block(body), orelse=self.block(orelse)))
+                case _:
+                    result.append(s)
+        return tuple(result)
+
+    def _taken(self, loop: For) -> list[Stmt]:
+        """Return the loop over whole groups of terms, and the one over the rest."""
+        trip, size = trip_count(loop), TERMS if TERMS * _weight(loop.body) <= MOST else TERMS // 2
+        if trip is not None and trip < 2 * size:
+            return [loop]
+        group = Var(f"{loop.var}.group")
+        whole = _whole(loop, size)
+        once = replace(loop, lo=group, hi=_plus(group, 1), kind=LoopKind.UNROLL, lanes=1, trip=1)
+        others = replace(
+            loop, lo=_plus(group, 1), hi=_plus(group, size), kind=LoopKind.UNROLL, lanes=size - 1, trip=size - 1
+        )
+        others = replace(others, body=self._unasked(loop.body, loop.var, size))
+        groups = None if trip is None else trip // size
+        found: list[Stmt] = [replace(loop, var=group.name, hi=whole, body=(once, others), step=size, trip=groups)]
+        rest = None if trip is None else trip % size
+        return found if rest == 0 else [*found, replace(loop, lo=whole, trip=rest)]
+
+    def _unasked(self, block: Block, var: str, size: int) -> Block:
+        """Return a tile without the requests for lines that so many terms before and behind have asked for."""
+        kept = (s for s in block if not (isinstance(s, Prefetch) and self._moves(s, var) * size <= self.line))
+        return tuple(replace(s, body=self._unasked(s.body, var, size)) if isinstance(s, For) else s for s in kept)
+
+    def _moves(self, ahead: Prefetch, var: str) -> float:
+        """Return how many bytes a request moves on with each term, infinite where that is not constant."""
+        buffer = self.buffers[ahead.buffer]
+        place: Poly = {}
+        for index, stride in zip(ahead.indices, buffer.strides, strict=True):
+            place = plus(place, times(polynomial(index), polynomial(stride)))
+        found = [m for m in place if any(uses(var, a) for a in m)]
+        if any(m != (Var(var),) for m in found):
+            return inf
+        return abs(place.get((Var(var),), 0)) * buffer.dtype.itemsize
+
+
+def _plus(var: Var, value: int) -> KExpr:
+    return Op("add", (var, Const(value)))
+
+
+def _whole(loop: For, size: int) -> KExpr:
+    """Return where the whole groups of a loop's terms end."""
+    if (trip := trip_count(loop)) is not None:
+        return expression(plus(polynomial(loop.lo), constant(trip - trip % size)))
+    length = Op("maximum", (Op("sub", (loop.hi, loop.lo)), Const(0)))
+    return Op("add", (loop.lo, Op("mul", (Op("floordiv", (length, Const(size))), Const(size)))))
