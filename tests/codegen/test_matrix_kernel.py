@@ -7,6 +7,7 @@ import pytest
 
 from polyker.codegen.llvm_build import assembly
 from polyker.codegen.llvm_emit import emit
+from polyker.codegen.unroll_terms import LONG, TERMS
 from polyker.ir.dtypes import f32, f64
 from polyker.target.detect import target
 from tests.codegen.matrix import SIZES, matrix_product
@@ -22,28 +23,29 @@ TILES = [
 ]
 
 
-def inner_loop(text: str) -> str:
-    """The body of the loop with the fused multiply-adds."""
+def inner_loops(text: str) -> list[str]:
+    """The bodies of the loops with the fused multiply-adds."""
     found = re.findall(r"^(\.LBB\d+_\d+):.*\n((?:(?!\.L).*\n)*?)\t(?:j\w+|b\.\w+)\t\1\n", text, re.M)
-    bodies = [body for _, body in found if re.search(r"\tv?fm(add|la)", body)]
-    assert len(bodies) == 1
-    return bodies[0]
+    return [body for _, body in found if re.search(r"\tv?fm(add|la)", body)]
 
 
 @pytest.mark.parametrize(("rows", "vectors", "lanes", "dtype", "name"), TILES)
 def test_the_tile_lives_in_registers(rows, vectors, lanes, dtype, name):
-    body = inner_loop(assembly(emit(matrix_product(rows, vectors, lanes, dtype), target(name)), target(name)))
-    lines = [line.strip() for line in body.splitlines()]
-    fused = [x for x in lines if re.match(r"v?fm(add|la)", x)]
-    assert len(fused) == rows * vectors
-    stack = [x for x in lines if re.search(r"%[xyz]mm", x) and "%rsp" in x] + [
-        x for x in lines if "[sp" in x and " q" in x
-    ]
-    assert not stack, stack
-    if "x86" in name:
-        loads = [x for x in lines if re.search(r"\(.*\), %[xyz]mm", x)]
-        assert len(loads) == rows + vectors, loads
-        assert not any(re.match(r"vmov.*%[xyz]mm\d+, .*\(", x) for x in lines)
+    bodies = inner_loops(assembly(emit(matrix_product(rows, vectors, lanes, dtype), target(name)), target(name)))
+    several = [TERMS if rows * vectors <= 12 else TERMS // 2] if target(name).vector_bytes < LONG else []
+    assert len(bodies) == 1 + len(several)
+    for body, terms in zip(bodies, [*several, 1], strict=True):
+        lines = [line.strip() for line in body.splitlines()]
+        fused = [x for x in lines if re.match(r"v?fm(add|la)", x)]
+        assert len(fused) == rows * vectors * terms
+        stack = [x for x in lines if re.search(r"%[xyz]mm", x) and "%rsp" in x] + [
+            x for x in lines if "[sp" in x and " q" in x
+        ]
+        assert not stack, stack
+        if "x86" in name:
+            loads = [x for x in lines if re.search(r"\(.*\), %[xyz]mm", x)]
+            assert len(loads) == (rows + vectors) * terms, loads
+            assert not any(re.match(r"vmov.*%[xyz]mm\d+, .*\(", x) for x in lines)
 
 
 @pytest.mark.parametrize("name", ["cpu", "cpu:x86-64-v3"])
@@ -66,7 +68,7 @@ def test_a_product_over_nothing_is_zero():
 
 def test_a_masked_tile_keeps_its_accumulators_in_registers():
     name = "cpu:x86-64-v4"
-    body = inner_loop(assembly(emit(matrix_product(12, 2, 16, masked=True), target(name)), target(name)))
+    (body,) = inner_loops(assembly(emit(matrix_product(12, 2, 16, masked=True), target(name)), target(name)))
     assert len(re.findall("vfmadd", body)) == 24
     assert not [x for x in body.splitlines() if re.search(r"%zmm", x) and "%rsp" in x]
     assert "cmov" not in body, "a uniform load of a tile that surely has a lane needs no test"

@@ -1,0 +1,125 @@
+"""Terms taken several at a time: the same sums, one request a line, one loop for the rest."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from polyker.codegen.interp import run
+from polyker.codegen.kernel import Buffer, Const, For, Kernel, LoopKind, Prefetch, Store
+from polyker.codegen.simplify import unroll
+from polyker.codegen.unroll_terms import TERMS, several_terms
+from polyker.codegen.verify import verify
+from polyker.codegen.walk import statements
+from polyker.ir.dtypes import f32
+from polyker.target.detect import target
+from tests.codegen.matrix import SIZES, matrix_product
+from tests.codegen.support import C, V, check_same, index
+
+V3 = target("cpu:x86-64-v3")
+
+
+def terms_loops(kernel: Kernel) -> list[For]:
+    """The serial loops around unrolled ones."""
+    loops = [s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.SERIAL]
+    return [s for s in loops if isinstance(s.body[-1], For) and s.body[-1].kind is LoopKind.UNROLL]
+
+
+def with_terms(kernel: Kernel, lo: object, hi: object) -> Kernel:
+    """The kernel with other bounds of its loop over the terms."""
+
+    def changed(block):
+        return tuple(
+            replace(s, lo=lo, hi=hi, body=s.body)
+            if isinstance(s, For) and s.var == "k"
+            else replace(s, body=changed(s.body))
+            if hasattr(s, "body")
+            else s
+            for s in block
+        )
+
+    return replace(kernel, body=changed(kernel.body))
+
+
+def asking(kernel: Kernel, step: int) -> Kernel:
+    """The kernel with a request in each step for a cell of A that lies `step` elements further on with each term."""
+
+    def changed(block):
+        result = []
+        for s in block:
+            if isinstance(s, For) and s.var == "k":
+                ahead = Prefetch("A", (C(0), index("add", index("mul", step, "k"), 64)))
+                s = replace(s, body=(ahead, *s.body))
+            elif hasattr(s, "body"):
+                s = replace(s, body=changed(s.body))
+            result.append(s)
+        return tuple(result)
+
+    return replace(kernel, body=changed(kernel.body))
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("terms", [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 16, 31])
+def test_sums_are_the_same(terms, fixed):
+    kernel = matrix_product(3, 2, 8)
+    if fixed:
+        kernel = with_terms(kernel, C(0), C(terms))
+    changed = several_terms(kernel, V3)
+    verify(changed)
+    rng = np.random.default_rng(terms)
+    a, b = (rng.integers(-9, 10, s).astype(np.float32) for s in ((6, terms), (terms, 32)))
+    sizes = dict(zip(SIZES, (6, 32, terms, terms, 32, 32), strict=True))
+    results = []
+    for k in (kernel, changed):
+        arrays = {"A": a, "B": b, "C": np.zeros((6, 32), np.float32)}
+        assert run(k, arrays, sizes) == 0
+        results.append(arrays["C"])
+    assert np.array_equal(*results)
+    check_same(kernel, {"A": a, "B": b, "C": np.zeros((6, 32), np.float32)}, sizes, "cpu:x86-64-v3")
+    taken = fixed and terms < 2 * TERMS
+    assert (changed == kernel) == taken
+
+
+def test_a_range_of_terms_that_is_empty_the_other_way_round_stays_empty():
+    kernel = with_terms(matrix_product(3, 2, 8), V("N"), V("K"))
+    changed = several_terms(kernel, V3)
+    assert changed != kernel
+    sizes = dict(zip(SIZES, (3, 16, 4, 4, 16, 16), strict=True))
+    arrays = {"A": np.ones((3, 4), np.float32), "B": np.ones((4, 16), np.float32), "C": np.ones((3, 16), np.float32)}
+    assert run(changed, arrays, sizes) == 0
+    assert not arrays["C"].any()
+
+
+def test_whole_groups_come_first_and_the_rest_after():
+    whole, rest = terms_loops(several_terms(with_terms(matrix_product(3, 4, 8), C(0), C(30)), V3))
+    assert (whole.step, whole.trip, rest.lo, rest.trip) == (TERMS, 7, C(28), 2)
+    (alone,) = terms_loops(several_terms(with_terms(matrix_product(3, 4, 8), C(0), C(32)), V3))
+    assert (alone.step, alone.trip) == (TERMS, 8)
+
+
+@pytest.mark.parametrize(("step", "times"), [(0, 1), (1, 1), (4, 1), (5, TERMS), (64, TERMS)])
+def test_a_line_is_asked_for_once(step, times):
+    kernel = asking(with_terms(matrix_product(3, 4, 8), C(0), C(32)), step)
+    found = [s for s in statements(unroll(several_terms(kernel, V3)).body) if isinstance(s, Prefetch)]
+    assert len(set(found)) == len(found) == times
+
+
+def test_large_tiles_and_long_vectors_stay_as_they_are():
+    kernel = with_terms(matrix_product(6, 4, 16), C(0), C(512))
+    assert several_terms(kernel, target("cpu:x86-64-v4")) is kernel
+    costly = with_terms(matrix_product(8, 8, 8), C(0), C(512))
+    assert several_terms(costly, V3) is costly
+
+
+def test_a_loop_that_hardly_counts_is_not_repeated():
+    large, small = (with_terms(matrix_product(3, 4, 8), C(0), C(n)) for n in (4096, 16))
+    both = replace(large, body=(*large.body, *small.body))
+    assert len(terms_loops(several_terms(both, V3))) == 2
+    assert any(s.step == 1 for s in terms_loops(several_terms(both, V3)))
+
+
+def test_accumulators_without_vectors_are_left():
+    buffer = Buffer("A", f32, (C(64),), (C(1),), matrix_product(1, 1, 8).buffers[2].space)
+    loop = For("k", C(0), C(64), (Store("A", (index("add", "k", 0),), Const(1.0, f32)),))
+    kernel = Kernel("k", (buffer,), (), (loop,))
+    assert several_terms(kernel, V3) is kernel
