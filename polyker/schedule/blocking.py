@@ -27,6 +27,10 @@ COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 WORTH = 0.12
 # Values of an index of unknown extent that a block holds where others are to be in it, too.
 UNKNOWN = 64
+# The same where the operand can be read in the order of its memory instead, by so many rows at a time.
+WORTH_BESIDE_ROWS, ROWS_AT_ONCE = 0.05, 8
+# Rows of so many bytes can be read by rows; what lies so far apart is no stream that a core's prefetchers follow.
+LONG_ROW, PAGE = 1024, 4096
 # Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few.
 DEPTH = 384
 # Rows of a result, in bytes, that are written one after another where it is most of what is moved.
@@ -113,6 +117,7 @@ def blocking(
         and sum(map(measured.footprint, groups.column_reads)) <= second // 2
     ):
         row_blocks = _by_tiles(groups.rows[0], row_blocks, sizes)
+    by_rows = [a for a in groups.column_reads if _reads_rows(a, measured, plan, groups, target)]
     packed: list[Read] = []
     left = [] if refused is None else refused
     for a in groups.column_reads:
@@ -121,11 +126,15 @@ def blocking(
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
         if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
-        if a.read in plan.packed or (share < WORTH and far):
+        if a.read in plan.packed or (share < (WORTH_BESIDE_ROWS if a in by_rows else WORTH) and far):
             packed.append(a.read)
         else:
             left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
-    if not packed and not rows:
+    if not packed and not rows and by_rows:
+        # A few rows at a time, from end to end; the results come and go in the second cache.
+        terms, _ = _cut(measured, groups.reduced, {}, ROWS_AT_ONCE)
+        blocks = ()
+    elif not packed and not rows:
         if not terms:
             return None
         if sum(groups.of_one(measured, a) for a in groups.column_reads) <= second // 2:
@@ -156,7 +165,7 @@ def rows_ahead(
     """Return the cells of the rows' operands that the next tile of rows reads.
 
     Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
-    into the second cache where this tile's rows and the next one's would throw each other out of the first.
+    into the second cache where this tile's rows and the next one's would throw each other out of the first, or not at all.
     """
     row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
     later = add(Index(row, i64), lit(plan.size(row)))
@@ -169,6 +178,8 @@ def rows_ahead(
         there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
         steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
         near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
+        if not near and not target.asks_second:
+            continue
         found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
     return tuple(found)
 
@@ -304,6 +315,22 @@ def _is_scattered(
         return False
     sets = second.size // second.line // second.ways
     return depth > second.ways * sets // gcd(step // second.line, sets)
+
+
+def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, target: Target) -> bool:
+    """Whether an operand of the columns can be read in the order of its memory: long rows of it, each of one term, which a
+    panel of a tile's columns would cross one page after the other, with a part of a line or two in each.
+
+    All the results are to stay in the second cache meanwhile.
+    """
+    vector, second = plan.vector or "", target.cache(2).size
+    row = measured.extent(vector) * access.itemsize
+    far = (
+        measured.footprint(access) * access.itemsize > second
+        and abs(access.stride(groups.reduced[-1])) * access.itemsize >= PAGE
+    )
+    near = 2 * measured.footprint(measured.write) * measured.write.itemsize <= second
+    return abs(access.stride(vector)) == 1 and row >= LONG_ROW and far and near and plan.across is None
 
 
 def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:

@@ -63,7 +63,8 @@ class Target:
     cycles; `caches`: from the level nearest the core outwards; `cores`. `gpu`: of a GPU, whose multiprocessors are the cores.
     `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most: 2 of 16 bits, 4 of 8
     bits (unsigned by signed), 1 where there is none. `asks`: whether it pays to ask for the next rows while others are computed;
-    where it does not, the core's own prefetchers are on the way, and are led astray.
+    where it does not, the core's own prefetchers are on the way, and are led astray. `asks_second`: whether a line that is asked
+    for in the second cache stays out of the first.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Target:
     gpu: Gpu | None = None
     dot: int = 1
     asks: bool = True
+    asks_second: bool = True
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""
