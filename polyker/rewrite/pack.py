@@ -10,14 +10,17 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, transform
+from polyker.ir.dtypes import DType, i64
+from polyker.ir.expr import Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters, tensor_box
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.fresh import Fresh
+
+# Rows whose length in bytes is a multiple of this fall into a quarter of the sets of a first cache or fewer; bytes of a line.
+SAME_SET, LINE = 1024, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +46,21 @@ def pack_cells(
     places: Sequence[Expr],
     source: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
     outer: int = 0,
+    *,
+    apart: bool = False,
 ) -> Packed:
     """Copy what `read` reaches into a temporary whose dimensions run over `places`, each counted from its least value.
 
     The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values. `outer`: in so
-    many of the loops around the statement it is copied again in each iteration.
+    many of the loops around the statement it is copied again in each iteration. `apart`: neighbouring rows of it do not fall
+    into the same sets of a cache.
     """
     around = statement.iterators[:outer]
     cells = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
     iterators = tuple(fresh.iterator() for _ in places)
     lows, extents = box_of(program, cells, range(outer, outer + len(places)))
     assert read.dtype is not None
-    name = fresh.temporary(label, read.dtype, extents)
+    name = fresh.temporary(label, read.dtype, _rows_apart(extents, read.dtype) if apart else extents)
     values = tuple(Index(i, i64) for i in iterators)
     here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
     there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
@@ -83,7 +89,15 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
         kept = iter(values)
         return tuple(substitute(s, own) if vector in indices_of(s) else next(kept) for s in read.subscripts)
 
-    return pack_cells(program, fresh, statement, read, "pack", [*fixed, *(Index(i, i64) for i in spread)], source)
+    places = [*fixed, *(Index(i, i64) for i in spread)]
+    return pack_cells(program, fresh, statement, read, "pack", places, source, apart=True)
+
+
+def _rows_apart(extents: tuple[Expr, ...], dtype: DType) -> tuple[Expr, ...]:
+    """Return the extents with a line more to a row where rows are so many bytes long that a few of them fill a set of a cache."""
+    *others, row = extents
+    length = row.value * dtype.itemsize if isinstance(row, Literal) and isinstance(row.value, int) else 0
+    return (*others, add(row, lit(LINE // dtype.itemsize))) if others and length and length % SAME_SET == 0 else extents
 
 
 def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read) -> Packed:

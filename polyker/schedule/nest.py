@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 import islpy as isl
 
@@ -69,18 +68,20 @@ def point_members(
     statements: tuple[TypedStatement, ...], plan: Plan, kept: tuple[str, ...], origin: dict[str, int]
 ) -> list[Member]:
     """Return the loops inside a tile: the unrolled ones, then the vectors of the vector iterator, then its lanes."""
-    members = [
-        shared(statements, mod(offset(i, origin[i]), s), f"{i}.point", Kind.UNROLL, s)
+    unrolled = [
+        (i, shared(statements, mod(offset(i, origin[i]), s), f"{i}.point", Kind.UNROLL, s))
         for i, s in plan.others
         if s > 1 and i in kept
     ]
+    lanes = []
     if plan.vector in kept and plan.vector is not None and plan.lanes > 1:
-        vectors = vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
-        # Where there may be fewer vectors each is asked for once, and not for each row. What the outer loops move passes one
-        # by one, the other operand's values stay in registers all the time: they have to be the fewer ones.
-        outside = plan.is_cut or plan.chunks > prod(s for _, s in plan.others)
-        members = [*vectors[:-1], *members, vectors[-1]] if outside else [*members, *vectors]
-    return members
+        *vectors, lane = vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
+        unrolled += [(plan.vector, v) for v in vectors]
+        lanes.append(lane)
+    # The values of the operand that the outer loops move are loaded one after another, those of the other one stay in registers.
+    # Where there may be fewer vectors each is asked for once, and not for each row.
+    outer = (plan.vector,) if plan.is_cut else plan.passing
+    return [*(m for i, m in unrolled if i in outer), *(m for i, m in unrolled if i not in outer), *lanes]
 
 
 def _store_members(

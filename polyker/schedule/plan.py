@@ -41,6 +41,7 @@ class Plan:
         None  # terms, so many of which are read at once by rows and transposed in registers
     )
     is_cut: bool = False  # a tile may end within its vectors
+    passing: tuple[str, ...] = ()  # iterators that move the operand whose values pass through one register, if any
 
     def size(self, iterator: str) -> int:
         """Return the tile's extent along an iterator."""

@@ -8,7 +8,7 @@ knows strides, extents and the Target; no operator has a case.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 
@@ -461,4 +461,10 @@ class Tiles:
         # Rows that are written transposed in registers need no copy.
         written = self._written(others) if self._stored(others)[1] else None
         packs = self.packs_result and written is None
-        return Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
+        found = Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
+        return replace(found, passing=self._passing(chunks, others)) if self.reduces else found
+
+    def _passing(self, chunks: int, others: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+        """Return the iterators that move the read of which a step has most values: these pass, those of the others are held."""
+        widest = max(self.reads, key=lambda r: (r.copies(chunks, others), not r.moves), default=None)
+        return () if widest is None else tuple(i for i in (self.vector, *dict(others)) if widest.access.stride(i))

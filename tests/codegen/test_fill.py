@@ -115,7 +115,8 @@ def test_a_small_cut_tile_has_no_more_vectors_than_hold_a_result(
         run_vector(self, loop, env)
 
     monkeypatch.setattr(pipeline, "fill", noting)
-    pk.op(f"{target}[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], specialize="never")
+    types = pk.f64["I", "K"], pk.f64["K", "J"]
+    pk.op(f"{target}[i,j] += A[i,k] * B[k,j]").compile(*types, specialize="never", target="cpu:x86-64-v4")
     monkeypatch.setattr(Interpreter, "_vector", counting)
     kernel = kernels[-1]
     own = {b.name for b in kernel.buffers}

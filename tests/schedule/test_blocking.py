@@ -94,7 +94,8 @@ def test_cells_that_the_first_block_of_terms_does_not_reach_start_at_zero(
 
 
 def test_tiles_of_a_packed_block_divide_it(tiny_caches: list[bool]) -> None:
-    shown = pk.op("C[i,j] += A[i,k] * B[j,k]").compile(pk.f32[200, 200], pk.f32[200, 200]).source("schedule")
+    types = pk.f32[200, 200], pk.f32[200, 200]
+    shown = pk.op("C[i,j] += A[i,k] * B[j,k]").compile(*types, target="cpu:x86-64-v4").source("schedule")
     found = re.findall(r"transpose\((\d+)\) \w+\.columns  {\w+: \(\(\w+ mod (\d+)\) mod (\d+)\)", shown)
     assert found
     assert all(columns == size and int(block) % int(size) == 0 for columns, block, size in found)
