@@ -87,6 +87,7 @@ from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
 from polyker.rewrite.narrow import narrow_indices
 from polyker.rewrite.running import running_reductions
+from polyker.rewrite.single import fix_single_values
 from polyker.rewrite.sink import sink_operators
 from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
@@ -332,7 +333,7 @@ def scheduled(
                 for t in stored.tensors
                 if t.name not in kept
             )
-            flat = unfold_windows(inlined, target)
+            flat = unfold_windows(fix_single_values(inlined), target)
             dots: tuple[str, ...] = ()
             if merge:
                 flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)

@@ -124,6 +124,7 @@ def blocking(
         near = a.stride(plan.vector or "") == 1
         share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
+        far = far or (share < WORTH_BESIDE_ROWS and _is_by_pages(a, measured, groups, target))
         if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
         if a.read in plan.packed or (share < (WORTH_BESIDE_ROWS if a in by_rows else WORTH) and far):
@@ -317,20 +318,26 @@ def _is_scattered(
     return depth > second.ways * sets // gcd(step // second.line, sets)
 
 
+def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, target: Target) -> bool:
+    """Whether each term of a panel of an operand from beyond the second cache lies in a page of its own.
+
+    No prefetcher follows then, and the sums wait for each line; a copy has many of them on their way.
+    """
+    terms = [i for i in groups.reduced if access.stride(i) and measured.extent(i) > 1]
+    far = measured.footprint(access) * access.itemsize > target.cache(2).size
+    return far and bool(terms) and min(abs(access.stride(i)) * access.itemsize for i in terms) >= PAGE
+
+
 def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, target: Target) -> bool:
     """Whether an operand of the columns can be read in the order of its memory: long rows of it, each of one term, which a
     panel of a tile's columns would cross one page after the other, with a part of a line or two in each.
 
     All the results are to stay in the second cache meanwhile.
     """
-    vector, second = plan.vector or "", target.cache(2).size
-    row = measured.extent(vector) * access.itemsize
-    far = (
-        measured.footprint(access) * access.itemsize > second
-        and abs(access.stride(groups.reduced[-1])) * access.itemsize >= PAGE
-    )
-    near = 2 * measured.footprint(measured.write) * measured.write.itemsize <= second
-    return abs(access.stride(vector)) == 1 and row >= LONG_ROW and far and near and plan.across is None
+    vector = plan.vector or ""
+    rows = abs(access.stride(vector)) == 1 and measured.extent(vector) * access.itemsize >= LONG_ROW
+    near = 2 * measured.footprint(measured.write) * measured.write.itemsize <= target.cache(2).size
+    return rows and near and plan.across is None and _is_by_pages(access, measured, groups, target)
 
 
 def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:
