@@ -39,7 +39,7 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
     The cells need not exist: those behind a row's last ones are the next row's.
     """
     vector = plan.vector
-    if vector is None or vector not in measured.statement.reduced or program.sizes:
+    if vector is None or vector not in measured.statement.reduced or program.sizes or not target.asks_streams:
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
     return _ahead(measured, streams, vector, target)

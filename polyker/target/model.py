@@ -64,7 +64,8 @@ class Target:
     `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most: 2 of 16 bits, 4 of 8
     bits (unsigned by signed), 1 where there is none. `asks`: whether it pays to ask for the next rows while others are computed;
     where it does not, the core's own prefetchers are on the way, and are led astray. `asks_second`: whether a line that is asked
-    for in the second cache stays out of the first.
+    for in the second cache stays out of the first. `asks_streams`: whether it pays to ask for what a sum along memory is to
+    read later.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Target:
     dot: int = 1
     asks: bool = True
     asks_second: bool = True
+    asks_streams: bool = True
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""

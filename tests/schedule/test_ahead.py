@@ -80,6 +80,13 @@ def test_where_prefetchers_keep_up_rows_that_run_with_others_are_not_asked_for(t
     assert ("prefetch" in print_kernel(lowered(scop, schedule).kernel)) == asked
 
 
+def test_sums_ask_for_nothing_where_prefetchers_keep_up() -> None:
+    found = case("O[i] += X[i,k]", X="f32[2048,2048]")
+    for asks in (True, False):
+        scop, schedule = found.automatic(replace(target(SMALL), asks_streams=asks))
+        assert ("prefetch" in print_kernel(lowered(scop, schedule).kernel)) == asks
+
+
 def test_one_statement_by_itself_asks_for_nothing() -> None:
     assert asked("H[i,j] = X[i,j] + X[i,j+1] for j in 0:2047", X="f32[2048,2048]") == []
 

@@ -1,0 +1,52 @@
+"""How operands of a reduction reach the registers: by panels, by rows, asked for or not, one value after another."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import polyker as pk
+from polyker.target.detect import target
+from polyker.target.model import Target
+from tests.codegen.test_matrix_kernel import inner_loops
+
+
+def chosen(kernel_target: Target, text: str = "C[i,j] += A[i,k] * B[k,j]", **types: tuple[int, ...]) -> str:
+    """Return the schedule's loops and notes, and the kernel's loops, for a processor with small caches."""
+    kernel = pk.op(text).compile(**{n: pk.f32[s] for n, s in types.items()}, target=kernel_target)
+    return f"{kernel.source('schedule')}\n{kernel.source('loops')}"
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_rows_that_fall_into_one_set_are_asked_for_in_the_second_cache_or_not_at_all(second: bool) -> None:
+    processor = replace(target("cpu:x86-64-v3"), name="cpu:x86-64-v3", asks_second=second)
+    found = chosen(processor, A=(1024, 1024), B=(1024, 16))
+    assert ("prefetch t0" in found) == second
+    assert "prefetch t0" in chosen(processor, A=(1024, 1000), B=(1000, 512))
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [(4, "blocks i2 by 8"), (16, "blocks i2 by 8"), (256, "B is packed by blocks")],
+)
+def test_a_matrix_in_memory_is_read_by_rows_for_few_rows_and_packed_for_many(rows: int, found: str) -> None:
+    assert found in chosen(target("cpu:x86-64-v3"), A=(rows, 1024), B=(1024, 1024))
+
+
+def test_what_lies_within_pages_or_the_second_cache_is_read_where_it_is() -> None:
+    for k, j in ((64, 1024), (1024, 96)):
+        assert "by 8" not in chosen(target("cpu:x86-64-v3"), A=(4, k), B=(k, j))
+
+
+def test_what_a_step_has_most_values_of_passes_through_one_register() -> None:
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[512, 512], pk.f32[512, 512], target="cpu:x86-64-v3")
+    loops = str(kernel.source("loops")).splitlines()
+    sums = next(n for n, line in enumerate(loops) if " * " in line and " + " in line and "= (t" in line)
+    sizes = [int(n) for line in loops[sums - 5 : sums] for n in re.findall(r"# unroll\((\d+)\)", line)]
+    assert len(sizes) == 2
+    assert sizes == sorted(sizes, reverse=True)
+    bodies = inner_loops(str(kernel.source("asm")))
+    assert bodies
+    assert not any("%rsp" in body for body in bodies)
