@@ -6,6 +6,7 @@ left, and h and w walk dimensions of X together, as in O (polyker.rewrite.merge)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
@@ -17,7 +18,10 @@ from polyker.poly.isl import read_set
 
 
 def fix_single_values(program: TypedProgram) -> TypedProgram:
-    """Return the program with the value of an index in its place where it has one and a subscript moves with others, too."""
+    """Return the program with the value of an index in its place where it has one and a subscript moves with others, too.
+
+    What is strided along the others stays as it is.
+    """
     return replace(program, body=replaced(program.body, lambda statement: (_fixed(statement),)))
 
 
@@ -38,17 +42,17 @@ def _fixed(statement: TypedStatement) -> TypedStatement:
     def change(expr: Expr) -> Expr:
         if not isinstance(expr, Read):
             return expr
-        return replace(
-            expr, subscripts=tuple(_folded(substitute(s, values)) if _is_sum(s) else s for s in expr.subscripts)
-        )
+        return replace(expr, subscripts=tuple(_folded(s, values) if _is_sum(s) else s for s in expr.subscripts))
 
     return replace(statement, expr=transform(statement.expr, change))
 
 
-def _folded(subscript: Expr) -> Expr:
-    """Return an affine subscript of indices with one constant, any other as it is."""
-    parts, names = coefficients(subscript), indices_of(subscript)
-    if parts is None or not set(parts) <= {*names, ""}:
+def _folded(subscript: Expr, values: Mapping[str, Expr]) -> Expr:
+    """Return an affine subscript with the values in it and one constant. One that has a stride then stays as it is: a copy of its
+    windows has none (polyker.rewrite.unfold)."""
+    fixed = substitute(subscript, values)
+    parts, names = coefficients(fixed), indices_of(fixed)
+    if parts is None or not set(parts) <= {*names, ""} or max(abs(parts[n]) for n in names or ("",)) > 1:
         return subscript
     return add(*(scale(f, Index(n, i64)) for n, f in parts.items() if n and f), lit(parts.get("", 0)))
 

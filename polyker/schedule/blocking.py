@@ -106,6 +106,7 @@ def blocking(
     }
     pieces = dict([plan.across]) if plan.across is not None else {}
     terms, depth = _cut(measured, groups.reduced, pieces, max(LEAST_TERMS, deepest), line)
+    terms = tuple((i, n) for i, n in terms if measured.expected(i) != 1)
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
@@ -133,7 +134,7 @@ def blocking(
             left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
     if not packed and not rows and by_rows:
         # A few rows at a time, from end to end; the results come and go in the second cache.
-        terms, _ = _cut(measured, groups.reduced, {}, ROWS_AT_ONCE)
+        terms, _ = _cut(measured, tuple(i for i in groups.reduced if measured.expected(i) != 1), {}, ROWS_AT_ONCE)
         blocks = ()
     elif not packed and not rows:
         if not terms:
@@ -251,9 +252,14 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targe
     own = sorted(columns, key=lambda i: (place(column_reads, i), i != vector, kept.index(i)), reverse=True)
     other = sorted(rows, key=lambda i: (place(row_reads, i), kept.index(i)), reverse=True)
     outermost = max(kept, key=lambda i: abs(write.stride(i))) if short else None
-    # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
+    # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is. An index with
+    # one value is none.
     inner = plan.across[0] if plan.across is not None else None
-    terms = sorted(statement.reduced, key=lambda i: (i != inner, far(row_reads, i), far(column_reads, i)), reverse=True)
+    terms = sorted(
+        statement.reduced,
+        key=lambda i: (measured.expected(i) == 1, i != inner, far(row_reads, i), far(column_reads, i)),
+        reverse=True,
+    )
     return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms), outermost)
 
 

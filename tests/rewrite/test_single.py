@@ -27,7 +27,7 @@ def fixed(text: str, **shapes: tuple[int | str, ...]) -> str:
         (CONV, (1, 1), "X[c, h, w]"),
         (CONV, (1, 3), "X[c, h, w + s]"),
         (CONV, (3, 3), "X[c, h + r, w + s]"),
-        ("O[f,h,w] += X[c,2*h+r,2*w+s] * K[f,c,r,s]", (1, 1), "X[c, 2*h, 2*w]"),
+        ("O[f,h,w] += X[c,2*h+r,2*w+s] * K[f,c,r,s]", (1, 1), "X[c, 2*h + r, 2*w + s]"),
         ("O[f,h,w] += X[c,h+3*r+2,w+s] * K[f,c,r,s] for h in 0:9", (1, 1), "X[c, h + 2, w]"),
         ("O[f,h,w] += X[c,h+r-1,w+s; pad=0] * K[f,c,r,s] for h in 0:9, w in 0:9", (1, 1), "X[c, h - 1, w; pad=0.0]"),
     ],
