@@ -25,12 +25,12 @@ from polyker.target.model import Target
 COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 # The share of the arithmetic's time that copies may take.
 WORTH = 0.12
-# Values of an index of unknown extent that a block holds where others are to be in it, too.
-UNKNOWN = 64
 # The same where the operand can be read in the order of its memory instead, by so many rows at a time.
 WORTH_BESIDE_ROWS, ROWS_AT_ONCE = 0.05, 8
 # Rows of so many bytes can be read by rows; what lies so far apart is no stream that a core's prefetchers follow.
 LONG_ROW, PAGE = 1024, 4096
+# Values of an index of unknown extent that a block holds where others are to be in it, too.
+UNKNOWN = 64
 # Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few.
 DEPTH = 384
 # Rows of a result, in bytes, that are written one after another where it is most of what is moved.
