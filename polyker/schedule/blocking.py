@@ -125,7 +125,8 @@ def blocking(
         near = a.stride(plan.vector or "") == 1
         share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
-        far = far or (share < WORTH_BESIDE_ROWS and _is_by_pages(a, measured, groups, target))
+        if share < WORTH_BESIDE_ROWS and not far:
+            far = _is_by_pages(a, measured, groups, target) or _crowds(a, measured, plan, groups, depth, target)
         if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
         if a.read in plan.packed or (share < (WORTH_BESIDE_ROWS if a in by_rows else WORTH) and far):
@@ -332,6 +333,17 @@ def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, targ
     terms = [i for i in groups.reduced if access.stride(i) and measured.extent(i) > 1]
     far = measured.footprint(access) * access.itemsize > target.cache(2).size
     return far and bool(terms) and min(abs(access.stride(i)) * access.itemsize for i in terms) >= PAGE
+
+
+def _crowds(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target) -> bool:
+    """Whether a panel that is no larger than half of the first cache does not stay there: its terms fall into too few sets."""
+    first = target.caches[0]
+    steps = [
+        abs(access.stride(i)) * access.itemsize for i in groups.reduced if access.stride(i) and measured.extent(i) > 1
+    ]
+    step = min(steps, default=0)
+    panel = depth * plan.size(plan.vector or "") * access.itemsize
+    return step >= first.line and 2 * panel <= first.size and not first.holds_rows(depth, step)
 
 
 def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, target: Target) -> bool:

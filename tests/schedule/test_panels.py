@@ -50,3 +50,9 @@ def test_what_a_step_has_most_values_of_passes_through_one_register() -> None:
     bodies = inner_loops(str(kernel.source("asm")))
     assert bodies
     assert not any("%rsp" in body for body in bodies)
+
+
+@pytest.mark.parametrize(("columns", "packed"), [(1024, True), (1040, False)])
+def test_a_panel_whose_terms_fall_into_one_set_is_packed(columns: int, packed: bool) -> None:
+    found = chosen(target("cpu:x86-64-v3"), A=(512, 32), B=(32, columns))
+    assert ("B is packed by blocks" in found) == packed
