@@ -336,8 +336,13 @@ def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, targ
 
 
 def _crowds(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target) -> bool:
-    """Whether a panel that is no larger than half of the first cache does not stay there: its terms fall into too few sets."""
+    """Whether a panel that is no larger than half of the first cache does not stay there: its terms fall into too few sets.
+
+    Of an operand that is no larger than that cache as a whole some of the panels stay; a copy is not worth it.
+    """
     first = target.caches[0]
+    if measured.footprint(access) * access.itemsize <= first.size:
+        return False
     steps = [
         abs(access.stride(i)) * access.itemsize for i in groups.reduced if access.stride(i) and measured.extent(i) > 1
     ]
