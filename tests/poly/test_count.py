@@ -101,12 +101,15 @@ def test_counts_read_as_one_would_write_them(text: str, wanted: str) -> None:
         "[n] -> { [a, b, c] : 0 <= a < n and a <= b < n and b <= c < n }",
     ],
 )
-def test_a_count_takes_under_50_ms(text: str) -> None:
+def test_a_count_takes_a_fraction_of_a_second(text: str) -> None:
     points = read_set(text)
     count(points)
-    start = time.process_time()
-    count(points)
-    assert time.process_time() - start < 0.05
+    taken = []
+    for _ in range(5):
+        start = time.process_time()
+        count(points)
+        taken.append(time.process_time() - start)
+    assert min(taken) < 0.25  # 15 to 90 ms by machine, where counting point by point would take hours
 
 
 def test_sums_of_powers_are_those_of_a_loop() -> None:
