@@ -1,10 +1,10 @@
 """The number of points of a set: an integer, or a piecewise quasi-polynomial in the sizes.
 
-isl counts by enumeration. Here a set is summed up dimension by dimension: the last one runs from its least to its greatest
-value, both quasi-affine on isl's pieces, in steps that isl tells; what is left is a quasi-polynomial over the other
-dimensions. Where a floor holds the next dimension, the residues are summed one by one. Tiles are
-counted as quotients and remainders. What this does not reach is enumerated if it is small, and else bounded from above by a
-box, and `exact` is false.
+isl counts by enumeration. Here a set is taken apart into the factors of which it is the product, and a factor is summed up
+dimension by dimension: the last one runs from its least to its greatest value, both quasi-affine on isl's pieces, in steps
+that isl tells; what is left is a quasi-polynomial over the other dimensions. Where a floor holds the next dimension, the
+residues are summed one by one. Tiles are counted as quotients and remainders. What this does not reach is enumerated if it is
+small, and else bounded from above by a box, and `exact` is false.
 """
 
 from __future__ import annotations
@@ -163,8 +163,38 @@ def _is_small(points: isl.Set) -> bool:
 def _pieces(points: isl.Set) -> Iterator[tuple[isl.Set, Poly]]:
     """Yield sets of sizes, which may meet, and what each adds to the number there."""
     budget = [PIECES]
-    for basic in points.make_disjoint().get_basic_sets():
-        yield from _sum(isl.Set.from_basic_set(basic), constant(1), budget)
+    for basic in points.make_disjoint().compute_divs().get_basic_sets():
+        factors = _factors(basic)
+        found = list(_sum(factors[0], constant(1), budget))
+        for factor in factors[1:]:
+            more = _merged(list(_sum(factor, constant(1), budget)), None)
+            pairs = [(at.intersect(where), times(p, q)) for at, p in _merged(found, None) for where, q in more]
+            found = [(where, poly) for where, poly in pairs if not where.is_empty()]
+        yield from found
+
+
+def _factors(basic: isl.BasicSet) -> list[isl.Set]:
+    """Return the sets of which a set is the product: dimensions that no constraint ties to the others, group by group.
+
+    A constraint on the sizes alone is one of each.
+    """
+    groups: list[set[int]] = []
+    for k in range(basic.dim(dim.set)):
+        tied = {k}
+        for c in basic.get_constraints():
+            if c.involves_dims(dim.set, k, 1):
+                tied |= {n for n in range(basic.dim(dim.set)) if c.involves_dims(dim.set, n, 1)}
+        for group in [g for g in groups if g & tied]:
+            groups.remove(group)
+            tied |= group
+        groups.append(tied)
+    found = []
+    for group in groups or [set()]:
+        factor = basic
+        for n in reversed([n for n in range(basic.dim(dim.set)) if n not in group]):
+            factor = factor.drop_constraints_involving_dims(dim.set, n, 1).project_out(dim.set, n, 1)
+        found.append(isl.Set.from_basic_set(factor))
+    return found
 
 
 def _sum(points: isl.Set, poly: Poly, budget: list[int]) -> Iterator[tuple[isl.Set, Poly]]:

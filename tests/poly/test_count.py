@@ -31,9 +31,19 @@ SHAPES = (
     "0 <= i and i + {a}*j < n and j >= 0",
 )
 
+# Of four dimensions, in groups that share sizes alone; interleaved, and some empty for sizes at which others are not.
+PRODUCTS = (
+    "0 <= i < n and 0 <= k < 3 and 0 <= i + k - {a} < n and 0 <= j < m and j <= l < 2*m - {b}",
+    "0 <= i < n and i <= k < m and 0 <= j < n and 0 <= l < m and (j + l) mod {a} = 0 and n + m > {b}",
+    "0 <= i < n and 0 <= l <= i and j = 2*k and 0 <= k < m and m <= n",
+    "0 <= i < n - {a} and 0 <= j < m - {b} and j <= k < m and 0 <= l < 2",
+    "(0 <= i < n and i <= k < n and j = 0 and l = {a}) or (0 <= i < m and k = -1 and 0 <= j <= l < {b})",
+    "0 <= i < n and {a}*floor(i/{a}) <= j < {a}*floor(i/{a}) + {a} and j < n and 0 <= k < m and k <= l < m",
+)
 
-def fixed(shape: str, n: int, m: int) -> str:
-    return f"{{ [i, j] : exists (n, m : n = {n} and m = {m} and ({shape})) }}"
+
+def fixed(shape: str, n: int, m: int, dimensions: str = "i, j") -> str:
+    return f"{{ [{dimensions}] : exists (n, m : n = {n} and m = {m} and ({shape})) }}"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -47,6 +57,19 @@ def test_a_count_is_what_enumeration_gives(shape: str, n: int, m: int, a: int, b
     symbolic = count(read_set(f"[n, m] -> {{ [i, j] : {text} }}"), read_set(CONTEXT))
     found = symbolic.at({"n": n, "m": m})
     assert found == wanted if symbolic.exact else found >= wanted
+
+
+@pytest.mark.parametrize("shape", PRODUCTS)
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(1, 4), st.integers(0, 3))
+@settings(max_examples=15, deadline=None)
+def test_a_product_counts_as_its_factors_do(shape: str, n: int, m: int, a: int, b: int) -> None:
+    text = shape.format(a=a, b=b)
+    points = read_set(fixed(text, n, m, "i, j, k, l"))
+    wanted = points.count_val().to_python()
+    assert count(points).number == wanted
+    symbolic = count(read_set(f"[n, m] -> {{ [i, j, k, l] : {text} }}"), read_set(CONTEXT))
+    assert symbolic.exact
+    assert symbolic.at({"n": n, "m": m}) == wanted
 
 
 @pytest.mark.parametrize("size", [0, 1, 96, 97, 98, 200, 291])
@@ -101,15 +124,12 @@ def test_counts_read_as_one_would_write_them(text: str, wanted: str) -> None:
         "[n] -> { [a, b, c] : 0 <= a < n and a <= b < n and b <= c < n }",
     ],
 )
-def test_a_count_takes_a_fraction_of_a_second(text: str) -> None:
+def test_a_count_takes_under_50_ms(text: str) -> None:
     points = read_set(text)
     count(points)
-    taken = []
-    for _ in range(5):
-        start = time.process_time()
-        count(points)
-        taken.append(time.process_time() - start)
-    assert min(taken) < 0.25  # 15 to 90 ms by machine, where counting point by point would take hours
+    start = time.process_time()
+    count(points)
+    assert time.process_time() - start < 0.05
 
 
 def test_sums_of_powers_are_those_of_a_loop() -> None:
