@@ -52,21 +52,22 @@ def several_terms(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel whose loops over the terms of register tiles take several of them in each iteration."""
     if target.vector_bytes >= LONG:
         return kernel
-    most = max((w for _, w in _loops(kernel.body, 1)), default=0)
-    chosen = {id(loop) for loop, w in _loops(kernel.body, 1) if PART * w >= most}
+    found = _loops(kernel.body, 1)
+    most = max((work for _, _, work in found), default=0)
+    chosen = {id(loop): weight for loop, weight, work in found if PART * work >= most}
     buffers = {b.name: b for b in kernel.buffers}
     buffers |= {s.buffer.name: s.buffer for s in statements(kernel.body) if isinstance(s, Allocate)}
     line = target.caches[0].line
     return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
 
 
-def _loops(block: Block, times: int) -> list[tuple[For, int]]:
-    """Return the loops over the terms of a tile, each with the vector operations of all its iterations."""
+def _loops(block: Block, times: int) -> list[tuple[For, int, int]]:
+    """Return the loops over the terms of a tile, each with the vector operations of one iteration and of all of them."""
     found = []
     for s in block:
         match s:
             case For(kind=LoopKind.SERIAL, step=1) if (weight := _weight(s.body)) and 2 * weight <= MOST:
-                found.append((s, times * _trips(s) * weight))
+                found.append((s, weight, times * _trips(s) * weight))
             case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
                 found += _loops(s.body, times * _trips(s))
             case Allocate(body=body):
@@ -115,9 +116,9 @@ def _operations(value: KExpr) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Several:
-    """Rewrites the chosen loops, known by their identity; `line`: bytes of a cache's line."""
+    """Rewrites the chosen loops, identity -> vector operations of an iteration; `line`: bytes of a cache's line."""
 
-    chosen: set[int]
+    chosen: Mapping[int, int]
     buffers: Mapping[str, Buffer]
     line: int
 
@@ -137,20 +138,18 @@ class _Several:
 
     def _taken(self, loop: For) -> list[Stmt]:
         """Return the loop over whole groups of terms, and the one over the rest."""
-        trip, size = trip_count(loop), TERMS if TERMS * _weight(loop.body) <= MOST else TERMS // 2
+        trip, size = trip_count(loop), TERMS if TERMS * self.chosen[id(loop)] <= MOST else TERMS // 2
         if trip is not None and trip < 2 * size:
             return [loop]
         group = Var(f"{loop.var}.group")
         whole = _whole(loop, size)
-        once = replace(loop, lo=group, hi=_plus(group, 1), kind=LoopKind.UNROLL, lanes=1, trip=1)
-        others = replace(
-            loop, lo=_plus(group, 1), hi=_plus(group, size), kind=LoopKind.UNROLL, lanes=size - 1, trip=size - 1
-        )
-        others = replace(others, body=self._unasked(loop.body, loop.var, size))
+        first, rest = _plus(group, 1), self._unasked(loop.body, loop.var, size)
+        once = For(loop.var, group, first, loop.body, 1, LoopKind.UNROLL, 1, 1)
+        others = For(loop.var, first, _plus(group, size), rest, 1, LoopKind.UNROLL, size - 1, size - 1)
         groups = None if trip is None else trip // size
         found: list[Stmt] = [replace(loop, var=group.name, hi=whole, body=(once, others), step=size, trip=groups)]
-        rest = None if trip is None else trip % size
-        return found if rest == 0 else [*found, replace(loop, lo=whole, trip=rest)]
+        left = None if trip is None else trip % size
+        return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
 
     def _unasked(self, block: Block, var: str, size: int) -> Block:
         """Return a tile without the requests for lines that so many terms before and behind have asked for."""

@@ -12,11 +12,11 @@ from math import ceil, prod
 from polyker.schedule.blocking import blocking
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
-from polyker.target.model import Target
+from polyker.target.model import PAGE, Target
 
-# Cycles that a line from memory takes while others are on their way, and at most until a row is followed; bytes of a row from
-# which on it is followed from the start.
-LINE, FOLLOWED, PAGE = 20.0, 100.0, 4096
+# Cycles that a line from memory takes while others are on their way, and at most until a row is followed; one of a page is from
+# the start.
+LINE, FOLLOWED = 20.0, 100.0
 
 
 def waiting(measured: Measured, plan: Plan, target: Target) -> float:

@@ -18,7 +18,7 @@ from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, access_cost
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, bare_target, is_costly, unit_iterator, values, vector_lanes
-from polyker.target.model import Target
+from polyker.target.model import PAGE, Target
 
 # Cycles that a loop iteration costs besides.
 LOOP = 1.0
@@ -37,7 +37,6 @@ FAR_STORE, SPILL = 1.5, 4.0
 PART_LINES = 5.0
 # What a row costs each step whose line the other rows have thrown out of the first cache.
 THRASH = 1.0
-FAR_BYTES = 4096
 # What it costs to fetch a line for a single result, and to write it back.
 LINE = 40.0
 # What it costs to fetch a line for a single element, where it is gone before its next element's turn.
@@ -55,6 +54,8 @@ SEVERAL, ROWS_APART = 0.1, 0.6
 PIECES, PIECES_FAR, STREAMS, LONG_ROW = (0.35, 1.3), (2.0, 3.0), 16, 128
 # How much longer it takes to transpose more pieces than these from memory.
 BEYOND = 1.5
+# Tiles along an iterator of unknown extent of which the last one may be cut without much loss.
+MANY = 16
 # The part of the registers that masks take where sizes are unknown.
 MASKS = 5
 # Terms of a block, at least.
@@ -267,10 +268,11 @@ class Tiles:
         return others
 
     def _sizes(self, iterator: str) -> list[int]:
-        if not self.measured.is_exact(iterator):
-            # Sizes in use are multiples of small powers of two, if of anything.
-            return [s for s in ROWS if s & (s - 1) == 0]
-        return [s for s in ROWS if s <= self.measured.extent(iterator)]
+        if self.measured.is_exact(iterator):
+            return [s for s in ROWS if s <= self.measured.extent(iterator)]
+        # Sizes in use are multiples of small powers of two, if of anything. Of many tiles a cut one matters little.
+        many = (self.measured.expected(iterator) or 0) // MANY
+        return [s for s in ROWS if s & (s - 1) == 0 or s <= many]
 
     def cost(self, chunks: int, others: tuple[tuple[str, int], ...], limit: float = inf) -> float:
         """Return the cycles for one point of the iteration domain, cut tiles and copies included; of one that costs more than
@@ -409,7 +411,7 @@ class Tiles:
         """Return the cycles to store one vector of the result, and whether it is by rows, transposed in registers."""
 
         def is_far(iterator: str) -> bool:
-            return abs(self.write.stride(iterator)) * self.write.itemsize >= FAR_BYTES
+            return abs(self.write.stride(iterator)) * self.write.itemsize >= PAGE
 
         written = self._written(others)
         store = self.store + FAR_STORE * any(s > 1 and is_far(i) for i, s in others)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+# What a core's prefetchers do not look beyond, in bytes: what lies farther apart is no stream to them.
+PAGE = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Cache:

@@ -1,17 +1,18 @@
 """Terms taken several at a time: the same sums, one request a line, one loop for the rest."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from polyker.codegen.interp import run
-from polyker.codegen.kernel import Buffer, Const, For, Kernel, LoopKind, Prefetch, Store
+from polyker.codegen.kernel import For, If, Kernel, KExpr, LoopKind, Op, Prefetch
 from polyker.codegen.simplify import unroll
 from polyker.codegen.unroll_terms import TERMS, several_terms
 from polyker.codegen.verify import verify
 from polyker.codegen.walk import statements
-from polyker.ir.dtypes import f32
+from polyker.ir.dtypes import bool_
 from polyker.target.detect import target
 from tests.codegen.matrix import SIZES, matrix_product
 from tests.codegen.support import C, V, check_same, index
@@ -25,37 +26,28 @@ def terms_loops(kernel: Kernel) -> list[For]:
     return [s for s in loops if isinstance(s.body[-1], For) and s.body[-1].kind is LoopKind.UNROLL]
 
 
-def with_terms(kernel: Kernel, lo: object, hi: object) -> Kernel:
-    """The kernel with other bounds of its loop over the terms."""
+def with_sum(kernel: Kernel, change: Callable[[For], For]) -> Kernel:
+    """The kernel with another loop over its terms."""
 
     def changed(block):
+        loops = ((s, s.var) if isinstance(s, For) else (s, "") for s in block)
         return tuple(
-            replace(s, lo=lo, hi=hi, body=s.body)
-            if isinstance(s, For) and s.var == "k"
-            else replace(s, body=changed(s.body))
-            if hasattr(s, "body")
-            else s
-            for s in block
+            change(s) if var == "k" else replace(s, body=changed(s.body)) if hasattr(s, "body") else s
+            for s, var in loops
         )
 
     return replace(kernel, body=changed(kernel.body))
 
 
+def with_terms(kernel: Kernel, lo: KExpr, hi: KExpr) -> Kernel:
+    """The kernel with other bounds of its loop over the terms."""
+    return with_sum(kernel, lambda loop: replace(loop, lo=lo, hi=hi))
+
+
 def asking(kernel: Kernel, step: int) -> Kernel:
     """The kernel with a request in each step for a cell of A that lies `step` elements further on with each term."""
-
-    def changed(block):
-        result = []
-        for s in block:
-            if isinstance(s, For) and s.var == "k":
-                ahead = Prefetch("A", (C(0), index("add", index("mul", step, "k"), 64)))
-                s = replace(s, body=(ahead, *s.body))
-            elif hasattr(s, "body"):
-                s = replace(s, body=changed(s.body))
-            result.append(s)
-        return tuple(result)
-
-    return replace(kernel, body=changed(kernel.body))
+    ahead = Prefetch("A", (C(0), index("add", index("mul", step, "k"), 64)))
+    return with_sum(kernel, lambda loop: replace(loop, body=(ahead, *loop.body)))
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -84,8 +76,8 @@ def test_a_range_of_terms_that_is_empty_the_other_way_round_stays_empty():
     kernel = with_terms(matrix_product(3, 2, 8), V("N"), V("K"))
     changed = several_terms(kernel, V3)
     assert changed != kernel
-    sizes = dict(zip(SIZES, (3, 16, 4, 4, 16, 16), strict=True))
-    arrays = {"A": np.ones((3, 4), np.float32), "B": np.ones((4, 16), np.float32), "C": np.ones((3, 16), np.float32)}
+    sizes = dict(zip(SIZES, (3, 16, 5, 5, 16, 16), strict=True))
+    arrays = {"A": np.ones((3, 5), np.float32), "B": np.ones((5, 16), np.float32), "C": np.ones((3, 16), np.float32)}
     assert run(changed, arrays, sizes) == 0
     assert not arrays["C"].any()
 
@@ -118,8 +110,13 @@ def test_a_loop_that_hardly_counts_is_not_repeated():
     assert any(s.step == 1 for s in terms_loops(several_terms(both, V3)))
 
 
-def test_accumulators_without_vectors_are_left():
-    buffer = Buffer("A", f32, (C(64),), (C(1),), matrix_product(1, 1, 8).buffers[2].space)
-    loop = For("k", C(0), C(64), (Store("A", (index("add", "k", 0),), Const(1.0, f32)),))
-    kernel = Kernel("k", (buffer,), (), (loop,))
-    assert several_terms(kernel, V3) is kernel
+@pytest.mark.parametrize(("vectors", "taken"), [(3, False), (4, True)])
+def test_a_tile_of_few_vectors_is_left(vectors, taken):
+    kernel = with_terms(matrix_product(1, vectors, 8), C(0), C(64))
+    assert (several_terms(kernel, V3) is not kernel) == taken
+
+
+def test_tiles_in_both_branches_are_found():
+    kernel, other = (with_terms(matrix_product(3, 4, 8), C(0), C(n)) for n in (64, 80))
+    branch = If(Op("lt", (V("M"), C(3)), bool_), kernel.body, other.body)
+    assert [s.step for s in terms_loops(several_terms(replace(kernel, body=(branch,)), V3))] == [TERMS, TERMS]

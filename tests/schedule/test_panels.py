@@ -29,14 +29,14 @@ def test_rows_that_fall_into_one_set_are_asked_for_in_the_second_cache_or_not_at
 
 @pytest.mark.parametrize(
     ("rows", "found"),
-    [(4, "blocks i2 by 8"), (16, "blocks i2 by 8"), (256, "B is packed by blocks")],
+    [(4, "blocks i2 by 8"), (16, "blocks i2 by 8"), (32, "blocks i2 by 8"), (256, "B is packed by blocks")],
 )
 def test_a_matrix_in_memory_is_read_by_rows_for_few_rows_and_packed_for_many(rows: int, found: str) -> None:
     assert found in chosen(target("cpu:x86-64-v3"), A=(rows, 1024), B=(1024, 1024))
 
 
-def test_what_lies_within_pages_or_the_second_cache_is_read_where_it_is() -> None:
-    for k, j in ((64, 1024), (1024, 96)):
+def test_what_lies_within_pages_or_the_second_cache_or_has_large_results_is_not_read_by_rows() -> None:
+    for k, j in ((64, 1024), (1024, 96), (1024, 512), (1024, 40000)):
         assert "by 8" not in chosen(target("cpu:x86-64-v3"), A=(4, k), B=(k, j))
 
 
@@ -52,7 +52,35 @@ def test_what_a_step_has_most_values_of_passes_through_one_register() -> None:
     assert not any("%rsp" in body for body in bodies)
 
 
-@pytest.mark.parametrize(("columns", "packed"), [(1024, True), (1040, False)])
-def test_a_panel_whose_terms_fall_into_one_set_is_packed(columns: int, packed: bool) -> None:
-    found = chosen(target("cpu:x86-64-v3"), A=(512, 32), B=(32, columns))
+@pytest.mark.parametrize(("terms", "columns", "packed"), [(32, 1024, True), (32, 1040, False), (8, 1024, False)])
+def test_a_panel_whose_terms_fall_into_one_set_is_packed(terms: int, columns: int, packed: bool) -> None:
+    found = chosen(target("cpu:x86-64-v3"), A=(512, terms), B=(terms, columns))
     assert ("B is packed by blocks" in found) == packed
+
+
+def test_pixels_whose_channels_lie_in_pages_of_their_own_are_packed() -> None:
+    found = chosen(
+        target("cpu:x86-64-v3"), "O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]", X=(128, 57, 57), K=(128, 128, 1, 1)
+    )
+    assert "X is packed by blocks" in found
+    assert "c.block" not in found
+
+
+def test_rows_are_packed_beside_terms_with_one_value() -> None:
+    found = chosen(
+        target("cpu:x86-64-v3"), "O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]", X=(2048, 7, 7), K=(512, 2048, 1, 1)
+    )
+    assert "X is packed by blocks" in found
+
+
+@pytest.mark.parametrize(("terms", "row"), [(1024, 1040), (1000, 1000)])
+def test_rows_of_a_copy_do_not_fall_into_one_set(terms: int, row: int) -> None:
+    found = chosen(target("cpu:x86-64-v3"), A=(1024, terms), B=(terms, 8))
+    assert "B is packed along i2" in found
+    assert f"f32[8, {row}]" in found
+
+
+def test_rows_and_columns_along_the_terms_take_no_register_too_many() -> None:
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[1024, 1024], pk.f32[1024, 8], target="cpu:x86-64-v3")
+    assert " x 3 i0 x 4 i1" in str(kernel.source("schedule"))
+    assert not any("%rsp" in body for body in inner_loops(str(kernel.source("asm"))))
