@@ -11,6 +11,7 @@ import islpy as isl
 
 from polyker.codegen.argument_layout import argument_names, extent, stride_name, strides_of
 from polyker.codegen.artifact import GuardInfo, Integer
+from polyker.codegen.begin import begun
 from polyker.codegen.by_threads import dealt_to_threads, iterations
 from polyker.codegen.in_step import in_step
 from polyker.codegen.kernel import (
@@ -331,6 +332,8 @@ class _Lowering:
         outside = dict(self.entered)
         self.entered |= {b.promotion.tensor: self._place(b) for b in self._buffers() if b.mark == name}
         body = self.block(inner, env, None)
+        if not self.marks.threads:
+            body = begun(body, {self.entered[b.promotion.tensor][0] for b in self._buffers() if b.mark == name})
         self.entered = outside
         return body
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 
 from polyker.codegen.artifact import Artifact
-from polyker.errors.base import PolykerError, failure
+from polyker.errors.base import CompileTimeout, PolykerError, failure
 from polyker.errors.calls import BAD_TYPE, INTERNAL, NO_TARGET, TIMEOUT
 from polyker.ir.dtypes import DType, TensorType, parse_type
 from polyker.ir.layout import Layout
 from polyker.ir.program import Program
-from polyker.ir.typed import TypedProgram
+from polyker.ir.typed import EXACT, TypedProgram
 from polyker.options import Options, environment_target, environment_timeout
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, operand
@@ -89,7 +89,8 @@ def compiled(
         typed = _bound(program, named, sizes, with_deadline(options))
 
         def build(layouts: tuple[Layout, ...], likely: Likely) -> Artifact:
-            return _artifact(program, replace(typed, likely=likely), layouts, found, options, ordered)
+            bound = _of_class(program, typed, named, sizes, likely, options)
+            return _artifact(program, bound, layouts, found, options, ordered)
 
         classes = options.specialize != "never" and given is None
         return Compiled(typed, build, _elsewhere(found), classes=classes)
@@ -138,6 +139,36 @@ def _bound(
     from polyker.poly.bind import bind
 
     return guarded(program, "bind", options, lambda: bind(program, types, sizes, acc=options.acc))
+
+
+def _of_class(
+    program: Program,
+    typed: TypedProgram,
+    types: Mapping[str, TensorType],
+    sizes: Mapping[str, int | str],
+    likely: Likely,
+    options: Options,
+) -> TypedProgram:
+    """Return the program for a class of sizes: those that are the same in all calls of it are constants, others expected so.
+
+    A constant takes no code for what it leaves over of a tile, which is most of a small kernel's.
+    """
+    labels = dict(typed.sizes)
+    values = {labels[name]: value for name, value in likely}
+    known = {label: value for label, value in values.items() if value <= EXACT}
+    if known:
+        fixed = {
+            name: replace(t, shape=tuple(known.get(n, n) if isinstance(n, str) else n for n in t.shape))
+            for name, t in types.items()
+        }
+        given = {name: known.get(value, value) if isinstance(value, str) else value for name, value in sizes.items()}
+        try:
+            typed = _bound(program, fixed, given, with_deadline(options))
+        except CompileTimeout:
+            raise
+        except PolykerError:
+            pass  # where some sizes are symbols others had to be, too
+    return replace(typed, likely=tuple((name, max(1, values[label])) for name, label in typed.sizes if label in values))
 
 
 def _artifact(

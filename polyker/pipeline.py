@@ -153,9 +153,9 @@ def compile_typed(
     if target.gpu is not None:
         return compile_gpu(typed, layouts, target, target.gpu, options, given)
     if given is None:
-        program, schedule, lowered = scheduled(typed, layouts, target, options.scratch_bytes, loose=is_loose(options))
-        threads, most = threads_for(target, options), options.scratch_bytes
-        schedule, lowered = on_threads(program, schedule, lowered, layouts, threads, most)
+        program, schedule, lowered = scheduled(
+            typed, layouts, target, options.scratch_bytes, loose=is_loose(options), threads=threads_for(target, options)
+        )
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
@@ -306,11 +306,12 @@ def scheduled(
     *,
     merge: bool = True,
     loose: bool = False,
+    threads: int = 1,
 ) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of the automatic schedule, large temporaries only where a part of each is enough.
 
-    `most`: bytes that temporaries which are not the text's may take. `merge`: indices that walk together may become one.
-    `loose`: sums of floats may be rounded otherwise.
+    `most`: bytes that temporaries which are not the text's may take, of all `threads` together. `merge`: indices that walk
+    together may become one. `loose`: sums of floats may be rounded otherwise.
     """
     names = dict(zip(argument_names(typed), layouts, strict=True))
     with isl_job("rewrite"):
@@ -341,19 +342,25 @@ def scheduled(
             if merge:
                 flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)
                 flat = inline_values(flat) if dots else flat
-        result = lowered_kernel(flat, layouts, target, once + found.notes + outside + shared + online + gone + dots)
+        notes = once + found.notes + outside + shared + online + gone + dots
+        result = lowered_kernel(flat, layouts, target, notes, threads, most)
         if not found.large & {t.name for t in result[2].scratch}:
             break
     return result
 
 
 def lowered_kernel(
-    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target, notes: tuple[str, ...] = ()
+    flat: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    notes: tuple[str, ...],
+    threads: int,
+    most: int | None,
 ) -> tuple[TypedProgram, Schedule, Lowered]:
     """Return the kernel of the automatic schedule; of plainer ones where isl finds that illegal or too hard.
 
     The second gives each statement a nest of its own, the third has accumulators alone; the last is the order of the text,
-    each instance by itself. `notes`: what earlier stages chose.
+    each instance by itself. `notes`: what earlier stages chose. `threads`, `most`: as of `scheduled`.
     """
     tried: list[Schedule] = []
     for plain, fuse in ((False, True), (False, False), (True, False)):
@@ -363,12 +370,23 @@ def lowered_kernel(
                 if schedule in tried:
                     continue
                 tried.append(schedule)
-                return proven_kernel(program, replace(schedule, notes=notes + schedule.notes), layouts)
+                schedule = replace(schedule, notes=notes + schedule.notes)
+                if threads < 2:
+                    return proven_kernel(program, schedule, layouts)
+            shared = on_threads(program, schedule, layouts, threads, most)
+            if shared is not None:
+                return shared
+            with isl_job("schedule", QUOTA):
+                return proven_kernel(program, schedule, layouts)
         except (LegalityError, CompileError) as error:
             logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message, extra={"reason": error})
             notes += (f"{REFUSED}a plainer schedule is taken: {error.message}",)
+    schedule = replace(default_schedule(flat), notes=notes)
+    shared = on_threads(flat, schedule, layouts, threads, most)
+    if shared is not None:
+        return shared
     with isl_job("schedule"):
-        return proven_kernel(flat, replace(default_schedule(flat), notes=notes), layouts)
+        return proven_kernel(flat, schedule, layouts)
 
 
 def automatic(
@@ -395,33 +413,28 @@ def threads_for(target: Target, options: Options) -> int:
 
 
 def on_threads(
-    program: TypedProgram,
-    schedule: Schedule,
-    lowered: Lowered,
-    layouts: tuple[Layout, ...],
-    threads: int,
-    most: int | None = None,
-) -> tuple[Schedule, Lowered]:
-    """Return the schedule and its kernel with loops that run on several threads; as they are where that is not worth it.
+    program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...], threads: int, most: int | None
+) -> tuple[TypedProgram, Schedule, Lowered] | None:
+    """Return the kernel of a schedule with loops that run on several threads; None where that is not worth it.
 
     `most`: bytes that temporaries may take, of all threads together.
     """
-    if threads < 2 or not exceeds(lowered.kernel.body, {}, LEAST):
-        return schedule, lowered
+    if threads < 2:
+        return None
     try:
         with isl_job("threads", QUOTA):
             scop = build_scop(program)
             found = parallel_schedule(scop, schedule, threads, PRIVATE if most is None else most // 2)
             if found == schedule:
-                return schedule, lowered
+                return None
             prove(scop, found)
-            parallel = lower(scop, found, layouts, GATHERED)
+            lowered = lower(scop, found, layouts, GATHERED)
     except (LegalityError, CompileError) as error:
         logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message, extra={"reason": error})
-        return schedule, lowered
-    if most is not None and temporary_bytes(parallel) > most:
-        return schedule, lowered
-    return (found, parallel) if is_parallel(settle(parallel.kernel)) else (schedule, lowered)
+        return None
+    fits = most is None or temporary_bytes(lowered) <= most
+    is_long = exceeds(lowered.kernel.body, {}, LEAST) and is_parallel(settle(lowered.kernel))
+    return (program, found, lowered) if fits and is_long else None
 
 
 def temporary_bytes(lowered: Lowered) -> int:

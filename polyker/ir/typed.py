@@ -16,8 +16,9 @@ from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Read, reads_in
 
-# Sizes up to this are expected as they are, larger ones by a number near them (`TypedProgram.likely`).
-EXACT = 16
+# Sizes up to EXACT are expected as they are, those below LARGE by a number that is no smaller, others by one near them
+# (`TypedProgram.likely`).
+EXACT, LARGE = 16, 1024
 
 
 class Role(Enum):

@@ -52,7 +52,7 @@ def _folded(subscript: Expr, values: Mapping[str, Expr]) -> Expr:
     windows has none (polyker.rewrite.unfold)."""
     fixed = substitute(subscript, values)
     parts, names = coefficients(fixed), indices_of(fixed)
-    if parts is None or not set(parts) <= {*names, ""} or max(abs(parts[n]) for n in names or ("",)) > 1:
+    if parts is None or not set(parts) <= {*names, ""} or any(abs(parts[n]) > 1 for n in names):
         return subscript
     return add(*(scale(f, Index(n, i64)) for n, f in parts.items() if n and f), lit(parts.get("", 0)))
 

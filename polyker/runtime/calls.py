@@ -107,8 +107,10 @@ def make_plan(
     scratch_limit: int | None,
     mark: Mark,
 ) -> Plan:
-    """Return the plan for operands (one each program input, in order) and outputs laid out as `outs`."""
+    """Return the plan for operands (one each program input, in order) and outputs laid out as `outs`; `values` of sizes are by
+    label."""
     typed = artifact.typed
+    values = {name: values[label] for name, label in typed.sizes}
     for name, (a, b) in artifact.products:
         values = {**values, name: values[a] * values[b]}
     position = {name: i for i, name in enumerate(typed.inputs)}

@@ -236,9 +236,9 @@ class Compiled:
         if plan is None:
             passed = [a for a, name in zip(arrays, self.typed.inputs, strict=True) if name not in self.typed.outputs]
             layouts = tuple(layout_of(a.shape, a.strides, a.itemsize) for a in (*passed, *targets))
-            plan = make_plan(
-                self.artifact(layouts, values), values, arrays, results, targets, evaluate, scratch_limit, self._mark
-            )
+            artifact = self.artifact(layouts, values)
+            labelled = {label: values[name] for name, label in self.typed.sizes}
+            plan = make_plan(artifact, labelled, arrays, results, targets, evaluate, scratch_limit, self._mark)
             if len(self._plans) >= _PLANS:
                 self._plans.clear()
             self._plans[key] = plan

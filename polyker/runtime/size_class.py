@@ -1,19 +1,19 @@
 """Classes of sizes: a symbolic program is right for all sizes, and scheduled anew for sizes of another class.
 
 A tile that is best for extents of 1000 is cut in halves by extents of 20. So calls whose sizes are alike share a kernel, which
-is chosen as if the sizes were the class's own.
+is chosen as if the sizes were the class's own. Those that are the same in all calls of a class are constants of its kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.ir.typed import EXACT, TypedProgram
+from polyker.ir.typed import EXACT, LARGE, TypedProgram
 
 # Sizes up to EXACT are classes of their own. Larger ones are rounded up, so that a tile which fits the class fits them: to the
 # next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of STEP. From LARGE on tiles are the same; what counts then is which
 # cache operands come from, and a class is what is nearest of LARGE * 4^k.
-STEP, LARGE, LARGEST = 8, 1024, 1 << 22
+STEP, LARGEST = 8, 1 << 22
 
 Likely = tuple[tuple[str, int], ...]
 
@@ -30,7 +30,7 @@ def size_class(program: TypedProgram, values: Mapping[str, int]) -> Likely:
 def rounded(size: int) -> int:
     """Return the size that stands for one in its class."""
     if size <= EXACT:
-        return max(1, size)
+        return size
     if size <= LARGE:
         step = max(STEP, 1 << (size - 1).bit_length() - 3)
         return -(-size // step) * step

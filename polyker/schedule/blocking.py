@@ -19,7 +19,7 @@ from polyker.rewrite.pack_block import can_pack_block
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.schedule.tile_cost import LEAST_TERMS
-from polyker.target.model import Target
+from polyker.target.model import PAGE, Target
 
 # Cycles to copy one element: along the vector, across it (transposed in registers), along a tile's rows, and one by one.
 COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
@@ -27,8 +27,8 @@ COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 WORTH = 0.12
 # The same where the operand can be read in the order of its memory instead, by so many rows at a time.
 WORTH_BESIDE_ROWS, ROWS_AT_ONCE = 0.05, 8
-# Rows of so many bytes can be read by rows; what lies so far apart is no stream that a core's prefetchers follow.
-LONG_ROW, PAGE = 1024, 4096
+# Rows of so many bytes can be read by rows.
+LONG_ROW = 1024
 # Values of an index of unknown extent that a block holds where others are to be in it, too.
 UNKNOWN = 64
 # Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few.
@@ -72,12 +72,17 @@ class _Groups:
     columns: tuple[str, ...]
     rows: tuple[str, ...]
     both: tuple[str, ...]
-    reduced: tuple[str, ...]
+    reduced: tuple[str, ...]  # those with one value, then the `terms`
+    terms: tuple[str, ...]
     outermost: str | None  # of the result, where its rows are written one after another
 
     def of_one(self, measured: Measured, access: MemoryAccess) -> int:
         """Return how many cells of an operand belong to one iteration of the loops over a batch."""
         return measured.footprint(access, dict.fromkeys(self.both, 1))
+
+    def step(self, access: MemoryAccess) -> int:
+        """Return how many bytes lie between the terms of an operand that are nearest each other, 0 where it moves with none."""
+        return min((abs(access.stride(i)) * access.itemsize for i in self.terms if access.stride(i)), default=0)
 
 
 def blocking(
@@ -105,8 +110,7 @@ def blocking(
         i: target.caches[0].line // item for i in groups.reduced if any(a.stride(i) == 1 for a in groups.column_reads)
     }
     pieces = dict([plan.across]) if plan.across is not None else {}
-    terms, depth = _cut(measured, groups.reduced, pieces, max(LEAST_TERMS, deepest), line)
-    terms = tuple((i, n) for i, n in terms if measured.expected(i) != 1)
+    terms, depth = _cut(measured, groups.terms, pieces, max(LEAST_TERMS, deepest), line)
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()
@@ -135,9 +139,10 @@ def blocking(
             left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
     if not packed and not rows and by_rows:
         # A few rows at a time, from end to end; the results come and go in the second cache.
-        terms, _ = _cut(measured, tuple(i for i in groups.reduced if measured.expected(i) != 1), {}, ROWS_AT_ONCE)
+        terms, _ = _cut(measured, groups.terms, {}, ROWS_AT_ONCE)
         blocks = ()
     elif not packed and not rows:
+        terms = tuple((i, n) for i, n in terms if (measured.most(i) or n + 1) > n)
         if not terms:
             return None
         if sum(groups.of_one(measured, a) for a in groups.column_reads) <= second // 2:
@@ -253,15 +258,12 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targe
     own = sorted(columns, key=lambda i: (place(column_reads, i), i != vector, kept.index(i)), reverse=True)
     other = sorted(rows, key=lambda i: (place(row_reads, i), kept.index(i)), reverse=True)
     outermost = max(kept, key=lambda i: abs(write.stride(i))) if short else None
-    # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is. An index with
-    # one value is none.
+    # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
     inner = plan.across[0] if plan.across is not None else None
-    terms = sorted(
-        statement.reduced,
-        key=lambda i: (measured.expected(i) == 1, i != inner, far(row_reads, i), far(column_reads, i)),
-        reverse=True,
-    )
-    return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, tuple(terms), outermost)
+    order = sorted(statement.reduced, key=lambda i: (i != inner, far(row_reads, i), far(column_reads, i)), reverse=True)
+    terms = tuple(i for i in order if measured.expected(i) != 1)
+    reduced = (*(i for i in order if i not in terms), *terms)
+    return _Groups(column_reads, row_reads, tuple(own), tuple(other), both, reduced, terms, outermost)
 
 
 def _cut(
@@ -330,9 +332,7 @@ def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, targ
 
     No prefetcher follows then, and the sums wait for each line; a copy has many of them on their way.
     """
-    terms = [i for i in groups.reduced if access.stride(i) and measured.extent(i) > 1]
-    far = measured.footprint(access) * access.itemsize > target.cache(2).size
-    return far and bool(terms) and min(abs(access.stride(i)) * access.itemsize for i in terms) >= PAGE
+    return measured.footprint(access) * access.itemsize > target.cache(2).size and groups.step(access) >= PAGE
 
 
 def _crowds(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target) -> bool:
@@ -343,10 +343,7 @@ def _crowds(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Group
     first = target.caches[0]
     if measured.footprint(access) * access.itemsize <= first.size:
         return False
-    steps = [
-        abs(access.stride(i)) * access.itemsize for i in groups.reduced if access.stride(i) and measured.extent(i) > 1
-    ]
-    step = min(steps, default=0)
+    step = groups.step(access)
     panel = depth * plan.size(plan.vector or "") * access.itemsize
     return step >= first.line and 2 * panel <= first.size and not first.holds_rows(depth, step)
 

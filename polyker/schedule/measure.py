@@ -11,7 +11,7 @@ import islpy as isl
 from polyker.ir.expr import Call, Expr, Read, Size, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
-from polyker.ir.typed import EXACT, TypedProgram, TypedStatement
+from polyker.ir.typed import EXACT, LARGE, TypedProgram, TypedStatement
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
 
@@ -104,6 +104,11 @@ class Measured:
         """Whether the expected number of an iterator's values is the very one: it is no size, or a short one."""
         extent = self.bounds[iterator][1]
         return extent is not None or self.likely.get(iterator, EXACT + 1) <= EXACT
+
+    def most(self, iterator: str) -> int | None:
+        """Return a number of values that an iterator has no more of, whatever the sizes that the schedule is for; or None."""
+        extent, likely = self.bounds[iterator][1], self.likely.get(iterator, LARGE)
+        return extent if extent is not None else likely if likely < LARGE else None
 
     def lo(self, iterator: str) -> int:
         """Return the least value of an iterator, 0 where it is not a constant."""

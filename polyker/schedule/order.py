@@ -9,7 +9,7 @@ import islpy as isl
 from polyker.poly.isl import read_set
 from polyker.schedule.measure import FAR, Measured, MemoryAccess
 from polyker.schedule.plan import Plan
-from polyker.target.model import Target
+from polyker.target.model import PAGE, Target
 
 # Terms that one accumulator sums before it is added to the others: longer sums are summed by blocks, so that rounding
 # grows with the number of blocks and not with the number of terms.
@@ -20,8 +20,6 @@ BLOCK_ROWS, LEAST_ROW = 8, 1536
 # The same where the last cache holds the operand and the first one the results: there fewer streams come faster. From memory one
 # does, where the results are so small beside the first cache that what passes leaves them there.
 NEAR_ROWS, SMALL_RESULT = 4, 3 / 8
-# What a core's prefetchers fetch by themselves: runs of terms that lie within a page of each other are one stream to them.
-PAGE = 4096
 # Bytes of a run of terms from which adding its sum to the result costs little beside reading it from the caches.
 LEAST_RUN = 256
 
@@ -77,7 +75,7 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
     partial = plan.lanes * plan.chunks if plan.vector in terms else 1
     count = 1
     for i in reversed(terms):
-        extent = measured.extent(i, 1 << 24)
+        extent = measured.most(i) or 1 << 24
         if measured.bounds[i][0] != 0:
             continue
         if count * extent // partial > BLOCK_TERMS:

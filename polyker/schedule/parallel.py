@@ -63,6 +63,8 @@ def parallel_schedule(scop: Scop, schedule: Schedule, threads: int, most: int = 
     if threads < 2 or any(m.kind is Kind.PARALLEL for m in loops(schedule.tree)):
         return schedule
     search = _Search(scop, threads, promoted_tensors(schedule.tree), most)
+    if sum(search.work.values()) <= START:
+        return schedule
     everywhere = tuple(_Pair(d) for d in candidates(scop))
     found = search.best(schedule.tree, _Here(everywhere, search.work))
     if found.tree == schedule.tree:

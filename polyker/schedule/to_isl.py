@@ -189,7 +189,7 @@ class _Conversion:
         band = {"schedule": f"{self.head}[{{ {'; '.join(times)} }}]", "permutable": 1, "coincident": [0], **band}
         # A loop in a vector loop runs in step, as long as isl takes no iteration out of it that is another in each lane: runs
         # of a scope inside, and what shares its buffers, are told apart by the loop's time alone.
-        if barriers or (inside.lanes and len(self.scopes) > before):
+        if barriers or ((inside.lanes or first.kind is Kind.SERIAL) and len(self.scopes) > before):
             band["options"] = "{ atomic[0] }"
         if first.kind in AT_ONCE:
             nested = {s for found in self.private.values() for s in found}

@@ -18,15 +18,18 @@ STAYS, WORTH = 0.75, 0.1
 
 
 def least_traffic(measured: Measured, plan: Plan, order: tuple[str, ...], target: Target) -> tuple[str, ...]:
-    """Return the order itself, or one with another loop outermost that waits far less for memory."""
+    """Return the order itself, or one with a loop moved outwards that waits far less for memory; of those about as good the
+    nearest."""
     nest = _Nest(measured, plan, target)
     if len(order) < 2 or nest.whole <= target.cache(2).size:
         return order
-    others = [(i, *(x for x in order if x != i)) for i in order[1:]]
-    costs = [nest.cycles(o) for o in others]
-    least = min(costs)
-    best = others[costs.index(least)]
-    return best if nest.cycles(order) - least > WORTH * plan.cost * measured.points else order
+    moves = [(to, place) for place in range(1, len(order)) for to in range(place)]
+    others = [
+        (*order[:to], order[place], *order[to:place], *order[place + 1 :]) for to, place in sorted(moves, reverse=True)
+    ]
+    costs = [nest.cycles(o) for o in (order, *others)]
+    enough = min(costs) + WORTH * plan.cost * measured.points
+    return next(o for o, cycles in zip((order, *others), costs, strict=True) if cycles <= enough)
 
 
 class _Nest:

@@ -9,7 +9,7 @@ from polyker.runtime.size_class import LARGEST, rounded
 
 
 def test_short_sizes_stand_for_themselves_and_longer_ones_for_what_a_tile_of_theirs_holds() -> None:
-    assert [rounded(n) for n in (0, 1, 15, 16)] == [1, 1, 15, 16]
+    assert [rounded(n) for n in (0, 1, 15, 16)] == [0, 1, 15, 16]
     assert [rounded(n) for n in (17, 24, 25, 41, 60, 65, 100, 129, 1000)] == [24, 24, 32, 48, 64, 80, 112, 160, 1024]
     assert [rounded(n) for n in (1024, 1025, 2000, 2500, 10_000, 40_000)] == [1024, 1024, 1024, 4096, 16384, 65536]
     assert all(n <= rounded(n) <= 1.42 * n for n in range(17, 1025))
@@ -39,6 +39,30 @@ def test_sizes_of_one_class_share_a_kernel_and_those_of_another_get_their_own() 
     assert len(artifacts) == 3
 
 
+def test_short_sizes_are_constants_of_their_class() -> None:
+    made = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.i64["I", "K"], pk.i64["K", "J"])
+    for i, k, j in ((4, 40, 6), (40, 1, 16), (0, 3, 17), (3, 0, 40), (1, 1, 1), (4, 40, 6), (0, 0, 0)):
+        a, b = np.arange(i * k).reshape(i, k), np.arange(k * j).reshape(k, j)
+        np.testing.assert_array_equal(made(a, b), a @ b)
+    sizes = [{label for _, label in a.typed.sizes} for a in made._compiled._artifacts.values()]
+    assert sizes == [{"I", "K", "J"}, {"K"}, {"I"}, {"J"}, {"J"}, set(), set()]
+
+
+def test_a_size_that_no_shape_gives_may_be_a_constant_of_a_class() -> None:
+    made = pk.op("y[i] += A[i+r] for i in 0:M, r in 0:N").compile(pk.f32["K"])
+    for n, m in ((3, 40), (40, 3), (40, 50), (0, 0), (5, 7)):
+        np.testing.assert_array_equal(made(np.ones(100, "f4"), N=n, M=m), np.full(m, n))
+
+
+def test_sums_that_no_call_of_a_class_makes_longer_are_not_cut() -> None:
+    made = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"])
+    for k in (300, 1025):
+        a, b = np.ones((100, k)), np.ones((k, 20))
+        np.testing.assert_array_equal(made(a, b), a @ b)
+    cut = [".block" in a.stages["schedule"] for a in made._compiled._artifacts.values()]
+    assert cut == [True, False, True]
+
+
 def test_more_classes_than_are_kept_share_the_kernel_for_no_sizes_in_particular() -> None:
     made = kernel()
     for n in (*range(1, 17), 20, 30, 40):
@@ -61,3 +85,13 @@ def test_sums_are_as_exact_for_sizes_that_stand_for_longer_ones() -> None:
     assert abs(found - value) < 2e-15
     strided = made(np.broadcast_to(np.array(value), 1_000_000)) / 1_000_000
     assert abs(strided - value) < 2e-15
+
+
+def test_values_computed_where_symbolic_sums_are_stored_are_right() -> None:
+    made = pk.op("O[b,n] = relu(sum[m](I[b,m] * W[n,m]) + c[n])").compile(
+        pk.f32["B", "M"], pk.f32["N", "M"], pk.f32["N"]
+    )
+    rng = np.random.default_rng(0)
+    for b, m, n in ((3, 17, 17), (40, 100, 30), (17, 300, 65)):
+        i, w, c = (rng.integers(-4, 5, s).astype("f4") for s in ((b, m), (n, m), (n,)))
+        np.testing.assert_array_equal(made(i, w, c), np.maximum(i @ w.T + c, 0))

@@ -65,6 +65,19 @@ def test_a_row_whose_length_is_only_expected_is_no_tile() -> None:
     assert choose(measured, ("i0",), ("i1",), target(V4)).chunks <= 8
 
 
+@pytest.mark.parametrize(("extent", "is_power"), [(256, False), (32, True)])
+def test_tiles_that_are_many_may_leave_any_rest_of_an_expected_extent(extent: int, is_power: bool) -> None:
+    program = case("C[i,j] += A[i,k] * B[k,j]", A="f32[l,m]", B="f32[m,n]").flat
+    measured = measure(
+        replace(program, likely=tuple((name, extent) for name, _ in program.sizes)),
+        next(s for s in program.statements() if s.reduced),
+        lambda _: DENSE,
+    )
+    found = ranked(measured, ("i0", "i1"), ("i2",), target("cpu:x86-64-v3"))
+    sizes = [size for plan in found for _, size in plan.others]
+    assert all(size & (size - 1) == 0 for size in sizes) == is_power, sizes
+
+
 def test_rows_from_far_are_added_up_along_themselves() -> None:
     # Transposed while they are read they come by pieces of many rows, which a core waits for.
     for rows, columns in ((10000, 100), (4000, 40), (20000, 24), (40000, 16)):

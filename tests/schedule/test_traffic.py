@@ -34,6 +34,14 @@ def test_what_no_cache_holds_is_fetched_once(columns: int, rows: int, order: tup
     assert least_traffic(measured, plan, before, TARGET) == order
 
 
+def test_a_loop_moves_no_further_than_it_has_to() -> None:
+    # Outermost i1 would fetch A as often, but by pieces of its rows that lie far apart.
+    program = case("C[c,b,a] += A[a,d,b] * B[c,d]", A="f32[320,320,320]", B="f32[16,320]").flat
+    measured = measure(program, list(program.statements())[-1], lambda _: DENSE)
+    plan = Plan("i1", 16, 1, (("i0", 8), ("i2", 2)), 1 / 32)
+    assert least_traffic(measured, plan, ("i2", "i0", "i1"), TARGET) == ("i2", "i1", "i0")
+
+
 def test_a_result_that_is_most_of_what_is_moved_keeps_its_order() -> None:
     program = case("C[i,j] += A[i,k] * B[k,j]", A="f64[1024,32]", B="f64[32,1024]").flat
     statement = list(program.statements())[-1]
