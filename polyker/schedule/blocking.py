@@ -142,7 +142,7 @@ def blocking(
         terms, _ = _cut(measured, groups.terms, {}, ROWS_AT_ONCE)
         blocks = ()
     elif not packed and not rows:
-        terms = tuple((i, n) for i, n in terms if (measured.most(i) or n + 1) > n)
+        terms = tuple((i, n) for i, n in terms if measured.most(i) > n)
         if not terms:
             return None
         if sum(groups.of_one(measured, a) for a in groups.column_reads) <= second // 2:

@@ -21,6 +21,8 @@ FAR = 1 << 20
 LEAST_STRIDE = 16
 # Cells that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are.
 CELLS = 1 << 18
+# More values than an iterator is taken to have where no sizes bound them.
+UNLIMITED = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Measured:
     """A statement with its accesses and the (least value, number of values) of each iterator, None where it is a symbol.
 
     `likely`: of iterators whose number of values is a symbol, the one that is expected.
+    `limits`: of those the numbers that they have no more of, whatever the sizes that the schedule is for, where there are such.
     `steady`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
     `copyable`: of a statement without terms, the reads that can be copied before its own loops.
     """
@@ -63,6 +66,7 @@ class Measured:
     likely: Mapping[str, int] = field(default_factory=dict)
     steady: frozenset[str] | None = None
     copyable: frozenset[Read] = frozenset()
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def write(self) -> MemoryAccess:
@@ -105,10 +109,10 @@ class Measured:
         extent = self.bounds[iterator][1]
         return extent is not None or self.likely.get(iterator, EXACT + 1) <= EXACT
 
-    def most(self, iterator: str) -> int | None:
-        """Return a number of values that an iterator has no more of, whatever the sizes that the schedule is for; or None."""
-        extent, likely = self.bounds[iterator][1], self.likely.get(iterator, LARGE)
-        return extent if extent is not None else likely if likely < LARGE else None
+    def most(self, iterator: str) -> int:
+        """Return a number of values that an iterator has no more of, whatever the sizes that the schedule is for."""
+        extent = self.bounds[iterator][1]
+        return extent if extent is not None else self.limits.get(iterator, UNLIMITED)
 
     def lo(self, iterator: str) -> int:
         """Return the least value of an iterator, 0 where it is not a constant."""
@@ -140,7 +144,8 @@ def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -
     """Return what the cost model needs to know of a statement."""
     domain = read_set(statement.domain)
     bounds = {i: values_of(domain, d) for d, i in enumerate(statement.iterators)}
-    return Measured(statement, accesses(program, statement, layout), bounds, likely_extents(program, statement, domain))
+    likely, limits = likely_extents(program, statement, domain), limits_of(program, statement, domain)
+    return Measured(statement, accesses(program, statement, layout), bounds, likely, limits=limits)
 
 
 def tensor_cells(program: TypedProgram, tensor: str) -> int:
@@ -160,6 +165,19 @@ def likely_extents(program: TypedProgram, statement: TypedStatement, domain: isl
         if place >= 0:
             domain = domain.fix_val(isl.dim_type.param, place, value)
     found = {i: values_of(domain, d)[1] for d, i in enumerate(statement.iterators)}
+    return {i: n for i, n in found.items() if n is not None}
+
+
+def limits_of(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> dict[str, int]:
+    """Return a number of values that each iterator has no more of while no size is above the expected one, where there is such.
+
+    Sizes of LARGE or more stand for longer ones, too. An extent such as N - M is most where M is least.
+    """
+    for name, value in program.likely:
+        place = domain.find_dim_by_name(isl.dim_type.param, name)
+        if place >= 0 and value < LARGE:
+            domain = domain.upper_bound_val(isl.dim_type.param, place, value)
+    found = {i: values_of(domain, d)[1] for d, i in enumerate(statement.iterators)} if program.likely else {}
     return {i: n for i, n in found.items() if n is not None}
 
 

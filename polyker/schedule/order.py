@@ -75,7 +75,7 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
     partial = plan.lanes * plan.chunks if plan.vector in terms else 1
     count = 1
     for i in reversed(terms):
-        extent = measured.most(i) or 1 << 24
+        extent = measured.most(i)
         if measured.bounds[i][0] != 0:
             continue
         if count * extent // partial > BLOCK_TERMS:
