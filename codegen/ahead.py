@@ -33,7 +33,7 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import expressions, statements, subexpressions, substitute
+from polyker.codegen.walk import expressions, names_in, statements, subexpressions, substitute
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
 
@@ -59,10 +59,6 @@ def _bytes(buffer: Buffer) -> int:
 
 def _loads(expr: KExpr) -> bool:
     return any(isinstance(e, Load) for e in subexpressions(expr))
-
-
-def _names(expr: KExpr) -> set[str]:
-    return {e.name for e in subexpressions(expr) if isinstance(e, Var)}
 
 
 @dataclass
@@ -94,7 +90,7 @@ class _Ahead:
             match stmt:
                 case Let(name=name, value=value):
                     result += [*self._prefetches(stmt, loops, later), stmt]
-                    ahead = self._later(name, value, loops) if not _names(value) & bound else None
+                    ahead = self._later(name, value, loops) if not names_in(value) & bound else None
                     if ahead is not None:
                         later[name] = Var(ahead.name)
                         result.append(ahead)
@@ -117,11 +113,11 @@ class _Ahead:
 
     def _later(self, name: str, value: KExpr, loops: tuple[For, ...]) -> Let | None:
         """Return the binding of a later iteration's index: of one that runs, and reads the index as this one does."""
-        place = next((n for n in reversed(range(len(loops))) if loops[n].var in _names(value)), None)
+        place = next((n for n in reversed(range(len(loops))) if loops[n].var in names_in(value)), None)
         if place is None or not _loads(value) or value.dtype != i64:
             return None
         owner = loops[place]
-        if any(owner.var in _names(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
+        if any(owner.var in names_in(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
             return None
         distance = max(2, LINES // max(1, self.lines.get(owner.var, 1)))
         last = Op("sub", (owner.hi, Const(1)))
@@ -135,7 +131,7 @@ class _Ahead:
         for e in (e for x in expressions(stmt) for e in subexpressions(x)):
             if not isinstance(e, Load) or e.buffer not in self.large:
                 continue
-            used = {n for i in e.indices for n in _names(i)} & set(later)
+            used = {n for i in e.indices for n in names_in(i)} & set(later)
             ahead = Prefetch(e.buffer, tuple(substitute(i, later) for i in e.indices))
             if used and ahead not in found:
                 found.append(ahead)

@@ -9,10 +9,11 @@ has nothing to do with where they are put. Then accumulators begin anew in each 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from polyker.codegen.kernel import Block, Const, For, If, KExpr, Prefetch, Stmt, Store, Var
-from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.codegen.kernel import Block, Const, For, If, Prefetch, Stmt, Store
+from polyker.codegen.simplify_index import has_load
+from polyker.codegen.walk import expressions, names_in, statements
 
 
 def begun(block: Block, buffers: Collection[str]) -> Block:
@@ -21,7 +22,7 @@ def begun(block: Block, buffers: Collection[str]) -> Block:
     for n, stmt in enumerate(block):
         if not _puts_constants(stmt, buffers):
             return (*found, *block[n:])
-        if isinstance(stmt, If) and not stmt.orelse and not _names((stmt.condition,)) & _names(_below(stmt.body)):
+        if isinstance(stmt, If) and not stmt.orelse and _is_apart(stmt):
             found += stmt.body
         else:
             found.append(stmt)
@@ -41,9 +42,7 @@ def _puts_constants(stmt: Stmt, buffers: Collection[str]) -> bool:
     return True
 
 
-def _below(block: Block) -> Iterable[KExpr]:
-    return (e for s in statements(block) for e in expressions(s))
-
-
-def _names(exprs: Iterable[KExpr]) -> set[str]:
-    return {n.name for e in exprs for n in subexpressions(e) if isinstance(n, Var)}
+def _is_apart(test: If) -> bool:
+    """Whether the places under a test have nothing to do with it: no size of it is in them, and no cell that it might guard."""
+    below = [e for s in statements(test.body) for e in expressions(s)]
+    return not names_in(test.condition) & names_in(*below) and not any(map(has_load, below))

@@ -29,7 +29,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.codegen.walk import bound_by, buffers_of, expressions, statements, subexpressions
+from polyker.codegen.walk import bound_by, buffers_of, expressions, names_in, statements, subexpressions
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
 from polyker.target.model import Gpu
@@ -228,7 +228,7 @@ def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tu
     """Return what a launch is called with, in order: arrays, then integers, then (whether it has guards) where failures go."""
     used = _names(launch)
     buffers = tuple(b for b in kernel.buffers if b.name in used)
-    strides = {e.name for b in buffers for s in b.strides for e in subexpressions(s) if isinstance(e, Var)}
+    strides = names_in(*(s for b in buffers for s in b.strides))
     inside = {name for s in statements(launch.body) if isinstance(s, For) for name in (s.var, s.thread)}
     inside |= {name for s in statements(launch.body) for name in bound_by(s)}
     inside |= {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
@@ -240,6 +240,5 @@ def _names(launch: Launch) -> set[str]:
     """Return the names that the body of a launch uses."""
     found: set[str] = set()
     for stmt in statements(launch.body):
-        found |= buffers_of(stmt)
-        found |= {e.name for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Var)}
+        found |= buffers_of(stmt) | names_in(*expressions(stmt))
     return found

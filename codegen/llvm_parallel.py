@@ -18,14 +18,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from polyker.codegen.artifact import Runtime
-from polyker.codegen.kernel import For, Guard, KExpr, Let, LoopKind, Var
+from polyker.codegen.kernel import For, Guard, Let, LoopKind, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_ops import integer_extremum
 from polyker.codegen.llvm_text import Builder, Reg, Region, const
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.polynomial import Poly, atom
 from polyker.codegen.regions import LEAST
-from polyker.codegen.walk import expressions, statements, subexpressions, uses
+from polyker.codegen.walk import expressions, names_in, statements, uses
 from polyker.ir.dtypes import i64
 
 if TYPE_CHECKING:
@@ -138,17 +138,13 @@ def _free(code: Statements, loop: For) -> set[str]:
     bound = {s.var for s in body if isinstance(s, For)} | {s.thread for s in body if isinstance(s, For)}
     bound |= {s.name for s in body if isinstance(s, Let)} | {loop.var, loop.thread}
     found: set[str] = set()
-    pending = {n for s in body for x in expressions(s) for n in _names(x)} - bound
+    pending = names_in(*(x for s in body for x in expressions(s))) - bound
     while pending:
         name = pending.pop()
         found.add(name)
         if name in code.e.affine:
-            pending |= {n for monomial in code.e.affine[name] for a in monomial for n in _names(a)} - found
+            pending |= names_in(*(a for monomial in code.e.affine[name] for a in monomial)) - found
     return found - set(code.kernel.integers)
-
-
-def _names(expr: KExpr) -> set[str]:
-    return {n.name for n in subexpressions(expr) if isinstance(n, Var)}
 
 
 def _parts(value: Value) -> Iterator[Reg]:

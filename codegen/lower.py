@@ -330,12 +330,12 @@ class _Lowering:
                 return self.block(inner, env, member)
             return self._dealt(self.block(inner, env, member), member, name)
         outside = dict(self.entered)
-        self.entered |= {b.promotion.tensor: self._place(b) for b in self._buffers() if b.mark == name}
+        places = {b.promotion.tensor: self._place(b) for b in self._buffers() if b.mark == name}
+        self.entered |= places
         body = self.block(inner, env, None)
-        if not self.marks.threads:
-            body = begun(body, {self.entered[b.promotion.tensor][0] for b in self._buffers() if b.mark == name})
         self.entered = outside
-        return body
+        # Of threads that share a buffer each would put constants into all of it.
+        return body if self.marks.threads else begun(body, {buffer for buffer, _, _ in places.values()})
 
     def _place(self, buffer: _ScopeBuffer) -> Place:
         """Return where a scope's buffer is: in a parallel loop the thread's own; where isl dropped that loop the first one's."""

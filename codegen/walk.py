@@ -174,6 +174,11 @@ def uses(name: str, *exprs: KExpr) -> bool:
     return any(isinstance(e, Var) and e.name == name for expr in exprs for e in subexpressions(expr))
 
 
+def names_in(*exprs: KExpr) -> set[str]:
+    """Return the variables that stand in the expressions."""
+    return {e.name for expr in exprs for e in subexpressions(expr) if isinstance(e, Var)}
+
+
 def is_parallel(kernel: Kernel) -> bool:
     """Return whether some loop runs on several threads."""
     return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in statements(kernel.body))

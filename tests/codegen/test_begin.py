@@ -9,8 +9,8 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.begin import begun
-from polyker.codegen.kernel import Const, For, If, KExpr, Op, Stmt, Store, Var
-from polyker.ir.dtypes import bool_, f64
+from polyker.codegen.kernel import Const, For, If, KExpr, Load, Op, Stmt, Store, Var
+from polyker.ir.dtypes import bool_, f64, i64
 
 HELD = Op("lt", (Const(0), Var("n")), bool_)
 
@@ -31,6 +31,7 @@ def test_a_test_around_constants_is_left_out() -> None:
         If(HELD, (zeros(value=Var("n")),)),
         If(HELD, (zeros(hi=Var("n")),)),  # the test may be what keeps it within the buffer
         If(HELD, (zeros(place=Op("add", (Var("i"), Var("n")))),)),
+        If(HELD, (zeros(place=Load("at", (Var("i"),), i64)),)),
     ],
 )
 def test_other_tests_stay(stmt: Stmt) -> None:
