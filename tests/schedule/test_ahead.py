@@ -105,13 +105,16 @@ def test_whole_lines_of_a_result_in_memory_are_asked_for(first: int, last: int, 
     assert bool(re.search(r"prefetch \w+\[.*to write", str(kernel.source("loops")))) == found
 
 
-@pytest.mark.parametrize(("columns", "terms", "count"), [(16, 24, 0), (17, 24, 1), (16, 2000, 1)])
-def test_results_of_unknown_sizes_are_asked_for_unless_whole_lines_are_stored_once(
-    columns: int, terms: int, count: int
-) -> None:
-    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], threads=1)
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns", "count"),
+    [(40, 24, 17, 0), (40, 2000, 16, 1), (1000, 200, 1000, 1)],
+)  # without blocks; read again by each block of terms; in blocks, by parts of lines
+def test_results_of_unknown_sizes_are_asked_for_in_blocks(rows: int, terms: int, columns: int, count: int) -> None:
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(
+        pk.f64["I", "K"], pk.f64["K", "J"], threads=1, target="cpu:x86-64-v3"
+    )
     compiled = kernel._compiled
-    of = {"I": 40, "K": terms, "J": columns}
+    of = {"I": rows, "K": terms, "J": columns}
     found = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
     assert len(set(re.findall(r"prefetch (\w+)\[.*to write", found.stages["loops"]))) == count
 
