@@ -97,7 +97,8 @@ def store_scalar(b: Builder, place: Place, pointer: Reg, value: Value) -> None:
 
 
 def _doubled(b: Builder, mask: Reg) -> Reg:
-    return b.shuffle(mask, None, [k // 2 for k in range(2 * mask.lanes)])
+    found = picked_mask(b, mask, [k // 2 for k in range(2 * mask.lanes)], [True] * (2 * mask.lanes))
+    return mask if found is None else found
 
 
 def load_vector(b: Builder, place: Place, pointer: Reg, count: int, mask: Reg | None) -> Value:
