@@ -352,8 +352,11 @@ def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _G
     """Whether an operand of the columns can be read in the order of its memory: long rows of it, each of one term, which a
     panel of a tile's columns would cross one page after the other, with a part of a line or two in each.
 
-    All the results are to stay in the second cache meanwhile.
+    All the results are to stay in the second cache meanwhile. Vectors of whole lines wait less for a panel than the results
+    take to come and go (measured).
     """
+    if target.vector_bytes >= target.caches[0].line:
+        return False
     vector = plan.vector or ""
     rows = abs(access.stride(vector)) == 1 and measured.extent(vector) * access.itemsize >= LONG_ROW
     near = 2 * measured.footprint(measured.write) * measured.write.itemsize <= target.cache(2).size
