@@ -373,20 +373,11 @@ def lowered_kernel(
                 schedule = replace(schedule, notes=notes + schedule.notes)
                 if threads < 2:
                     return proven_kernel(program, schedule, layouts)
-            shared = on_threads(program, schedule, layouts, threads, most)
-            if shared is not None:
-                return shared
-            with isl_job("schedule", QUOTA):
-                return proven_kernel(program, schedule, layouts)
+            return on_threads(program, schedule, layouts, threads, most, QUOTA)
         except (LegalityError, CompileError) as error:
             logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message, extra={"reason": error})
             notes += (f"{REFUSED}a plainer schedule is taken: {error.message}",)
-    schedule = replace(default_schedule(flat), notes=notes)
-    shared = on_threads(flat, schedule, layouts, threads, most)
-    if shared is not None:
-        return shared
-    with isl_job("schedule"):
-        return proven_kernel(flat, schedule, layouts)
+    return on_threads(flat, replace(default_schedule(flat), notes=notes), layouts, threads, most)
 
 
 def automatic(
@@ -413,28 +404,40 @@ def threads_for(target: Target, options: Options) -> int:
 
 
 def on_threads(
+    program: TypedProgram,
+    schedule: Schedule,
+    layouts: tuple[Layout, ...],
+    threads: int,
+    most: int | None,
+    quota: int | None = None,
+) -> tuple[TypedProgram, Schedule, Lowered]:
+    """Return the kernel of a schedule with loops that run on several threads; where that is not worth it of the schedule itself.
+
+    `most`: bytes that temporaries may take, of all threads together. `quota`: isl's operations for the schedule itself.
+    """
+    shared = _shared_kernel(program, schedule, layouts, threads, most) if threads > 1 else None
+    if shared is not None:
+        return shared
+    with isl_job("schedule", quota):
+        return proven_kernel(program, schedule, layouts)
+
+
+def _shared_kernel(
     program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...], threads: int, most: int | None
 ) -> tuple[TypedProgram, Schedule, Lowered] | None:
-    """Return the kernel of a schedule with loops that run on several threads; None where that is not worth it.
-
-    `most`: bytes that temporaries may take, of all threads together.
-    """
-    if threads < 2:
-        return None
+    """Return the kernel with loops on threads, None where there are none, or they are too short, or take too much memory."""
     try:
         with isl_job("threads", QUOTA):
-            scop = build_scop(program)
-            found = parallel_schedule(scop, schedule, threads, PRIVATE if most is None else most // 2)
+            found = parallel_schedule(build_scop(program), schedule, threads, PRIVATE if most is None else most // 2)
             if found == schedule:
                 return None
-            prove(scop, found)
-            lowered = lower(scop, found, layouts, GATHERED)
+            _, _, lowered = kernel = proven_kernel(program, found, layouts)
     except (LegalityError, CompileError) as error:
         logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message, extra={"reason": error})
         return None
     fits = most is None or temporary_bytes(lowered) <= most
     is_long = exceeds(lowered.kernel.body, {}, LEAST) and is_parallel(settle(lowered.kernel))
-    return (program, found, lowered) if fits and is_long else None
+    return kernel if fits and is_long else None
 
 
 def temporary_bytes(lowered: Lowered) -> int:

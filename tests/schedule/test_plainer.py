@@ -7,6 +7,7 @@ import pytest
 
 import polyker as pk
 from polyker import pipeline
+from polyker.codegen.lower import Lowered, lower
 from polyker.errors import failure
 from polyker.ir.layout import DENSE
 from polyker.poly.scop import Scop, build_scop
@@ -45,3 +46,36 @@ def test_a_schedule_that_fails_is_not_tried_again(text: str, monkeypatch: pytest
     assert "plainer" in kernel.source("schedule")
     wanted = {"O[i] =": X + 1, "s += X": X.sum(), "T[i] =": X * 2 * X.sum()}[text[:6]]
     assert np.array_equal(kernel(X), wanted)
+
+
+def lowered_on_threads(text: str, n: int, monkeypatch: pytest.MonkeyPatch, *, refused: bool = False) -> list[bool]:
+    """Compile for two threads, and return for each schedule that was lowered whether some of its loops run on threads."""
+    found: list[bool] = []
+
+    def lowered(scop: Scop, schedule: Schedule, *rest: object) -> Lowered:
+        found.append(any(m.kind is Kind.PARALLEL for m in loops(schedule.tree)))
+        if refused and found[-1]:
+            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
+        return lower(scop, schedule, *rest)
+
+    monkeypatch.setattr(pipeline, "lower", lowered)
+    pk.clear_cache()
+    made = pk.op(text).compile(A=pk.f32[n, n], B=pk.f32[n, n], threads=2)
+    a = np.arange(n * n, dtype="f4").reshape(n, n) % 5
+    assert np.array_equal(made(a, a), a @ a)
+    return found
+
+
+PRODUCT = "C[i,j] += A[i,k] * B[k,j]"
+
+
+def test_a_kernel_for_threads_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lowered_on_threads(PRODUCT, 200, monkeypatch) == [True]
+
+
+def test_a_kernel_that_is_too_short_for_threads_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not lowered_on_threads(PRODUCT, 8, monkeypatch)[-1]
+
+
+def test_what_fails_on_threads_runs_on_one_by_the_same_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lowered_on_threads(PRODUCT, 200, monkeypatch, refused=True) == [True, False]
