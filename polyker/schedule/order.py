@@ -18,7 +18,7 @@ BLOCK_TERMS = 4096
 # enough that the results, which are read and written once for each block, cost little.
 BLOCK_ROWS, LEAST_ROW = 8, 1536
 # The same where the last cache holds the operand and the first one the results: there fewer streams come faster. From memory one
-# does, where the results are so small beside the first cache that what passes leaves them there.
+# does on some processors, where the results are so small beside the first cache that what passes leaves them there.
 NEAR_ROWS, SMALL_RESULT = 4, 3 / 8
 # Bytes of a run of terms from which adding its sum to the result costs little beside reading it from the caches.
 LEAST_RUN = 256
@@ -129,7 +129,7 @@ def _rows_together(read: int, results: int, target: Target) -> int:
     first, last = target.caches[0].size, target.caches[-1].size
     if read <= last // 2:
         return NEAR_ROWS if results <= first // 3 else BLOCK_ROWS
-    return 1 if results <= SMALL_RESULT * first else BLOCK_ROWS
+    return 1 if target.one_stream and results <= SMALL_RESULT * first else BLOCK_ROWS
 
 
 def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:

@@ -28,6 +28,10 @@ UNASKED = frozenset({"znver4"})
 # Processors on which sums along memory are slower, by a sixth as measured, where they ask for what comes next.
 UNASKED_STREAMS = frozenset({"znver3"})
 
+# Processors that read one row of memory after another sooner than eight side by side, as was measured on znver4. On znver5 eight
+# come in half to two thirds of the time.
+ONE_STREAM = frozenset({"znver3", "znver4"})
+
 # Processors whose requests for a line in the second cache bring it into the first as well: measured on znver3, by the time of a
 # load after one.
 FIRST_ONLY = frozenset({"znver1", "znver2", "znver3"})

@@ -46,14 +46,20 @@ def test_a_result_that_is_defined_before_is_added_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "together"),
-    [(1 << 13, 1 << 18, 4), (1 << 10, 1 << 18, 8), (1 << 13, 1 << 16, 1), (1 << 12, 1 << 16, 8)],
-    ids=["from the last cache", "large results", "from memory", "large results from memory"],
+    ("first", "last", "one", "together"),
+    [
+        (1 << 13, 1 << 18, True, 4),
+        (1 << 10, 1 << 18, True, 8),
+        (1 << 13, 1 << 16, True, 1),
+        (1 << 12, 1 << 16, True, 8),
+        (1 << 13, 1 << 16, False, 8),
+    ],
+    ids=["from the last cache", "large results", "from memory", "large results from memory", "several streams"],
 )
 def test_fewer_rows_are_read_together_where_the_results_stay_in_the_first_cache(
-    first: int, last: int, together: int
+    first: int, last: int, one: bool, together: int
 ) -> None:
-    machine = replace(MACHINE, caches=(Cache(first), Cache(1 << 14), Cache(last)))
+    machine = replace(MACHINE, one_stream=one, caches=(Cache(first), Cache(1 << 14), Cache(last)))
     source = pk.op("S[k] += X[i,k]").compile(X=pk.f32[40, 600], target=machine).source("schedule")
     assert re.findall(r"\.block  \{.*S0: ([^,]*)", source) == ["i1" if together == 1 else f"floor(i1/{together})"]
 
