@@ -24,6 +24,9 @@ from polyker.target.model import PAGE, Target
 LOOP = 1.0
 # How much more a vector costs that comes from the second cache; the part of the first one that what is used again may fill.
 SECOND_CACHE, KEPT = 1.3, 0.75
+# Cycles a byte of a panel that is read where it lies and that the first cache does not hold: parts of rows come slower from the
+# second cache than a packed panel, which hides behind the arithmetic.
+PART_ROWS = 1 / 32
 # Adding up the lanes of one of several sums that are added up together, each time that the lanes are halved; of one by itself
 # it costs twice as much.
 FOLD = 0.8
@@ -92,6 +95,7 @@ class _Read:
     near: float
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
+    parts: bool  # panels are read again and again where they lie
     apart: bool  # each element once, from beyond the first cache
     fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
     memory: bool  # from beyond the last cache, where subscripts say which row
@@ -181,6 +185,7 @@ class Tiles:
             near,
             copying,
             panel,
+            not self.folds and copying is None and not self.measured.is_read_once(access),
             self.folds and apart,
             fetched,
             self.target.from_memory(whole) and all(map(is_quasi_affine, read.subscripts)),
@@ -353,6 +358,8 @@ class Tiles:
                     lines = r.memory and abs(r.access.stride(self.vector)) * r.access.itemsize >= LONG_ROW
                     longer = (PIECES_FAR if lines else PIECES)[crowd]
                 streamed += r.fetched / steps * (1.0 + longer)
+            elif r.parts and chunks * r.panel > self.target.caches[0].size:
+                streamed += copies * self.width * r.access.itemsize * PART_ROWS
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
             if r.lone is not None and tile.get(r.lone, 1) == 1:

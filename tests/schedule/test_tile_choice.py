@@ -12,6 +12,7 @@ from polyker.ir.layout import DENSE
 from polyker.schedule.choose import choose, ranked
 from polyker.schedule.measure import measure
 from polyker.target.detect import target
+from polyker.target.model import Cache
 from tests.schedule.support import case
 
 V3, V4 = "cpu:x86-64-v3", "cpu:x86-64-v4"
@@ -76,6 +77,20 @@ def test_tiles_that_are_many_may_leave_any_rest_of_an_expected_extent(extent: in
     found = ranked(measured, ("i0", "i1"), ("i2",), target("cpu:x86-64-v3"))
     sizes = [size for plan in found for _, size in plan.others]
     assert all(size & (size - 1) == 0 for size in sizes) == is_power, sizes
+
+
+def test_a_panel_that_is_read_where_it_lies_is_no_wider_than_the_first_cache() -> None:
+    # Parts of rows come slower from the second cache than three rows of eight vectors are multiplied.
+    program = case("C[i,j] += A[i,k] * B[k,j]", A="f64[l,m]", B="f64[m,n]").flat
+    measured = measure(
+        replace(program, likely=tuple((name, 128) for name, _ in program.sizes)),
+        next(s for s in program.statements() if s.reduced),
+        lambda _: DENSE,
+    )
+    caches = Cache(48 << 10, 64, 12), Cache(1 << 20, 64, 16), Cache(32 << 20, 64, 16)
+    found = choose(measured, ("i0", "i1"), ("i2",), replace(target(V4), caches=caches))
+    assert found.vector == "i1"
+    assert found.chunks * found.lanes * 8 * 128 <= caches[0].size
 
 
 def test_rows_from_far_are_added_up_along_themselves() -> None:
