@@ -196,17 +196,15 @@ def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Tar
     """Whether lines of the result are asked for while their terms are summed, so that no store waits for them.
 
     Those come from memory of which a tile stores a part, and those that blocks of terms after the first one read. Of lines that
-    are stored whole, and once, those of a result in memory; where strides are unknown each row to come takes a register, and that
-    costs more.
+    are stored whole, and once, those of a result in memory.
     """
     write, vector = measured.write, plan.vector
     if vector is None:
         return False
-    fixed = all(extent is not None for _, extent in measured.bounds.values())
     is_known = measured.bounds[vector][1] is not None or measured.extent(vector) <= EXACT
     row = measured.extent(vector) * write.itemsize
     whole = is_known and abs(write.stride(vector)) == 1 and row % target.caches[0].line == 0
-    if whole and fixed and measured.footprint(write) * write.itemsize > target.caches[-1].size // 2:
+    if whole and measured.footprint(write) * write.itemsize > target.caches[-1].size // 2:
         return True
     return bool(blocks.terms) and (not whole or any(measured.extent(i) > n for i, n in blocks.terms))
 

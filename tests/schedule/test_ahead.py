@@ -105,6 +105,16 @@ def test_whole_lines_of_a_result_in_memory_are_asked_for(first: int, last: int, 
     assert bool(re.search(r"prefetch \w+\[.*to write", str(kernel.source("loops")))) == found
 
 
+def test_whole_lines_of_a_result_in_memory_are_asked_for_at_any_sizes() -> None:
+    kernel = pk.op("C[a,b,c,i,j] += A[j,k,a,c] * B[i,b,k]").compile(
+        A=pk.f64["J", "K", 8, 24], B=pk.f64[64, 16, "K"], threads=1, target="cpu:x86-64-v4"
+    )
+    compiled = kernel._compiled
+    of = {"J": 16, "K": 24}
+    artifact = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
+    assert re.search(r"prefetch \w+\[.*to write", artifact.stages["loops"])
+
+
 @pytest.mark.parametrize(
     ("rows", "terms", "columns", "count"),
     [(40, 24, 17, 0), (40, 2000, 16, 1), (1000, 200, 1000, 1)],
