@@ -18,15 +18,13 @@ from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, access_cost
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, bare_target, is_costly, unit_iterator, values, vector_lanes
+from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of
 from polyker.target.model import PAGE, Target
 
 # Cycles that a loop iteration costs besides.
 LOOP = 1.0
 # How much more a vector costs that comes from the second cache; the part of the first one that what is used again may fill.
 SECOND_CACHE, KEPT = 1.3, 0.75
-# Cycles a byte of a panel that is read where it lies and that the first cache does not hold: parts of rows come slower from the
-# second cache than a packed panel, which hides behind the arithmetic.
-PART_ROWS = 1 / 32
 # Adding up the lanes of one of several sums that are added up together, each time that the lanes are halved; of one by itself
 # it costs twice as much.
 FOLD = 0.8
@@ -95,7 +93,7 @@ class _Read:
     near: float
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
-    parts: bool  # panels are read again and again where they lie
+    again: Panel | None  # that tiles read again where it lies
     apart: bool  # each element once, from beyond the first cache
     fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
     memory: bool  # from beyond the last cache, where subscripts say which row
@@ -174,6 +172,7 @@ class Tiles:
             held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
             held |= {} if self.folds else {vector: width}
             panel = self.measured.footprint(access, held) * access.itemsize
+        blocks = self.reduces and not self.folds
         whole = self.measured.footprint(access) * access.itemsize
         far = self.reduces and self._is_far(access)
         fetched = whole * (LOAD / 64 + self.target.beyond(whole)) if far else 0.0
@@ -185,7 +184,7 @@ class Tiles:
             near,
             copying,
             panel,
-            not self.folds and copying is None and not self.measured.is_read_once(access),
+            panel_of(self.measured, access, vector, width, self.target) if blocks and copying is None else None,
             self.folds and apart,
             fetched,
             self.target.from_memory(whole) and all(map(is_quasi_affine, read.subscripts)),
@@ -334,7 +333,7 @@ class Tiles:
             vectors *= s
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
-        again, streamed, tile = self._from_second(others), 0.0, dict(others)
+        again, streamed, near, tile = self._from_second(others), 0.0, 0.0, dict(others)
         for r in self.reads:
             copies = r.copies(chunks, others)
             held.append(copies)
@@ -358,8 +357,8 @@ class Tiles:
                     lines = r.memory and abs(r.access.stride(self.vector)) * r.access.itemsize >= LONG_ROW
                     longer = (PIECES_FAR if lines else PIECES)[crowd]
                 streamed += r.fetched / steps * (1.0 + longer)
-            elif r.parts and chunks * r.panel > self.target.caches[0].size:
-                streamed += copies * self.width * r.access.itemsize * PART_ROWS
+            if r.again is not None and not by_rows:
+                near += r.again.cycles(copies, others, self.measured, self.target)
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
             if r.lone is not None and tile.get(r.lone, 1) == 1:
@@ -372,7 +371,7 @@ class Tiles:
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         rows = vectors // chunks
         folding = self.folding * (rows + 1) * chunks
-        cycles = self._step(arithmetic, loads, folding, streamed)
+        cycles = self._step(arithmetic, loads, folding, max(streamed, near))
         store, _ = self._stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
@@ -424,6 +423,8 @@ class Tiles:
         store = self.store + FAR_STORE * any(s > 1 and is_far(i) for i, s in others)
         across = not self.folds and abs(self.write.stride(self.vector)) != 1
         wait = PART_LINES if across and self.result > self.target.caches[-1].size // 2 else 0.0
+        if written is not None and is_whole_lines(self.measured, written, dict(others)[written], self.target):
+            wait = 0.0
         if written is None:
             return store + wait, False
         rows = self.width / dict(others)[written]  # that a vector is a part of, each with a place of its own

@@ -138,3 +138,9 @@ def test_gathered_rows_are_read_several_at_once() -> None:
     # Where they lie is not known, and nothing runs ahead of one that is read from end to end.
     types = pk.f32[1 << 20, 64], pk.i64[8000, 40]
     assert "4 at a time x" in chosen("O[b,c] += T[I[b,k],c]", *types)
+
+
+def test_results_written_across_are_whole_cache_lines() -> None:
+    # Eight results side by side along i3 are a line, of which nothing is fetched; six are parts of two.
+    types = pk.f64[64, 64, 64, 72], pk.f64[72, 16]
+    assert " x 8 i3;" in chosen("C[d,c,b,a] += A[d,a,b,e] * B[e,c]", *types)
