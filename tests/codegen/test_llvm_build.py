@@ -93,12 +93,16 @@ def test_compiling_again_and_again_keeps_no_memory():
         gc.collect()
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def growth():
+        before = resident()
+        for _ in range(300):
+            build(text, host())
+        return (resident() - before) / 300
+
     for _ in range(50):
         build(text, host())
-    before = resident()
-    for _ in range(300):
-        build(text, host())
-    assert (resident() - before) / 300 * 10_000 < 64 << 20
+    # What is kept grows each time; what the heap of a long process takes at once, for something else, does not.
+    assert min(growth() for _ in range(4)) * 10_000 < 64 << 20
 
 
 def test_threads_compile_and_call_side_by_side():
