@@ -105,6 +105,54 @@ def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: 
     return asked
 
 
+def tiles_ahead(
+    program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
+) -> tuple[Ahead, ...]:
+    """Return the cells that the next register tile reads of operands from beyond the second cache, whose rows it broadcasts.
+
+    `order`: the loops over tiles, outermost first. A tile reads a few cells of each of its rows in turn, and what the rows have
+    ends soon: no prefetcher follows.
+    """
+    terms = measured.statement.reduced
+    row = next((i for i in reversed(order) if measured.extent(i) > plan.size(i)), None)
+    if row is None or plan.vector is None or plan.vector in terms or program.sizes:
+        return ()
+    reads = [
+        a
+        for a in measured.accesses
+        if a.read is not None
+        and a.stride(row)
+        and not a.stride(plan.vector)
+        and any(abs(a.stride(r)) == 1 for r in terms)
+        and a.itemsize * measured.footprint(a) > target.cache(2).size
+    ]
+    return next_tile(program, measured, plan, reads, row, target)
+
+
+def next_tile(
+    program: TypedProgram, measured: Measured, plan: Plan, reads: list[MemoryAccess], row: str, target: Target
+) -> tuple[Ahead, ...]:
+    """Return the cells of operands that the next tile along an iterator reads.
+
+    Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
+    into the second cache where this tile's rows and the next one's would throw each other out of the first, or not at all.
+    """
+    later = add(Index(row, i64), lit(plan.size(row)))
+    found = []
+    for a in reads:
+        if a.read is None or not all(map(is_quasi_affine, a.read.subscripts)):
+            continue  # a gathered cell would have to be looked up first
+        if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
+            continue
+        there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
+        steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
+        near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
+        if not near and not target.asks_second:
+            continue
+        found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
+    return tuple(found)
+
+
 def _is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Target) -> bool:
     """Whether results lie one after another, beyond the second cache: else a store waits until their line has come."""
     if write.stride(vector) != 1 or not all(map(is_quasi_affine, measured.statement.subscripts)):

@@ -24,7 +24,7 @@ from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.rewrite.pack_step import copyable, pack_step
 from polyker.rewrite.part_steps import part_steps
 from polyker.rewrite.whole_tiles import whole_tiles
-from polyker.schedule.ahead import lines_ahead, rows_to_come
+from polyker.schedule.ahead import lines_ahead, rows_to_come, tiles_ahead
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, fetches_result, rows_ahead
 from polyker.schedule.choose import choose
@@ -328,7 +328,10 @@ class _Scheduler:
             return self.packed(measured, plan, start, epilogue)
         statement, start, results, before = self.whole(measured, plan, start, kept)
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
-        statement = self.asking(statement, lines_ahead(self.program, measured, plan, self.target))
+        order = least_traffic(measured, plan, tile_order(measured, plan, kept), self.target)
+        ahead = lines_ahead(self.program, measured, plan, self.target)
+        ahead += tiles_ahead(self.program, measured, plan, order, self.target)
+        statement = self.asking(statement, ahead)
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
@@ -338,7 +341,6 @@ class _Scheduler:
             self.program, self.fresh, statement, start=start, lanes=lanes, blocks=cut, inner=plan.vector, origin=origin,
             results=results, tiles=tuple((i, plan.size(i), origin[i]) for i in kept), epilogue=carried,
         )  # fmt: skip
-        order = least_traffic(measured, plan, tile_order(measured, plan, kept), self.target)
         around = around_block(measured, plan, block[0]) if block and block[0] == terms[0] else ()
         order = (*around, *(i for i in order if i not in around))
         panels = panels_of(measured, plan, order, self.target) if not around else ()

@@ -8,14 +8,13 @@ and terms half of the second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, isqrt, prod
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Read
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
+from polyker.ir.expr import Read
 from polyker.ir.typed import EXACT, Ahead, TypedProgram
 from polyker.rewrite.pack_block import can_pack_block
+from polyker.schedule.ahead import next_tile
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.schedule.tile_cost import LEAST_TERMS
@@ -170,26 +169,10 @@ def _too_dear(share: float) -> str:
 def rows_ahead(
     program: TypedProgram, blocks: Blocking, plan: Plan, measured: Measured, target: Target
 ) -> tuple[Ahead, ...]:
-    """Return the cells of the rows' operands that the next tile of rows reads.
-
-    Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
-    into the second cache where this tile's rows and the next one's would throw each other out of the first, or not at all.
-    """
+    """Return the cells of the rows' operands that the next tile of rows reads."""
     row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
-    later = add(Index(row, i64), lit(plan.size(row)))
-    found = []
-    for a in measured.accesses:
-        if a.read not in blocks.ahead or a.read is None or not all(map(is_quasi_affine, a.read.subscripts)):
-            continue  # a gathered cell would have to be looked up first
-        if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
-            continue
-        there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
-        steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
-        near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
-        if not near and not target.asks_second:
-            continue
-        found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
-    return tuple(found)
+    reads = [a for a in measured.accesses if a.read in blocks.ahead]
+    return next_tile(program, measured, plan, reads, row, target)
 
 
 def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> bool:

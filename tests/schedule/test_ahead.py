@@ -50,6 +50,27 @@ def test_what_is_asked_for_leaves_room_for_what_is_read_again(columns: int, dist
     assert set(map(int, found)) == ({distance} if distance else set())
 
 
+TALL = "C[i,j] += A[i,k] * B[k,j]"
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "found"),
+    [
+        (TALL, ((20000, 64), (64, 16)), ["t0"]),
+        (TALL, ((1000, 64), (64, 16)), []),  # in the second cache
+        ("C[i,j] += A[k,i] * B[k,j]", ((64, 20000), (64, 16)), []),  # rows of terms: vectors of A
+        (TALL, ((16, 64), (64, 20000)), []),  # the vectors' operand comes from far, the rows stay
+    ],
+)
+def test_a_tile_asks_for_the_rows_of_the_next_one(
+    text: str, shapes: tuple[tuple[int, int], ...], found: list[str]
+) -> None:
+    types = {name: f"f64{list(shape)}" for name, shape in zip("AB", shapes, strict=True)}
+    scop, schedule = case(text, **types).automatic(target("cpu:x86-64-v4"))
+    loops = print_kernel(lowered(scop, schedule).kernel)
+    assert sorted(set(re.findall(r"prefetch (\w+)\[", loops))) == found
+
+
 def test_statements_in_one_loop_ask_once() -> None:
     assert len(asked(MOMENTS, X="f32[4096,1024]")) == 1
 
