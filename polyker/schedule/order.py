@@ -14,9 +14,9 @@ from polyker.target.model import PAGE, Target
 # Terms that one accumulator sums before it is added to the others: longer sums are summed by blocks, so that rounding
 # grows with the number of blocks and not with the number of terms.
 BLOCK_TERMS = 4096
-# Rows that are reduced together where the terms lie a row apart, of so many bytes at least: few enough to be read as streams,
-# enough that the results, which are read and written once for each block, cost little.
-BLOCK_ROWS, LEAST_ROW = 8, 1536
+# Rows that are reduced together where the terms lie a row apart: few enough to be read as streams, enough that the results, which
+# are read and written once for each block, cost little.
+BLOCK_ROWS = 8
 # The same where the last cache holds the operand and the first one the results: there fewer streams come faster. From memory one
 # does on some processors, where the results are so small beside the first cache that what passes leaves them there.
 NEAR_ROWS, SMALL_RESULT = 4, 3 / 8
@@ -106,7 +106,7 @@ def _rows_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target:
         return None
     whole = prod(measured.extent(i) for i in measured.bounds)
     across = any(
-        LEAST_ROW <= abs(a.stride(terms[0])) * a.itemsize < FAR and whole * a.itemsize > target.cache(2).size
+        abs(a.stride(terms[0])) * a.itemsize < FAR and whole * a.itemsize > target.cache(2).size
         for a in reads
     )
     return rows if across else None

@@ -13,6 +13,8 @@ from polyker.target.model import Target
 
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
 MOST_OPERATIONS = 400
+# What is read in one pass is so many times as large as the last cache if that keeps no part of it for the next pass.
+PASSES = 1.5
 # Functions cost several multiply-adds a vector.
 HEAVY = {*TRANSCENDENTAL, "pow", "div", "sqrt"}
 
@@ -75,7 +77,21 @@ def vector_lanes(measured: Measured, target: Target, vector: str | None = None) 
     nodes = [e for e in values(measured.statement.expr) if vector is None or _moves(e, vector)]
     made = {id(e.arg) for e in nodes if isinstance(e, Cast) and isinstance(e.arg, Index)}
     widths = [e.dtype.real.itemsize for e in nodes if e.dtype is not None and id(e) not in made]
-    return target.lanes(max([measured.statement.acc.real.itemsize, *widths]))
+    lanes = target.lanes(max([measured.statement.acc.real.itemsize, *widths]))
+    by_halves = target.halves and vector is not None and lanes > 1 and _only_passes(measured, vector, target)
+    return lanes // 2 if by_halves else lanes
+
+
+def _only_passes(measured: Measured, vector: str, target: Target) -> bool:
+    """Whether a sum does little but read vectors, each once, from memory: so many that the last cache keeps no part of them."""
+    moving = [a for a in measured.accesses if a.read is not None and a.stride(vector)]
+    bytes_read = sum(a.itemsize * measured.footprint(a) for a in moving)
+    return (
+        bool(measured.statement.reduced)
+        and bytes_read > PASSES * target.caches[-1].size
+        and all(a.stride(vector) == 1 and measured.is_read_once(a) for a in moving)
+        and not any(map(is_costly, values(measured.statement.expr)))
+    )
 
 
 def _moves(expr: Expr, vector: str) -> bool:

@@ -68,7 +68,8 @@ class Target:
     bits (unsigned by signed), 1 where there is none. `asks`: whether it pays to ask for the next rows while others are computed;
     where it does not, the core's own prefetchers are on the way, and are led astray. `asks_second`: whether a line that is asked
     for in the second cache stays out of the first. `asks_streams`: whether it pays to ask for what a sum along memory is to
-    read later. `one_stream`: whether one row of memory after another comes sooner than several side by side.
+    read later. `one_stream`: whether one row of memory after another comes sooner than several side by side. `halves`: whether
+    vectors of the full width pass through the core in two halves, and what is read from memory comes sooner by half ones.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Target:
     asks_second: bool = True
     asks_streams: bool = True
     one_stream: bool = False
+    halves: bool = False
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""

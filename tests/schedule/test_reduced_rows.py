@@ -33,6 +33,10 @@ def test_terms_a_row_apart_are_taken_by_a_few_rows(op: str, name: str, rows: int
     assert is_cut(f"S[k] {op} X[i,k]", X=f"{name}[{rows},600]")
 
 
+def test_short_rows_that_take_several_tiles_are_cut() -> None:
+    assert is_cut("S[k] += X[i,k]", X="f32[90,100]")
+
+
 def test_several_reduced_loops_are_cut_at_the_outermost() -> None:
     assert is_cut("S[k] += X[i,j,k]", X="f32[33,2,520]")
 
@@ -117,7 +121,7 @@ def test_sums_of_the_same_runs_read_them_once() -> None:
 
 WHOLE = {
     "few rows": ("S[k] += X[i,k]", {"X": "f32[20,600]"}),
-    "short rows": ("S[k] += X[i,k]", {"X": "f32[90,100]"}),
+    "rows that a tile holds": ("S[k] += X[i,k]", {"X": "f32[160,52]"}),
     "a large result": ("S[k] += X[i,k]", {"X": "f32[32,2100]"}),
     "along the rows": ("S[i] += X[i,k]", {"X": "f32[40,600]"}),
     "runs within a page": ("S[j] += X[i,j,k]", {"X": "f32[33,5,200]"}),

@@ -144,3 +144,25 @@ def test_results_written_across_are_whole_cache_lines() -> None:
     # Eight results side by side along i3 are a line, of which nothing is fetched; six are parts of two.
     types = pk.f64[64, 64, 64, 72], pk.f64[72, 16]
     assert " x 8 i3;" in chosen("C[d,c,b,a] += A[d,a,b,e] * B[e,c]", *types)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "lanes"),
+    [
+        ("O[i] += X[i,k]", 2000, 8),
+        ("O[k] += X[i,k] * y[i]", 2000, 8),
+        ("O[i] += X[i,k] * x[k]", 2000, 16),  # x is read again for each row
+        ("O[i] += exp(X[i,k])", 2000, 16),
+        ("O[i] += X[i,k]", 1000, 16),  # the last cache keeps a part for the next pass
+    ],
+)
+def test_sums_from_memory_read_half_vectors_where_whole_ones_pass_in_halves(
+    text: str, columns: int, lanes: int
+) -> None:
+    types = {"X": pk.f32[2000, columns]} | {name: pk.f32[2000] for name in "xy" if f"{name}[" in text}
+    source = {}
+    for halves in (True, False):
+        machine = replace(target(V4), halves=halves, caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20)))
+        source[halves] = str(pk.op(text).compile(**types, target=machine, threads=1).source("schedule"))
+    assert f"vectors of {lanes} " in source[True]
+    assert "vectors of 16 " in source[False]
