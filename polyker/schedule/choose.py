@@ -14,6 +14,8 @@ from polyker.target.model import Target
 
 # How often each copied element is to be used where an operand is packed for a vector that no operand is contiguous along.
 OFTEN = 32
+# How many results are summed at once without vectors.
+TOGETHER = 4
 
 _rank: ContextVar[int] = ContextVar("rank", default=0)
 
@@ -53,7 +55,7 @@ def ranked(
 
     `best_alone`: tiles that cost more than the best one found so far are left out, and are not counted to the end.
     """
-    scalar = Plan(None, 1, 1, (), scalar_cost(measured))
+    scalar = Plan(None, 1, 1, _side_by_side(measured, free, reduced), scalar_cost(measured))
     best: dict[tuple[str | None, int], Plan] = {(None, 1): scalar}
     limit = scalar.cost if best_alone else inf
     size = sum(1 for _ in values(measured.statement.expr))
@@ -76,6 +78,16 @@ def ranked(
                     best[vector, chunks] = tiles.plan(chunks, others, cost)
                     limit = cost if best_alone else inf
     return sorted(best.values(), key=lambda p: p.cost)
+
+
+def _side_by_side(measured: Measured, free: Sequence[str], reduced: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return the results that are summed at once where each term is one cell: (iterator, number), if there are many.
+
+    Such cells lie in lines of their own. A core waits for as many lines as it has instructions for in its window; a sum by
+    itself fills half of that with its loop, and waits for each addition.
+    """
+    many = (i for i in reversed(free) if measured.is_exact(i) and measured.extent(i) >= 2 * TOGETHER)
+    return tuple((i, TOGETHER) for i in list(many)[:1] if reduced)
 
 
 def _could_be_packed(measured: Measured, moving: list[MemoryAccess], iterator: str) -> bool:

@@ -106,8 +106,7 @@ def _rows_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target:
         return None
     whole = prod(measured.extent(i) for i in measured.bounds)
     across = any(
-        abs(a.stride(terms[0])) * a.itemsize < FAR and whole * a.itemsize > target.cache(2).size
-        for a in reads
+        abs(a.stride(terms[0])) * a.itemsize < FAR and whole * a.itemsize > target.cache(2).size for a in reads
     )
     return rows if across else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import polyker as pk
@@ -166,3 +167,11 @@ def test_sums_from_memory_read_half_vectors_where_whole_ones_pass_in_halves(
         source[halves] = str(pk.op(text).compile(**types, target=machine, threads=1).source("schedule"))
     assert f"vectors of {lanes} " in source[True]
     assert "vectors of 16 " in source[False]
+
+
+@pytest.mark.parametrize(("rows", "together"), [(3000, 4), (8, 4), (7, 1)])
+def test_several_results_are_summed_at_once_where_each_term_is_one_cell(rows: int, together: int) -> None:
+    kernel = pk.op("C[i] += A[i,j,j]").compile(A=pk.f32[rows, 70, 70], target=V4, threads=1)
+    assert (" x 4 i0" in str(kernel.source("schedule"))) == (together == 4)
+    A = np.arange(rows * 4900, dtype="f4").reshape(rows, 70, 70) % 11
+    np.testing.assert_array_equal(pk.op("C[i] += A[i,j,j]")(A), A.diagonal(0, 1, 2).sum(1))
