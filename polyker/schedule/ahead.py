@@ -92,13 +92,13 @@ def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: 
         return ()
     found: dict[str, MemoryAccess] = {}
     for a in measured.accesses:
-        if _is_row(program, measured, a, vector) and measured.footprint(a) * a.itemsize > target.cache(2).size:
+        if is_row(program, measured, a, vector) and measured.footprint(a) * a.itemsize > target.cache(2).size:
             known = found.get(a.tensor)
             if known is None or (a.offset or 0) > (known.offset or 0):
                 found[a.tensor] = a
     write = measured.write
     asked = _ahead(measured, list(found.values()), vector, target)
-    if program.tensor(write.tensor).role is Role.OUTPUT and _is_walked(measured, write, vector, target):
+    if program.tensor(write.tensor).role is Role.OUTPUT and is_walked(measured, write, vector, target):
         later = {vector: add(Index(vector, i64), lit(WRITTEN // write.itemsize))}
         cell = tuple(substitute(s, later) for s in measured.statement.subscripts)
         asked += (Ahead(Read(write.tensor, cell, dtype=program.tensor(write.tensor).dtype)),)
@@ -153,14 +153,14 @@ def next_tile(
     return tuple(found)
 
 
-def _is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Target) -> bool:
+def is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Target) -> bool:
     """Whether results lie one after another, beyond the second cache: else a store waits until their line has come."""
     if write.stride(vector) != 1 or not all(map(is_quasi_affine, measured.statement.subscripts)):
         return False
     return _is_dense(measured, write) and measured.footprint(write) * write.itemsize > target.cache(2).size
 
 
-def _is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
+def is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
     """Whether an argument is walked along its memory, each cell once, but for ends of rows."""
     if access.read is None or access.read.pad is not None or program.tensor(access.tensor).role is not Role.INPUT:
         return False
@@ -182,7 +182,7 @@ def _reach(measured: Measured, access: MemoryAccess) -> int:
 
 def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str, target: Target) -> bool:
     """Whether the cells of an operand are walked once, one after another, and lie beyond the second cache."""
-    if not _is_row(program, measured, access, vector):
+    if not is_row(program, measured, access, vector):
         return False
     cells = measured.points
     if not cells == _reach(measured, access) == measured.footprint(access):

@@ -22,6 +22,7 @@ from polyker.schedule.fuse_move import moved
 from polyker.schedule.fuse_zip import paired, zipped
 from polyker.schedule.nest import Nest, band
 from polyker.schedule.places import spliced
+from polyker.schedule.row_heads import with_heads
 from polyker.schedule.tree import Band, Filter, Member, Promotion, Scope, Sequence, Tree
 from polyker.target.model import Target
 
@@ -88,6 +89,7 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
                 places[s.name] = {own[-1]: _within(own[-1], origins[-1] - shifts[-1][n], fusion.block)}
         tree = _counted(nest.tree, places) if fusion.block else nest.tree
         children.append(Filter(tuple(s.name for s in nest.statements), tree))
+    bodies = with_heads(program, fusion, bodies, scheduler.target)
     children = _paired(program, fusion, children, scheduler.target)
     members = [_member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)]
     inside = spliced(Sequence(tuple(children)))

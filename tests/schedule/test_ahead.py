@@ -165,3 +165,36 @@ def test_the_copy_of_a_block_asks_for_the_parts_of_rows_to_come(text: str, n: in
     copies = re.findall(r"prefetch (\w+)\[(.*)\]\n *t\d+_p\d\[.*\] = \1\[(.*)\]", loops)
     assert [name for name, _, _ in copies] == found
     assert all(later != here for _, later, here in copies)
+
+
+NORM = "m[n] = mean[c](X[n,c]);  v[n] = mean[c]((X[n,c] - m[n]) ** 2);  O[n,c] = (X[n,c] - m[n]) * rsqrt(v[n] + 1e-5)"
+SCALED = "O[n,c] = X[n,c] * rsqrt(mean[k](X[n,k] ** 2) + 1e-6)"
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "columns", "asks", "found"),
+    [
+        (NORM, 4000, 1024, False, True),
+        (NORM, 4000, 1024, True, False),  # whole rows are asked for
+        (NORM, 100, 1024, False, False),  # in the second cache
+        (NORM, 16000, 256, False, False),  # short rows
+        (NORM, 1000, 4096, False, False),  # two of them fill the first cache
+        (SCALED, 4000, 1024, False, False),  # the sum itself waits for memory
+    ],
+)
+def test_the_first_lines_of_rows_are_asked_for_while_others_are_computed(
+    text: str, rows: int, columns: int, asks: bool, found: bool
+) -> None:
+    machine = replace(target("cpu:x86-64-v4"), asks=asks, caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20)))
+    kernel = pk.op(text).compile(X=pk.f32[rows, columns], target=machine, threads=1)
+    loops = str(kernel.source("loops"))
+    heads = re.findall(r"prefetch \w+\[\(?v0[^,]*, (\d+)\]", loops)
+    assert sorted({int(h) for h in heads}) == ([*range(0, 256, 16)] if found else [])
+
+
+def test_rows_whose_first_lines_were_asked_for_have_the_same_results() -> None:
+    X = np.random.default_rng(0).standard_normal((3000, 1024)).astype("f4")
+    machine = replace(target("cpu"), asks=False)
+    got = pk.op(NORM).compile(X=pk.f32[3000, 1024], target=machine, threads=1)(X)
+    want = (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
