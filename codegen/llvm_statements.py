@@ -31,7 +31,7 @@ from polyker.codegen.llvm_scan import Carried, Scan, at, scan_of
 from polyker.codegen.llvm_scan import parts as scan_parts
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store, store_together
-from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of
+from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of, vectors
 from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
@@ -207,7 +207,10 @@ class Statements:
         self.block(body)
         self.e.lanes = lanes
 
-    def _branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
+    def _branch(
+        self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None, streamed: str = ""
+    ) -> None:
+        """Emit one block or the other; `streamed`: metadata of the first one's stores."""
         b = self.b
         yes, no, end = b.label(), b.label() if orelse else "", b.label()
         texts: list[list[str]] = []
@@ -219,7 +222,9 @@ class Statements:
                 mark = self.facts.mark()
                 if known is not None and label == yes:
                     self.facts.holds(known)
+                self.e.streamed = streamed if label == yes else ""
                 self.block(block)
+                self.e.streamed = ""
                 self.facts.forget(mark)
                 texts.append([f"{label}:", *b.regions.pop().lines, f"  br label %{end}"])
         b.block = before
@@ -334,6 +339,11 @@ class Statements:
         e, b, loop = self.e, self.b, stream.loop
         lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
         head = head_of(e, b, stream)
+        self.streams = self.streamed_anywhere = True
+        if stream.short:
+            row = vectors(stream, loop.lo)
+            self._branch(b.compare("icmp eq", head, const(0, "i64")), row, row, streamed=self._streamed)
+            return
         length = b.binary("sub", hi, lo)
         if not is_long(stream):  # of a row that ends before it begins nothing is left, either
             head = integer_extremum(b, "smin", head, length)
@@ -349,7 +359,6 @@ class Statements:
         self.block(after)
         for name in names:
             del e.values[name]
-        self.streams = self.streamed_anywhere = True
 
     def _scan_loop(self, scan: Scan) -> None:
         """Combine whole vectors of terms with what stands before them, then the rest."""

@@ -23,14 +23,22 @@ if TYPE_CHECKING:
     from polyker.target.model import Target
 
 
+# Rows of fewer bytes are streamed where they are whole lines, and stored through the caches where they are not.
+SHORT = 1280
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A STREAM loop that can be taken by vectors: its one store, the lanes of a vector, the vectors of one iteration."""
+    """A STREAM loop that can be taken by vectors: its one store, the lanes of a vector, the vectors of one iteration.
+
+    `short`: one iteration is a whole row, which is streamed if it begins at an aligned cell.
+    """
 
     loop: For
     store: Store
     lanes: int
     chunks: int
+    short: bool = False
 
 
 def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
@@ -57,7 +65,17 @@ def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
     place = e.places[store.buffer]
     widest = max(place.buffer.dtype.real.itemsize, *(n.dtype.real.itemsize for n in values_of(store.value)))
     lanes = target.lanes(widest)
-    return Stream(loop, store, lanes, max(1, loop.lanes // lanes)) if lanes > 1 else None
+    if lanes <= 1:
+        return None
+    length = _length(loop)
+    if length and length % lanes == 0 and length * place.itemsize < SHORT:
+        return Stream(loop, store, lanes, length // lanes, short=True)
+    return Stream(loop, store, lanes, max(1, loop.lanes // lanes))
+
+
+def _length(loop: For) -> int | None:
+    """Return the constant number of a loop's iterations, None if it is not constant."""
+    return as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
 
 
 def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
@@ -87,6 +105,17 @@ def last_line(stream: Stream) -> Prefetch:
     return Prefetch(stream.store.buffer, indices, write=True)
 
 
+def _vector(loop: For, lo: KExpr, hi: KExpr, lanes: int, trip: int | None = None) -> For:
+    return For(loop.var, lo, hi, loop.body, kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
+
+
+def vectors(stream: Stream, first: KExpr) -> Block:
+    """Return one iteration's whole vectors, the first of which begins at a cell."""
+    loop, lanes = stream.loop, stream.lanes
+    starts = (Op("add", (first, Const(lanes * c))) for c in range(stream.chunks))
+    return tuple(_vector(loop, start, Op("add", (start, Const(lanes))), lanes, lanes) for start in starts)
+
+
 def parts(stream: Stream, head: str, count: str) -> tuple[Block, For, Block]:
     """Return what comes before the whole vectors, the loop over them, and what comes after.
 
@@ -94,26 +123,18 @@ def parts(stream: Stream, head: str, count: str) -> tuple[Block, For, Block]:
     """
     loop, lanes = stream.loop, stream.lanes
     width = lanes * stream.chunks
-
-    def vector(lo: KExpr, hi: KExpr, trip: int | None = None) -> For:
-        return For(loop.var, lo, hi, loop.body, kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
-
     turn, last = Var(f"{loop.var}\0turn"), Var(f"{loop.var}\0rest")
-    aligned = Op("add", (Var(head), Op("mul", (Const(width), turn))))
-    whole = tuple(
-        vector(start, Op("add", (start, Const(lanes))), lanes)
-        for start in (Op("add", (aligned, Const(lanes * c))) for c in range(stream.chunks))
-    )
+    whole = vectors(stream, Op("add", (Var(head), Op("mul", (Const(width), turn)))))
     rest = Op("add", (Var(head), Op("mul", (Const(width), Var(count)))))
     end = Op("minimum", (Op("add", (last, Const(lanes))), loop.hi))
     return (
-        (vector(loop.lo, Var(head)),),
+        (_vector(loop, loop.lo, Var(head), lanes),),
         For(turn.name, Const(0), Var(count), whole),
-        (For(last.name, rest, loop.hi, (vector(last, end),), lanes),),
+        (For(last.name, rest, loop.hi, (_vector(loop, last, end, lanes),), lanes),),
     )
 
 
 def is_long(stream: Stream) -> bool:
     """Return whether the loop surely reaches its first aligned cell."""
-    length = as_constant(plus(polynomial(stream.loop.hi), scaled(polynomial(stream.loop.lo), -1)))
+    length = _length(stream.loop)
     return length is not None and length >= stream.lanes

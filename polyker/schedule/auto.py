@@ -43,7 +43,7 @@ from polyker.schedule.padding import reread_padding
 from polyker.schedule.peel import peeled
 from polyker.schedule.plan import Plan, describe
 from polyker.schedule.scan_nest import by_vectors, scan_nest, scan_plan, vector_scan_nest
-from polyker.schedule.stream_nest import stream_nest, streams
+from polyker.schedule.stream_nest import run_of, stream_nest, streams
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.traffic import least_traffic
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
@@ -268,8 +268,11 @@ class _Scheduler:
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
         if statement.target not in self.near and streams(measured, plan, self.target):
-            self.notes.append(f"{statement.name}: {describe(plan)}, past the caches; loops {', '.join(order)}")
-            return stream_nest(measured, plan, order)
+            found = run_of(measured, plan, self.target)
+            order, run = found or (order, None)
+            by = "" if run is None else f", {run[0]} by {run[1]}"
+            self.notes.append(f"{statement.name}: {describe(plan)}, past the caches; loops {', '.join(order)}{by}")
+            return stream_nest(measured, plan, order, run)
         if self.steady is not None:
             asked = self.asking(statement, rows_to_come(self.program, measured, plan, self.target))
             measured = replace(measured, statement=asked)

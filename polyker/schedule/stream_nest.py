@@ -5,17 +5,21 @@ from __future__ import annotations
 from math import prod
 
 from polyker.ir.expr import Index
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.quasi_affine import is_quasi_affine, mod
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 from polyker.schedule.measure import FAR, Measured, MemoryAccess
 from polyker.schedule.nest import Nest, band, offset, shared, tile_member
-from polyker.schedule.plan import Plan
+from polyker.schedule.plan import Plan, has_gather
 from polyker.schedule.tree import Kind, Leaf
 from polyker.target.model import Target
 
 # A row of the result that is worth its own search for the first aligned cell, and two partial vectors, in bytes.
 SHORTEST = 1280
+# Bytes of neighbouring rows that are written before the next ones elsewhere.
+RUN = 2048
+# The same as SHORTEST, of a row of whole lines, if the result begins with one.
+WHOLE = 256
 # The same where all that is touched is at most so much more than the result: then lines that are fetched to be overwritten cost
 # little, and parts of lines as much.
 SHORTEST_ALONE, ALONE = 8192, 1.25
@@ -37,7 +41,9 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
     if not all(isinstance(s, Index) or is_quasi_affine(s) for s in statement.subscripts):
         return False
     row = measured.extent(vector, 0) * write.itemsize
-    if row < SHORTEST or any(e is None for _, e in measured.bounds.values()):
+    if row < (WHOLE if _is_whole_lines(measured, vector, target) else SHORTEST):
+        return False
+    if any(e is None for _, e in measured.bounds.values()):
         return False
     sizes: dict[str, int] = {}
     for access in measured.accesses:
@@ -50,6 +56,17 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
     return corners(read_set(statement.domain)) is not None
 
 
+def _is_whole_lines(measured: Measured, vector: str, target: Target) -> bool:
+    """Whether rows of a result are whole lines, if it begins with one; not where rows of an operand are looked up: those come
+    later where results pass the caches."""
+    if any(a.read is not None and has_gather(a.read) for a in measured.accesses):
+        return False
+    write, line = measured.write, target.caches[0].line
+    steps = (abs(s) for i, s in write.strides.items() if i != vector)
+    cells = (measured.extent(vector), write.offset or 0, *steps)
+    return write.offset is not None and all(n * write.itemsize % line == 0 for n in cells)
+
+
 def _bytes(measured: Measured, access: MemoryAccess) -> int:
     """Return about how many bytes of a tensor an access touches; a gathered one may touch any."""
     strides = {i: abs(s) for i, s in access.strides.items() if s}
@@ -58,12 +75,46 @@ def _bytes(measured: Measured, access: MemoryAccess) -> int:
     return cells * access.itemsize * (1 if least >= FAR else max(1, min(least, 64 // access.itemsize)))
 
 
-def stream_nest(measured: Measured, plan: Plan, order: tuple[str, ...]) -> Nest:
-    """Return the nest: the loops in order, the vector innermost and taken by as many vectors as the plan says."""
+def run_of(measured: Measured, plan: Plan, target: Target) -> tuple[tuple[str, ...], tuple[str, int]] | None:
+    """Return an order of loops, and the iterator with so many values of which rows of the result run on, for short rows.
+
+    None where the operands are read in that order anyway. Where short rows lie in another order than their operands' the
+    operand is read in the order of its memory, by as many of its rows at once as write neighbours: both sides go on for a while
+    before they jump.
+
+        for k: for m: O[k,m,0:80] = X[m,k,0:80]     ->     for m.block (8): for k: for m: O[k,m,0:80] = X[m,k,0:80]
+    """
+    write, vector = measured.write, plan.vector
+    inner = measured.statement.iterators[measured.statement.outer :]
+    rest = [i for i in inner if i != vector and write.stride(i)]
+    far = [a for a in measured.accesses if not a.is_write and a.stride(vector or "") == 1]
+    if vector is None or len(rest) < 2 or len(rest) + 1 < len(inner) or not far:
+        return None
+    read = max(far, key=lambda a: measured.footprint(a) * a.itemsize)
+    near = min(rest, key=lambda i: abs(write.stride(i)))
+    row = measured.extent(vector) * write.itemsize
+    crossed = [i for i in rest if abs(read.stride(i)) < abs(read.stride(near)) and measured.extent(i) > 1]
+    if not crossed or row >= SHORTEST or abs(write.stride(near)) != measured.extent(vector):
+        return None
+    if measured.footprint(read) * read.itemsize <= target.cache(2).size:
+        return None
+    size = -(-RUN // row)
+    size = next((n for n in range(size, 2 * size) if measured.extent(near) % n == 0), size)
+    order = sorted(rest, key=lambda i: abs(read.stride(i)), reverse=True)
+    return (*order, vector), (near, size)
+
+
+def stream_nest(measured: Measured, plan: Plan, order: tuple[str, ...], run: tuple[str, int] | None = None) -> Nest:
+    """Return the nest: the loops in order, the vector innermost and taken by as many vectors as the plan says.
+
+    `run`: the iterator whose loop runs over blocks of so many values, with these just around the vector.
+    """
     here = (measured.statement,)
     assert plan.vector is not None
     assert order[-1] == plan.vector
-    loops = [tile_member(here, i, 1, measured.lo(i)) for i in order[:-1]]
+    loops = [tile_member(here, i, run[1] if run and i == run[0] else 1, measured.lo(i)) for i in order[:-1]]
+    if run is not None:
+        loops.append(shared(here, mod(offset(run[0], measured.lo(run[0])), run[1]), f"{run[0]}.row"))
     time = offset(plan.vector, measured.lo(plan.vector))
     loops.append(shared(here, time, plan.vector, Kind.STREAM, plan.lanes * plan.chunks))
     return Nest(here, band(loops, Leaf()))

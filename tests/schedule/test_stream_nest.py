@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import polyker as pk
 from polyker.schedule.tree import Kind, loops
 from polyker.target.detect import target
 from polyker.target.model import Cache, Target
@@ -36,6 +38,8 @@ STREAMED = {
     "one dimension": ("O[i] = 2 * X[i]", {"X": f"f32[{5 * ROW}]"}),
     "an odd range": ("O[i,j] = X[i,j+2] for j in 0:M", {"X": f"f32[5,{ROW}]", "M": ROW - 3}),
     "padding": ("O[i,j] = X[i,j-3; pad=2] for j in 0:M", {"X": f"f32[5,{ROW}]", "M": ROW + 5}),
+    "short rows of whole lines": ("O[i,j] = X[i,j] + 1", {"X": "f32[40,64]"}),
+    "short rows in another order": ("O[j,i,l] = X[i,j,l]", {"X": "f32[37,5,64]"}),
     "gathered rows": ("O[n,c] = T[idx[n],c]", {"T": f"f32[4,{ROW}]", "idx": "i64[6]"}),
     "two types": ("O[i,j] = f32(X[i,j]) * 2", {"X": f"f64[5,{ROW}]"}),
 }
@@ -51,6 +55,11 @@ ORDINARY = {
     "it fits": ("O[i,j] = X[i,j] + 1", {"X": f"f32[5,{ROW}]"}, 1 << 20),
     "the result is small": ("O[j] = X[j] + Y[j,0]", {"X": f"f32[{ROW}]", "Y": f"f32[{ROW},9]"}, 1 << 14),
     "short rows": ("O[i,j] = X[i,j] + 1", {"X": "f32[8,319]"}, 1 << 13),
+    "shorter rows of whole lines": ("O[i,j] = X[i,j] + 1", {"X": "f32[90,48]"}, 1 << 13),
+    "short rows between lines": (
+        "f(X, O) -> O:\n    O[i,j] = X[i,j] + 1 for j in 0:64", {"X": "f32[40,64]", "O": "f32[40,68]"}, 1 << 13
+    ),
+    "short gathered rows": ("O[n,c] = T[idx[n],c]", {"T": "f32[40,64]", "idx": "i64[60]"}, 1 << 13),
     "rows that nothing is read for": ("O[i,j] = X[i] + Y[j]", {"X": "f32[9]", "Y": f"f32[{LONG - 1}]"}, 1 << 13),
     "a sum": ("O[j] += X[i,j]", {"X": f"f32[5,{ROW}]"}, 1 << 10),
     "a triangle": ("O[i,j] += X[i,j] where j <= i", {"X": "f32[60,60]"}, 1 << 10),
@@ -69,3 +78,34 @@ ORDINARY = {
 def test_what_stays_in_the_caches_is_stored_there(name: str) -> None:
     text, given, last = ORDINARY[name]
     assert Kind.STREAM not in kinds(text, last, **given)
+
+
+@pytest.mark.parametrize(
+    ("X", "order"),
+    [
+        ("f32[37,24,64]", ["i1.tile", "i0", "i1.row", "i2"]),  # O[j,i,l] of X[i,j,l]: by 8 rows of X
+        ("f32[5,24,64]", ["i1.tile", "i0", "i1.row", "i2"]),
+    ],
+)
+def test_rows_in_another_order_are_read_in_the_order_of_memory_by_a_few(X: str, order: list[str]) -> None:
+    _, schedule = case("O[j,i,l] = X[i,j,l]", X=X).automatic(machine(1 << 13))
+    assert [m.label for m in loops(schedule.tree)] == order
+
+
+@pytest.mark.parametrize("offset", [0, 16, 4])
+@pytest.mark.parametrize(
+    ("text", "shape"), [("O[j,i,l] = X[i,j,l]", (700, 50, 80)), ("O[i,j] = 2 * X[i,j]", (50000, 80))]
+)
+def test_short_rows_are_right_wherever_they_begin(text: str, shape: tuple[int, ...], offset: int) -> None:
+    X = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    want = X.swapaxes(0, 1) if len(shape) == 3 else 2 * X
+    raw = np.full(4 * X.size + 256, 0x7F, np.uint8)
+    start = -raw.ctypes.data % 64 + 64 + offset
+    out = raw[start : start + 4 * X.size].view("f4").reshape(want.shape)
+    small = replace(target("cpu"), caches=(Cache(32 << 10), Cache(1 << 18), Cache(1 << 20)))
+    kernel = pk.op(text).compile(X=pk.f32[shape], target=small, threads=1)
+    assert "past the caches" in str(kernel.source("schedule"))
+    kernel(X, out=out)
+    np.testing.assert_array_equal(out, want)
+    assert (raw[:start] == 0x7F).all()
+    assert (raw[start + 4 * X.size :] == 0x7F).all()
