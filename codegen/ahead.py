@@ -43,7 +43,7 @@ LINES = 96
 
 def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
-    large = {b.name for b in kernel.buffers if _bytes(b) > target.caches[-1].size // 2}
+    large = {b.name for b in kernel.buffers if bytes_of(b) > target.caches[-1].size // 2}
     if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
         return kernel
     counting = _Ahead(large, {})
@@ -51,7 +51,7 @@ def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     return replace(kernel, body=_Ahead(large, counting.counts).block(kernel.body)) if counting.counts else kernel
 
 
-def _bytes(buffer: Buffer) -> int:
+def bytes_of(buffer: Buffer) -> int:
     """Return the bytes of a buffer of constant shape, 0 for another."""
     sizes = [int(s.value.real) if isinstance(s, Const) else 0 for s in buffer.shape]
     return prod(sizes) * buffer.dtype.itemsize

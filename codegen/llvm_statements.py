@@ -31,7 +31,7 @@ from polyker.codegen.llvm_scan import Carried, Scan, at, scan_of
 from polyker.codegen.llvm_scan import parts as scan_parts
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store, store_together
-from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of, vectors
+from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of, tiles_past, vectors
 from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
@@ -55,7 +55,7 @@ class Statements:
         self.stack = StackBuffers(kernel)
         self.facts = Facts(e.poly)
         self.failures: dict[int, str] = {}
-        self.streams = self.streamed_anywhere = False
+        self.streams = self.streamed_anywhere = self.choosing = False
         self.functions: list[str] = []
         self._streamed = streamed
         self.kernel = kernel
@@ -129,7 +129,7 @@ class Statements:
             case For(kind=LoopKind.VECTOR):
                 self._vector_loop(stmt)
             case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
-                self._transpose_loop(stmt)
+                self._transposed(stmt)
             case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
                 self._stream_loop(stream)
             case For(kind=LoopKind.SCAN) if scan := scan_of(self.e, stmt, self.target):
@@ -324,6 +324,16 @@ class Statements:
             f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
         ]  # fmt: skip
         b.start_block(end)
+
+    def _transposed(self, loop: For) -> None:
+        """Store a tile, past the caches where it is whole lines of a result that exceeds them."""
+        past = tiles_past(self.e, loop, self.target) if self.e.columns is None and not self.choosing else None
+        if past is None:
+            self._transpose_loop(loop)
+            return
+        self.choosing = self.streams = self.streamed_anywhere = True
+        self._branch(past, (loop,), (loop,), streamed=self._streamed)
+        self.choosing = False
 
     def _transpose_loop(self, loop: For) -> None:
         """Repeat the body; its loads share the blocks that they read by rows."""

@@ -13,10 +13,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polyker.codegen.kernel import Block, Const, For, Guard, KExpr, Let, Load, LoopKind, Op, Prefetch, Store, Var
+from polyker.codegen.ahead import bytes_of
+from polyker.codegen.kernel import (
+    Block,
+    Const,
+    For,
+    Guard,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Store,
+    Var,
+)
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import as_constant, plus, polynomial, scaled
-from polyker.codegen.walk import expressions, subexpressions, substitute, values_of
+from polyker.codegen.walk import expressions, statements, subexpressions, substitute, values_of
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
@@ -138,3 +152,34 @@ def is_long(stream: Stream) -> bool:
     """Return whether the loop surely reaches its first aligned cell."""
     length = _length(stream.loop)
     return length is not None and length >= stream.lanes
+
+
+def tiles_past(e: Expressions, loop: For, target: Target) -> Reg | None:
+    """Return whether what a TRANSPOSE loop stores begins at a line, so that all its vectors may pass the caches; None where not
+    all are whole lines then, or the arguments fit in the caches."""
+    buffers = [p.buffer for p in e.places.values() if not p.on_stack]
+    sizes = {b.name: bytes_of(b) for b in buffers}
+    stores = [s for s in statements(loop.body) if isinstance(s, Store)]
+    names, last, line = {s.buffer for s in stores}, target.caches[-1].size, target.caches[0].line
+    loads = {
+        n.buffer
+        for s in statements(loop.body)
+        for x in expressions(s)
+        for n in subexpressions(x)
+        if isinstance(n, Load)
+    }
+    if len(names) != 1 or names & loads or not names <= {*sizes}:
+        return None
+    (name,) = names
+    if sum(sizes.values()) <= last or sizes[name] < last // 4:
+        return None
+    place = e.places[name]
+    for vector in (s for s in statements((loop,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR):
+        if vector.trip is None or vector.trip * place.itemsize != line:
+            return None
+        for store in (s for s in vector.body if isinstance(s, Store)):
+            first = tuple(substitute(i, {vector.var: vector.lo}) for i in store.indices)
+            if any(c * place.itemsize % line for c in e.offset(name, first).values()):
+                return None
+    address = e.b.convert("ptrtoint", place.pointer, "i64")
+    return e.b.compare("icmp eq", e.b.binary("and", address, const(line - 1, "i64")), const(0, "i64"))

@@ -43,7 +43,7 @@ from polyker.schedule.padding import reread_padding
 from polyker.schedule.peel import peeled
 from polyker.schedule.plan import Plan, describe
 from polyker.schedule.scan_nest import by_vectors, scan_nest, scan_plan, vector_scan_nest
-from polyker.schedule.stream_nest import run_of, stream_nest, streams
+from polyker.schedule.stream_nest import read_order, run_of, stream_nest, streams, streams_tiles
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.traffic import least_traffic
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
@@ -260,7 +260,8 @@ class _Scheduler:
             return scan_nest(self.program, measured, plan, order)
         across = () if plan.vector is None else across_of(measured, plan.vector)
         if across and plan.vector is not None:
-            order = write_order(measured, inner)
+            past = self.steady is None and streams_tiles(measured, plan, self.target)
+            order = read_order(measured, inner) if past else write_order(measured, inner)
             self.notes.append(
                 f"{statement.name}: vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
                 f"{', '.join(across)}; loops {', '.join(order)}"

@@ -45,15 +45,46 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     if any(e is None for _, e in measured.bounds.values()):
         return False
-    sizes: dict[str, int] = {}
-    for access in measured.accesses:
-        sizes[access.tensor] = max(sizes.get(access.tensor, 0), _bytes(measured, access))
-    last, written = target.caches[-1].size, sizes[write.tensor]
-    if sum(sizes.values()) <= last or written < last // 4:
+    if not _exceeds_caches(measured, target):
         return False
+    sizes = _sizes(measured)
+    written = sizes[write.tensor]
     if row < SHORTEST_ALONE and sum(sizes.values()) < ALONE * written:
         return False
     return corners(read_set(statement.domain)) is not None
+
+
+def streams_tiles(measured: Measured, plan: Plan, target: Target) -> bool:
+    """Return whether a result that is transposed in registers is written past the caches, where it begins at a line: its rows are
+    whole lines, and so are its vectors, and all that is touched exceeds the last cache (`codegen.llvm_stream` stores them so)."""
+    write, line = measured.write, target.caches[0].line
+    if plan.vector is None or plan.lanes * write.itemsize != line or write.stride(plan.vector) != 1:
+        return False
+    if any(a.tensor == write.tensor for a in measured.accesses if not a.is_write):
+        return False
+    known = all(e is not None for _, e in measured.bounds.values())
+    return known and _is_whole_lines(measured, plan.vector, target) and _exceeds_caches(measured, target)
+
+
+def read_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
+    """Return iterators in the order in which the largest operand's cells lie in memory."""
+    reads = [a for a in measured.accesses if not a.is_write]
+    largest = max(reads, key=lambda a: measured.footprint(a) * a.itemsize)
+    return tuple(sorted(inner, key=lambda i: abs(largest.stride(i)), reverse=True))
+
+
+def _exceeds_caches(measured: Measured, target: Target) -> bool:
+    """Whether a statement touches more than the last cache holds, and its result is no small part of that."""
+    sizes, last = _sizes(measured), target.caches[-1].size
+    return sum(sizes.values()) > last and sizes[measured.write.tensor] >= last // 4
+
+
+def _sizes(measured: Measured) -> dict[str, int]:
+    """Return the bytes of each tensor that are touched."""
+    sizes: dict[str, int] = {}
+    for access in measured.accesses:
+        sizes[access.tensor] = max(sizes.get(access.tensor, 0), _bytes(measured, access))
+    return sizes
 
 
 def _is_whole_lines(measured: Measured, vector: str, target: Target) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -109,3 +110,41 @@ def test_short_rows_are_right_wherever_they_begin(text: str, shape: tuple[int, .
     np.testing.assert_array_equal(out, want)
     assert (raw[:start] == 0x7F).all()
     assert (raw[start + 4 * X.size :] == 0x7F).all()
+
+
+SMALL_CACHES = (Cache(32 << 10), Cache(1 << 18), Cache(1 << 20))
+
+
+@pytest.mark.parametrize(("rows", "columns", "past"), [(640, 960, True), (632, 960, False), (640, 40, False)])
+def test_transposed_tiles_of_whole_lines_are_written_past_the_caches(rows: int, columns: int, past: bool) -> None:
+    # O[j,i]: rows of 2560 bytes are whole lines, of 2528 not; a small result fits.
+    machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
+    kernel = pk.op("O[j,i] = X[i,j]").compile(X=pk.f32[rows, columns], target=machine, threads=1)
+    assert ("!nontemporal" in str(kernel.source("llvm"))) == past
+
+
+def test_transposed_tiles_that_pass_the_caches_are_taken_in_the_order_that_they_are_read_in() -> None:
+    machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
+    kernel = pk.op("O[l,k,j,i] = X[i,j,k,l]").compile(X=pk.f32[16, 12, 20, 80], target=machine, threads=1)
+    found = re.findall(
+        r"^ *(?:for|transpose\(16\)|vector\(16\)) ([\w.]+)", str(kernel.source("schedule")), re.MULTILINE
+    )
+    assert found == ["i2", "i1", "i0.tile", "i3.tile", "i0.columns", "i3.lanes"]
+
+
+@pytest.mark.parametrize("offset", [0, 16, 4])
+@pytest.mark.parametrize(("name", "shape"), [("f4", (640, 960)), ("f8", (200, 648)), ("f4", (16, 33, 21, 48))])
+def test_transposed_tiles_are_right_wherever_the_result_begins(name: str, shape: tuple[int, ...], offset: int) -> None:
+    order = "ijkl"[: len(shape)]
+    X = np.arange(np.prod(shape), dtype=name).reshape(shape)
+    text = f"O[{','.join(reversed(order))}] = X[{','.join(order)}]"
+    raw = np.full(X.nbytes + 256, 0x7F, np.uint8)
+    start = -raw.ctypes.data % 64 + 64 + (offset if offset % X.itemsize == 0 else 8)
+    out = raw[start : start + X.nbytes].view(name).reshape(X.T.shape)
+    kernel = pk.op(text).compile(
+        X=getattr(pk, X.dtype.name.replace("float", "f"))[shape], target=replace(target("cpu"), caches=SMALL_CACHES)
+    )
+    kernel(X, out=out)
+    np.testing.assert_array_equal(out, X.T)
+    assert (raw[:start] == 0x7F).all()
+    assert (raw[start + X.nbytes :] == 0x7F).all()
