@@ -260,8 +260,8 @@ class _Scheduler:
             return scan_nest(self.program, measured, plan, order)
         across = () if plan.vector is None else across_of(measured, plan.vector)
         if across and plan.vector is not None:
-            past = self.steady is None and streams_tiles(measured, plan, self.target)
-            order = read_order(measured, inner) if past else write_order(measured, inner)
+            past = statement.target not in self.near and streams_tiles(measured, plan, self.target)
+            order = (read_order if past else write_order)(measured, inner)
             self.notes.append(
                 f"{statement.name}: vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
                 f"{', '.join(across)}; loops {', '.join(order)}"
@@ -269,14 +269,13 @@ class _Scheduler:
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
         if statement.target not in self.near and streams(measured, plan, self.target):
-            found = run_of(measured, plan, self.target)
-            order, run = found or (order, None)
+            order, run = run_of(measured, plan, order, self.target)
             by = "" if run is None else f", {run[0]} by {run[1]}"
             self.notes.append(f"{statement.name}: {describe(plan)}, past the caches; loops {', '.join(order)}{by}")
             return stream_nest(measured, plan, order, run)
         if self.steady is not None:
-            asked = self.asking(statement, rows_to_come(self.program, measured, plan, self.target))
-            measured = replace(measured, statement=asked)
+            ahead = rows_to_come(self.program, measured, plan, self.target)
+            measured = replace(measured, statement=self.asking(statement, ahead))
         self.notes.append(f"{statement.name}: {describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
@@ -334,8 +333,7 @@ class _Scheduler:
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
         order = least_traffic(measured, plan, tile_order(measured, plan, kept), self.target)
         ahead = lines_ahead(self.program, measured, plan, self.target)
-        ahead += tiles_ahead(self.program, measured, plan, order, self.target)
-        statement = self.asking(statement, ahead)
+        statement = self.asking(statement, ahead + tiles_ahead(self.program, measured, plan, order, self.target))
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
@@ -457,9 +455,8 @@ class _Scheduler:
             result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
             parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
-        cut = f"; blocks {cut}" if cut else ""
-        order = ", ".join((*blocks.rows, *blocks.columns))
-        self.notes.append(f"{statement.name}: {describe(plan)}{cut}; tiles {order}; terms {', '.join(blocks.reduced)}")
+        tiles = f"{describe(plan)}{cut and '; blocks '}{cut}; tiles {', '.join((*blocks.rows, *blocks.columns))}"
+        self.notes.append(f"{statement.name}: {tiles}; terms {', '.join(blocks.reduced)}")
         columns = len(blocks.packs_columns)
         tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
         return self.followed([*before, tiled], epilogue, carried=parts.carries)

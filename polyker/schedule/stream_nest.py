@@ -106,12 +106,14 @@ def _bytes(measured: Measured, access: MemoryAccess) -> int:
     return cells * access.itemsize * (1 if least >= FAR else max(1, min(least, 64 // access.itemsize)))
 
 
-def run_of(measured: Measured, plan: Plan, target: Target) -> tuple[tuple[str, ...], tuple[str, int]] | None:
+def run_of(
+    measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
+) -> tuple[tuple[str, ...], tuple[str, int] | None]:
     """Return an order of loops, and the iterator with so many values of which rows of the result run on, for short rows.
 
-    None where the operands are read in that order anyway. Where short rows lie in another order than their operands' the
-    operand is read in the order of its memory, by as many of its rows at once as write neighbours: both sides go on for a while
-    before they jump.
+    The given `order` and None where the operands are read in that order anyway. Where short rows lie in another order than their
+    operands' the operand is read in the order of its memory, by as many of its rows at once as write neighbours: both sides go on
+    for a while before they jump.
 
         for k: for m: O[k,m,0:80] = X[m,k,0:80]     ->     for m.block (8): for k: for m: O[k,m,0:80] = X[m,k,0:80]
     """
@@ -120,19 +122,19 @@ def run_of(measured: Measured, plan: Plan, target: Target) -> tuple[tuple[str, .
     rest = [i for i in inner if i != vector and write.stride(i)]
     far = [a for a in measured.accesses if not a.is_write and a.stride(vector or "") == 1]
     if vector is None or len(rest) < 2 or len(rest) + 1 < len(inner) or not far:
-        return None
+        return order, None
     read = max(far, key=lambda a: measured.footprint(a) * a.itemsize)
     near = min(rest, key=lambda i: abs(write.stride(i)))
     row = measured.extent(vector) * write.itemsize
     crossed = [i for i in rest if abs(read.stride(i)) < abs(read.stride(near)) and measured.extent(i) > 1]
     if not crossed or row >= SHORTEST or abs(write.stride(near)) != measured.extent(vector):
-        return None
+        return order, None
     if measured.footprint(read) * read.itemsize <= target.cache(2).size:
-        return None
+        return order, None
     size = -(-RUN // row)
     size = next((n for n in range(size, 2 * size) if measured.extent(near) % n == 0), size)
-    order = sorted(rest, key=lambda i: abs(read.stride(i)), reverse=True)
-    return (*order, vector), (near, size)
+    walked = sorted(rest, key=lambda i: abs(read.stride(i)), reverse=True)
+    return (*walked, vector), (near, size)
 
 
 def stream_nest(measured: Measured, plan: Plan, order: tuple[str, ...], run: tuple[str, int] | None = None) -> Nest:
