@@ -12,6 +12,7 @@ from polyker.codegen.llvm_parallel import PARTICIPATE
 from polyker.codegen.llvm_statements import Statements
 from polyker.codegen.llvm_text import FLAGS, Builder
 from polyker.codegen.llvm_transpose import stored
+from polyker.codegen.pair_extrema import paired_extrema
 from polyker.codegen.simplify import unroll
 from polyker.codegen.unroll_terms import several_terms
 from polyker.errors.base import InternalError
@@ -20,7 +21,7 @@ from polyker.target.model import Target
 
 def emit(kernel: Kernel, target: Target) -> str:
     """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
-    return Emitter(unroll(several_terms(kernel, target)), target).module()
+    return Emitter(unroll(several_terms(paired_extrema(kernel, target), target)), target).module()
 
 
 def builder_for(target: Target, fastmath: str = "") -> Builder:

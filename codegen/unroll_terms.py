@@ -142,7 +142,7 @@ class _Several:
         if trip is not None and trip < 2 * size:
             return [loop]
         group = Var(f"{loop.var}.group")
-        whole = _whole(loop, size)
+        whole = whole_groups(loop, size)
         first, rest = _plus(group, 1), self._unasked(loop.body, loop.var, size)
         once = For(loop.var, group, first, loop.body, 1, LoopKind.UNROLL, 1, 1)
         others = For(loop.var, first, _plus(group, size), rest, 1, LoopKind.UNROLL, size - 1, size - 1)
@@ -172,7 +172,7 @@ def _plus(var: Var, value: int) -> KExpr:
     return Op("add", (var, Const(value)))
 
 
-def _whole(loop: For, size: int) -> KExpr:
+def whole_groups(loop: For, size: int) -> KExpr:
     """Return where the whole groups of a loop's terms end."""
     if (trip := trip_count(loop)) is not None:
         return expression(plus(polynomial(loop.lo), constant(trip - trip % size)))
