@@ -18,7 +18,7 @@ from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Ahead, Role, TypedProgram
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
-from polyker.target.model import Target
+from polyker.target.model import PAGE, Target
 
 # How far ahead, in bytes, of all operands together: more than a core reads while one line comes, and no more than a third of the
 # first cache.
@@ -29,6 +29,8 @@ LEAST = 4096
 SHORT = 16384
 # How far ahead results are asked for, in bytes: they are written, and so in the caches, for longer than they are on their way.
 WRITTEN = 4096
+# Rows that vectors are used for, at least, where the next tile's are asked for.
+ROWS = 4
 # How much longer than what is read of it an operand may be that counts as read whole.
 ENDS = 1.25
 
@@ -108,25 +110,33 @@ def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: 
 def tiles_ahead(
     program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
 ) -> tuple[Ahead, ...]:
-    """Return the cells that the next register tile reads of operands from beyond the second cache, whose rows it broadcasts.
+    """Return the cells that the next register tile reads of operands from beyond the second cache which no prefetcher follows.
 
-    `order`: the loops over tiles, outermost first. A tile reads a few cells of each of its rows in turn, and what the rows have
-    ends soon: no prefetcher follows.
+    `order`: the loops over tiles, outermost first. Of rows that are broadcast a tile reads a few cells in turn, and what they
+    have ends soon; of vectors, where each term's lie in a page of their own, a piece each.
     """
     terms = measured.statement.reduced
     row = next((i for i in reversed(order) if measured.extent(i) > plan.size(i)), None)
     if row is None or plan.vector is None or plan.vector in terms or program.sizes:
         return ()
-    reads = [
-        a
-        for a in measured.accesses
-        if a.read is not None
-        and a.stride(row)
-        and not a.stride(plan.vector)
-        and any(abs(a.stride(r)) == 1 for r in terms)
-        and a.itemsize * measured.footprint(a) > target.cache(2).size
-    ]
-    return next_tile(program, measured, plan, reads, row, target)
+    far = [
+        a for a in measured.accesses if a.read and a.itemsize * measured.footprint(a) > target.cache(2).size
+    ]  # fmt: skip
+    rows = [a for a in far if a.stride(row) and not a.stride(plan.vector) and any(abs(a.stride(r)) == 1 for r in terms)]
+    found = next_tile(program, measured, plan, rows, row, target)
+    pieces = [a for a in far if _is_by_pieces(measured, a, plan)] if target.asks_second else []
+    return found + tuple(replace(a, cache=2) for a in next_tile(program, measured, plan, pieces, plan.vector, target))
+
+
+def _is_by_pieces(measured: Measured, access: MemoryAccess, plan: Plan) -> bool:
+    """Whether tiles read vectors of an operand side by side, the next ones in another page for each term, for several rows: with
+    fewer a core has the lines of many terms on their way by itself."""
+    assert plan.vector is not None
+    terms = [r for r in measured.statement.reduced if measured.extent(r) > 1]
+    apart = all(abs(access.stride(r)) * access.itemsize >= PAGE for r in terms)
+    uses = prod(s for i, s in plan.others if not access.stride(i))
+    more = measured.extent(plan.vector) > plan.size(plan.vector)
+    return access.stride(plan.vector) == 1 and apart and more and uses >= ROWS
 
 
 def next_tile(

@@ -59,7 +59,7 @@ TALL = "C[i,j] += A[i,k] * B[k,j]"
         (TALL, ((20000, 64), (64, 16)), ["t0"]),
         (TALL, ((1000, 64), (64, 16)), []),  # in the second cache
         ("C[i,j] += A[k,i] * B[k,j]", ((64, 20000), (64, 16)), []),  # rows of terms: vectors of A
-        (TALL, ((16, 64), (64, 20000)), []),  # the vectors' operand comes from far, the rows stay
+        (TALL, ((16, 64), (64, 20000)), ["t1"]),  # the vectors' operand comes from far, the rows stay
     ],
 )
 def test_a_tile_asks_for_the_rows_of_the_next_one(
@@ -69,6 +69,24 @@ def test_a_tile_asks_for_the_rows_of_the_next_one(
     scop, schedule = case(text, **types).automatic(target("cpu:x86-64-v4"))
     loops = print_kernel(lowered(scop, schedule).kernel)
     assert sorted(set(re.findall(r"prefetch (\w+)\[", loops))) == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns", "found"),
+    [
+        (24, 50, 168000, True),
+        (24, 50, 1000, False),  # in the second cache
+        (2, 50, 168000, False),  # few rows: the loads of many terms are on their way at once
+        (24, 400, 1008, False),  # neighbouring terms share pages
+    ],
+)
+def test_a_tile_asks_for_the_next_vectors_where_each_terms_lie_in_a_page_of_their_own(
+    rows: int, terms: int, columns: int, found: bool
+) -> None:
+    kernel = pk.op("C[a,j] += A[i,j] * B[a,i]").compile(
+        A=pk.f32[terms, columns], B=pk.f32[rows, terms], target="cpu:x86-64-v4", threads=1
+    )
+    assert bool(re.search(r"prefetch t0\[v\d+, .* into cache 2", str(kernel.source("loops")))) == found
 
 
 def test_statements_in_one_loop_ask_once() -> None:
