@@ -25,6 +25,7 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Space,
     Store,
     Var,
 )
@@ -156,9 +157,8 @@ def is_long(stream: Stream) -> bool:
 
 def tiles_past(e: Expressions, loop: For, target: Target) -> Reg | None:
     """Return whether what a TRANSPOSE loop stores begins at a line, so that all its vectors may pass the caches; None where not
-    all are whole lines then, or the arguments fit in the caches."""
-    buffers = [p.buffer for p in e.places.values() if not p.on_stack]
-    sizes = {b.name: bytes_of(b) for b in buffers}
+    all are whole lines of an argument then, or the arguments fit in the caches."""
+    sizes = {p.buffer.name: bytes_of(p.buffer) for p in e.places.values() if p.buffer.space is Space.ARGUMENT}
     stores = [s for s in statements(loop.body) if isinstance(s, Store)]
     names, last, line = {s.buffer for s in stores}, target.caches[-1].size, target.caches[0].line
     loads = {
