@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polyker.codegen import llvm_ops as ops
 from polyker.codegen.kernel import Const, Op
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_functions import complex_function
@@ -21,6 +22,14 @@ def multiply(b: Builder, x: Value, y: Value) -> Value:
     re = flop(b, "fsub", flop(b, "fmul", ar, br, t), flop(b, "fmul", ai, bi, t), t)
     im = flop(b, "fadd", flop(b, "fmul", ar, bi, t), flop(b, "fmul", ai, br, t), t)
     return Value(x.dtype, re, im)
+
+
+def multiply_add(b: Builder, x: Value, y: Value, total: Value) -> Value:
+    """Return total + x * y, for a reduction: four multiply-adds, each rounded once."""
+    (ar, ai), (br, bi), (re, im) = _split(x), _split(y), _split(total)
+    re = ops.multiply_add(b, negate(b, ai, x.dtype.real), bi, ops.multiply_add(b, ar, br, re))
+    im = ops.multiply_add(b, ai, br, ops.multiply_add(b, ar, bi, im))
+    return Value(total.dtype, re, im)
 
 
 def add(b: Builder, op: str, x: Value, y: Value) -> Value:
@@ -100,6 +109,14 @@ def _power(b: Builder, x: Value, exponent: int) -> Value:
     return divide(b, one, result) if exponent < 0 else result
 
 
+def _sign(b: Builder, x: Value) -> Value:
+    """Return z / |z|, and 0 where z is 0, as numpy's."""
+    (re, im), size = _split(x), complex_function(b, "abs", [x], x.dtype.real).re
+    zero = b.compare("fcmp oeq", size, const(0.0, size.elem))
+    size = b.select(zero, const(1.0, size.elem), size)
+    return Value(x.dtype, *(flop(b, "fdiv", part, size, x.dtype.real) for part in (re, im)))
+
+
 def operation(b: Builder, op: str, args: list[Value], expr: Op) -> Value:
     """Return the value of an operation with complex arguments."""
     x = args[0]
@@ -119,6 +136,11 @@ def operation(b: Builder, op: str, args: list[Value], expr: Op) -> Value:
         case "conj":
             re, im = _split(x)
             return Value(dtype, re, negate(b, im, dtype.real))
+        case "round":
+            re, im = (b.intrinsic("roundeven", part) for part in _split(x))
+            return Value(dtype, re, im)
+        case "sign":
+            return _sign(b, x)
         case "real" | "imag":
             re, im = _split(x)
             return Value(x.dtype.real, re if op == "real" else im)

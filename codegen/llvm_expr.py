@@ -180,6 +180,11 @@ class Expressions:
 
     def fused(self, total: Value, factors: tuple[KExpr, ...]) -> Value:
         """Return total + product(factors), the last multiplication and the addition rounded once."""
+        if total.dtype.is_complex:
+            first, *others = (self.value(f) for f in factors)
+            for other in others[:-1]:
+                first = llvm_complex.multiply(self.b, first, other)
+            return llvm_complex.multiply_add(self.b, first, others[-1], total)
         args = [self.value(f).re for f in factors]
         product = args[0]
         for arg in args[1:-1]:
@@ -233,7 +238,8 @@ class Expressions:
         """Return `pointer`, or that of a spare place where `condition` is off: a scalar access that may not happen."""
         if condition is None or (place.on_stack and as_constant(offset) is not None):
             return pointer
-        return self.b.select(condition, pointer, self.spare())
+        # Only loads of such a place have offsets that are not known, and its parts lie further apart than those of a spare one.
+        return self.b.select(condition, pointer, place.pointer if place.plane else self.spare())
 
     def load(self, expr: Load) -> Value:
         """Load a value; inactive lanes, and lanes whose predicate is off, never touch memory."""

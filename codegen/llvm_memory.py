@@ -30,11 +30,22 @@ class Place(NamedTuple):
     invariant: bool
     metadata: str
     loose: bool = False  # lanes that are off may be written
+    plane: int = 0  # how far imaginary parts lie behind the real ones, in parts; 0: each beside its own
 
     @property
     def on_stack(self) -> bool:
         """Whether reading any element of a row is harmless."""
         return self.buffer.space is Space.STACK
+
+    @property
+    def parts(self) -> int:
+        """How many numbers lie side by side in one element."""
+        return 2 if self.buffer.dtype.is_complex and not self.plane else 1
+
+    @property
+    def align(self) -> int:
+        """Bytes that a part is aligned to."""
+        return self.itemsize // (2 if self.buffer.dtype.is_complex else 1)
 
 
 def element_type(dtype: DType) -> str:
@@ -46,7 +57,7 @@ def offset_pointer(b: Builder, place: Place, pointer: Reg, offset: Reg) -> Reg:
     """Return the pointer `offset` elements further."""
     if offset.text == "0":
         return pointer
-    kind = f"[2 x {place.element}]" if place.buffer.dtype.is_complex else place.element
+    kind = f"[2 x {place.element}]" if place.parts > 1 else place.element
     return b.pure(f"getelementptr {kind}, {pointer.typed}, {offset.typed}", "ptr", offset.lanes, (pointer, offset))
 
 
@@ -54,7 +65,7 @@ def _parts(b: Builder, place: Place, pointer: Reg) -> list[Reg]:
     """Return the pointers to an element's parts: one, or real and imaginary."""
     if not place.buffer.dtype.is_complex:
         return [pointer]
-    text = f"getelementptr {place.element}, {pointer.typed}, i64 1"
+    text = f"getelementptr {place.element}, {pointer.typed}, i64 {place.plane or 1}"
     return [pointer, b.pure(text, "ptr", pointer.lanes, (pointer,))]
 
 
@@ -74,8 +85,7 @@ def _read(b: Builder, place: Place, text: str, lanes: int, operands: tuple[Reg, 
 
 
 def _scalar_load(place: Place, pointer: Reg) -> str:
-    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
-    return f"load {place.element}, {pointer.typed}, align {align}{place.metadata}"
+    return f"load {place.element}, {pointer.typed}, align {place.align}{place.metadata}"
 
 
 def load_scalar(b: Builder, place: Place, pointer: Reg) -> Value:
@@ -91,9 +101,8 @@ def is_loaded(b: Builder, place: Place, pointer: Reg) -> bool:
 
 def store_scalar(b: Builder, place: Place, pointer: Reg, value: Value) -> None:
     """Store one element."""
-    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
     for p, raw in zip(_parts(b, place, pointer), _raw(b, value), strict=True):
-        b.line(f"  store {raw.typed}, {p.typed}, align {align}{place.metadata}")
+        b.line(f"  store {raw.typed}, {p.typed}, align {place.align}{place.metadata}")
 
 
 def _doubled(b: Builder, mask: Reg) -> Reg:
@@ -103,19 +112,20 @@ def _doubled(b: Builder, mask: Reg) -> Reg:
 
 def load_vector(b: Builder, place: Place, pointer: Reg, count: int, mask: Reg | None) -> Value:
     """Load `count` neighbouring elements; where the mask is off memory is not touched and the value is zero."""
-    dtype = place.buffer.dtype
-    lanes = count * (2 if dtype.is_complex else 1)
-    align = place.itemsize // (2 if dtype.is_complex else 1)
+    if place.plane:
+        return _value(b, place.buffer.dtype, [_load(b, place, p, count, mask) for p in _parts(b, place, pointer)])
+    mask = _doubled(b, mask) if mask is not None and place.parts > 1 else mask
+    return value_of(b, place.buffer.dtype, _load(b, place, pointer, count * place.parts, mask))
+
+
+def _load(b: Builder, place: Place, pointer: Reg, lanes: int, mask: Reg | None) -> Reg:
     kind = f"<{lanes} x {place.element}>"
     if mask is None:
-        raw = _read(b, place, f"load {kind}, {pointer.typed}, align {align}{place.metadata}", lanes, (pointer,))
-    else:
-        mask = _doubled(b, mask) if dtype.is_complex else mask
-        name = f"llvm.masked.load.{suffix(Reg('', place.element, lanes, 0))}.p0"
-        b.declare(name, f"declare {kind} @{name}(ptr, i32 immarg, {mask.type}, {kind})")
-        call = f"call {kind} @{name}({pointer.typed}, i32 {align}, {mask.typed}, {kind} zeroinitializer)"
-        raw = _read(b, place, call + place.metadata, lanes, (pointer, mask))
-    return value_of(b, dtype, raw)
+        return _read(b, place, f"load {kind}, {pointer.typed}, align {place.align}{place.metadata}", lanes, (pointer,))
+    name = f"llvm.masked.load.{suffix(Reg('', place.element, lanes, 0))}.p0"
+    b.declare(name, f"declare {kind} @{name}(ptr, i32 immarg, {mask.type}, {kind})")
+    call = f"call {kind} @{name}({pointer.typed}, i32 {place.align}, {mask.typed}, {kind} zeroinitializer)"
+    return _read(b, place, call + place.metadata, lanes, (pointer, mask))
 
 
 def value_of(b: Builder, dtype: DType, raw: Reg) -> Value:
@@ -126,11 +136,23 @@ def value_of(b: Builder, dtype: DType, raw: Reg) -> Value:
 
 
 def load_piece(b: Builder, place: Place, pointer: Reg, count: int) -> Reg:
-    """Load `count` neighbouring elements as they are in memory."""
-    lanes = count * (2 if place.buffer.dtype.is_complex else 1)
-    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
-    text = f"load <{lanes} x {place.element}>, {pointer.typed}, align {align}{place.metadata}"
-    return _read(b, place, text, lanes, (pointer,))
+    """Load `count` neighbouring elements, a complex one's parts side by side."""
+    if not place.plane:
+        return _load(b, place, pointer, count * place.parts, None)
+    if count > 1:
+        return _beside(b, [_load(b, place, p, count, None) for p in _parts(b, place, pointer)])
+    both = Reg("poison", place.element, 2, 0)
+    for part, p in enumerate(_parts(b, place, pointer)):
+        both = b.insert(both, _read(b, place, _scalar_load(place, p), 1, (p,)), part)
+    return both
+
+
+def _beside(b: Builder, raw: list[Reg]) -> Reg:
+    """Return the parts of complex elements side by side."""
+    if len(raw) == 1:
+        return raw[0]
+    count = raw[0].lanes
+    return b.shuffle(raw[0], raw[1], [k // 2 + (k % 2) * count for k in range(2 * count)])
 
 
 def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int, lanes: int) -> Value:
@@ -174,12 +196,12 @@ def load_apart(b: Builder, place: Place, pointers: list[Reg], lanes: int) -> Val
 def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg | None, streamed: str = "") -> None:
     """Store neighbouring elements where the mask is on; `streamed`: metadata of a store of a whole, aligned vector."""
     raw = _raw(b, value)
-    data = raw[0]
-    if len(raw) > 1:
-        count = data.lanes
-        data = b.shuffle(raw[0], raw[1], [k // 2 + (k % 2) * count for k in range(2 * count)])
-        mask = _doubled(b, mask) if mask is not None else None
-    store_raw(b, place, pointer, data, mask, streamed)
+    if place.plane:
+        for p, part in zip(_parts(b, place, pointer), raw, strict=True):
+            store_raw(b, place, p, part, mask, streamed)
+        return
+    mask = _doubled(b, mask) if mask is not None and len(raw) > 1 else mask
+    store_raw(b, place, pointer, _beside(b, raw), mask, streamed)
 
 
 def raw_of(b: Builder, value: Value) -> Reg:
@@ -188,8 +210,8 @@ def raw_of(b: Builder, value: Value) -> Reg:
 
 
 def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | None, streamed: str = "") -> None:
-    """Store what `load_piece` would return, where the mask is on; see `store_vector`."""
-    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
+    """Store elements as they are in memory, where the mask is on; see `store_vector`."""
+    align = place.align
     if mask is not None and _is_constant(mask):
         lanes = mask.text[1:-1].split(", ")
         if "i1 true" not in lanes:
@@ -267,26 +289,24 @@ def _all_lanes(count: int) -> Reg:
 
 def gather(b: Builder, place: Place, pointers: Reg, mask: Reg | None) -> Value:
     """Load one element a lane from anywhere."""
-    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
     mask = mask if mask is not None else _all_lanes(pointers.lanes)
     raw = []
     for p in _parts(b, place, pointers):
         kind = f"<{p.lanes} x {place.element}>"
         name = f"llvm.masked.gather.{suffix(Reg('', place.element, p.lanes, 0))}.{suffix(p)}"
         b.declare(name, f"declare {kind} @{name}({p.type}, i32 immarg, {mask.type}, {kind})")
-        call = f"call {kind} @{name}({p.typed}, i32 {align}, {mask.typed}, {kind} zeroinitializer)"
+        call = f"call {kind} @{name}({p.typed}, i32 {place.align}, {mask.typed}, {kind} zeroinitializer)"
         raw.append(_read(b, place, call + place.metadata, p.lanes, (p, mask)))
     return _value(b, place.buffer.dtype, raw)
 
 
 def scatter(b: Builder, place: Place, pointers: Reg, value: Value, mask: Reg | None) -> None:
     """Store one element a lane, in the order of the lanes."""
-    align = place.itemsize // (2 if place.buffer.dtype.is_complex else 1)
     mask = mask if mask is not None else _all_lanes(pointers.lanes)
     for p, raw in zip(_parts(b, place, pointers), _raw(b, value), strict=True):
         name = f"llvm.masked.scatter.{suffix(raw)}.{suffix(p)}"
         b.declare(name, f"declare void @{name}({raw.type}, {p.type}, i32 immarg, {mask.type})")
-        b.line(f"  call void @{name}({raw.typed}, {p.typed}, i32 {align}, {mask.typed}){place.metadata}")
+        b.line(f"  call void @{name}({raw.typed}, {p.typed}, i32 {place.align}, {mask.typed}){place.metadata}")
 
 
 def splat_value(b: Builder, value: Value, count: int) -> Value:

@@ -14,7 +14,7 @@ from polyker.errors.base import InternalError
 @dataclass(frozen=True, slots=True)
 class StackLayout:
     """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its cells hold on entry, if that
-    is to be said: zeros, or nothing ("undef").
+    is to be said: zeros, or nothing ("undef"); `placed`: each access has a constant place, or transposes constant places.
 
     `loose`: a masked store may write the lanes that are off, too.
     """
@@ -24,13 +24,14 @@ class StackLayout:
     lanes: int
     clear: str
     loose: bool
+    placed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
     """Where a statement stands: the vector loop around it, the variables with a fixed value, and those bound.
 
-    `is_bounded`: the loop alone says which lanes run.
+    `is_bounded`: the loop alone says which lanes run. `turned`: the variables of loops whose loads are transposed.
     """
 
     count: int = 1
@@ -39,6 +40,7 @@ class _Lanes:
     bound: frozenset[str] = frozenset()
     partial: bool = False
     is_bounded: bool = True
+    turned: frozenset[str] = frozenset()
 
 
 class StackBuffers:
@@ -51,6 +53,7 @@ class StackBuffers:
     def __init__(self, kernel: Kernel) -> None:
         self._lanes: dict[str, int] = {}
         self._movable: set[str] = set()
+        self._scattered: set[str] = set()
         self._partial: set[str] = set()
         self._kept: set[str] = set()
         self._around: dict[str, frozenset[str]] = {}
@@ -75,14 +78,14 @@ class StackBuffers:
             fixed and buffer.name in self._partial and elements <= 4096 and (not loose or self._around.get(buffer.name))
         )
         clear = ("undef" if loose else "zeroinitializer") if said else ""
-        return StackLayout(max(1, elements), strides, lanes, clear, loose)
+        return StackLayout(max(1, elements), strides, lanes, clear, loose, buffer.name not in self._scattered)
 
     def _walk(self, block: Block, at: _Lanes) -> None:
         for stmt in block:
             for expr in expressions(stmt):
                 for node in subexpressions(expr):
                     if isinstance(node, Load):
-                        self._access(node.buffer, node.indices, at)
+                        self._access(node.buffer, node.indices, at, at.turned)
             match stmt:
                 case Store(buffer=name, indices=indices):
                     self._access(name, indices, at)
@@ -95,13 +98,16 @@ class StackBuffers:
                 case For(kind=LoopKind.VECTOR, var=var) as loop:
                     placed = at.fixed | {var} if isinstance(loop.lo, Const) else at.fixed
                     partial = loop.trip != loop.lanes
-                    self._walk(loop.body, _Lanes(max(loop.lanes, 1), loop, placed, at.bound | {var}, partial))
-                case For(var=var, lo=lo, hi=hi, body=body):
+                    lanes = _Lanes(max(loop.lanes, 1), loop, placed, at.bound | {var}, partial, turned=at.turned)
+                    self._walk(loop.body, lanes)
+                case For(var=var, lo=lo, hi=hi, body=body, kind=kind):
                     # A loop around which there are lanes may run longer in some of them than in others.
                     alike = at.count == 1 or (isinstance(lo, Const) and isinstance(hi, Const))
                     inside = replace(
                         at, fixed=at.fixed - {var}, bound=at.bound | {var}, is_bounded=at.is_bounded and alike
                     )
+                    if kind is LoopKind.TRANSPOSE and isinstance(lo, Const):
+                        inside = replace(inside, turned=at.turned | {var})
                     self._walk(body, inside)
                 case Allocate(buffer=buffer, body=body):
                     self._around[buffer.name] = at.bound
@@ -109,12 +115,18 @@ class StackBuffers:
                 case _:
                     pass
 
-    def _access(self, name: str, indices: tuple[KExpr, ...], at: _Lanes) -> None:
+    def _access(
+        self, name: str, indices: tuple[KExpr, ...], at: _Lanes, turned: frozenset[str] = frozenset()
+    ) -> None:
         if name not in self._around:  # it is not on the stack
             return
         self._lanes[name] = max(self._lanes.get(name, 1), at.count)
         if name not in self._movable and any(_moves(n, at) for index in indices for n in subexpressions(index)):
             self._movable.add(name)
+        if name in self._movable and name not in self._scattered:
+            still = replace(at, fixed=at.fixed | turned)
+            if any(_moves(n, still) for index in indices for n in subexpressions(index)):
+                self._scattered.add(name)
         if name not in self._kept and not self._ends_as_others(name, indices, at):
             self._kept.add(name)
 

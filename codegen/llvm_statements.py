@@ -157,7 +157,9 @@ class Statements:
         element = memory.element_type(buffer.dtype)
         parts = 2 if buffer.dtype.is_complex else 1
         b.allocas.append(f"  {name} = alloca [{layout.elements * parts} x {element}], align 64")
-        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose)
+        # Registers hold real and imaginary parts apart: accumulators are not sorted anew each step.
+        plane = layout.elements if parts > 1 and layout.placed else 0
+        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose, plane)
         self.e.places[buffer.name] = place
         self.e.strides[buffer.name] = layout.strides
         if layout.clear:
@@ -381,7 +383,7 @@ class Statements:
         start, stop, name = e.uniform(lo), e.uniform(hi), f"{loop.var}\0count"
         some = None if trip is not None else b.compare("icmp slt", start, stop)
         place, offset = e.places[scan.store.buffer], e.offset(scan.store.buffer, at(scan.store, loop, loop.lo))
-        before = plus(offset, constant(-1))
+        before = plus(offset, constant(-scan.direction))
         first = memory.load_scalar(b, place, e.guarded(place, e.pointer(place, before), before, some)).re
         pointer = Reg(b.name(), "ptr", 1, 0)
         b.allocas.append(f"  {pointer.text} = alloca <{scan.lanes} x {first.elem}>, align 64")

@@ -79,7 +79,7 @@ def _contracted(e: Expressions, stmt: Store) -> Value:
     """Return the stored value; products in `x += a*b + ...` are fused multiply-adds: reductions may be contracted."""
     match stmt.value:
         case Op(op="add", args=(Load(predicate=None) as old, *terms), dtype=dtype) if (
-            dtype.kind == "f" and dtype.itemsize >= 4 and e.b.native_fma and _same_place(stmt, old)
+            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.native_fma and _same_place(stmt, old)
         ):
             total = e.value(old)
             for term in terms:

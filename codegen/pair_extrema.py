@@ -31,7 +31,7 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.unroll_terms import LONG, whole_groups
+from polyker.codegen.unroll_terms import whole_groups
 from polyker.codegen.walk import subexpressions, substitute, uses
 from polyker.target.model import Target
 
@@ -41,9 +41,7 @@ LEAST = 4
 
 def paired_extrema(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel whose loops over the terms of extrema in register tiles take two terms at a time."""
-    if not target.triple.startswith("x86_64") or target.vector_bytes < LONG:
-        return kernel
-    return replace(kernel, body=_block(kernel.body))
+    return replace(kernel, body=_block(kernel.body)) if target.pairs_extrema else kernel
 
 
 def _block(block: Block) -> Block:

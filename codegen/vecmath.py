@@ -18,7 +18,7 @@ from polyker.codegen import vecmath_piecewise as _pieces
 from polyker.codegen import vecmath_pow as _pow
 from polyker.codegen import vecmath_trig as _trig
 from polyker.codegen.vecmath_build import F32, F64, PURE, Builder, Definition, Features, Value
-from polyker.codegen.vecmath_complex import COMPLEX, absolute, narrowed
+from polyker.codegen.vecmath_complex import COMPLEX, absolute, absolute_f32, narrowed
 from polyker.ir.dtypes import DType
 
 __all__ = ["Definition", "Features", "function", "link", "supported"]
@@ -74,10 +74,11 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: boo
     form = F32 if dtype.real.name == "f32" else F64
     count = _ARITY.get(op, 1) * (2 if dtype.is_complex else 1)
     parameters = [Value(builder, f"%x{i}", form.element) for i in range(count)]
-    formula: Any = _formula(op) if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
+    size = absolute if form is F64 else absolute_f32
+    formula: Any = _formula(op) if not dtype.is_complex else size if op == "abs" else COMPLEX[op]
     if avx512 and dtype.name == "f32":
         formula = _PIECEWISE.get(op, formula)
-    if dtype.name == "c64":
+    if dtype.name == "c64" and op != "abs":
         formula = narrowed(formula)
     result = formula(builder, *parameters)
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"

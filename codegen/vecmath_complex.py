@@ -48,6 +48,13 @@ def absolute(b: Builder, re: Value, im: Value) -> Value:
     return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, size)
 
 
+def absolute_f32(b: Builder, re: Value, im: Value) -> Value:
+    """Return |z| of single precision: in double precision no square of its overflows, or is too small."""
+    x, y = b.convert("fpext", re, "double"), b.convert("fpext", im, "double")
+    size = b.convert("fptrunc", b.sqrt(b.fma(x, x, y * y)), "float")
+    return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, size)
+
+
 def _log_size(b: Builder, re: Value, im: Value) -> Value:
     """Return log |z|, near |z| = 1 from |z|^2 - 1 without cancellation."""
     x, y, exponent = _scaled(b, re, im)

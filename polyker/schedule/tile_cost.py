@@ -15,9 +15,9 @@ from math import ceil, gcd, inf, log2, prod
 from polyker.ir.expr import DOTS, Call
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
-from polyker.schedule.access_cost import LOAD, access_cost
+from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost
 from polyker.schedule.measure import Measured, MemoryAccess
-from polyker.schedule.plan import Plan, bare_target, is_costly, unit_iterator, values, vector_lanes
+from polyker.schedule.plan import Plan, bare_target, is_costly, takes_pairs, unit_iterator, values, vector_lanes
 from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of
 from polyker.target.model import PAGE, Target
 
@@ -75,12 +75,20 @@ def _operations(measured: Measured) -> float:
     count = 0.0
     for e in values(measured.statement.expr):
         if isinstance(e, Call) and e.op not in DOTS:
-            count += 12.0 if is_costly(e) else 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
-    expr = measured.statement.expr
+            steps = 12.0 if is_costly(e) else 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
+            count += steps * _parts_of(e)
+    expr, one = measured.statement.expr, 2 if measured.statement.acc.is_complex else 1
     fused = ("mul", "pow", *DOTS)
     if measured.statement.op == "add" and isinstance(expr, Call) and expr.op in fused and not is_costly(expr):
-        return max(count, 1.0)
-    return count + (measured.statement.op != "set")
+        return max(count, float(one))
+    return count + one * (measured.statement.op != "set")
+
+
+def _parts_of(call: Call) -> int:
+    """Return how many real operations one of a call's stands for: a complex product is four multiply-adds, a sum two."""
+    if call.dtype is None or not call.dtype.is_complex:
+        return 1
+    return 4 if call.op in ("mul", "pow") else 2
 
 
 @dataclass(slots=True)
@@ -121,13 +129,17 @@ class Tiles:
         self.reduces, self.folds = bool(reduced), vector in reduced
         extent = measured.extent(vector)
         self.width = min(vector_lanes(measured, target, vector), max(2, 1 << max(0, extent - 1).bit_length()))
+        # Terms whose operands are held at once, and registers for the tests of them for NaN.
+        self.together, self.tested = (2, 2) if takes_pairs(measured, target) else (1, 0)
+        # Registers that a vector takes: a complex one's real and imaginary parts have one each.
+        self.parts = 2 if measured.statement.acc.is_complex else 1
         self.total = measured.points
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
         self.operations = _operations(measured)
         self.expected = all(measured.expected(i) is not None for i in measured.bounds)
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
         self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
-        self.latency = float(target.fma_latency) if self.reduces else 0.0
+        self.latency = float(target.fma_latency) * self.parts if self.reduces else 0.0
         self.folding = FOLD * log2(self.width) / max(1.0, self.terms / self.width) if self.folds else 0.0
         self.write = measured.write
         self.across = self._across(reduced)
@@ -146,6 +158,8 @@ class Tiles:
         read, vector, width = access.read, self.vector, self.width
         assert read is not None
         one = access_cost(access, vector, width, self.target)
+        if self.parts > 1:  # both parts of a cell are spread over the lanes, or those of a vector's cells sorted
+            one = self.parts * one if not access.stride(vector) else one + self.parts * SHUFFLE
         unit = unit_iterator(self.measured, access, vector)
         across, columns = unit is not None, 1
         if across and not self.reduces:
@@ -239,7 +253,7 @@ class Tiles:
     def candidates(self, free: Sequence[str]) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
         """Yield (vectors, unrolled iterators with their sizes) of the tiles that the registers hold."""
         most = max(1, ceil(self.measured.extent(self.vector) / self.width))
-        room = self.registers - 3
+        room = self.registers // self.parts - 3
         # As many as a short row has: it is read from end to end, and not in two pieces that are far from each other's next ones.
         whole = most <= room and not self.folds and self.measured.is_exact(self.vector)
         row = most if whole else min(most, CHUNKS[-1])
@@ -379,7 +393,8 @@ class Tiles:
         cycles += vectors * store / max(1.0, self.terms / (self.width if self.folds else 1)) + copies_made
         if self.reduces:
             # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
-            registers = vectors + transposed + sum(held) - max(held) + 1 + (self.operations > 1)
+            operands = self.together * (sum(held) - max(held) + 1)
+            registers = self.parts * (vectors + transposed + operands) + (self.operations > 1) + self.tested
             cycles += SPILL * max(0, registers - self.registers)
         self.known[key] = cycles
         return cycles

@@ -108,6 +108,12 @@ class Target:
         """Return the cycles that a byte of scratch memory costs before it is used, where so many bytes are needed."""
         return FRESH if size > KEPT else 0.0
 
+    @property
+    def pairs_extrema(self) -> bool:
+        """Whether terms of a float's extremum are taken in pairs, which one test for NaN serves: x86's instructions keep a NaN in
+        one argument alone, and registers are many."""
+        return self.triple.startswith("x86_64") and self.vector_bytes >= 64
+
     def lanes(self, itemsize: int) -> int:
         """Return how many elements of `itemsize` bytes a vector register holds."""
         return max(1, self.vector_bytes // itemsize)
