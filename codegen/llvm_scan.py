@@ -18,7 +18,7 @@ from polyker.codegen.kernel import Block, Const, For, KExpr, Load, LoopKind, Op,
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_ops import combine
 from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.polynomial import as_constant, plus, scaled
+from polyker.codegen.polynomial import as_constant, constant, plus, scaled
 from polyker.codegen.walk import subexpressions, substitute, values_of
 from polyker.ir.dtypes import DType
 
@@ -31,7 +31,8 @@ OPERATORS = ("add", "mul", "minimum", "maximum")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A SCAN loop that can be taken by vectors: its one store, the operator, the term, the cell before, the lanes of a vector."""
+    """A SCAN loop that can be taken by vectors: its one store, the operator, the term, the cell before, the lanes of a vector,
+    and 1 or -1: how far a cell lies from the one before."""
 
     loop: For
     store: Store
@@ -39,6 +40,7 @@ class Scan:
     term: KExpr
     before: Load
     lanes: int
+    direction: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ def scan_of(e: Expressions, loop: For, target: Target) -> Scan | None:
         return None
     here = e.offset(store.buffer, store.indices)
     earlier = e.offset(store.buffer, at(store, loop, Op("sub", (Var(loop.var), Const(1)))))
-    if as_constant(plus(here, scaled(earlier, -1))) != 1:
+    direction = as_constant(plus(here, scaled(earlier, -1)))
+    if direction not in (1, -1):
         return None
     own = [a for a in args if isinstance(a, Load) and a.buffer == store.buffer and a.predicate is None]
     before = [a for a in own if e.offset(a.buffer, a.indices) == earlier]
@@ -74,7 +77,8 @@ def scan_of(e: Expressions, loop: For, target: Target) -> Scan | None:
     widest = max(dtype.itemsize, *(x.dtype.real.itemsize for a in rest for x in values_of(a)))
     lanes = target.lanes(widest)
     term = rest[0] if len(rest) == 1 else Op(op, rest, dtype)
-    return Scan(loop, store, op, term, before[0], lanes) if lanes > 1 and lanes & (lanes - 1) == 0 else None
+    whole = lanes > 1 and lanes & (lanes - 1) == 0
+    return Scan(loop, store, op, term, before[0], lanes, direction) if whole else None
 
 
 def at(store: Store, loop: For, place: KExpr) -> tuple[KExpr, ...]:
@@ -105,8 +109,12 @@ def store(e: Expressions, stmt: Store, carried: Carried) -> None:
         distance *= 2
     before = b.impure(f"load {value.type}, {carried.pointer.typed}, align 64", value.elem, count)
     place = e.places[stmt.buffer]
-    pointer = e.pointer(place, e.split(e.offset(stmt.buffer, stmt.indices))[0])
-    memory.store_vector(b, place, pointer, Value(dtype, combine(b, scan.op, before, value, dtype)), mask)
+    base, cells = e.split(e.offset(stmt.buffer, stmt.indices))[0], Value(dtype, combine(b, scan.op, before, value, dtype))
+    if scan.direction < 0:
+        base, cells, active = plus(base, constant(1 - count)), memory.reverse(b, cells), memory.reverse_mask(b, mask)
+    else:
+        active = mask
+    memory.store_vector(b, place, e.pointer(place, base), cells, active)
     if mask is None:
         last = b.shuffle(value, None, [count - 1] * count)
         after = combine(b, scan.op, before, last, dtype)

@@ -44,6 +44,8 @@ def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
         interleaved = depth > expanded.outer
         expanded = replace(expanded, outer=depth)
     lift = _Lift(program, fresh, expanded, interleaved)
+    if statement.target not in reads and lift.in_place():
+        return list(lift.statements)
     value = lift.change(expanded.expr, expanded.iterators, read_set(expanded.domain))
     body: tuple[TypedNode, ...] = (*lift.statements, replace(expanded, expr=value))
     for iterator in reversed(expanded.iterators[statement.outer : expanded.outer]):
@@ -113,6 +115,28 @@ class _Lift:
         body = self.change(expr.body, (*around, *own), whole)
         return self._lift(replace(expr, body=body), around, own, domain, whole)
 
+    def in_place(self) -> bool:
+        """Make the statements of a reduction that is the statement's whole value, on the target itself; else return False."""
+        statement, expr = self.statement, self.statement.expr
+        target = self.program.tensor(statement.target).dtype
+        if not isinstance(expr, Reduce) or statement.op != "set" or {expr.acc, expr.dtype or target} != {target}:
+            return False
+        assert expr.domain is not None
+        around, own = statement.iterators, tuple(r.index for r in expr.ranges)
+        whole, head = read_set(expr.domain), parameters(self.program)
+        body = self.change(expr.body, (*around, *own), whole)
+        kept = self._by_place(around)
+        onto = read_map(f"{head}{{ R[{', '.join(around + own)}] -> [{', '.join(kept + own)}] }}")
+        cells = read_map(f"{head}{{ R[{', '.join(around)}] -> [{', '.join(kept)}] }}")
+        self._reduction(
+            replace(expr, body=body),
+            (kept, own),
+            (statement.target, statement.subscripts),
+            read_set(statement.domain).set_tuple_name("R").apply(cells),
+            whole.set_tuple_name("R").apply(onto),
+        )
+        return True
+
     def _lift(
         self, expr: Reduce, around: tuple[str, ...], own: tuple[str, ...], domain: isl.Set, whole: isl.Set
     ) -> Expr:
@@ -129,7 +153,7 @@ class _Lift:
         for found in self.found:
             if found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms):
                 return _converted(self._read(found.read, used, cells), expr)
-        read = self._statements(expr, used, own, cells, terms, len(fixed))
+        read = self._statements(expr, used, own, cells, terms)
         self.found.append(_Found(expr.op, shape_of_body, terms, read))
         return _converted(read, expr)
 
@@ -171,40 +195,47 @@ class _Lift:
             if forgotten.reset_tuple_id().intersect(lifted).is_equal(whole.reset_tuple_id()):
                 used.remove(iterator)
                 left = forgotten
-        # In the order of the target's memory: what reads the results walks them as it walks the target.
+        # What reads the results walks them as it walks the target.
+        return tuple(i for i in self._by_place(around) if i in used)
+
+    def _by_place(self, around: tuple[str, ...]) -> tuple[str, ...]:
+        """Return iterators in the order of the target's memory, those of the loops around first, those of no place last."""
         places = [i for t in self.statement.subscripts for i in around if i in indices_of(t)]
-        order = [*around[: self.statement.outer], *dict.fromkeys(places)]
-        return tuple(sorted(used, key=lambda i: order.index(i) if i in order else len(order) + around.index(i)))
+        return tuple(dict.fromkeys((*around[: self.statement.outer], *places, *around)))
 
     def _statements(
-        self, expr: Reduce, used: tuple[str, ...], own: tuple[str, ...], cells: isl.Set, terms: isl.Set, outer: int
+        self, expr: Reduce, used: tuple[str, ...], own: tuple[str, ...], cells: isl.Set, terms: isl.Set
     ) -> Read:
         acc = expr.acc
         assert acc is not None
         subscripts, extents = self._subscripts(used, cells)
         name = self.fresh.temporary(expr.op, acc, extents)
-        op = _UPDATES[expr.op]
-        start, update = self.fresh.statement(), self.fresh.statement()
-        span = self.statement.span
-        self.statements += [
-            TypedStatement(
-                start, used, outer, domain_text(cells, start), name, subscripts, "set", identity(op, acc), acc, (), span
-            ),
-            TypedStatement(
-                update,
-                used + own,
-                outer,
-                domain_text(terms, update),
-                name,
-                subscripts,
-                op,
-                expr.body,
-                acc,
-                own,
-                span,
-            ),
-        ]
+        self._reduction(expr, (used, own), (name, subscripts), cells, terms)
         return Read(name, subscripts, dtype=acc)
+
+    def _reduction(
+        self,
+        expr: Reduce,
+        iterators: tuple[tuple[str, ...], tuple[str, ...]],
+        target: tuple[str, tuple[Expr, ...]],
+        cells: isl.Set,
+        terms: isl.Set,
+    ) -> None:
+        """Add the statements that start a reduction's cells and combine its terms; `iterators`: kept, and reduced ones."""
+        acc, op, (kept, own), (tensor, subscripts) = expr.acc, _UPDATES[expr.op], iterators, target
+        assert acc is not None
+        start, update, outer, span = (
+            self.fresh.statement(),
+            self.fresh.statement(),
+            self.statement.outer,
+            self.statement.span,
+        )
+        zero = identity(op, acc)
+        started, summed = domain_text(cells, start), domain_text(terms, update)
+        self.statements += [
+            TypedStatement(start, kept, outer, started, tensor, subscripts, "set", zero, acc, (), span),
+            TypedStatement(update, kept + own, outer, summed, tensor, subscripts, op, expr.body, acc, own, span),
+        ]
 
 
 def _converted(read: Read, expr: Reduce) -> Expr:

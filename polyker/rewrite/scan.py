@@ -15,7 +15,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Expr, Index, Read
-from polyker.ir.quasi_affine import add, indices_of, lit, substitute
+from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters
@@ -79,10 +79,37 @@ def prefixes(program: TypedProgram, statement: TypedStatement) -> Scan | None:
     (term,) = statement.reduced
     kept = [i for i in statement.iterators if i != term]
     for cell in kept:
-        found = None if cell in indices_of(statement.expr) else _as_prefix(program, statement, cell, term)
+        if cell in indices_of(statement.expr):
+            continue
+        found = _as_prefix(program, statement, cell, term)
+        if found is None and (mirrored := _mirrored(program, statement, cell, term)) is not None:
+            found = _as_prefix(program, mirrored, cell, term)
         if found is not None:
             return found
     return None
+
+
+def _mirrored(program: TypedProgram, statement: TypedStatement, *iterators: str) -> TypedStatement | None:
+    """Return a statement with iterators that count from their last value down; None where that is not known.
+
+    All terms from the cell's on are then all up to it.
+    """
+    names, domain = ", ".join(statement.iterators), read_set(statement.domain)
+    turned = {}
+    for iterator in iterators:
+        last = domain.dim_max_val(statement.iterators.index(iterator))
+        if not last.is_int():
+            return None
+        turned[iterator] = subtract(lit(last.get_num_si()), Index(iterator, i64))
+    values = ", ".join(print_affine(turned[i]) if i in turned else i for i in statement.iterators)
+    name = statement.name
+    onto = read_map(f"{parameters(program)}{{ {name}[{names}] -> {name}[{values}] }}")
+    return replace(
+        statement,
+        domain=domain_text(domain.apply(onto), name),
+        subscripts=tuple(substitute(s, turned) for s in statement.subscripts),
+        expr=substitute(statement.expr, turned),
+    )
 
 
 def _as_prefix(program: TypedProgram, statement: TypedStatement, cell: str, term: str) -> Scan | None:
@@ -133,7 +160,8 @@ def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedState
         if not cells.is_empty():
             name, term = fresh.statement(), statement.expr
             value = term if before == identity(op, acc) else Call(COMBINE[op], (before, term), acc)
-            found.append(replace(statement, name=name, domain=domain_text(cells, name), expr=value))
+            domain_of = domain_text(cells, name)
+            found.append(replace(statement, name=name, domain=domain_of, expr=value, regroups=scan.is_prefix))
 
     for part, before in scan.before:
         put("=", part, before)

@@ -42,7 +42,7 @@ from polyker.schedule.own_distances import cells_apart, free_iterators, own_dist
 from polyker.schedule.padding import reread_padding
 from polyker.schedule.peel import peeled
 from polyker.schedule.plan import Plan, describe
-from polyker.schedule.scan_nest import by_vectors, scan_nest, scan_plan, vector_scan_nest
+from polyker.schedule.scan_nest import beside_scan, by_vectors, scan_nest, scan_plan, vector_scan_nest
 from polyker.schedule.stream_nest import read_order, run_of, stream_nest, streams, streams_tiles
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.traffic import least_traffic
@@ -235,10 +235,8 @@ class _Scheduler:
             if lanes:
                 self.notes.append(f"{statement.name}: depends on itself; vectors of {lanes} along {inner[-1]}, scanned")
                 return vector_scan_nest(measured, inner, lanes)
-            if inner:
-                self.notes.append(
-                    f"{statement.name}: carries a dependence in every loop; the order of the text is kept"
-                )
+            kept = "carries a dependence in every loop; the order of the text is kept"
+            self.notes += [f"{statement.name}: {kept}"] if inner else []
             return serial_nest(statement)
         reads = copyable(self.program, statement) if self.steady is None and set(free) == {*inner} else frozenset()
         plan = choose(replace(measured, copyable=reads), free, (), self.target)
@@ -251,6 +249,7 @@ class _Scheduler:
             if not is_steady(read_set(statement.domain), statement.iterators, statement.iterators.index(plan.vector)):
                 plan = replace(plan, chunks=min(plan.chunks, CUT_CHUNKS))
         if len(free) < len(inner):
+            plan = beside_scan(self.program, measured, plan, free, self.target)
             plan, order = scan_plan(measured, plan, free, self.target)
             lanes = 0 if plan.vector is not None else by_vectors(self.program, measured, order, self.target)
             if lanes:

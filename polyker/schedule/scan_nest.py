@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log2
 
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram
@@ -27,6 +28,8 @@ from polyker.target.model import Target
 
 # Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
 CHAINS = 6
+# Cycles of moving a vector's lanes and combining them, and of what each vector of a scan costs besides.
+COMBINED, SCANNED = 1.0, 4.0
 
 
 def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> tuple[str, ...]:
@@ -59,10 +62,18 @@ def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...]
     statement, cells = measured.statement, program.tensor(measured.statement.target).dtype
     step = step_of(statement, order[-1], in_place=True) if order else None
     write = measured.write
-    if step is None or write.stride(order[-1]) != 1 or statement.acc != cells or step.term.dtype != cells:
+    if step is None or abs(write.stride(order[-1])) != 1 or statement.acc != cells or step.term.dtype != cells:
         return 0
     lanes = vector_lanes(measured, target, order[-1])
-    return lanes if may_regroup(step.op, cells) and measured.extent(order[-1]) >= 2 * lanes else 0
+    free = may_regroup(step.op, cells, loose=statement.regroups)
+    return lanes if free and measured.extent(order[-1]) >= 2 * lanes else 0
+
+
+def beside_scan(program: TypedProgram, measured: Measured, plan: Plan, free: Sequence[str], target: Target) -> Plan:
+    """Return the plan, or none by vectors of a free iterator where vectors along the recurrence's cells are quicker."""
+    lanes = 0 if plan.vector is None else by_vectors(program, measured, scan_order(measured, free, None), target)
+    quicker = lanes and (2 * log2(lanes) * COMBINED + SCANNED) / lanes < plan.cost
+    return replace(plan, vector=None, lanes=1, chunks=1, others=()) if quicker else plan
 
 
 def vector_scan_nest(measured: Measured, order: tuple[str, ...], lanes: int) -> Nest:

@@ -110,10 +110,21 @@ def test_a_reduction_over_all_terms_up_to_a_cell_is_a_scan(case):
 
 
 @needs_compiler
+def test_terms_from_a_cell_on_are_scanned_from_the_end():
+    x = coded(5, 333)
+    kernel = compiled(PREFIX.format("+=", 333, ">="), x)
+    assert is_scan(kernel)
+    np.testing.assert_array_equal(kernel(x), x[:, ::-1].cumsum(1)[:, ::-1])
+
+
+@needs_compiler
 def test_sums_over_windows_and_cells_of_their_own_are_no_scans():
     x = coded(3, 100)
     t, j = np.ogrid[:100, :100]
-    for where, mask in (("j <= t and j > t - 5", (j <= t) & (j > t - 5)), ("j >= t", j >= t)):
+    for where, mask in (
+        ("j <= t and j > t - 5", (j <= t) & (j > t - 5)),
+        ("j >= t and j < t + 5", (j >= t) & (j < t + 5)),
+    ):
         kernel = compiled(f"S[b,t] += X[b,j] for t in 0:100 where {where}", x)
         assert not is_scan(kernel)
         np.testing.assert_array_equal(kernel(x), x @ mask.T)

@@ -24,6 +24,15 @@ CASES = {
     "sums": ("S[b,t] += X[b,j] for t in 0:90 where j <= t", lambda x: x.cumsum(1)),
     "sums before": ("S[b,t] += X[b,j] for t in 0:90 where j < t", lambda x: x.cumsum(1) - x),
     "columns": ("S[b,t] += X[j,t] for b in 0:70 where j <= b", lambda x: x[:70].cumsum(0)),
+    "sums from a cell on": ("S[b,t] += X[b,j] for t in 0:90 where j >= t", lambda x: x[:, ::-1].cumsum(1)[:, ::-1]),
+    "sums after": ("S[b,t] += X[b,j] for t in 0:90 where j > t", lambda x: x[:, ::-1].cumsum(1)[:, ::-1] - x),
+    "columns from below": ("S[b,t] += X[j,t] for b in 0:80 where j >= b", lambda x: x[::-1].cumsum(0)[::-1]),
+    "an inline sum": ("S[b,t] = sum[j in 0:t+1](X[b,j]) for t in 0:90", lambda x: x.cumsum(1)),
+    "an inline sum, the cells in another order": (
+        "S[t,b] = sum[j in t:90](X[b,j]) for t in 0:90",
+        lambda x: x[:, ::-1].cumsum(1)[:, ::-1].T,
+    ),
+    "least": ("S[b,t] min= X[b,j] for t in 0:90 where j >= t", lambda x: np.minimum.accumulate(x[:, ::-1], 1)[:, ::-1]),
     "greatest": ("S[t,b] max= X[b,j] for t in 0:90 where j <= t", lambda x: np.maximum.accumulate(x, 1).T),
 }
 
@@ -43,7 +52,7 @@ def test_each_cell_goes_on_from_the_one_before(case):
         ("S[b,t] += X[b,j] for t in 0:12 where j <= t", "f8"),  # few terms
         ("S[b,t] += X[b,j] for t in 0:90 where j <= t", "f2"),  # summed in f32
         ("S[b,t] += X[b,j] for t in 0:90 where j <= t and j > t - 40", "f8"),
-        ("S[b,t] += X[b,j] for t in 0:90 where j >= t", "f8"),
+        ("S[b,t] += X[b,j] for t in 0:90 where j >= t and j < t + 40", "f8"),
         ("S[b,t] += X[b,j] * Y[t] for t in 0:90 where j <= t", "f8"),
         ("S[b,t] += X[b,j] for t in 0:90 where 2 * j <= t", "f8"),
         ("S[b,t] += X[b,j] for t in 0:90 where j <= t + 2", "f8"),  # the first cell has three
@@ -55,7 +64,8 @@ def test_other_reductions_stay_as_they_are(text, dtype):
     kernel = compiled(text, *inputs)
     assert not is_running(kernel)
     t, j = np.ogrid[: x.shape[1], : x.shape[1]]
-    mask = 2 * j <= t if "2 *" in text else j >= t if ">=" in text else (j <= t) & ((j > t - 40) | ("40" not in text))
+    mask = 2 * j <= t if "2 *" in text else (j <= t) & ((j > t - 40) | ("40" not in text))
+    mask = (j >= t) & (j < t + 40) if ">=" in text else mask
     mask = j <= t + 2 if "+ 2" in text else mask
     want = x.astype("f8") @ mask.T * (inputs[1] if "Y" in text else 1)
     np.testing.assert_array_equal(kernel(*inputs), want.astype(dtype))

@@ -37,7 +37,7 @@ SHARED = {
     "factors in another order": ("P[i] = sum[k](X[i,k] * (k + 1));  Q[i] = 1 - sum[k]((k + 1) * X[i,k])", 2),
     "two results": ("A[i] += X[i,k];  B[j] += X[j,l]", 1),  # the second is copied
     "a result and a temporary before it": ("T[i] += X[i,k];  P[i] = T[i] * 2;  f[j] += X[j,l]", 2),
-    "fewer cells": ("P[i] = X[i,0] - max[k](X[i,k]);  Q[i] = max[k](X[i,k]) for i in 0:2", 2),
+    "fewer cells": ("P[i] = X[i,0] - max[k](X[i,k]);  Q[i] = max[k](X[i,k]) for i in 0:2", 1),  # copied
     "a triangle": ("P[i] = sum[k in 0:i+1](X[i,k]) + 1;  Q[j] = sum[l](X[j,l] where l <= j) - 1", 2),
     "cells in other places": ("T[i+2] = X[i,0] / 3;  U[i+1] = X[i,0] / 3;  P[i] = T[i+2] * U[i+1] for i in 0:4", 1),
     "a recurrence": (

@@ -63,3 +63,32 @@ def test_sizes_that_are_symbols():
     for count in (1, 2, 16, 17, 100):
         x = values(np.float32, count)
         np.testing.assert_array_equal(kernel(x, N=count), np.maximum.accumulate(x))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
+@pytest.mark.parametrize("n", [32, 33, 47, 64, 300])
+def test_cells_may_go_down_as_well_as_up(n, dtype):
+    x = (np.arange(5 * n) * 7 % 23).reshape(5, n).astype(dtype)
+    down = x[:, ::-1]
+    for y in (x, down, np.repeat(x, 2, 1)[:, ::2]):
+        wide = y.astype("i8" if dtype == "u1" else dtype)
+        after = wide[:, ::-1].cumsum(1)[:, ::-1].astype(dtype)
+        np.testing.assert_array_equal(pk.op("S[b,t] = sum[j in t:n](X[b,j]) for t in 0:n", n=n)(y), after)
+        np.testing.assert_array_equal(
+            pk.op("S[b,t] = sum[j in 0:t+1](X[b,j]) for t in 0:n", n=n)(y), wide.cumsum(1).astype(dtype)
+        )
+        most = np.maximum.accumulate(y[:, ::-1], 1)[:, ::-1]
+        np.testing.assert_array_equal(pk.op("S[b,t] max= X[b,j] for t in 0:n where j >= t", n=n)(y), most)
+        np.testing.assert_array_equal(
+            pk.op("S[b,n-1-t] = sum[j in 0:t+1](X[b,j]) for t in 0:n", n=n)(y), wide.cumsum(1)[:, ::-1].astype(dtype)
+        )
+
+
+def test_reductions_of_floats_may_be_regrouped_and_recurrences_not():
+    x = np.random.default_rng(0).normal(size=(4, 500)).astype("f4")
+    running = pk.op("S[b,t] = sum[j in 0:t+1](X[b,j]) for t in 0:500").compile(x)
+    assert "scanned" in str(running.explain())
+    np.testing.assert_allclose(running(x), x.astype("f8").cumsum(1), atol=1e-4)
+    steps = pk.op("S[b,0] = X[b,0]; S[b,t] = S[b,t-1] + X[b,t] for t in 1:500").compile(x)
+    assert "scanned" not in str(steps.explain())
+    np.testing.assert_array_equal(steps(x), x.cumsum(1))
