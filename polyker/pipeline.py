@@ -6,6 +6,7 @@
             -> schedule.once         -> TypedProgram     values that many instances need are computed once
             -> schedule.contract     -> TypedProgram     sums of products are taken in steps
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
+            -> rewrite.one_term      -> TypedProgram     reductions of one term a cell only set it
             -> schedule.gather       -> TypedProgram     terms that are scattered are gathered cell by cell
             -> rewrite.sink          -> TypedProgram     operators that all terms share are applied to results
             -> schedule.share        -> TypedProgram     what statements compute alike is computed once
@@ -86,6 +87,7 @@ from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
 from polyker.rewrite.narrow import narrow_indices
+from polyker.rewrite.one_term import set_single_terms
 from polyker.rewrite.running import running_reductions
 from polyker.rewrite.single import fix_single_values
 from polyker.rewrite.sink import sink_operators
@@ -239,7 +241,7 @@ def scheduled_gpu(
 
     with isl_job("rewrite"):
         found = contract(extract_reductions(typed), target, layout, most=most)
-        alone, shared = share_results(start_reductions(found.program))
+        alone, shared = share_results(set_single_terms(start_reductions(found.program)))
         flat = inline_values(count_truths(widen_reductions(alone)))
         if merge:
             flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
@@ -321,7 +323,7 @@ def scheduled(
     for large in (True, False):
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
-            started = running_reductions(start_reductions(found.program))
+            started = set_single_terms(running_reductions(start_reductions(found.program)))
             started = gather_where_cheaper(started, target, lambda tensor: names.get(tensor, DENSE))
             sunk, outside = sink_operators(started, loose=loose)
             alone, shared = share_results(sunk)
