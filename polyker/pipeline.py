@@ -15,6 +15,7 @@
             -> rewrite.truth         -> TypedProgram     any and all of booleans count in bytes
             -> schedule.fuse_inline  -> TypedProgram     what is cheap to compute again is not stored
             -> rewrite.unfold        -> TypedProgram     windows along short rows are copied one by one
+            -> rewrite.affine_parts  -> TypedProgram     subscripts that wrap or stop at an edge are affine by parts
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
             -> schedule.dots         -> TypedProgram     products of narrow integers are summed several at a time
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
@@ -83,6 +84,7 @@ from polyker.ir.typed_printing import print_typed
 from polyker.options import Options
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import Scop, build_scop
+from polyker.rewrite.affine_parts import affine_parts
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
@@ -337,18 +339,24 @@ def scheduled(
                 if t.name not in kept
             )
             flat = unfold_windows(fix_single_values(inlined), target)
-            dots: tuple[str, ...] = ()
+            dots, halves = tuple[str, ...](), tuple[str, ...]()
             if merge:
-                flat = merge_dimensions(flat, lambda tensor: names.get(tensor, DENSE).dense)
+                flat, halves = for_vectors(flat, lambda tensor: names.get(tensor, DENSE))
             flat = narrow_indices(flat)
             if merge:
                 flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)
                 flat = inline_values(flat) if dots else flat
-        notes = once + found.notes + outside + shared + online + gone + dots
+        notes = once + found.notes + outside + shared + online + gone + halves + dots
         result = lowered_kernel(flat, layouts, target, notes, threads, most)
         if not found.large & {t.name for t in result[2].scratch}:
             break
     return result
+
+
+def for_vectors(program: TypedProgram, layout: Callable[[str], Layout]) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with other indices than the text's: such that more of it is by whole vectors, and what was halved."""
+    flat = affine_parts(program)
+    return merge_dimensions(flat, lambda tensor: layout(tensor).dense), ()
 
 
 def lowered_kernel(

@@ -15,6 +15,7 @@ from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedSta
 from polyker.poly.isl import read_set
 from polyker.poly.least import is_steady
 from polyker.rewrite.accumulate import Block, accumulate, started_apart, starts_fresh
+from polyker.rewrite.affine_parts import parts_of
 from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.from_zero import from_zero
@@ -402,7 +403,7 @@ class _Scheduler:
         before = []
         for read in reads:
             found = pack_padded(self.program, self.fresh, statement, read)
-            before.append(self.map(found.copy))
+            before += [self.map(part) for part in parts_of(self.program, self.fresh, found.copy)]
             statement = found.statement
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied with its padding")
         return in_order([*before, self.reduction(statement, start, epilogue=epilogue)])
