@@ -86,7 +86,11 @@ def load(e: Expressions, expr: Load, active: int) -> Value | None:
     for k in range(row.stride):
         at = memory.offset_pointer(e.b, target, pointer, const(k * active, "i64"))
         vectors.append(memory.load_piece(e.b, target, at, active))
-    found = _picked(e.b, vectors, [divmod(place - start + row.stride * k, active) for k in range(active)])
+    first = place - start
+    if row.stride == 4 and active % 4 == 0 and 0 <= first < 4:
+        found = _fourth(e.b, vectors, first)
+    else:
+        found = _picked(e.b, vectors, [divmod(first + row.stride * k, active) for k in range(active)])
     count = e.lanes.count
     if active < count:
         found = e.b.shuffle(found, None, [*range(active), *[0] * (count - active)])
@@ -117,6 +121,24 @@ def _picked(b: Builder, vectors: list[Reg], lanes: list[tuple[int, int] | None])
         result = b.shuffle(result, vectors[n], order)
         done.add(n)
     return result
+
+
+def _fourth(b: Builder, vectors: list[Reg], first: int) -> Reg:
+    """Return every fourth lane of four vectors. What picks two such rows at a time is shared: eight shuffles for all four rows."""
+    count, half = vectors[0].lanes, vectors[0].lanes // 2
+    order = [first % 2 + 4 * m + other for other in (0, 2) for m in range(half)]
+    low, high = (b.shuffle(x, y, order) for x, y in (vectors[:2], vectors[2:]))
+    own = range(first // 2 * half, first // 2 * half + half)
+    return b.shuffle(low, high, [*own, *(count + lane for lane in own)])
+
+
+def _woven_fours(b: Builder, vectors: list[Reg], k: int) -> Reg:
+    """Return vector k of the four that four vectors' lanes, woven together, fill; see `_fourth`."""
+    count, half = vectors[0].lanes, vectors[0].lanes // 2
+    order = [x for lane in range(k // 2 * half, k // 2 * half + half) for x in (lane, count + lane)]
+    low, high = (b.shuffle(x, y, order) for x, y in (vectors[:2], vectors[2:]))
+    places = [2 * (k % 2 * half // 2 + m // 4) + m % 2 + (count if m % 4 > 1 else 0) for m in range(count)]
+    return b.shuffle(low, high, places)
 
 
 def woven(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
@@ -169,4 +191,5 @@ def store(e: Expressions, stores: list[Store], values: list[Value]) -> None:
             continue
         mask = memory.picked_mask(b, e.lanes.mask, [lane for lane, _ in cells], [r in number for _, r in cells])
         at = memory.offset_pointer(b, target, pointer, const(k * count, "i64"))
-        memory.store_raw(b, target, at, _picked(b, vectors, lanes), mask)
+        fours = len(vectors) == row.stride == 4 and count % 4 == 0
+        memory.store_raw(b, target, at, _woven_fours(b, vectors, k) if fours else _picked(b, vectors, lanes), mask)

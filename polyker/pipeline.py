@@ -16,7 +16,9 @@
             -> schedule.fuse_inline  -> TypedProgram     what is cheap to compute again is not stored
             -> rewrite.unfold        -> TypedProgram     windows along short rows are copied one by one
             -> rewrite.affine_parts  -> TypedProgram     subscripts that wrap or stop at an edge are affine by parts
+            -> rewrite.quotients     -> TypedProgram     indices with quotients are quotient and remainder
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
+            -> schedule.short_rows   -> TypedProgram     an index along rows of a few cells is written out
             -> schedule.dots         -> TypedProgram     products of narrow integers are summed several at a time
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
             -> poly.scop             -> Scop             domains, access relations, the text's order
@@ -90,6 +92,7 @@ from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
 from polyker.rewrite.narrow import narrow_indices
 from polyker.rewrite.one_term import set_single_terms
+from polyker.rewrite.quotients import split_quotients
 from polyker.rewrite.running import running_reductions
 from polyker.rewrite.single import fix_single_values
 from polyker.rewrite.sink import sink_operators
@@ -108,6 +111,7 @@ from polyker.schedule.once import compute_once
 from polyker.schedule.online import one_pass
 from polyker.schedule.parallel import PRIVATE, parallel_schedule
 from polyker.schedule.share import share_results
+from polyker.schedule.short_rows import sum_short_rows, unroll_short_rows
 from polyker.schedule.tree import REFUSED, Schedule
 from polyker.target.model import Gpu, Target
 
@@ -355,8 +359,9 @@ def scheduled(
 
 def for_vectors(program: TypedProgram, layout: Callable[[str], Layout]) -> tuple[TypedProgram, tuple[str, ...]]:
     """Return the program with other indices than the text's: such that more of it is by whole vectors, and what was halved."""
-    flat = affine_parts(program)
-    return merge_dimensions(flat, lambda tensor: layout(tensor).dense), ()
+    flat = split_quotients(affine_parts(program))
+    flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
+    return unroll_short_rows(sum_short_rows(flat, layout), layout), ()
 
 
 def lowered_kernel(
