@@ -18,6 +18,7 @@
             -> rewrite.affine_parts  -> TypedProgram     subscripts that wrap or stop at an edge are affine by parts
             -> rewrite.quotients     -> TypedProgram     indices with quotients are quotient and remainder
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
+            -> rewrite.symmetric     -> TypedProgram     one half of a symmetric result is computed, one copied
             -> schedule.short_rows   -> TypedProgram     an index along rows of a few cells is written out
             -> schedule.dots         -> TypedProgram     products of narrow integers are summed several at a time
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
@@ -96,6 +97,7 @@ from polyker.rewrite.quotients import split_quotients
 from polyker.rewrite.running import running_reductions
 from polyker.rewrite.single import fix_single_values
 from polyker.rewrite.sink import sink_operators
+from polyker.rewrite.symmetric import halve_symmetric
 from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
 from polyker.rewrite.widen import widen_reductions
@@ -361,7 +363,8 @@ def for_vectors(program: TypedProgram, layout: Callable[[str], Layout]) -> tuple
     """Return the program with other indices than the text's: such that more of it is by whole vectors, and what was halved."""
     flat = split_quotients(affine_parts(program))
     flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
-    return unroll_short_rows(sum_short_rows(flat, layout), layout), ()
+    flat, notes = halve_symmetric(sum_short_rows(flat, layout))
+    return unroll_short_rows(flat, layout), notes
 
 
 def lowered_kernel(
