@@ -19,6 +19,7 @@
             -> rewrite.quotients     -> TypedProgram     indices with quotients are quotient and remainder
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
             -> rewrite.symmetric     -> TypedProgram     one half of a symmetric result is computed, one copied
+            -> schedule.crossing     -> TypedProgram     sums along rows and columns at once go row by row
             -> schedule.short_rows   -> TypedProgram     an index along rows of a few cells is written out
             -> schedule.dots         -> TypedProgram     products of narrow integers are summed several at a time
             -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
@@ -104,6 +105,7 @@ from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.barriers import with_barriers
 from polyker.schedule.contract import contract
+from polyker.schedule.crossing import sum_crossing
 from polyker.schedule.dots import sum_by_dots
 from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gather import gather_where_cheaper
@@ -364,7 +366,7 @@ def for_vectors(program: TypedProgram, layout: Callable[[str], Layout]) -> tuple
     flat = split_quotients(affine_parts(program))
     flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
     flat, notes = halve_symmetric(sum_short_rows(flat, layout))
-    return unroll_short_rows(flat, layout), notes
+    return unroll_short_rows(sum_crossing(flat, layout), layout), notes
 
 
 def lowered_kernel(
