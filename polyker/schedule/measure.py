@@ -8,7 +8,7 @@ from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Call, Expr, Read, Size, reads_in, walk
+from polyker.ir.expr import Call, Expr, Literal, Read, Size, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import EXACT, LARGE, TypedProgram, TypedStatement
@@ -30,7 +30,8 @@ class MemoryAccess:
     """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move).
 
     `read`: the expression, None for the write. `joined`: so many neighbours, `read` the first, are read as one element.
-    `offset`: the cell, in elements, where all iterators are 0; None where it is not known.
+    `offset`: the cell, in elements, where all iterators are 0; None where it is not known. `reach`: how far apart two cells may
+    lie, in elements, that a gather reads in one step and the next.
     """
 
     tensor: str
@@ -39,6 +40,7 @@ class MemoryAccess:
     read: Read | None = None
     joined: int = 1
     offset: int | None = 0
+    reach: int = FAR
 
     @property
     def is_write(self) -> bool:
@@ -237,11 +239,13 @@ def _access(
     steps = element_strides(found.shape, layout(tensor), dict(program.likely))
     strides: dict[str, int] = {}
     offset: int | None = 0
-    for subscript, step in zip(subscripts, steps, strict=True):
+    reach = 0
+    for subscript, step, extent in zip(subscripts, steps, found.shape, strict=True):
         parts = coefficients(subscript) if is_quasi_affine(subscript) else None
         if parts is None:
             for name in indices_of(subscript):
                 strides[name] = FAR
+            reach += step * int(extent.value.real) if isinstance(extent, Literal) else FAR
             offset = None
             continue
         for name, factor in parts.items():
@@ -249,7 +253,7 @@ def _access(
                 strides[name] = strides.get(name, 0) + factor * step
             elif factor:
                 offset = None if name or offset is None else offset + factor * step
-    return MemoryAccess(tensor, found.dtype.itemsize, strides, read, offset=offset)
+    return MemoryAccess(tensor, found.dtype.itemsize, strides, read, offset=offset, reach=min(FAR, reach or FAR))
 
 
 def element_strides(shape: tuple[Expr, ...], layout: Layout, likely: Mapping[str, int]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from polyker.target.model import Target
 
 # How many instances need a value, at least; its operations, where no function is among them; values of one statement that are
 # tried.
-NEEDED, MANY, TRIED = 4, 4, 3
+NEEDED, MANY, TRIED = 2, 4, 3
 
 
 def compute_once(

@@ -30,8 +30,13 @@ def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None)
     Just around the vector is a loop in which some access goes on where its row ended: else all of them jump after each row.
     """
 
+    def step(access: MemoryAccess, iterator: str) -> int:
+        # A gather goes half as far as it could, about: rows that are no longer than others' steps stay in the caches.
+        stride = abs(access.stride(iterator))
+        return access.reach // 2 if stride == FAR else stride * (2 if access.is_write else 1)
+
     def weight(iterator: str) -> int:
-        return max((abs(a.stride(iterator)) * (2 if a.is_write else 1) for a in measured.accesses), default=0)
+        return max((step(a, iterator) for a in measured.accesses), default=0)
 
     rest = sorted((i for i in inner if i != vector), key=weight, reverse=True)
     near = {
