@@ -21,7 +21,7 @@ NARROW = 1 << 31
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _COMPLEX = frozenset(
-    {*ARITHMETIC, *COMPARISONS, "sub", "conj", "real", "imag", "abs", "where", "minimum", "maximum", "sign", "exp", "expm1",
+    {*ARITHMETIC, *COMPARISONS, "sub", "conj", "real", "imag", "abs", "where", "minimum", "maximum", "sign", "round", "exp", "expm1",
      "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh"} - {"floordiv", "mod"}
 )  # fmt: skip
 _IDENTITY_ON_INTEGERS = ("floor", "ceil", "round")
@@ -197,7 +197,7 @@ class Expressions:
             return texts[0]
         if dtype.kind == "b":
             return self._of_bools(op, texts)
-        if op in _IDENTITY_ON_INTEGERS and dtype.kind != "f":
+        if op in _IDENTITY_ON_INTEGERS and dtype.kind not in "fc":
             return texts[0]
         if op == "relu" and dtype.kind != "f":
             return f"pk_max({texts[0]}, {constant_text(0, dtype)})"

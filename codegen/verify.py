@@ -52,7 +52,7 @@ _AXES = ("x", "y", "z")
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", *COMPARISONS, *DOTS})
 _OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *FUNCTIONS, *INTERNAL, "sub"})
-_REAL_ONLY = frozenset({"floordiv", "mod", "floor", "ceil", "round", "relu", "erf", "gelu", "silu", "sigmoid"})
+_REAL_ONLY = frozenset({"floordiv", "mod", "floor", "ceil", "relu", "erf", "gelu", "silu", "sigmoid"})
 _ANY_REAL = frozenset({"abs", "sign", "floor", "ceil", "round", "conj", "real", "imag", "relu"})
 
 

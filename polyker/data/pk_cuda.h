@@ -261,6 +261,7 @@ template <class T> PK_FN pk_complex<T> operator/(pk_complex<T> a, pk_complex<T> 
 template <class T> PK_FN bool operator==(pk_complex<T> a, pk_complex<T> b) { return a.re == b.re && a.im == b.im; }
 template <class T> PK_FN bool operator!=(pk_complex<T> a, pk_complex<T> b) { return !(a == b); }
 template <class T> PK_FN pk_complex<T> pk_conj(pk_complex<T> z) { return {z.re, -z.im}; }
+template <class T> PK_FN pk_complex<T> pk_round(pk_complex<T> z) { return {pk_round(z.re), pk_round(z.im)}; }
 PK_FN f32 pk_abs(c64 z) { return hypotf(z.re, z.im); }
 PK_FN f64 pk_abs(c128 z) { return hypot(z.re, z.im); }
 template <class T> PK_FN bool pk_truth(pk_complex<T> z) { return z.re != T(0) || z.im != T(0); }

@@ -295,7 +295,12 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
         kind = floating(found)
         if kind.dtype.is_complex and op in ("erf", "gelu"):
             raise failure(NO_LOOP, span=span, op=op, types=found, advice="take the real part: `real(...)`")
-        return Call(op, (convert(node, found, kind, span),), computed(kind.dtype), span), kind
+        value, where = convert(node, found, kind, span), computed(kind.dtype)
+        if kind.dtype.is_complex and op in ("sigmoid", "silu"):  # 1 / (1 + exp(-z)), z / (1 + exp(-z))
+            one = Literal(constant_value(1, where, span), where, span)
+            below = Call("add", (one, Call("exp", (_negate(value, span),), where, span)), where, span)
+            return Call("div", (one if op == "sigmoid" else value, below), where, span), kind
+        return Call(op, (value,), where, span), kind
     if dtype == bool_ and op in ("neg", "sign", "relu"):
         name = "-" if op == "neg" else op
         raise failure(NO_LOOP, span=span, op=name, types="bool", advice="use `not`, or convert first: `i64(...)`")

@@ -1,0 +1,39 @@
+"""Functions of complex numbers that are made of others: as numpy's, on every kind of target."""
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from tests.gpu.support import needs_compiler
+
+FUNCTIONS = {
+    "round": np.round,
+    "sign": np.sign,
+    "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+    "silu": lambda z: z / (1 + np.exp(-z)),
+}
+Z = np.array(
+    [
+        1.5 + 2.5j,
+        -0.5 - 1.2j,
+        0,
+        30 - 2j,
+        -3 + 0j,
+        1e-30 + 1e-30j,
+        *np.random.default_rng(0).normal(size=(20, 2)) @ [1, 1j],
+    ]
+)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v2", pytest.param("cuda-sim", marks=needs_compiler)])
+def test_values_are_those_of_numpy(target, name, dtype):
+    z = Z.astype(dtype)
+    found = pk.op(f"O[i] = {name}(z[i])").compile(z, target=target)(z)
+    np.testing.assert_allclose(found, FUNCTIONS[name](z), rtol=1e-5)
+
+
+def test_the_size_of_single_precision_neither_overflows_nor_vanishes():
+    z = np.array([1e38 + 1e38j, 1e-44, 3 + 4j, np.inf + np.nan * 1j, np.nan, 0, -2e-23j, 2.5e38], "c8")
+    np.testing.assert_allclose(pk.op("O[i] = abs(z[i])")(z), abs(z), rtol=2e-7)
