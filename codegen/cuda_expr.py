@@ -21,8 +21,8 @@ NARROW = 1 << 31
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _COMPLEX = frozenset(
-    {*ARITHMETIC, *COMPARISONS, "sub", "conj", "real", "imag", "abs", "where", "minimum", "maximum", "sign", "round", "exp", "expm1",
-     "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh"} - {"floordiv", "mod"}
+    {*ARITHMETIC, *COMPARISONS, "sub", "conj", "real", "imag", "abs", "where", "minimum", "maximum", "sign", "round", "exp",
+     "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh"} - {"floordiv", "mod"}
 )  # fmt: skip
 _IDENTITY_ON_INTEGERS = ("floor", "ceil", "round")
 

@@ -109,7 +109,10 @@ def store(e: Expressions, stmt: Store, carried: Carried) -> None:
         distance *= 2
     before = b.impure(f"load {value.type}, {carried.pointer.typed}, align 64", value.elem, count)
     place = e.places[stmt.buffer]
-    base, cells = e.split(e.offset(stmt.buffer, stmt.indices))[0], Value(dtype, combine(b, scan.op, before, value, dtype))
+    base, cells = (
+        e.split(e.offset(stmt.buffer, stmt.indices))[0],
+        Value(dtype, combine(b, scan.op, before, value, dtype)),
+    )
     if scan.direction < 0:
         base, cells, active = plus(base, constant(1 - count)), memory.reverse(b, cells), memory.reverse_mask(b, mask)
     else:

@@ -115,9 +115,7 @@ class StackBuffers:
                 case _:
                     pass
 
-    def _access(
-        self, name: str, indices: tuple[KExpr, ...], at: _Lanes, turned: frozenset[str] = frozenset()
-    ) -> None:
+    def _access(self, name: str, indices: tuple[KExpr, ...], at: _Lanes, turned: frozenset[str] = frozenset()) -> None:
         if name not in self._around:  # it is not on the stack
             return
         self._lanes[name] = max(self._lanes.get(name, 1), at.count)

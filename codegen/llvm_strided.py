@@ -124,7 +124,7 @@ def _picked(b: Builder, vectors: list[Reg], lanes: list[tuple[int, int] | None])
 
 
 def _fourth(b: Builder, vectors: list[Reg], first: int) -> Reg:
-    """Return every fourth lane of four vectors. What picks two such rows at a time is shared: eight shuffles for all four rows."""
+    """Return every fourth lane of four vectors. What picks two such rows at a time is shared: eight shuffles for all four."""
     count, half = vectors[0].lanes, vectors[0].lanes // 2
     order = [first % 2 + 4 * m + other for other in (0, 2) for m in range(half)]
     low, high = (b.shuffle(x, y, order) for x, y in (vectors[:2], vectors[2:]))
