@@ -17,8 +17,9 @@ from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Block, Const, For, KExpr, Load, LoopKind, Op, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_ops import combine
+from polyker.codegen.llvm_strided import store_backwards
 from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.polynomial import as_constant, constant, plus, scaled
+from polyker.codegen.polynomial import as_constant, plus, scaled
 from polyker.codegen.walk import subexpressions, substitute, values_of
 from polyker.ir.dtypes import DType
 
@@ -109,15 +110,12 @@ def store(e: Expressions, stmt: Store, carried: Carried) -> None:
         distance *= 2
     before = b.impure(f"load {value.type}, {carried.pointer.typed}, align 64", value.elem, count)
     place = e.places[stmt.buffer]
-    base, cells = (
-        e.split(e.offset(stmt.buffer, stmt.indices))[0],
-        Value(dtype, combine(b, scan.op, before, value, dtype)),
-    )
+    base = e.split(e.offset(stmt.buffer, stmt.indices))[0]
+    cells = Value(dtype, combine(b, scan.op, before, value, dtype))
     if scan.direction < 0:
-        base, cells, active = plus(base, constant(1 - count)), memory.reverse(b, cells), memory.reverse_mask(b, mask)
+        store_backwards(e, place, base, cells, mask)
     else:
-        active = mask
-    memory.store_vector(b, place, e.pointer(place, base), cells, active)
+        memory.store_vector(b, place, e.pointer(place, base), cells, mask)
     if mask is None:
         last = b.shuffle(value, None, [count - 1] * count)
         after = combine(b, scan.op, before, last, dtype)

@@ -119,12 +119,10 @@ class StackBuffers:
         if name not in self._around:  # it is not on the stack
             return
         self._lanes[name] = max(self._lanes.get(name, 1), at.count)
-        if name not in self._movable and any(_moves(n, at) for index in indices for n in subexpressions(index)):
+        if name not in self._movable and _moves(indices, at.fixed):
             self._movable.add(name)
-        if name in self._movable and name not in self._scattered:
-            still = replace(at, fixed=at.fixed | turned)
-            if any(_moves(n, still) for index in indices for n in subexpressions(index)):
-                self._scattered.add(name)
+        if name not in self._scattered and _moves(indices, at.fixed | turned):
+            self._scattered.add(name)
         if name not in self._kept and not self._ends_as_others(name, indices, at):
             self._kept.add(name)
 
@@ -147,6 +145,7 @@ class StackBuffers:
         return self._ends.setdefault((name, known), end) == end
 
 
-def _moves(node: KExpr, at: _Lanes) -> bool:
-    """Whether a part of an index is not the same wherever the access is met."""
-    return isinstance(node, Load) or (isinstance(node, Var) and node.name not in at.fixed)
+def _moves(indices: tuple[KExpr, ...], fixed: frozenset[str]) -> bool:
+    """Whether an access is not to the same place wherever it is met, for variables with fixed values."""
+    nodes = (n for index in indices for n in subexpressions(index))
+    return any(isinstance(n, Load) or (isinstance(n, Var) and n.name not in fixed) for n in nodes)

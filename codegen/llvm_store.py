@@ -12,7 +12,7 @@ from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import combine
 from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.polynomial import Poly, as_constant, constant, plus
+from polyker.codegen.polynomial import Poly, as_constant
 from polyker.ir.dtypes import DType
 
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
@@ -46,8 +46,7 @@ def store(e: Expressions, stmt: Store) -> None:
             value, mask = memory.select_value(b, mask, value, before), None
         memory.store_vector(b, place, pointer, value, mask, e.streamed)
     elif stride == -1:
-        first = e.pointer(place, plus(base, constant(1 - count)))
-        memory.store_vector(b, place, first, memory.reverse(b, value), memory.reverse_mask(b, mask))
+        strided.store_backwards(e, place, base, value, mask)
     else:
         memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
 

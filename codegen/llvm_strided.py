@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Block, KExpr, Load, Store, Var
 from polyker.codegen.llvm_convert import Value
+from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import Monomial, Poly, constant, plus
 from polyker.codegen.walk import subexpressions
@@ -169,6 +170,12 @@ def _reads(stmt: Store, buffer: str) -> bool:
     return any(
         isinstance(x, Load) and x.buffer == buffer for e in (*stmt.indices, stmt.value) for x in subexpressions(e)
     )
+
+
+def store_backwards(e: Expressions, place: Place, base: Poly, value: Value, mask: Reg | None) -> None:
+    """Store a vector whose first lane's cell is at `base`, each other one's before the last one's."""
+    first = e.pointer(place, plus(base, constant(1 - value.lanes)))
+    memory.store_vector(e.b, place, first, memory.reverse(e.b, value), memory.reverse_mask(e.b, mask))
 
 
 def store(e: Expressions, stores: list[Store], values: list[Value]) -> None:

@@ -74,12 +74,11 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: boo
     form = F32 if dtype.real.name == "f32" else F64
     count = _ARITY.get(op, 1) * (2 if dtype.is_complex else 1)
     parameters = [Value(builder, f"%x{i}", form.element) for i in range(count)]
-    size = absolute if form is F64 else absolute_f32
-    formula: Any = _formula(op) if not dtype.is_complex else size if op == "abs" else COMPLEX[op]
+    formula: Any = _formula(op) if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
     if avx512 and dtype.name == "f32":
         formula = _PIECEWISE.get(op, formula)
-    if dtype.name == "c64" and op != "abs":
-        formula = narrowed(formula)
+    if dtype.name == "c64":
+        formula = absolute_f32 if op == "abs" else narrowed(formula)
     result = formula(builder, *parameters)
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
     results = [result] if isinstance(result, Value) else list(result)

@@ -93,6 +93,11 @@ class TypedStatement:
         """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""
         return reads_in(self.expr, *self.subscripts)
 
+    @property
+    def reads_own(self) -> bool:
+        """Whether it reads the tensor that it writes, a reduction's own update apart."""
+        return any(r.tensor == self.target for r in self.reads())
+
 
 @dataclass(frozen=True, slots=True)
 class TypedLoop:

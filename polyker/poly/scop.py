@@ -103,6 +103,12 @@ def access_relation(program: TypedProgram, statement: TypedStatement, tensor: st
     )
 
 
+def cells_written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
+    """Return the cells of its target that a statement writes."""
+    relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
+    return relation.intersect_domain(read_set(statement.domain)).range()
+
+
 def tensor_box(program: TypedProgram, tensor: str) -> str:
     """Return the isl text of the set of a tensor's cells."""
     shape = program.tensor(tensor).shape

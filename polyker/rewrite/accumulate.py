@@ -13,7 +13,7 @@ from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import Set, int_val, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
+from polyker.poly.scop import cells_written, domain_text, parameters, tensor_box
 from polyker.poly.tiling import Tiling, mates
 from polyker.rewrite.fresh import Fresh, identity
 
@@ -315,8 +315,7 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
     box = read_set(tensor_box(program, start.target)).set_tuple_name(start.name)
     box = box.intersect_params(read_set(program.context)) if program.sizes else box
     if not box.is_subset(read_set(start.domain)):
-        relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-        reached = read_set(statement.domain).apply(relation).set_tuple_name(start.name)
+        reached = cells_written(program, statement).set_tuple_name(start.name)
         if not whole or not reached.is_subset(read_set(start.domain)):
             return False
     return whole and len(names) == len(statement.subscripts) and sorted(names) == sorted(kept)

@@ -70,7 +70,7 @@ def affine_parts(program: TypedProgram) -> TypedProgram:
 def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedStatement]:
     """Return the statements that stand for one; itself where nothing is gained."""
     bends = not program.sizes and any(_may_bend(e) for e in walk(statement.expr))
-    if not bends or statement.op != "set" or any(r.tensor == statement.target for r in statement.reads()):
+    if not bends or statement.op != "set" or statement.reads_own:
         return [statement]
     domain = read_set(statement.domain).reset_tuple_id()
     least, left, found = SMALL * _points(domain), [(domain, statement.expr)], list[tuple[Set, Expr]]()
@@ -148,7 +148,7 @@ def _pieces(mode: str, low: int, high: int, size: int) -> tuple[_Piece, ...] | N
             turns = range(low // size, high // size + 1)[: MOST + 1]
             found = [_Piece(q * size, q * size + last, 1, -q * size) for q in turns]
         case "reflect" if last > 0:
-            turns = range(low // last - 1, high // last + 2)[: MOST + 3]  # an even one has both of its ends
+            turns = range(low // last - 1, high // last + 1)[: MOST + 2]  # an even one has both of its ends
             found = [
                 _Piece(k * last + k % 2, (k + 1) * last - k % 2, -1 if k % 2 else 1, last * (k + 1 if k % 2 else -k))
                 for k in turns

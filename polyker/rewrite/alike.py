@@ -12,7 +12,7 @@ from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, parameters
+from polyker.poly.scop import access_relation, cells_written, parameters
 from polyker.rewrite.match import match
 from polyker.schedule.fuse_items import alone
 
@@ -98,12 +98,6 @@ def _offset(here: Expr, there: Expr, names: Names, tensors: Names) -> tuple[Name
     return None if found is None else (found, 0)
 
 
-def cells_of(program: TypedProgram, statement: TypedStatement) -> isl.Set:
-    """Return the cells that a statement writes."""
-    access = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-    return access.intersect_domain(read_set(statement.domain)).range()
-
-
 def points_as(program: TypedProgram, one: TypedStatement, other: TypedStatement, names: Names) -> isl.Set:
     """Return the points of one statement, as the other names them."""
     own = {there: here for here, there in names.items()}
@@ -119,9 +113,9 @@ def same_terms(program: TypedProgram, pairs: list[tuple[TypedStatement, TypedSta
     None: it has, and these define other cells, too.
     """
     context = read_set(program.context)
-    every = cells_of(program, pairs[0][1])
+    every = cells_written(program, pairs[0][1])
     for _, other, _ in pairs[1:]:
-        every = every.union(cells_of(program, other))
+        every = every.union(cells_written(program, other))
     whole = True
     for one, other, names in pairs:
         terms, own = points_as(program, one, other, names), read_set(other.domain).intersect_params(context)

@@ -123,19 +123,18 @@ class _Lift:
             return False
         assert expr.domain is not None
         around, own = statement.iterators, tuple(r.index for r in expr.ranges)
-        whole, head = read_set(expr.domain), parameters(self.program)
-        body = self.change(expr.body, (*around, *own), whole)
-        kept = self._by_place(around)
-        onto = read_map(f"{head}{{ R[{', '.join(around + own)}] -> [{', '.join(kept + own)}] }}")
-        cells = read_map(f"{head}{{ R[{', '.join(around)}] -> [{', '.join(kept)}] }}")
-        self._reduction(
-            replace(expr, body=body),
-            (kept, own),
-            (statement.target, statement.subscripts),
-            read_set(statement.domain).set_tuple_name("R").apply(cells),
-            whole.set_tuple_name("R").apply(onto),
-        )
+        whole, kept = read_set(expr.domain), self._by_place(around)
+        expr = replace(expr, body=self.change(expr.body, (*around, *own), whole))
+        cells = self._onto(read_set(statement.domain), around, kept)
+        terms = self._onto(whole, around + own, kept + own)
+        self._reduction(expr, (kept, own), (statement.target, statement.subscripts), cells, terms)
         return True
+
+    def _onto(self, points: isl.Set, around: tuple[str, ...], kept: tuple[str, ...]) -> isl.Set:
+        """Return the values of some iterators, in the order given, at points over others."""
+        head = parameters(self.program)
+        onto = read_map(f"{head}{{ R[{', '.join(around)}] -> [{', '.join(kept)}] }}")
+        return points.set_tuple_name("R").apply(onto)
 
     def _lift(
         self, expr: Reduce, around: tuple[str, ...], own: tuple[str, ...], domain: isl.Set, whole: isl.Set
@@ -143,11 +142,8 @@ class _Lift:
         fixed = self.statement.iterators[: self.statement.outer]
         keep = tuple(i for i in around if i in fixed) if self.interleaved or fixed else ()
         used = self._used(expr, around, own, domain, whole, keep)
-        head = parameters(self.program)
-        source = f"[{', '.join(around + own)}]"
-        onto = read_map(f"{head}{{ R{source} -> [{', '.join(used + own)}] }}")
-        terms = whole.set_tuple_name("R").apply(onto)
-        cells = domain.set_tuple_name("R").apply(read_map(f"{head}{{ R[{', '.join(around)}] -> [{', '.join(used)}] }}"))
+        terms = self._onto(whole, around + own, used + own)
+        cells = self._onto(domain, around, used)
         canonical = {i: Index(f"k{n}", i64) for n, i in enumerate(used + own)}
         shape_of_body = repr(substitute(expr.body, canonical))
         for found in self.found:
@@ -224,13 +220,8 @@ class _Lift:
         """Add the statements that start a reduction's cells and combine its terms; `iterators`: kept, and reduced ones."""
         acc, op, (kept, own), (tensor, subscripts) = expr.acc, _UPDATES[expr.op], iterators, target
         assert acc is not None
-        start, update, outer, span = (
-            self.fresh.statement(),
-            self.fresh.statement(),
-            self.statement.outer,
-            self.statement.span,
-        )
-        zero = identity(op, acc)
+        outer, span, zero = self.statement.outer, self.statement.span, identity(op, acc)
+        start, update = self.fresh.statement(), self.fresh.statement()
         started, summed = domain_text(cells, start), domain_text(terms, update)
         self.statements += [
             TypedStatement(start, kept, outer, started, tensor, subscripts, "set", zero, acc, (), span),

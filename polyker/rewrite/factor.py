@@ -71,7 +71,7 @@ def product_of(statement: TypedStatement) -> Product | None:
     times = _TIMES.get(statement.op)
     if times is None or statement.outer or not statement.reduced:
         return None
-    if any(r.tensor == statement.target for r in statement.reads()):
+    if statement.reads_own:
         return None
     parts = _parts(statement.expr, times)
     inside = [indices_of(p) for p in parts]

@@ -16,7 +16,7 @@ from polyker.ir.expr import Index
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
+from polyker.poly.scop import access_relation, cells_written, domain_text, parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
 
@@ -39,7 +39,7 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
                 continue
             known = defined.get(statement.target)
             if before is not None and _starts(program, before, statement):
-                written = _written(program, before)
+                written = cells_written(program, before)
                 known = written if known is None else known.union(written)
             cells = _cells_to_start(program, statement, known)
             needed = _needed(program, statement.target) if cells is not None else None
@@ -51,7 +51,7 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
                 define(statement.target, cells)
         for statement in statements_of((node,)):
             if statement.op == "set" and statement.target not in given:
-                define(statement.target, _written(program, statement))
+                define(statement.target, cells_written(program, statement))
         body.append(node)
     return fresh.finish(tuple(body))
 
@@ -78,11 +78,6 @@ def _starts(program: TypedProgram, before: TypedStatement, statement: TypedState
     onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {before.name}[{', '.join(kept)}] }}"
     reached = read_set(statement.domain).apply(read_map(parameters(program) + onto))
     return bool(reached.is_subset(read_set(before.domain)))
-
-
-def _written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
-    relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-    return read_set(statement.domain).apply(relation)
 
 
 def _cells_to_start(program: TypedProgram, statement: TypedStatement, defined: isl.Set | None) -> isl.Set | None:

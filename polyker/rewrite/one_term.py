@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
-from polyker.poly.isl import Set, read_map, read_set
-from polyker.poly.scop import access_relation
+from polyker.poly.scop import cells_written
 from polyker.rewrite.accumulate import starts_fresh
 
 
@@ -26,13 +25,8 @@ def set_single_terms(program: TypedProgram) -> TypedProgram:
             # Zero stays: what is added to it has no negative zero.
             sums = node.op == "add" and node.acc.kind in "fc"
             value = Call("add", (replace(before.expr, dtype=node.acc), node.expr), node.acc) if sums else node.expr
-            if _cells(program, before).is_subset(_cells(program, node)):
+            if cells_written(program, before).is_subset(cells_written(program, node)):
                 body.pop()
             node = replace(node, op="set", expr=value, defines=None)
         body.append(node)
     return replace(program, body=tuple(body))
-
-
-def _cells(program: TypedProgram, statement: TypedStatement) -> Set:
-    relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-    return read_set(statement.domain).apply(relation)

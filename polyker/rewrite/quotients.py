@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal, transform, walk
-from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, scale, substitute
+from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
@@ -23,7 +23,7 @@ def split_quotients(program: TypedProgram) -> TypedProgram:
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> Iterable[TypedNode]:
-        if statement.op == "set" and all(r.tensor != statement.target for r in statement.reads()):
+        if statement.op == "set" and not statement.reads_own:
             for iterator in statement.iterators[statement.outer :]:
                 statement = _split(program, fresh, statement, iterator)
         return (statement,)
@@ -37,11 +37,7 @@ def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, itera
     for read in statement.reads():
         for subscript in read.subscripts:
             for node in walk(subscript) if is_quasi_affine(subscript) else ():
-                if (
-                    isinstance(node, Call)
-                    and node.op in ("floordiv", "mod")
-                    and Index(iterator, i64) in set(walk(node))
-                ):
+                if isinstance(node, Call) and node.op in ("floordiv", "mod") and iterator in indices_of(node):
                     form = _form(node, iterator)
                     if form is None:
                         return statement

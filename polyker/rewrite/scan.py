@@ -18,7 +18,7 @@ from polyker.ir.expr import Call, Expr, Index, Read
 from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters
+from polyker.poly.scop import cells_written, domain_text, parameters
 from polyker.poly.steps import OPERATORS, step_of
 from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.fresh import Fresh, identity
@@ -160,8 +160,8 @@ def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedState
         if not cells.is_empty():
             name, term = fresh.statement(), statement.expr
             value = term if before == identity(op, acc) else Call(COMBINE[op], (before, term), acc)
-            domain_of = domain_text(cells, name)
-            found.append(replace(statement, name=name, domain=domain_of, expr=value, regroups=scan.is_prefix))
+            step = replace(statement, name=name, domain=domain_text(cells, name), expr=value)
+            found.append(replace(step, regroups=scan.is_prefix))
 
     for part, before in scan.before:
         put("=", part, before)
@@ -172,12 +172,7 @@ def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedState
 
 def covers(program: TypedProgram, scan: Scan, start: TypedStatement) -> bool:
     """Return whether a scan writes every cell that another statement does."""
-
-    def cells(statement: TypedStatement) -> isl.Set:
-        relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-        return relation.intersect_domain(read_set(statement.domain)).range()
-
-    return bool(cells(start).is_subset(cells(scan.statement)))
+    return bool(cells_written(program, start).is_subset(cells_written(program, scan.statement)))
 
 
 def _first(program: TypedProgram, statement: TypedStatement, iterator: str) -> int | None:

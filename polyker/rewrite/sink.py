@@ -60,7 +60,7 @@ def _is_free(statement: TypedStatement) -> bool:
     """Whether terms are combined in any order, and do not depend on each other."""
     if statement.op == "set" or statement.in_order or not statement.reduced:
         return False
-    return not any(r.tensor == statement.target for r in statement.reads())
+    return not statement.reads_own
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatemen
     target = program.tensor(statement.target)
     if not statement.reduced or statement.in_order or target.dtype != statement.acc or target.role is Role.INOUT:
         return None
-    if any(r.tensor == statement.target for r in statement.reads()):
+    if statement.reads_own:
         return None
     names = [s.name for s in statement.subscripts if isinstance(s, Index)]
     pairs = [pair for pair in combinations(names, 2) if _is_same(statement.expr, *pair)]

@@ -119,9 +119,8 @@ def tiles_ahead(
     row = next((i for i in reversed(order) if measured.extent(i) > plan.size(i)), None)
     if row is None or plan.vector is None or plan.vector in terms or program.sizes:
         return ()
-    far = [
-        a for a in measured.accesses if a.read and a.itemsize * measured.footprint(a) > target.cache(2).size
-    ]  # fmt: skip
+    second = target.cache(2).size
+    far = [a for a in measured.accesses if a.read and a.itemsize * measured.footprint(a) > second]
     rows = [a for a in far if a.stride(row) and not a.stride(plan.vector) and any(abs(a.stride(r)) == 1 for r in terms)]
     found = next_tile(program, measured, plan, rows, row, target)
     pieces = [a for a in far if _is_by_pieces(measured, a, plan)] if target.asks_second else []

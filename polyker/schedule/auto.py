@@ -39,7 +39,7 @@ from polyker.schedule.fuse_values import share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
 from polyker.schedule.order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
-from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances, reads_own
+from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances
 from polyker.schedule.padding import reread_padding
 from polyker.schedule.peel import peeled
 from polyker.schedule.plan import Plan, describe
@@ -144,7 +144,7 @@ class _Scheduler:
                 nests.append(around_nest(node, nest))
                 continue
             before = run[-1].statement if run else None
-            reduces = node.op != "set" and bool(node.reduced) and (node.in_order or not reads_own(node))
+            reduces = node.op != "set" and bool(node.reduced) and (node.in_order or not node.reads_own)
             start = before if reduces and starts_fresh(self.program, before, node) else None
             if start is not None:
                 run.pop()

@@ -8,6 +8,7 @@ memory; with results along one of the two indices the other operand is transpose
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
@@ -29,31 +30,29 @@ def sum_crossing(program: TypedProgram, layout: Layouts) -> TypedProgram:
     fresh, body = Fresh(program), list[TypedNode]()
     for node in program.body:
         before = body[-1] if body else None
-        made = None
-        if isinstance(node, TypedStatement) and isinstance(before, TypedStatement) and len(node.reduced) > 1:
-            fits = _crossed(program, node, layout, {}) is not None and starts_fresh(program, before, node)
-            made = _by_rows(program, fresh, node, layout) if fits else None
-        if made is None or before is None:
-            body.append(node)
-        else:
-            start, rows, total = made
-            body[-1:] = [start, rows, before, total]
+        if isinstance(node, TypedStatement) and isinstance(before, TypedStatement):
+            crossed = _crossed(program, node, layout)
+            made = _by_rows(fresh, node, crossed) if crossed and starts_fresh(program, before, node) else None
+            if made is not None:
+                start, rows, total = made
+                body[-1:] = [start, rows, before, total]
+                continue
+        body.append(node)
     return fresh.finish(tuple(body))
 
 
 def _by_rows(
-    program: TypedProgram, fresh: Fresh, statement: TypedStatement, layout: Layouts
+    fresh: Fresh, statement: TypedStatement, crossed: list[tuple[str, str]]
 ) -> tuple[TypedStatement, TypedStatement, TypedStatement] | None:
-    """Return the start of the rows' sums, the rows' sums, and the sum of these; None where no operands cross."""
-    if statement.in_order or not all(is_quasi_affine(s) for r in statement.reads() for s in r.subscripts):
-        return None
+    """Return the start of the rows' sums, the rows' sums, and the sum of these; None where it is not worth it."""
     box = corners(read_set(statement.domain))
     if box is None:
         return None
     ends = dict(zip(statement.iterators, box, strict=True))
-    along = _crossed(program, statement, layout, {i: high - low + 1 for i, (low, high) in ends.items()})
-    if along is None:
-        return None
+    long = {i for i, (low, high) in ends.items() if high - low + 1 >= LONG}
+    along = next((i for i, j in crossed if i in long and j in long), None)
+    if along is None or long - set(statement.reduced):
+        return None  # vectors may run along the results
     names = tuple(i for i in statement.iterators if i not in statement.reduced or i == along)
     extents = tuple(lit(ends[i][1] - ends[i][0] + 1) for i in names)
     rows = fresh.temporary("rows", statement.acc, extents)
@@ -74,20 +73,15 @@ def _by_rows(
     return start, replace(statement, target=rows, subscripts=places, reduced=rest, defines=None), total
 
 
-def _crossed(program: TypedProgram, statement: TypedStatement, layout: Layouts, extents: dict[str, int]) -> str | None:
-    """Return the index along whose values rows are summed first: the other one goes along an operand that strides over it.
-
-    `extents`: how many values the iterators have; long ones are those that are not in it.
-    """
+def _crossed(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> list[tuple[str, str]]:
+    """Return the pairs of reduced indices of which one operand is contiguous along the first and strides over the second, and
+    another one the other way round."""
+    if statement.in_order or len(statement.reduced) < 2:
+        return []
+    if not all(is_quasi_affine(s) for r in statement.reads() for s in r.subscripts):
+        return []
     found = [a for a in accesses(program, statement, layout) if a.read is not None and a.read.pad is None]
-    long = [i for i in statement.reduced if extents.get(i, LONG) >= LONG]
-    if any(extents.get(i, 0) >= LONG for i in statement.iterators if i not in statement.reduced):
-        return None  # vectors may run along the results
-    for i in long:
-        for j in long:
-            along, across = (
-                [a for a in found if abs(a.stride(x)) == 1 and abs(a.stride(y)) > 1] for x, y in ((i, j), (j, i))
-            )
-            if i != j and along and across:
-                return i
-    return None
+    along = {
+        (i, j) for i, j in permutations(statement.reduced, 2) for a in found if abs(a.stride(i)) == 1 < abs(a.stride(j))
+    }
+    return [(i, j) for i, j in permutations(statement.reduced, 2) if {(i, j), (j, i)} <= along]

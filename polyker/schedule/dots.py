@@ -104,7 +104,7 @@ def _product(statement: TypedStatement) -> tuple[Expr, Expr] | None:
     """Return the factors of a sum of products of two integers."""
     if statement.op != "add" or not statement.reduced or statement.outer or statement.in_order:
         return None
-    if not statement.acc.is_integer or any(r.tensor == statement.target for r in statement.reads()):
+    if not statement.acc.is_integer or statement.reads_own:
         return None
     match statement.expr:
         case Call(op="mul", args=(x, y)):

@@ -34,7 +34,7 @@ from polyker.schedule.gpu_scan import ScanMapping, as_item, choose_column_runs, 
 from polyker.schedule.gpu_transpose import Turned, choose_turned, turned_nest
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, around_nest, band, in_order, offset, result_tiles, shared
-from polyker.schedule.own_distances import cells_apart, free_iterators, reads_own
+from polyker.schedule.own_distances import cells_apart, free_iterators
 from polyker.schedule.plan import Plan
 from polyker.schedule.tree import Band, Kind, Leaf, Schedule, Scope, Sequence, Tree
 from polyker.target.model import Gpu
@@ -98,7 +98,7 @@ class _Scheduler:
         """Return what stands for statements that follow each other, in the order of the text, and their launches as they run."""
         items: list[Item] = []
         for node in statements:
-            reduces = node.op != "set" and bool(node.reduced) and not reads_own(node)
+            reduces = node.op != "set" and bool(node.reduced) and not node.reads_own
             before = items[-1].statement if items else None
             start = before if reduces and starts_fresh(self.program, before, node) else None
             if start is not None:
@@ -164,7 +164,7 @@ class _Scheduler:
 
     def recurrence(self, statement: TypedStatement) -> Scan | None:
         """Return a recurrence as a scan, None where its terms have to be combined one by one."""
-        found = reads_own(statement) and statement.op == "set"
+        found = statement.reads_own and statement.op == "set"
         return recurrence(self.program, statement, loose=self.loose) if found else None
 
     def scan_items(self, scan: Scan) -> list[Item] | None:

@@ -13,11 +13,6 @@ from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters
 
 
-def reads_own(statement: TypedStatement) -> bool:
-    """Return whether a statement reads the tensor that it writes (a reduction's own update apart)."""
-    return any(r.tensor == statement.target for r in statement.reads())
-
-
 def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set | None:
     """Return the distances of the instances that touch the cell which one of them writes, in one iteration of the loops around
     the statement; None where they may be anywhere."""
@@ -41,7 +36,7 @@ def free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[st
     All of them where the instances do not depend on each other: two instances of `=` never write one cell.
     """
     inner = statement.iterators[statement.outer :]
-    if statement.op == "set" and not reads_own(statement):
+    if statement.op == "set" and not statement.reads_own:
         return inner
     distances = own_distances(program, statement)
     if distances is None:

@@ -40,7 +40,7 @@ def _stores(program: TypedProgram, statement: TypedStatement) -> bool:
         and tensor.role is not Role.INOUT
         and any(map(is_costly, values(statement.expr)))
         and all(map(is_quasi_affine, statement.subscripts))
-        and not any(r.tensor == statement.target for r in statement.reads())
+        and not statement.reads_own
     )
 
 

@@ -17,8 +17,8 @@ from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.isl import read_set
-from polyker.poly.scop import domain_text, tensor_box
-from polyker.rewrite.alike import Cells, Names, alike, cells_of, same_terms
+from polyker.poly.scop import cells_written, domain_text, tensor_box
+from polyker.rewrite.alike import Cells, Names, alike, same_terms
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.match import outline_of
 from polyker.schedule.plan import is_costly, values
@@ -167,9 +167,9 @@ class _Pair:
         cell = tuple(Index(i, i64) for i in iterators)
         written = read_set(tensor_box(self.program, tensor.name))
         if all(is_quasi_affine(x) for s in self.other.statements for x in s.subscripts):
-            written = cells_of(self.program, self.other.statements[0])
+            written = cells_written(self.program, self.other.statements[0])
             for more in self.other.statements[1:]:
-                written = written.union(cells_of(self.program, more))
+                written = written.union(cells_written(self.program, more))
         value = Read(self.one.tensor, cells.place(cell), dtype=tensor.dtype)
         span = self.other.statements[-1].span
         domain = domain_text(written.coalesce(), name)

@@ -46,8 +46,10 @@ def sum_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
     results = (s for s in program.statements() if not s.reduced and s.target not in temporaries)
     shared &= temporaries - short - {r.tensor for s in results for r in s.reads()}
     if shared:
-        kept = {t.name for t in inline_values(unfold_sums(program, frozenset(shared))).tensors}
-        program = inline_values(unfold_sums(program, frozenset(shared - kept)))
+        tried = inline_values(unfold_sums(program, frozenset(shared)))
+        gone = frozenset(shared - {t.name for t in tried.tensors})
+        if gone:
+            program = tried if gone == shared else inline_values(unfold_sums(program, gone))
     return program
 
 
@@ -64,8 +66,7 @@ def unroll_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> Iterable[TypedNode]:
-        read = {r.tensor for r in statement.reads()}
-        if statement.op != "set" or not read or statement.target in read:
+        if statement.op != "set" or statement.reads_own or not any(True for _ in statement.reads()):
             return (statement,)
         found = next(_along_rows(program, statement, layout), None)
         return (statement,) if found is None else _cells(statement, found[0], fresh.statement)

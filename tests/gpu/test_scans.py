@@ -16,7 +16,6 @@ from polyker.ir.expr import Call
 from polyker.ir.quasi_affine import mod
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality import prove
-from polyker.schedule.own_distances import reads_own
 from polyker.schedule.tree import Band, Scope, Sequence
 from polyker.target.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
@@ -247,7 +246,7 @@ def test_sums_up_to_each_cell_are_a_recurrence_of_a_thread_where_rows_are_many()
     x = coded(70, 300, dtype="f4")
     kernel = compiled(text, x)
     program, _ = kernel._compiled.artifact().scheduled
-    assert not is_scan(kernel) and any(map(reads_own, program.statements()))
+    assert not is_scan(kernel) and any(s.reads_own for s in program.statements())
     np.testing.assert_array_equal(kernel(x), x.cumsum(0))
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.schedule.own_distances import reads_own
 
 
 def compiled(text, *types):
@@ -13,7 +12,7 @@ def compiled(text, *types):
 
 def is_running(kernel):
     program, _ = kernel._compiled.artifact().scheduled
-    return any(map(reads_own, program.statements()))
+    return any(s.reads_own for s in program.statements())
 
 
 def coded(*shape, dtype="f8"):
