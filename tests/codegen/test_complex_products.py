@@ -11,7 +11,7 @@ import polyker as pk
 
 
 def steps(kernel):
-    """Return (multiply-adds, shuffles) of the loop of the assembly that multiplies most."""
+    """Return (multiply-adds, shuffles, accesses to the stack) of the loop of the assembly that multiplies most."""
     loops, lines, labels = [], kernel.source("asm").split("\n"), {}
     for n, line in enumerate(lines):
         if found := re.match(r"(\.L\w+):", line):
@@ -19,16 +19,18 @@ def steps(kernel):
         if (found := re.search(r"\tj\w+\s+(\.L\w+)", line)) and found[1] in labels:
             body = lines[labels[found[1]] + 1 : n]
             if not any(re.match(r"\.L\w+:", x) for x in body):
-                loops.append((sum("fmadd" in x or "fnmadd" in x for x in body), sum("perm" in x for x in body)))
+                products = sum("fmadd" in x or "fnmadd" in x for x in body)
+                loops.append((products, sum("perm" in x for x in body), sum("(%rsp)" in x for x in body)))
     return max(loops)
 
 
 @pytest.mark.parametrize("text", ["C[i,j] += A[i,k] * B[k,j]", "C[i,j] += A[k,i] * B[j,k]"])
 def test_accumulators_are_not_sorted_anew_each_step(text):
     types = dict.fromkeys("AB", pk.c64[96, 96])
-    products, shuffles = steps(pk.op(text).compile(**types, target="cpu:x86-64-v4"))
+    products, shuffles, spilled = steps(pk.op(text).compile(**types, target="cpu:x86-64-v4"))
     assert products >= 32
     assert shuffles <= products // 4
+    assert not spilled
 
 
 def test_special_values_are_those_of_a_product_and_a_sum():

@@ -39,3 +39,21 @@ def test_only_loops_that_carry_what_a_reduction_reads_stay_around_it(text: str) 
     assert depth == {IN_PLACE[text]}
     scop, schedule = found.automatic(target(SMALL))
     assert_same(found, scop, schedule)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("O[i,j] = sum[k in 0:j+1](X[i,k]) for j in 0:6", 0),
+        ("O[j,i] = max[k](X[i,k] + X[j,k])", 0),
+        ("O[2*i] = sum[k](X[i,k]); O[2*i+1] = prod[k](X[i,k])", 0),
+        ("O[i] = sum[k](X[i,k]) + 1", 1),
+        ("O[i] = mean[k](X[i,k])", 1),
+        ("f(X: f64[6,6]) -> X:\n    X[i,j] = sum[k](X[k,j])", 1),  # it reads what it writes
+    ],
+)
+def test_a_reduction_that_is_all_of_a_value_has_no_temporary(text: str, made: int) -> None:
+    found = case(text, X="f64[6,6]")
+    assert len(extract_reductions(found.typed).tensors) - len(found.typed.tensors) == made
+    scop, schedule = found.automatic(target(SMALL))
+    assert_same(found, scop, schedule)

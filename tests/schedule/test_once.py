@@ -66,6 +66,7 @@ def test_costly_values_that_many_need_are_computed_once() -> None:
     assert len(stored("O[q,d] += exp(S[q,k] - M[q]) * V[k,d]", S="f32[200,300]", M="f32[200]", V="f32[300,64]")) == 1
     assert len(stored("C[i,j] += tanh(A[i,k]) * tanh(B[k,j])", A="f32[128,64]", B="f32[64,128]")) == 2
     assert len(stored("O[b,i] = exp(A[i]) * X[b,i]", A="f32[1000]", X="f32[200,1000]")) == 1
+    assert len(stored("F[i,c] += exp(A[i,j]) * x[j,c]", A="f32[1000,1000]", x="f32[1000,3]")) == 1  # three do
 
 
 def test_others_are_computed_where_they_are_needed() -> None:

@@ -31,3 +31,15 @@ def test_just_around_the_vector_some_operand_goes_on_where_its_row_ended(
 ) -> None:
     found = measured(text, X=f"f32[{shape}]")
     assert memory_order(found, tuple(found.bounds), "i3") == order
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "order"),
+    [
+        ("O[i,j] = T[i,c[j]]", {"T": "f32[1000,900]", "c": "i64[500]"}, ("i0", "i1")),  # a row of the operand at a time
+        ("O[j,i] = T[c[j],i]", {"T": "f32[900,1000]", "c": "i64[500]"}, ("i0", "i1")),  # the row that was looked up
+    ],
+)
+def test_a_gather_goes_no_further_than_its_row(text: str, types: dict[str, str], order: tuple[str, ...]) -> None:
+    found = measured(text, **types)
+    assert memory_order(found, tuple(found.bounds), None) == order
