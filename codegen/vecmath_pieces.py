@@ -1,7 +1,8 @@
 """Coefficients of functions computed in 32 pieces, as hexadecimal floats, written by tests/codegen/vecmath_fit.py pieces.
 
 Row i holds the factors of (a - left)^i, in the order of the five bits of a + 1 that tell the intervals (the exponent's last
-two, the significand's first three). The weighted error is as in vecmath_tables.py.
+two, the significand's first three). The weighted error is as in vecmath_tables.py. INVERSES belongs to vecmath_pow_lookup.py:
+a number near 1 / m for each interval of m, and minus its logarithm in two parts.
 """
 
 
@@ -91,5 +92,21 @@ MILLS = _rows(
 0x1.b82884p-12 0x1.022654p-12 0x1.4251dep-13 0x1.9029e8p-14 0x1.07f94ap-14 0x1.7790c0p-15 0x1.e379a6p-16 0x1.61ae1cp-16
 0x1.be9618p-17 0x1.f63152p-18 0x1.2b7216p-18 0x1.6d5f6ep-19 0x1.e38994p-20 0x1.4df4a0p-20 0x1.b6a0f0p-21 0x1.5f1910p-21
 0x1.c1eeb4p-5 0x1.609f7ap-5 0x1.0cfd0cp-5 0x1.a8ad42p-6 0x1.366882p-6 0x1.1fd862p-6 0x1.c2e4d0p-7 0x1.81bfb8p-7
+"""
+)
+INVERSES = _rows(
+    """
+0x1.4e5e0ap+0 0x1.47ae14p+0 0x1.414142p+0 0x1.3b13b2p+0 0x1.3521d0p+0 0x1.2f684cp+0 0x1.29e412p+0 0x1.24924ap+0
+0x1.1f7048p+0 0x1.1a7b96p+0 0x1.15b1e6p+0 0x1.111112p+0 0x1.0c9714p+0 0x1.084210p+0 0x1.041042p+0 0x1.000000p+0
+0x1.f07c20p-1 0x1.e1e1e2p-1 0x1.d41d42p-1 0x1.c71c72p-1 0x1.bacf92p-1 0x1.af286cp-1 0x1.a41a42p-1 0x1.99999ap-1
+0x1.8f9c18p-1 0x1.861862p-1 0x1.7d05f4p-1 0x1.745d18p-1 0x1.6c16c2p-1 0x1.642c86p-1 0x1.5c9882p-1 0x1.555556p-1
+-0x1.117800p-2 -0x1.f99000p-3 -0x1.d10000p-3 -0x1.a94000p-3 -0x1.824000p-3 -0x1.5bf000p-3 -0x1.366000p-3 -0x1.118000p-3
+-0x1.da8000p-4 -0x1.934000p-4 -0x1.4d4000p-4 -0x1.086000p-4 -0x1.894000p-5 -0x1.040000p-5 -0x1.020000p-6 0x0.0p+0
+0x1.f80000p-6 0x1.f0c000p-5 0x1.6f0000p-4 0x1.e28000p-4 0x1.295000p-3 0x1.5ff000p-3 0x1.952000p-3 0x1.c90000p-3
+0x1.fb9000p-3 0x1.167800p-2 0x1.2e9000p-2 0x1.461800p-2 0x1.5d1800p-2 0x1.73a000p-2 0x1.89a000p-2 0x1.9f3000p-2
+-0x1.cd84fcp-19 -0x1.c3cb3cp-19 -0x1.c1f32ap-18 0x1.273752p-19 0x1.f3d572p-18 -0x1.01ed50p-17 0x1.c9f538p-22 0x1.c47760p-17
+0x1.b0f8f8p-17 0x1.43654ep-17 0x1.dd35c0p-17 0x1.99a988p-18 -0x1.506940p-18 -0x1.5c89e8p-17 -0x1.68e24ep-20 0x0.0p+0
+0x1.4c873cp-17 -0x1.cf5feep-17 0x1.a4e5cap-17 -0x1.f163aap-17 0x1.4b1080p-17 0x1.83053cp-18 0x1.6a03d2p-17 -0x1.0b0cacp-20
+0x1.8bd5e4p-19 -0x1.1b42a2p-17 -0x1.d411eep-18 0x1.74438cp-19 0x1.ed2ac0p-17 -0x1.40ea22p-17 0x1.9d460ap-17 0x1.1e65fcp-17
 """
 )

@@ -11,6 +11,7 @@ from polyker.codegen import vecmath_log as logarithm
 from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import Builder, Value
 from polyker.codegen.vecmath_double import fast_two_sum, two_product
+from polyker.codegen.vecmath_pow_lookup import power as from_tables
 
 
 def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Value]:
@@ -101,13 +102,18 @@ def _general(b: Builder, x: Value, y: Value) -> Value:
     return b.select(one, 1.0, value)
 
 
-def power(b: Builder, x: Value, y: Value) -> Value:
-    """Return x^y: directly where x is positive, finite and normal and the result safely so; `_general` elsewhere."""
-    form = b.format(x)
+def _usual(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """Return (x^y, y log x) of x positive, finite and normal, and a result that neither overflows nor is subnormal."""
     high, low = log_pair(b, x, subnormal=False)
     product, error = two_product(b, y, high)
     reduced = exponential.reduce(b, product, b.fma(y, low, error))
-    usual = (reduced.grown + 1.0) * exponential.power_of_two(b, reduced.shifted)
+    return (reduced.grown + 1.0) * exponential.power_of_two(b, reduced.shifted), product
+
+
+def power(b: Builder, x: Value, y: Value) -> Value:
+    """Return x^y: directly where x is positive, finite and normal and the result safely so; `_general` elsewhere."""
+    form = b.format(x)
+    usual, product = (from_tables if form.name == "f32" and b.features.avx512 else _usual)(b, x, y)
     # Also true where y is NaN or infinite.
     beyond = b.negation(b.abs(product) < (708.0 - 1.0 if form.name == "f64" else 87.0))
     rare = logarithm.special(b, x) | beyond

@@ -176,7 +176,7 @@ def tan(b: Builder, x: Value) -> Value:
     r, rest, quadrant = _quarter(b, b.abs(x))
     z = r * r
     # The slope of tan at r is about 1 + z.
-    grown = b.fma(r * z, b.horner2(z, z * z, _CONSTANTS[b.format(x).name].tan), b.fma(z, rest, rest))
+    grown = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(x).name].tan), b.fma(z, rest, rest))
     value = grown + r
     value = b.choose((quadrant & 1).eq(1), 1.0 / value, value)
     return _with_sign(b, value, _sign_bit(b, quadrant) ^ _sign_of(b, x))

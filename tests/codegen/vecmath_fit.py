@@ -218,6 +218,23 @@ def _atan_tail(z: mpf) -> mpf:
     return (mp.atan(t) / t - 1) / z
 
 
+def _inverse(place: int) -> mpf:
+    """Return the reciprocal of the middle of an interval of codegen/vecmath_pow_lookup.py, and 1 of the one that has 1 within.
+
+    From 97 / 128 the intervals are 1 / 64 wide as far as 1, from there on 1 / 32.
+    """
+    left, right = (mpf(97 + 2 * (place + k)) / 128 for k in (0, 1))
+    left, right = (v if v <= 1 else 1 + 2 * (v - 1) for v in (left, right))
+    return mpf(1) if left < 1 < right else rounded(2 / (left + right), 24)
+
+
+def inverses() -> list[list[mpf]]:
+    """Return these 32 numbers, and minus their logarithms as a multiple of 2^-15 (as in LN2_F32) and the rest."""
+    rows = [_inverse(place) for place in range(32)]
+    high = [mp.nint(-mp.log(c) * 2**15) / 2**15 for c in rows]
+    return [rows, high, [rounded(-mp.log(c) - part, 24) for c, part in zip(rows, high, strict=True)]]
+
+
 # The first part leaves room for the bits of the multiple n, so that n times it is exact without a fused multiply-add.
 SPLITS: dict[str, list[mpf]] = {
     "LN2_F64": split(mp.ln(2), 42, 53),
@@ -238,6 +255,7 @@ SQUARED = 0.02945  # ((sqrt 2 - 1) / (sqrt 2 + 1))^2
 FITS: list[Fit] = [
     Fit("EXP_F64", _exp_tail, -0.3466, 0.3466, 10, lambda r: r * r, 53),
     Fit("EXP_F32", _exp_tail, -0.3467, 0.3467, 5, lambda r: r * r, 24),
+    Fit("EXP_32ND_F32", _exp_tail, -0.0109, 0.0109, 2, lambda r: r * r, 24),
     Fit("EXP_HALF_F32", lambda r: mp.expm1(-r / 2) / r, -0.02167, 0.02167, 3, lambda r: r, 24),
     Fit("LOG_F64", _atanh_tail, 0, SQUARED, 7, lambda z: z / 2, 53),
     Fit("LOG_F32", _log_tail, -0.2930, 0.41422, 9, lambda f: f**3 / mp.log1p(f), 24),
@@ -262,6 +280,7 @@ FITS: list[Fit] = [
     _normal_tail("NORMAL_TAIL_F32", 2, 14.5, 10, 24),
     Fit("POW_F64", _pow_tail, 0, SQUARED, 7, lambda z: z * z, 53),
     Fit("POW_F32", _pow_tail, 0, SQUARED, 3, lambda z: z * z, 24),
+    Fit("POW_LOG1P", lambda r: (mp.log1p(r) - r) / r**2, -0.0162, 0.0162, 4, lambda r: r, 24),
     Fit("ATAN_F64", _atan_tail, 0, 1, 21, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), 53),
 ]
 
@@ -275,7 +294,8 @@ PIECES_HEADER = """\
 \"\"\"Coefficients of functions computed in 32 pieces, as hexadecimal floats, written by tests/codegen/vecmath_fit.py pieces.
 
 Row i holds the factors of (a - left)^i, in the order of the five bits of a + 1 that tell the intervals (the exponent's last
-two, the significand's first three). The weighted error is as in vecmath_tables.py.
+two, the significand's first three). The weighted error is as in vecmath_tables.py. INVERSES belongs to vecmath_pow_lookup.py:
+a number near 1 / m for each interval of m, and minus its logarithm in two parts.
 \"\"\"
 
 
@@ -301,18 +321,24 @@ def _table(*values: str) -> tuple[float, ...]:
 def show_pieces(pieces: Pieces) -> str:
     """Return a table of pieces as Python source."""
     rows, error = pieces.solve()
+    return f"# weighted error 2^{float(mp.log(error, 2)):.1f}\n{show_rows(pieces.name, rows)}"
+
+
+def show_rows(name: str, rows: list[list[mpf]]) -> str:
+    """Return rows of 32 numbers as Python source."""
     lines = []
     for row in rows:
         words = [float(v).hex().replace("0000000p", "p") for v in row]
         lines += [" ".join(words[k : k + 8]) for k in range(0, 32, 8)]
     body = "\n".join(lines)
-    return f'# weighted error 2^{float(mp.log(error, 2)):.1f}\n{pieces.name} = _rows(\n    """\n{body}\n"""\n)'
+    return f'{name} = _rows(\n    """\n{body}\n"""\n)'
 
 
 if __name__ == "__main__" and sys.argv[1:] == ["pieces"]:
     print(PIECES_HEADER)
     for pieces in PIECES:
         print(show_pieces(pieces), flush=True)
+    print(show_rows("INVERSES", inverses()))
 elif __name__ == "__main__":
     if len(sys.argv) == 1:
         print(HEADER)

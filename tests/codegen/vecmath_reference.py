@@ -74,7 +74,7 @@ def arguments(op: str, kind: type[Any], count: int, seed: int = 0) -> tuple[np.n
         return (x,)
     rng = np.random.default_rng(seed + 1)
     half = x.size // 2
-    near = np.exp(rng.uniform(-5, 5, half))
+    near = np.exp(rng.choice([-1.0, 1.0], half) * 2.0 ** rng.uniform(-9, 2.4, half))
     edge = (150, 128) if kind is np.float32 else (1075, 1024)
     # Half of the results lie anywhere in the range of the format, the rest are of any two numbers that stay near it.
     steep = rng.uniform(-edge[0], edge[1], half) * np.log(2) / np.log(near)
