@@ -6,6 +6,7 @@ llvm_statements.
 
 from __future__ import annotations
 
+from polyker.codegen.checked_inputs import checked
 from polyker.codegen.kernel import Kernel
 from polyker.codegen.llvm_expr import Expressions
 from polyker.codegen.llvm_parallel import PARTICIPATE
@@ -13,6 +14,7 @@ from polyker.codegen.llvm_statements import Statements
 from polyker.codegen.llvm_text import FLAGS, Builder
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.pair_extrema import paired_extrema
+from polyker.codegen.pipes import balanced
 from polyker.codegen.simplify import unroll
 from polyker.codegen.unroll_terms import several_terms
 from polyker.errors.base import InternalError
@@ -21,7 +23,8 @@ from polyker.target.model import Target
 
 def emit(kernel: Kernel, target: Target) -> str:
     """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
-    return Emitter(unroll(several_terms(paired_extrema(kernel, target), target)), target).module()
+    tiles = several_terms(paired_extrema(checked(kernel, target), target), target)
+    return Emitter(balanced(unroll(tiles), target), target).module()
 
 
 def builder_for(target: Target, fastmath: str = "") -> Builder:

@@ -39,6 +39,17 @@ def multiply_add(b: Builder, x: Reg, y: Reg, z: Reg) -> Reg:
     return b.intrinsic("fma", x, y, z, flags=True)
 
 
+def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return x + y or x - y of vectors as a multiply-add by 1 or -1, which LLVM is not to know."""
+    lanes = max(x.lanes, y.lanes)
+    if lanes == 1:
+        return arithmetic(b, op, x, y, dtype)
+    first, second, factor = (x, y, 1.0) if op == "add" else (y, x, -1.0)
+    known = Reg(f"splat ({const(factor, x.elem).typed})", x.elem, lanes, 0)
+    hidden = b.pure(f'call {known.type} asm "", "=v,0"({known.typed})', x.elem, lanes, ())
+    return multiply_add(b, first, hidden, second)
+
+
 def arithmetic(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return add, sub or mul of two reals."""
     match dtype.kind:
@@ -79,6 +90,25 @@ def extremum(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     result = b.select(b.compare("fcmp uno", first, second), nan, best)
     b.extrema[result.text] = best, x, y
     return result
+
+
+def free_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
+    """Return the larger or smaller of two floats, and x where one is NaN: one instruction of x86."""
+    return b.select(b.compare("fcmp ogt" if op == "larger" else "fcmp olt", y, x), y, x)
+
+
+def masked_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
+    """Return the same by a comparison and a choice where a vector fills an AVX-512 register."""
+    x, y = b.unify(x, y)
+    bits = {"float": 32, "double": 64}[x.elem]
+    if not b.avx512 or x.lanes * bits != 512:
+        return free_extremum(b, op, x, y)
+    name = f"llvm.x86.avx512.mask.cmp.p{'s' if bits == 32 else 'd'}.512"
+    mask = f"<{x.lanes} x i1>"
+    b.declare(name, f"declare {mask} @{name}({x.type}, {x.type}, i32, {mask}, i32)")
+    less, (first, second) = 1, (x, y) if op == "larger" else (y, x)
+    text = f"call {mask} @{name}({first.typed}, {second.typed}, i32 {less}, {mask} splat (i1 true), i32 4)"
+    return b.select(b.pure(text, "i1", x.lanes, (x, y)), y, x)
 
 
 def integer_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
@@ -255,6 +285,12 @@ def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: D
     match op:
         case "add" | "mul" | "minimum" | "maximum" | "and" | "or":
             return Value(result, fold(b, op, args, dtype))
+        case "larger_masked" | "smaller_masked":
+            return Value(result, masked_extremum(b, op.removesuffix("_masked"), args[0], args[1]))
+        case "larger" | "smaller":
+            return Value(result, free_extremum(b, op, args[0], args[1]))
+        case "fused_add" | "fused_sub":
+            return Value(result, fused(b, op.removeprefix("fused_"), args[0], args[1], dtype))
         case "sub":
             return Value(result, arithmetic(b, "sub", args[0], args[1], dtype))
         case "neg":

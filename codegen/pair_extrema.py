@@ -62,7 +62,7 @@ def _block(block: Block) -> Block:
 def _pairs(loop: For) -> list[Stmt] | None:
     """Return the loop over pairs of terms, and the one over the rest; None where its body is no tile of extrema."""
     trip = trip_count(loop)
-    if (trip is not None and trip < 4) or _results(loop.body) < LEAST:
+    if (trip is not None and trip < 4) or results(loop.body) < LEAST:
         return None
     body = _paired(loop.body, loop.var)
     if body is None:
@@ -73,13 +73,13 @@ def _pairs(loop: For) -> list[Stmt] | None:
     return [pairs] if trip is not None and trip % 2 == 0 else [pairs, replace(loop, lo=whole, trip=trip and trip % 2)]
 
 
-def _results(block: Block) -> int:
+def results(block: Block) -> int:
     """Return how many vectors a tile stores."""
     count = 0
     for s in block:
         if isinstance(s, For):
             times = 1 if s.kind is LoopKind.VECTOR else trip_count(s) or 0
-            count += times * _results(s.body)
+            count += times * results(s.body)
         count += isinstance(s, Store)
     return count
 

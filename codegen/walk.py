@@ -104,6 +104,13 @@ def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
     return (stmt.body, stmt.orelse) if isinstance(stmt, If) else ()
 
 
+def with_blocks(stmt: Stmt, change: Callable[[Block], Block]) -> Stmt:
+    """Return a statement with `change` applied to the blocks that stand directly in it."""
+    if isinstance(stmt, (For, Allocate, Launch)):
+        return replace(stmt, body=change(stmt.body))
+    return replace(stmt, body=change(stmt.body), orelse=change(stmt.orelse)) if isinstance(stmt, If) else stmt
+
+
 def operands(expr: KExpr) -> tuple[KExpr, ...]:
     """Return the direct sub-expressions."""
     if isinstance(expr, (Var, Const)):

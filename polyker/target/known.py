@@ -33,6 +33,9 @@ UNASKED_STREAMS = frozenset({"znver3", "znver4"})
 # scalar products took 0.88 to 0.99 of the time on znver4.
 HALVES = frozenset({"znver4"})
 
+# Processors whose additions and extrema take two pipes, and multiply-adds and comparisons two others, as was measured on znver4.
+ADDS_APART = frozenset({"znver4"})
+
 # Processors that read one row of memory after another sooner than eight side by side, as was measured on znver4. On znver5 eight
 # come in half to two thirds of the time.
 ONE_STREAM = frozenset({"znver3", "znver4"})

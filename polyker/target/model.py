@@ -70,6 +70,8 @@ class Target:
     for in the second cache stays out of the first. `asks_streams`: whether it pays to ask for what a sum along memory is to
     read later. `one_stream`: whether one row of memory after another comes sooner than several side by side. `halves`: whether
     vectors of the full width pass through the core in two halves, and what is read from memory comes sooner by half ones.
+    `adds_apart`: whether additions and extrema pass through other pipes than multiply-adds and comparisons, with registers enough
+    to let them.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Target:
     asks_streams: bool = True
     one_stream: bool = False
     halves: bool = False
+    adds_apart: bool = False
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""

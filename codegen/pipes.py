@@ -1,0 +1,153 @@
+"""Additions and extrema of a register tile pass through the pipes of multiply-adds, where a core has others for additions.
+
+    m = maximum(m, a + b)            ->  m = maximum(m, a * 1 + b)
+    s = s + |a - b|                  ->  s = s + |b * -1 + a|
+    m = larger(m, smaller(a, b))     ->  m = larger(m, where(b < a, b, a)), comparison and choice in two instructions
+
+On such a core additions and extrema wait for two pipes while those of multiply-adds and comparisons idle. The results are the
+same: the product is exact. So many operations of a tile are moved as make it fastest: what takes the two pipes, what takes the
+two others, and half of all, whichever is most, is what a step takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from polyker.codegen.kernel import Block, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store
+from polyker.codegen.pair_extrema import LEAST
+from polyker.codegen.walk import rebuild, statements, values_of, with_blocks
+from polyker.target.model import Target
+
+_ADDS = ("add", "sub", "larger", "smaller")
+_MULTIPLIES = ("mul", "multiply_add", "lt", "le", "gt", "ge", "eq", "ne")
+_EITHER = ("abs", "neg", "where", "and", "or", "not")
+_MOVED = {"add": "fused_add", "sub": "fused_sub", "larger": "larger_masked", "smaller": "smaller_masked"}
+
+
+class Pipes(NamedTuple):
+    """Instructions that take the pipes of additions, those of multiply-adds, and any of the four."""
+
+    adds: int = 0
+    multiplies: int = 0
+    either: int = 0
+
+    def plus(self, adds: int, multiplies: int, either: int = 0) -> Pipes:
+        """Return these and some more."""
+        return Pipes(self.adds + adds, self.multiplies + multiplies, self.either + either)
+
+    @property
+    def halves(self) -> int:
+        """Twice the cycles that they take at least on vectors of which each pipe takes one in two cycles."""
+        return max(2 * self.adds, 2 * self.multiplies, sum(self))
+
+
+def balanced(kernel: Kernel, target: Target) -> Kernel:
+    """Return an equal kernel, one without UNROLL loops, whose tiles' operations take both kinds of pipes."""
+    return replace(kernel, body=_block(kernel.body)) if target.adds_apart else kernel
+
+
+def _block(block: Block) -> Block:
+    return tuple(_tile(s) if isinstance(s, For) and _is_tile(s) else with_blocks(s, _block) for s in block)
+
+
+def _is_tile(stmt: For) -> bool:
+    """Whether a loop is one over the terms of a register tile: it combines vectors of floats with their cells."""
+    if stmt.kind is not LoopKind.SERIAL or len(stmt.body) < LEAST:
+        return False
+    vectors = [s for s in stmt.body if not isinstance(s, Prefetch)]
+    stores = [s for s in statements(stmt.body) if isinstance(s, Store)]
+    return (
+        len(vectors) >= LEAST
+        and all(isinstance(v, For) and v.kind is LoopKind.VECTOR for v in vectors)
+        and all(map(_combines, stores))
+    )
+
+
+def _combines(stmt: Store) -> bool:
+    """Whether a statement combines its cell with terms, by operations that pass through pipes as is known here."""
+    match stmt.value:
+        case Op(args=(Load(buffer=old), *terms), dtype=dtype) if old == stmt.buffer and dtype.kind == "f":
+            operations = [e for e in values_of(stmt.value) if not isinstance(e, Load)]
+            known = (*_ADDS, *_MULTIPLIES, *_EITHER, "minimum", "maximum")
+            return (
+                bool(terms)
+                and dtype.itemsize >= 4
+                and all(isinstance(e, Op) and e.op in known and e.dtype.kind in "fb" for e in operations)
+            )
+        case _:
+            return False
+
+
+def _tile(loop: For) -> For:
+    """Return a tile of whose operations some are moved, in even distances."""
+    values = [s.value for s in statements(loop.body) if isinstance(s, Store)]
+    pipes = Pipes()
+    for value in values:
+        pipes = _add(pipes, value)
+    sums = sum(1 for v in values for _ in _movable(v, ("add", "sub")))
+    extrema = sum(1 for v in values for _ in _movable(v, ("larger", "smaller")))
+    best = min((_after(pipes, m), m) for m in range(sums + 1))[1]
+    pipes = pipes.plus(-best, best)
+    masked = min((pipes.plus(-m, m, m).halves, m) for m in range(extrema + 1))[1]
+    move = _Move({"add": (best, sums), "sub": (best, sums), "larger": (masked, extrema), "smaller": (masked, extrema)})
+    return replace(loop, body=move.block(loop.body))
+
+
+def _after(pipes: Pipes, moved: int) -> tuple[int, int]:
+    """Return what a tile takes after so many additions have moved, and how far it is from even."""
+    after = pipes.plus(-moved, moved)
+    return after.halves, abs(after.adds - after.multiplies)
+
+
+def _add(pipes: Pipes, value: KExpr) -> Pipes:
+    """Return the pipes with what a value takes."""
+    for e in values_of(value):
+        if not isinstance(e, Op):
+            continue
+        count = max(1, len(e.args) - 1)
+        if e.op in _ADDS:
+            fused = sum(isinstance(a, Op) and a.op == "mul" for a in e.args[1:]) if e is value else 0
+            pipes = pipes.plus(count - fused, 0)
+        elif e.op in ("minimum", "maximum"):
+            tested = e is value
+            pipes = pipes.plus(count, tested, tested)
+        elif e.op in _MULTIPLIES:
+            pipes = pipes.plus(0, count)
+        else:
+            pipes = pipes.plus(0, 0, 1)
+    return pipes
+
+
+def _movable(value: KExpr, ops: tuple[str, ...]) -> Iterator[Op]:
+    """Yield the operations of a value that may be moved; a sum with its cell stays, as products are contracted into it."""
+    for e in values_of(value):
+        if isinstance(e, Op) and e.op in ops and len(e.args) == 2 and (e is not value or e.op not in ("add", "sub")):
+            yield e
+
+
+class _Move:
+    """Moves operations; `quota`: how many of how many, by name."""
+
+    def __init__(self, quota: dict[str, tuple[int, int]]) -> None:
+        self.quota = quota
+        self.seen: dict[tuple[int, int], int] = {}
+
+    def block(self, block: Block) -> Block:
+        return tuple(
+            replace(s, value=self._value(s.value, s.value)) if isinstance(s, Store) else with_blocks(s, self.block)
+            for s in block
+        )
+
+    def _value(self, expr: KExpr, top: KExpr) -> KExpr:
+        chosen = any(e is expr for e in _movable(top, tuple(_MOVED))) and self._next(expr)
+        expr = rebuild(expr, lambda e: self._value(e, top))
+        return Op(_MOVED[expr.op], expr.args, expr.dtype) if chosen and isinstance(expr, Op) else expr
+
+    def _next(self, expr: KExpr) -> bool:
+        assert isinstance(expr, Op)
+        chosen, of = quota = self.quota[expr.op]
+        number = self.seen.get(quota, 0)
+        self.seen[quota] = number + 1
+        return (number + 1) * chosen // of > number * chosen // of

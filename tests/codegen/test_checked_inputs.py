@@ -1,0 +1,193 @@
+"""Inputs without NaN are seen to be so, and extrema then take no test; results are those of tests, whatever the inputs hold."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.codegen.checked_inputs import checked
+from polyker.codegen.kernel import Block, If, Load, Op, Space, Store
+from polyker.codegen.number_facts import ANYTHING, FINITE, May, facts, may
+from polyker.codegen.walk import names_in, statements, values_of
+from polyker.target.detect import target
+
+TERMS = {
+    "A[i,k] + B[k,j]": lambda a, b: a + b,
+    "A[i,k] - B[k,j]": lambda a, b: a - b,
+    "abs(A[i,k] - B[k,j])": lambda a, b: np.abs(a - b),
+    "minimum(A[i,k], B[k,j])": np.minimum,
+    "maximum(-A[i,k], B[k,j])": lambda a, b: np.maximum(-a, b),
+    "A[i,k] * B[k,j]": lambda a, b: a * b,
+    "where(A[i,k] < B[k,j], A[i,k], B[k,j] + 1)": lambda a, b: np.where(a < b, a, b + 1),
+}
+SPECIAL = (np.nan, -np.nan, np.inf, -np.inf)
+
+
+def kernel(text: str, target_name: str = "cpu:x86-64-v4", **types: Any) -> Any:
+    return pk.op(text).compile(**types, target=target_name, threads=1)._compiled.artifact().kernel
+
+
+def branches(text: str, target_name: str = "cpu:x86-64-v4", **types: Any) -> list[tuple[int, int]]:
+    """Return of each tile, and of its other form, how many extrema have a test and how many have none."""
+    made = checked(kernel(text, target_name, **types), target(target_name))
+    chosen = [s for s in statements(made.body) if isinstance(s, If) and "clean.0" in names_in(s.condition)]
+    return [
+        (_count(b, "maximum", "minimum"), _count(b, "larger", "smaller")) for s in chosen for b in (s.body, s.orelse)
+    ]
+
+
+def _count(block: Block, *ops: str) -> int:
+    values = [e for s in statements(block) if isinstance(s, Store) for e in values_of(s.value)]
+    return sum(isinstance(e, Op) and e.dtype.kind == "f" and e.op in ops for e in values)
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("text", ["C[i,j] max= A[i,k] + B[k,j]", "C[i,j] min= minimum(abs(A[i,k]), B[k,j])"])
+def test_inputs_that_are_read_often_are_looked_through(text: str, level: str) -> None:
+    found = branches(text, f"cpu:x86-64-{level}", A=pk.f32[200, 100], B=pk.f32[100, 300])
+    assert found
+    for free, tested in zip(found[::2], found[1::2], strict=True):
+        assert free[0] == tested[1] == 0
+        assert free[1] == tested[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("C[i,j] max= A[i,k] + B[k,j]", {"A": pk.f32[2, 100], "B": pk.f32[100, 300]}),  # each is read twice
+        ("C[i] max= A[i,k]", {"A": pk.f32[200, 1000]}),
+        ("C[i,j] max= A[i,k] / B[k,j]", {"A": pk.f32[200, 100], "B": pk.f32[100, 300]}),  # 0 / 0
+        ("C[i,j] max= A[i,k] + B[k,j]", {"A": pk.i32[200, 100], "B": pk.i32[100, 300]}),
+        ("C[i,j] += A[i,k] * B[k,j]", {"A": pk.f32[200, 100], "B": pk.f32[100, 300]}),
+        ("S[i,k] = exp(A[i,k])\nC[i,j] max= S[i,k] + B[k,j]", {"A": pk.f32[200, 100], "B": pk.f32[100, 300]}),
+    ],
+)
+def test_others_are_not(text: str, types: dict[str, Any]) -> None:
+    assert branches(text, **types) == []
+
+
+def test_symbolic_sizes_and_other_processors_stay() -> None:
+    op = pk.op("C[i,j] max= A[i,k] + B[k,j]")
+    made = (
+        op.compile(A=pk.f32["m", "k"], B=pk.f32["k", "n"], target="cpu:x86-64-v4", threads=1)
+        ._compiled.artifact()
+        .kernel
+    )
+    assert checked(made, target("cpu:x86-64-v4")) is made
+    found = kernel("C[i,j] max= A[i,k] + B[k,j]", A=pk.f32[200, 100], B=pk.f32[100, 300])
+    assert checked(found, target("aarch64-linux-gnu")) is found
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("term", TERMS)
+def test_results_are_the_same_whatever_the_inputs_hold(term: str, dtype: str, op: str) -> None:
+    rng = np.random.default_rng(len(term))
+    A, B = rng.standard_normal((61, 40)).astype(dtype), rng.standard_normal((40, 83)).astype(dtype)
+    run = pk.op(f"C[i,j] {op}= {term}")
+    largest = np.finfo(dtype).max
+    with np.errstate(all="ignore"):
+        for a, b in product((0.0, largest, -largest, *SPECIAL), repeat=2):
+            A[3, 7], A[50, 39], B[7, 5], B[0, 82] = a, a, b, b
+            want = getattr(np, f"{op}imum").reduce(TERMS[term](A[:, :, None], B[None]), axis=1)
+            np.testing.assert_array_equal(run(A, B), want, err_msg=f"{a} {b}")
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=st.integers(1, 90), columns=st.integers(1, 150), terms=st.integers(1, 60), seed=st.integers(0, 99))
+def test_one_nan_anywhere_is_found(rows: int, columns: int, terms: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    A, B = rng.standard_normal((rows, terms)).astype("f4"), rng.standard_normal((terms, columns)).astype("f4")
+    special = (A, B)[seed % 2]
+    special[tuple(rng.integers(s) for s in special.shape)] = rng.choice(SPECIAL)
+    with np.errstate(invalid="ignore"):
+        want = np.max(A[:, :, None] + B[None], axis=1)
+        np.testing.assert_array_equal(pk.op("C[i,j] max= A[i,k] + B[k,j]")(A, B), want)
+
+
+@pytest.mark.parametrize("view", ["rows backwards", "every second column", "one row for all", "transposed", "batched"])
+def test_views_are_looked_through(view: str) -> None:
+    rng = np.random.default_rng(5)
+    A, B = rng.standard_normal((64, 48)), rng.standard_normal((48, 96))
+    text = "C[i,j] max= A[i,k] + B[k,j]"
+    if view == "rows backwards":
+        A = A[::-1]
+    elif view == "every second column":
+        B = rng.standard_normal((48, 192))[:, ::2]
+    elif view == "one row for all":
+        A = np.broadcast_to(A[:1], (64, 48))
+    elif view == "transposed":
+        A = np.ascontiguousarray(A.T).T
+    else:
+        text = "C[b,i,j] max= A[b,i,k] + B[k,j]"
+        A = rng.standard_normal((3, 64, 48))
+    for special in (0.5, np.nan, np.inf, -np.inf):
+        B[11, 13] = special
+        np.testing.assert_array_equal(pk.op(text)(A, B), np.max(A[..., None] + B, axis=-2))
+
+
+@pytest.mark.parametrize("dtypes", [("f2", "f2"), ("f2", "f8"), ("f4", "f8"), ("i4", "f4"), ("f8", "u1")])
+def test_mixed_types_are_looked_through(dtypes: tuple[str, str]) -> None:
+    rng = np.random.default_rng(7)
+    A, B = (rng.integers(0, 50, s).astype(d) for s, d in zip(((64, 48), (48, 96)), dtypes, strict=True))
+    run = pk.op("C[i,j] max= A[i,k] + B[k,j]")
+    for special in (1.0, *SPECIAL):
+        for array in (A, B):
+            if array.dtype.kind == "f":
+                array[3, 5] = special
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(run(A, B), np.max(A[:, :, None] + B, axis=1))
+
+
+def test_several_threads_look_first() -> None:
+    rng = np.random.default_rng(6)
+    A, B = rng.standard_normal((300, 200)).astype("f4"), rng.standard_normal((200, 320)).astype("f4")
+    run = pk.op("C[i,j] max= A[i,k] + B[k,j]").compile(A=pk.f32[300, 200], B=pk.f32[200, 320], threads=2)
+    for special in (0.5, np.nan):
+        A[299, 199] = special
+        np.testing.assert_array_equal(run(A, B), np.max(A[:, :, None] + B, axis=1))
+
+
+def test_what_buffers_may_hold_follows_from_their_stores() -> None:
+    made = kernel("C[i,j] max= minimum(abs(A[i,k]) - 1, B[k,j])", A=pk.f32[90, 50], B=pk.f32[50, 64])
+    arguments = {b.name for b in made.buffers if b.space is Space.ARGUMENT}
+    inputs = {b.name: FINITE for b in made.buffers if b.name in arguments and not b.writable}
+    mine = [found for name, found in facts(made, inputs).items() if name not in arguments]
+    assert mine and not any(found.nan for found in mine)
+    assert any(found.nan for name, found in facts(made, {}).items() if name not in arguments)
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "want"),
+    [
+        ("add", (FINITE, FINITE), May(False, True, True)),
+        ("add", (May(False, True, False), May(False, True, False)), May(False, True, True)),
+        ("add", (May(False, True, False), May(False, False, True)), ANYTHING),
+        ("sub", (May(False, True, False), May(False, True, False)), ANYTHING),
+        ("neg", (May(False, True, False),), May(False, False, True)),
+        ("abs", (May(False, False, True),), May(False, True, False)),
+        ("mul", (FINITE, FINITE), May(False, True, True)),
+        ("mul", (FINITE, May(False, True, False)), ANYTHING),
+        ("maximum", (FINITE, May(True, False, False)), May(True, False, False)),
+        ("div", (FINITE, FINITE), ANYTHING),
+    ],
+)
+def test_operations(op: str, args: tuple[May, ...], want: May) -> None:
+    names = "xyz"[: len(args)]
+    loads = tuple(Load(n, (), pk.f32) for n in names)
+    assert may(Op(op, loads, pk.f32), dict(zip(names, args, strict=True))) == want
+
+
+def test_free_extrema_are_one_instruction() -> None:
+    made = pk.op("C[i,j] max= A[i,k] + B[k,j]").compile(
+        A=pk.f32[60, 400], B=pk.f32[400, 64], target="cpu:x86-64-v4", threads=1
+    )
+    loops = re.split(r"^\.L\w+:", str(made.source("asm")), flags=re.M)
+    assert any(loop.count("vmaxps") >= 20 and "vcmpunord" not in loop and "vaddps" in loop for loop in loops)

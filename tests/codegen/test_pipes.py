@@ -1,0 +1,90 @@
+"""Where additions have pipes of their own, some of a tile's pass through those of multiply-adds; results are the same bits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.pipes import Pipes
+from polyker.target.detect import host, target
+from polyker.target.model import Target
+
+TEXTS = {
+    "sum of differences": "C[i,j] += abs(A[i,k] - B[k,j])",
+    "largest sum": "C[i,j] max= A[i,k] + B[k,j]",
+    "largest of the smaller": "C[i,j] max= minimum(A[i,k], B[k,j])",
+    "smallest of the larger": "C[i,j] min= maximum(A[i,k], B[k,j] - 1)",
+    "largest difference": "C[i,j] max= abs(A[i,k] - B[k,j])",
+    "squares": "C[i,j] += (A[i,k] - B[k,j])**2",
+    "selected": "C[i,j] += where(A[i,k] + B[k,j] > 0, A[i,k] - B[k,j], B[k,j] + A[i,k])",
+}
+
+
+def wide(*, apart: bool) -> Target:
+    if host().vector_bytes < 64:
+        pytest.skip("vectors of 64 bytes are needed")
+    return replace(host(), name=f"apart {apart}", adds_apart=apart)
+
+
+def both(text: str, kind: object, rows: int = 61, terms: int = 70, columns: int = 150) -> tuple[pk.Kernel, pk.Kernel]:
+    """Return the kernels for a core whose additions have pipes of their own, and for one where they have not."""
+    types = {"A": kind[rows, terms], "B": kind[terms, columns]}  # type: ignore[index]
+    one, two = (pk.op(text).compile(**types, target=wide(apart=apart), threads=1) for apart in (True, False))
+    return one, two
+
+
+@pytest.mark.parametrize("kind", [pk.f32, pk.f64])
+@pytest.mark.parametrize("name", TEXTS)
+def test_results_are_the_same_bits(name: str, kind: object) -> None:
+    rng = np.random.default_rng(len(name))
+    dtype = "f4" if kind is pk.f32 else "f8"
+    A, B = rng.standard_normal((61, 70)).astype(dtype), rng.standard_normal((70, 150)).astype(dtype)
+    A[:, 3], A[9], B[3] = -0.0, 1e-40, 0.0
+    apart, plain = both(TEXTS[name], kind)
+    np.testing.assert_array_equal(apart(A, B).view("u1"), plain(A, B).view("u1"))
+    A[7, 5], B[5, 60], B[8, 2], A[20, 8] = np.inf, -np.inf, np.finfo(dtype).max, np.nan
+    np.testing.assert_array_equal(apart(A, B), plain(A, B))
+
+
+def inner(kernel: pk.Kernel, least: int) -> list[str]:
+    """Return the parts of the assembly, from label to label, that have so many operations on whole registers."""
+    parts = re.split(r"^\.L\w+:", str(kernel.source("asm")), flags=re.M)
+    return [p for p in parts if len(re.findall(r"\tv(add|sub|max|min)ps.*zmm|\tvf\w+ps.*zmm", p)) >= least]
+
+
+def test_additions_become_multiply_adds() -> None:
+    apart, plain = both("C[i,j] += abs(A[i,k] - B[k,j])", pk.f32, terms=400)
+    assert any(p.count("\tvf") >= 10 and p.count("vaddps") >= 10 and "vsubps" not in p for p in inner(apart, 30))
+    assert not any("\tvf" in p for p in inner(plain, 30))
+
+
+def test_extrema_become_comparisons_where_nothing_else_can_move() -> None:
+    apart, plain = both("C[i,j] max= minimum(A[i,k], B[k,j])", pk.f32, terms=400)
+    free = [p for p in inner(apart, 20) if "vcmpunord" not in p]
+    assert any(p.count("vcmpltps") >= 8 and p.count("vm") >= 24 for p in free)
+    assert not any("vcmpltps" in p for p in inner(plain, 30))
+
+
+def test_products_and_memory_stay() -> None:
+    for text in ("C[i,j] += A[i,k] * B[k,j]", "C[i,j] = A[i,j] + B[i,j]"):
+        kernels = (
+            pk.op(text).compile(A=pk.f32[96, 96], B=pk.f32[96, 96], target=wide(apart=apart), threads=1)
+            for apart in (True, False)
+        )
+        one, two = (str(k.source("llvm")) for k in kernels)
+        assert one == two
+
+
+@pytest.mark.parametrize(
+    ("pipes", "halves"), [(Pipes(48, 0, 0), 96), (Pipes(24, 24, 24), 72), (Pipes(0, 10, 30), 40), (Pipes(1, 9, 0), 18)]
+)
+def test_a_tile_takes_what_the_fullest_pipes_take(pipes: Pipes, halves: int) -> None:
+    assert pipes.halves == halves
+
+
+def test_known_processors() -> None:
+    assert not target("cpu:x86-64-v4").adds_apart
