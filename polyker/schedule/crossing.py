@@ -2,13 +2,14 @@
 
 Before: `t += A[i,j] * B[j,i]`. After: `T[i] += A[i,j] * B[j,i];  t += T[i]`. No order of the loops follows both operands'
 memory; with results along one of the two indices the other operand is transposed in registers
-(polyker.codegen.llvm_transpose).
+(polyker.codegen.llvm_transpose). Where there are many results, too, operands are used again, and packed.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
+from math import prod
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
@@ -21,8 +22,8 @@ from polyker.rewrite.accumulate import starts_fresh
 from polyker.rewrite.fresh import Fresh, identity
 from polyker.schedule.measure import Layouts, accesses
 
-# Values of either index, at least.
-LONG = 32
+# Values of either index, at least; bytes of the rows' sums, at most: they stay in a second cache.
+LONG, MOST = 32, 3 << 18
 
 
 def sum_crossing(program: TypedProgram, layout: Layouts) -> TypedProgram:
@@ -54,7 +55,10 @@ def _by_rows(
     if along is None or long - set(statement.reduced):
         return None  # vectors may run along the results
     names = tuple(i for i in statement.iterators if i not in statement.reduced or i == along)
-    extents = tuple(lit(ends[i][1] - ends[i][0] + 1) for i in names)
+    counts = [ends[i][1] - ends[i][0] + 1 for i in names]
+    if prod(counts) * statement.acc.itemsize > MOST:
+        return None
+    extents = tuple(map(lit, counts))
     rows = fresh.temporary("rows", statement.acc, extents)
     places: tuple[Expr, ...] = tuple(add(Index(i, i64), lit(-ends[i][0])) for i in names)
     onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> [{', '.join(names)}] }}")
