@@ -329,7 +329,8 @@ class Statements:
 
     def _transposed(self, loop: For) -> None:
         """Store a tile, past the caches where it is whole lines of a result that exceeds them."""
-        past = tiles_past(self.e, loop, self.target) if self.e.columns is None and not self.choosing else None
+        once = self.e.columns is None and not self.choosing
+        past = tiles_past(self.e, loop, self.target, self.kernel.integers) if once else None
         if past is None:
             self._transpose_loop(loop)
             return

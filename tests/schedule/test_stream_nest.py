@@ -148,3 +148,26 @@ def test_transposed_tiles_are_right_wherever_the_result_begins(name: str, shape:
     np.testing.assert_array_equal(out, X.T)
     assert (raw[:start] == 0x7F).all()
     assert (raw[start + X.nbytes :] == 0x7F).all()
+
+
+@pytest.mark.parametrize("offset", [0, 16])
+@pytest.mark.parametrize("shape", [(640, 960), (632, 960), (640, 40), (641, 961), (16, 24), (3, 5)])
+def test_sizes_of_the_call_decide_whether_transposed_tiles_pass_the_caches(shape: tuple[int, int], offset: int) -> None:
+    X = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    raw = np.full(X.nbytes + 256, 0x7F, np.uint8)
+    start = -raw.ctypes.data % 64 + 64 + offset
+    out = raw[start : start + X.nbytes].view("f4").reshape(X.T.shape)
+    machine = replace(target("cpu"), caches=SMALL_CACHES)
+    kernel = pk.op("O[j,i] = X[i,j]").compile(X=pk.f32["m", "n"], target=machine, threads=1)
+    if machine.vector_bytes == 64:
+        assert "!nontemporal" in str(kernel.source("llvm"))
+    kernel(X, out=out)
+    np.testing.assert_array_equal(out, X.T)
+    assert (raw[:start] == 0x7F).all()
+    assert (raw[start + X.nbytes :] == 0x7F).all()
+
+
+def test_results_whose_rows_cannot_be_whole_lines_stay_whatever_the_sizes() -> None:
+    machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
+    kernel = pk.op("O[j,i] = X[i,j]").compile(X=pk.f32[639, "n"], target=machine, threads=1)
+    assert "!nontemporal" not in str(kernel.source("llvm"))
