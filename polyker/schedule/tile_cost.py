@@ -18,7 +18,7 @@ from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, bare_target, is_costly, takes_pairs, unit_iterator, values, vector_lanes
-from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of
+from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of, passes_once
 from polyker.target.model import PAGE, Target
 
 # Cycles that a loop iteration costs besides.
@@ -53,8 +53,9 @@ SEVERAL, ROWS_APART = 0.1, 0.6
 # The same by pieces of rows, and from memory where rows are of so many bytes that pieces are no neighbours; first as many pieces
 # as the hardware follows, then more of them.
 PIECES, PIECES_FAR, STREAMS, LONG_ROW = (0.35, 1.3), (2.0, 3.0), 16, 128
-# How much longer it takes to transpose more pieces than these from memory.
-BEYOND = 1.5
+# How much longer it takes to transpose more pieces than these from memory; and from beyond the first cache, each once, where one
+# row after another comes sooner than several side by side (measured of floats).
+BEYOND, CROWD = 1.5, 1.75
 # Tiles along an iterator of unknown extent of which the last one may be cut without much loss.
 MANY = 16
 # The part of the registers that masks take where sizes are unknown.
@@ -102,6 +103,7 @@ class _Read:
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
     again: Panel | None  # that tiles read again where it lies
+    crowds: bool  # comes later by many rows at once
     apart: bool  # each element once, from beyond the first cache
     fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
     memory: bool  # from beyond the last cache, where subscripts say which row
@@ -190,7 +192,7 @@ class Tiles:
         whole = self.measured.footprint(access) * access.itemsize
         far = self.reduces and self._is_far(access)
         fetched = whole * (LOAD / 64 + self.target.beyond(whole)) if far else 0.0
-        apart = self.measured.is_read_once(access) and whole > self.target.caches[0].size
+        outside = whole > self.target.caches[0].size
         return _Read(
             access,
             one,
@@ -199,7 +201,8 @@ class Tiles:
             copying,
             panel,
             panel_of(self.measured, access, vector, width, self.target) if blocks and copying is None else None,
-            self.folds and apart,
+            outside and self.target.one_stream and read.dtype is not None and read.dtype.kind == "f",
+            outside and self.folds and self.measured.is_read_once(access),
             fetched,
             self.target.from_memory(whole) and all(map(is_quasi_affine, read.subscripts)),
             columns,
@@ -355,8 +358,9 @@ class Tiles:
                 continue
             cost = float(copies) * r.one
             by_rows, crowd = r.columns > 1, copies * self.width > STREAMS
-            if by_rows and crowd and r.memory:
-                cost *= BEYOND
+            if by_rows and crowd:
+                alone = r.crowds and passes_once(self.measured, r.access, self.vector, others)
+                cost *= CROWD if alone else BEYOND if r.memory else 1.0
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows

@@ -73,3 +73,10 @@ def is_whole_lines(measured: Measured, iterator: str, size: int, target: Target)
     write, line = measured.write, target.caches[0].line
     steps = (s for i, s in write.strides.items() if i != iterator)
     return all(s * write.itemsize % line == 0 for s in (size, measured.extent(iterator), *steps))
+
+
+def passes_once(measured: Measured, access: MemoryAccess, vector: str, others: tuple[tuple[str, int], ...]) -> bool:
+    """Whether one tile, of vectors along one iterator and so many values of others, has all that an operand's cell is for."""
+    tile = dict(others)
+    kept = (i for i in measured.bounds if i not in measured.statement.reduced and i != vector)
+    return all(access.stride(i) or tile.get(i, 1) >= measured.extent(i) for i in kept)

@@ -175,3 +175,19 @@ def test_several_results_are_summed_at_once_where_each_term_is_one_cell(rows: in
     assert (" x 4 i0" in str(kernel.source("schedule"))) == (together == 4)
     A = np.arange(rows * 4900, dtype="f4").reshape(rows, 70, 70) % 11
     np.testing.assert_array_equal(pk.op("C[i] += A[i,j,j]")(A), A.diagonal(0, 1, 2).sum(1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "one_stream", "vectors"),
+    [
+        (20000, True, 1),
+        (20000, False, 2),
+        (100, True, 2),  # these stay in the first cache
+    ],
+)
+def test_few_rows_are_transposed_together_where_one_after_another_comes_sooner(
+    rows: int, one_stream: bool, vectors: int
+) -> None:
+    machine = replace(target("cpu:x86-64-v4"), one_stream=one_stream)
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(A=pk.f32[rows, 64], B=pk.f32[64, 8], target=machine, threads=1)
+    assert f"vectors of 16 along i0, {vectors} at a time x 8 i1" in str(kernel.source("schedule"))
