@@ -44,6 +44,7 @@ class Expressions:
         self.vector: Block = ()  # the body of the vector loop around
         self._rows: dict[Row, tuple[int, int]] | None = None
         self.carried: Carried | None = None  # of the SCAN loop around
+        self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
 
@@ -278,7 +279,7 @@ class Expressions:
         b, count, place = self.b, self.lanes.count, self.places[expr.buffer]
         stride = as_constant(step) if not varying else None
         if stride == 1:
-            whole = place.on_stack and not predicated
+            whole = place.on_stack and not predicated and not self.anywhere
             return memory.load_vector(b, place, self.pointer(place, base), count, None if whole else mask)
         if stride == -1:
             first = self.pointer(place, plus(base, constant(1 - count)))

@@ -360,16 +360,21 @@ class Statements:
         length = b.binary("sub", hi, lo)
         if not is_long(stream):  # of a row that ends before it begins nothing is left, either
             head = integer_extremum(b, "smin", head, length)
-        count = b.binary("udiv", b.binary("sub", length, head), const(stream.lanes * stream.chunks, "i64"))
+        left = b.binary("sub", length, head)
+        count = b.binary("udiv", left, const(stream.lanes * stream.chunks, "i64"))
         names = (f"{loop.var}\0head", f"{loop.var}\0count")
         e.values |= {names[0]: Value(i64, b.binary("add", lo, head)), names[1]: Value(i64, count)}
         before, whole, after = parts(stream, *names)
-        prefetch(e, last_line(stream))
+        ends = b.binary("and", left, const(stream.lanes - 1, "i64"))
+        # A line that is stored past the caches must not be in them.
+        self._branch(b.compare("icmp ne", ends, const(0, "i64")), (last_line(stream),), ())
+        e.anywhere = True
         self.block(before)
-        e.streamed = self._streamed
+        e.streamed, e.anywhere = self._streamed, False
         self.serial_loop(whole)
-        e.streamed = ""
+        e.streamed, e.anywhere = "", True
         self.block(after)
+        e.anywhere = False
         for name in names:
             del e.values[name]
 

@@ -69,8 +69,7 @@ def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
     store, inside = stores[0], {s.name for s in loop.body if isinstance(s, Let)}
     nodes = [n for s in loop.body for x in expressions(s) for n in subexpressions(x)]
     loads = [n for n in nodes if isinstance(n, Load)]
-    used = {store.buffer, *(n.buffer for n in loads)}
-    if any(n.buffer == store.buffer for n in loads) or any(e.places[name].on_stack for name in used):
+    if any(n.buffer == store.buffer for n in loads) or e.places[store.buffer].on_stack:
         return None
     here = [n for i in store.indices for n in subexpressions(i)]
     if any(isinstance(n, Load) or (isinstance(n, Var) and n.name in inside) for n in here):

@@ -187,7 +187,7 @@ class _Scheduler:
             self.asked = frozenset()
             if isinstance(unit, Fusion):
                 known = len(self.notes)
-                self.near, self.steady = unit.written(), steady_tensors(unit.group)
+                self.near, self.steady = unit.near(), steady_tensors(unit.group)
                 together = fused(self, unit)
                 self.near, self.steady = frozenset(), None
                 if together is not None:

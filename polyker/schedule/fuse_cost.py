@@ -66,13 +66,12 @@ class Fusion:
         loops = f"loops {', '.join(steps)}" if steps else "their own loops, in one"
         return f"{names} run together: {loops}; the model wins {won:.0f}% of the cycles"
 
-    def written(self) -> frozenset[str]:
-        """Return the tensors that the items write.
-
-        They go through the caches: what another item reads has to be there; and short rows written past them, with work on
-        other rows in between, take twice as long (softmax of 16384 x 2048 on a Zen 5).
-        """
-        return frozenset(t for i in self.group.items for t in i.writes)
+    def near(self) -> frozenset[str]:
+        """Return the tensors that the items write and that go through the caches: what an item reads has to be there, and what
+        several write is fetched again."""
+        written = [t for i in self.group.items for t in i.writes]
+        read = {r.tensor for i in self.group.items for r in i.statement.reads()}
+        return frozenset(t for t in written if t in read or written.count(t) > 1)
 
     def loops(self) -> tuple[tuple[str, ...], ...]:
         """Return the common loops, outermost first, as one iterator an item."""

@@ -6,7 +6,8 @@
 
 Each row begins in another page, where no prefetcher of the core is on its way: the first lines are waited for, one after another,
 and stores hold up those behind them. A few lines asked for while the core computes from its caches set the prefetchers going, and
-leave them the rest; on some processors asking for all of it leads them astray (`Target.asks`).
+leave them the rest; on some processors asking for all of it leads them astray (`Target.asks`). What is written past the caches
+must not be in them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from polyker.ir.typed import Ahead, Role, TypedProgram, TypedStatement
 from polyker.schedule.ahead import is_row, is_walked
 from polyker.schedule.fuse_cost import Fusion
 from polyker.schedule.measure import MemoryAccess
+from polyker.schedule.stream_nest import streams
 from polyker.target.model import Target
 
 # The bytes of a row that are asked for, and those that a row has at least: shorter ones are part of a page's stream.
@@ -52,7 +54,7 @@ def with_heads(program: TypedProgram, fusion: Fusion, bodies: Bodies, target: Ta
     found: dict[str, tuple[Ahead, ...]] = {}
     first = len(items)
     written: tuple[Ahead, ...] = ()
-    line = target.caches[0].line
+    line, near = target.caches[0].line, fusion.near()
     for n, (item, plan) in enumerate(zip(items, fusion.plans, strict=True)):
         if plan.vector is None:
             continue
@@ -67,6 +69,8 @@ def with_heads(program: TypedProgram, fusion: Fusion, bodies: Bodies, target: Ta
                 first = min(first, n)
                 found.setdefault(a.tensor, _head(fusion, n, a, later, line))
             if n > last and a.is_write and program.tensor(a.tensor).role is Role.OUTPUT:
+                if a.tensor not in near and streams(measured, plan, target):
+                    continue
                 written += _head(fusion, n, a, here, line) if is_walked(measured, a, vector, target) else ()
     read = tuple(a for heads in found.values() for a in heads)
     if first >= last or not written:

@@ -17,9 +17,11 @@ from tests.schedule.support import SMALL, case, lowered
 MOMENTS = "m[n] = mean[c](X[n,c]);  M[n] = mean[c](X[n,c] ** 2) - m[n] ** 2;  O[n] = m[n]"
 
 
-def asked(text: str, **types: str) -> list[str]:
-    """Return the tensors that the loops ask for, once for each prefetch."""
-    scop, schedule = case(text, **types).automatic(target(SMALL))
+def asked(text: str, last: int = 16 << 20, **types: str) -> list[str]:
+    """Return the tensors that the loops ask for, once for each prefetch; `last`: bytes of the last cache."""
+    machine = target(SMALL)
+    caches = (*machine.caches[:-1], replace(machine.caches[-1], size=last))
+    scop, schedule = case(text, **types).automatic(replace(machine, caches=caches))
     return re.findall(r"prefetch (\w+)\[", print_kernel(lowered(scop, schedule).kernel))
 
 
@@ -107,7 +109,13 @@ BLUR = "H[i,j] = X[i,j] + X[i,j+1] for j in 0:{m};  O[i,j] = H[i,j] + H[i+1,j] f
 )
 def test_what_a_row_reads_first_and_writes_is_asked_for_while_others_compute(n: int, m: int, count: int) -> None:
     types = {"X": f"f32[{n + 1},{2048 if n > 1000 else 1024}]"}
-    assert len(set(asked(BLUR.format(n=n, m=m), **types))) == count
+    assert len(set(asked(BLUR.format(n=n, m=m), last=64 << 20, **types))) == count
+
+
+def test_what_is_written_past_the_caches_is_not_asked_for() -> None:
+    read_and_written = set(asked(BLUR.format(n=2047, m=2047), last=64 << 20, X="f32[2048,2048]"))
+    read = set(asked(BLUR.format(n=2047, m=2047), X="f32[2048,2048]"))
+    assert len(read) == 1 and read < read_and_written
 
 
 @pytest.mark.parametrize(
@@ -203,7 +211,8 @@ SCALED = "O[n,c] = X[n,c] * rsqrt(mean[k](X[n,k] ** 2) + 1e-6)"
 def test_the_first_lines_of_rows_are_asked_for_while_others_are_computed(
     text: str, rows: int, columns: int, asks: bool, found: bool
 ) -> None:
-    machine = replace(target("cpu:x86-64-v4"), asks=asks, caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20)))
+    # A result that the last cache has no room for is written past it.
+    machine = replace(target("cpu:x86-64-v4"), asks=asks, caches=(Cache(32 << 10), Cache(1 << 20), Cache(64 << 20)))
     kernel = pk.op(text).compile(X=pk.f32[rows, columns], target=machine, threads=1)
     loops = str(kernel.source("loops"))
     heads = re.findall(r"prefetch \w+\[\(?v0[^,]*, (\d+)\]", loops)

@@ -171,3 +171,55 @@ def test_results_whose_rows_cannot_be_whole_lines_stay_whatever_the_sizes() -> N
     machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
     kernel = pk.op("O[j,i] = X[i,j]").compile(X=pk.f32[639, "n"], target=machine, threads=1)
     assert "!nontemporal" not in str(kernel.source("llvm"))
+
+
+NORM = """
+m[n] = mean[c](X[n,c])
+v[n] = mean[c]((X[n,c] - m[n])**2)
+O[n,c] = (X[n,c] - m[n]) * rsqrt(v[n] + 1e-5)
+"""
+SOFTMAX = "O[n,c] = exp(X[n,c] - max[k](X[n,k])) / sum[l](exp(X[n,l] - max[k](X[n,k])))"  # a row on the stack
+
+
+def reference(text: str, X: np.ndarray) -> np.ndarray:
+    X = X.astype("f8")
+    if text == NORM:
+        return (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5)
+    grown = np.exp(X - X.max(1, keepdims=True))
+    return grown / grown.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 24, 60])
+@pytest.mark.parametrize("columns", [1024, 1021, 1027])
+@pytest.mark.parametrize("text", [NORM, SOFTMAX])
+def test_rows_that_statements_share_a_loop_over_are_written_past_the_caches(
+    text: str, columns: int, offset: int
+) -> None:
+    X = np.random.default_rng(columns).standard_normal((300, columns)).astype("f4")
+    raw = np.full(X.nbytes + 256, 0x7F, np.uint8)
+    start = -raw.ctypes.data % 64 + 64 + offset
+    out = raw[start : start + X.nbytes].view("f4").reshape(X.shape)
+    kernel = pk.op(text).compile(X=pk.f32[X.shape], target=replace(target("cpu"), caches=SMALL_CACHES), threads=1)
+    assert "stream(" in str(kernel.source("schedule"))
+    assert "!nontemporal" in str(kernel.source("llvm"))
+    kernel(X, out=out)
+    np.testing.assert_allclose(out, reference(text, X), rtol=2e-4, atol=1e-5)
+    assert (raw[:start] == 0x7F).all()
+    assert (raw[start + X.nbytes :] == 0x7F).all()
+
+
+def test_no_line_is_asked_for_that_is_written_past_the_caches() -> None:
+    machine = replace(target("cpu:x86-64-v4"), asks=False, caches=(Cache(32 << 10), Cache(1 << 20), Cache(64 << 20)))
+    for rows, streamed in ((20000, True), (3000, False)):
+        kernel = pk.op(NORM).compile(X=pk.f32[rows, 1024], target=machine, threads=1)
+        asked = "to write" in str(kernel.source("loops"))
+        assert ("stream(" in str(kernel.source("schedule")), asked) == (streamed, not streamed)
+
+
+def test_what_another_statement_reads_stays_in_the_caches() -> None:
+    machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
+    kernel = pk.op("f(X) -> P, s:\n  P[n,c] = exp(X[n,c])\n  s[n] = sum[c](P[n,c])").compile(
+        X=pk.f32[4000, 1024], target=machine, threads=1
+    )
+    assert "run together" in str(kernel.source("schedule"))
+    assert "stream(" not in str(kernel.source("schedule"))
