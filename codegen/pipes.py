@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
-from polyker.codegen.kernel import Block, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store
+from polyker.codegen.kernel import Block, Const, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store, Var
 from polyker.codegen.pair_extrema import LEAST
 from polyker.codegen.walk import rebuild, statements, values_of, with_blocks
 from polyker.target.model import Target
@@ -69,7 +70,7 @@ def _combines(stmt: Store) -> bool:
     """Whether a statement combines its cell with terms, by operations that pass through pipes as is known here."""
     match stmt.value:
         case Op(args=(Load(buffer=old), *terms), dtype=dtype) if old == stmt.buffer and dtype.kind == "f":
-            operations = [e for e in values_of(stmt.value) if not isinstance(e, Load)]
+            operations = [e for e in values_of(stmt.value) if not isinstance(e, (Const, Load, Var))]
             known = (*_ADDS, *_MULTIPLIES, *_EITHER, "minimum", "maximum")
             return (
                 bool(terms)
@@ -82,6 +83,7 @@ def _combines(stmt: Store) -> bool:
 
 def _tile(loop: For) -> For:
     """Return a tile of whose operations some are moved, in even distances."""
+    loop = replace(loop, body=_by_two(loop.body))
     values = [s.value for s in statements(loop.body) if isinstance(s, Store)]
     pipes = Pipes()
     for value in values:
@@ -93,6 +95,20 @@ def _tile(loop: For) -> For:
     masked = min((pipes.plus(-m, m, m).halves, m) for m in range(extrema + 1))[1]
     move = _Move({"add": (best, sums), "sub": (best, sums), "larger": (masked, extrema), "smaller": (masked, extrema)})
     return replace(loop, body=move.block(loop.body))
+
+
+def _by_two(block: Block) -> Block:
+    """Return a tile in whose terms the sums of several are sums of two, from the left."""
+
+    def folded(expr: KExpr) -> KExpr:
+        expr = rebuild(expr, folded)
+        if isinstance(expr, Op) and expr.op == "add":
+            return reduce(lambda x, y: Op("add", (x, y), expr.dtype), expr.args)
+        return expr
+
+    return tuple(
+        replace(s, value=rebuild(s.value, folded)) if isinstance(s, Store) else with_blocks(s, _by_two) for s in block
+    )
 
 
 def _after(pipes: Pipes, moved: int) -> tuple[int, int]:

@@ -19,6 +19,7 @@ TEXTS = {
     "largest of the smaller": "C[i,j] max= minimum(A[i,k], B[k,j])",
     "smallest of the larger": "C[i,j] min= maximum(A[i,k], B[k,j] - 1)",
     "largest difference": "C[i,j] max= abs(A[i,k] - B[k,j])",
+    "largest sum of three": "C[i,j] max= A[i,k] + B[k,j] + 0.5",
     "squares": "C[i,j] += (A[i,k] - B[k,j])**2",
     "selected": "C[i,j] += where(A[i,k] + B[k,j] > 0, A[i,k] - B[k,j], B[k,j] + A[i,k])",
 }
