@@ -61,8 +61,10 @@ def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
     """Return how a STREAM loop is carried out; None where it runs as a serial one.
 
     It runs by vectors where its only store goes to neighbouring cells of a buffer in memory that the loop does not read: then
-    no iteration depends on another.
+    no iteration depends on another. Inside a vector loop there is no one place to begin at.
     """
+    if e.lanes.count > 1:
+        return None
     stores = [s for s in loop.body if isinstance(s, Store)]
     if loop.step != 1 or len(stores) != 1 or not all(isinstance(s, Store | Let | Guard) for s in loop.body):
         return None
