@@ -96,6 +96,8 @@ class _Copier:
                         values[name] = Var(fresh, value.dtype)
                         name = fresh
                     result.append(replace(stmt, name=name, value=changed))
+                case If(condition=condition, orelse=()) if values and _never(substitute(condition, values)):
+                    pass  # what is in it need not keep what its loops promise
                 case For(kind=LoopKind.UNROLL):
                     # Copies that prefetch one line do it once.
                     result.extend(
@@ -151,6 +153,11 @@ class _Copier:
             else:
                 result.extend(copy)
         return result
+
+
+def _never(condition: KExpr) -> bool:
+    """Whether a condition is false whatever the variables are."""
+    return simplify_expression(condition, {}) == FALSE
 
 
 def _counted(loop: For) -> For:

@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+import polyker as pk
 from polyker.codegen.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store, Var
 from polyker.codegen.polynomial import atom, expression, plus, polynomial, scaled, times
 from polyker.codegen.simplify import simplify, trip_count, unroll
@@ -174,3 +175,11 @@ def test_how_far_a_streamed_loop_runs_is_not_known_from_its_vectors():
     loop = For("j", C(0), V("N"), (Store("B", (V("j"),), Load("A", (at,), f32)),), kind=LoopKind.STREAM, lanes=64)
     (found,) = body_of(loop)
     assert found.body[0].value.indices == (at,)
+
+
+@pytest.mark.parametrize("size", [9, 13, 17, 30])
+def test_branches_that_no_copy_takes_are_left_out(size: int) -> None:
+    # In the tile's copies above the diagonal a vector loop would have more iterations than lanes.
+    kernel = pk.op("N[e,b] += 1 for e in 0:n, b in 0:e+1, d in 0:e+1", n=size)
+    rows, columns = np.indices((size, size))
+    np.testing.assert_array_equal(kernel(), np.where(columns <= rows, rows + 1, 0))

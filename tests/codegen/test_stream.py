@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyker.codegen.kernel import (
+    Allocate,
     Block,
     Buffer,
     Const,
@@ -188,3 +191,23 @@ def test_other_loops_run_one_by_one(name: str) -> None:
     kernel = gathers(SERIAL[name])
     check_same(kernel, {"x": values(f32, 150), "k": values(i64, 150) % 150, "o": values(f32, 150)}, {})
     assert "nontemporal" not in emit(kernel, target("cpu"))
+
+
+def test_inside_a_vector_loop_rows_are_stored_cell_by_cell() -> None:
+    kernel = rows(f32, 4, 40, 40, 0, Load("x", (Var("j"),), f32), 64, fixed=True)
+    (outer,) = kernel.body
+    assert isinstance(outer, For)
+    kernel = replace(kernel, body=(replace(outer, kind=LoopKind.VECTOR, lanes=4),))
+    check_same(kernel, {"x": values(f32, 40), "o": values(f32, 4, 40)}, {"N": 40})
+
+
+@pytest.mark.parametrize("shift", range(0, 16, 3))
+def test_rows_that_lie_on_the_stack_are_read_to_their_end_and_no_further(shift: int) -> None:
+    row = Buffer("row", f32, (Const(40),), (Const(1),), Space.STACK)
+    kept = For("k", Const(0), Const(40), (Store("row", (Var("k"),), Load("x", (Var("k"),), f32)),), trip=40)
+    loop = stream((Store("o", (Const(0), Var("j")), Load("row", (Var("j"),), f32)),), Const(shift), Const(40))
+    buffers = (buffer("x", f32, 40), buffer("o", f32, 1, 40, writable=True))
+    kernel = Kernel("kernel", buffers, ("N",), (Allocate(row, (kept, loop)),))
+    check_same(kernel, {"x": values(f32, 40), "o": values(f32, 1, 40)}, {"N": 40})
+    if target("cpu").vector_bytes > 16:
+        assert "!nontemporal" in emit(kernel, target("cpu"))
