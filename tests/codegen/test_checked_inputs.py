@@ -13,10 +13,26 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.codegen.checked_inputs import checked
-from polyker.codegen.kernel import Block, If, Load, Op, Space, Store
+from polyker.codegen.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
 from polyker.codegen.number_facts import ANYTHING, FINITE, May, facts, may
 from polyker.codegen.walk import names_in, statements, values_of
 from polyker.target.detect import target
+from tests.codegen.support import check_same
 
 TERMS = {
     "A[i,k] + B[k,j]": lambda a, b: a + b,
@@ -191,3 +207,26 @@ def test_free_extrema_are_one_instruction() -> None:
     )
     loops = re.split(r"^\.L\w+:", str(made.source("asm")), flags=re.M)
     assert any(loop.count("vmaxps") >= 20 and "vcmpunord" not in loop and "vaddps" in loop for loop in loops)
+
+
+def test_extrema_over_the_lanes_of_a_vector_stay_extrema() -> None:
+    read = Buffer("x", pk.f32, (Const(4), Const(64)), (Const(64), Const(1)), Space.ARGUMENT, writable=False)
+    written = Buffer("o", pk.f32, (Const(4),), (Const(1),), Space.ARGUMENT)
+    m = Buffer("m", pk.f32, (Const(4),), (Const(1),), Space.STACK)
+    place = Op("add", (Op("mul", (Op("mod", (Var("t"), Const(4))), Const(16))), Var("v")))
+    term = Op("abs", (Load("x", (Var("r"), place), pk.f32),), pk.f32)
+    taken = Store("m", (Var("r"),), Op("maximum", (Load("m", (Var("r"),), pk.f32), term), pk.f32))
+
+    def rows(name: str, body: Stmt) -> For:
+        return For(name, Const(0), Const(4), (body,), 1, LoopKind.UNROLL, 4, 4)
+
+    tile = rows("r", For("v", Const(0), Const(16), (taken,), 1, LoopKind.VECTOR, 16, 16))
+    start = rows("a", Store("m", (Var("a"),), Const(-np.inf, pk.f32)))
+    end = rows("b", Store("o", (Var("b"),), Load("m", (Var("b"),), pk.f32)))
+    body = (Allocate(m, (start, For("t", Const(0), Const(400), (tile,), trip=400), end)),)
+    made = Kernel("kernel", (read, written), (), body)
+    assert checked(made, target("cpu:x86-64-v4")) != made
+    x = np.random.default_rng(8).standard_normal((4, 64)).astype("f4")
+    for special in (5.0, np.nan, -np.inf):
+        x[2, 37] = special
+        check_same(made, {"x": x, "o": np.zeros(4, "f4")}, {})
