@@ -40,9 +40,9 @@ def multiply_add(b: Builder, x: Reg, y: Reg, z: Reg) -> Reg:
 
 
 def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
-    """Return x + y or x - y of vectors as a multiply-add by 1 or -1, which LLVM is not to know."""
+    """Return x + y or x - y as a multiply-add by 1 or -1, which LLVM is not to know, where a vector fills an AVX-512 register."""
     lanes = max(x.lanes, y.lanes)
-    if lanes == 1:
+    if not b.avx512 or lanes * {"float": 32, "double": 64}[x.elem] != 512:
         return arithmetic(b, op, x, y, dtype)
     first, second, factor = (x, y, 1.0) if op == "add" else (y, x, -1.0)
     known = Reg(f"splat ({const(factor, x.elem).typed})", x.elem, lanes, 0)

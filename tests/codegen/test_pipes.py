@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm_ops import fused
+from polyker.codegen.llvm_text import Builder, Reg
 from polyker.codegen.pipes import Pipes
 from polyker.target.detect import host, target
 from polyker.target.model import Target
@@ -89,3 +91,11 @@ def test_a_tile_takes_what_the_fullest_pipes_take(pipes: Pipes, halves: int) -> 
 
 def test_known_processors() -> None:
     assert not target("cpu:x86-64-v4").adds_apart
+
+
+@pytest.mark.parametrize("lanes", [3, 8, 32])
+def test_vectors_that_fill_no_register_are_added(lanes: int) -> None:
+    b = Builder(native_fma=True, avx512=True)
+    x = Reg("%x", "float", lanes, 0)
+    fused(b, "add", x, x, pk.f32)
+    assert not any("asm" in line for region in b.regions for line in region.lines)
