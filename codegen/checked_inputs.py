@@ -218,19 +218,18 @@ class _Check:
         whole, rest = size - size % step, size % step
         around = tuple(Var(i) for i in indices)
 
-        def vector(start: KExpr, number: KExpr, count: KExpr, trip: int | None) -> For:
+        def look(start: KExpr, number: KExpr) -> Store:
             place = Op("add", (start, Op("mul", (number, Const(lanes))), Var(lane)))
-            stmt = self._added(Load(buffer.name, (*around, place), buffer.dtype), sums, (number, Var(lane)), dtype)
-            return For(lane, Const(0), count, (stmt,), 1, LoopKind.VECTOR, lanes, trip)
+            return self._added(Load(buffer.name, (*around, place), buffer.dtype), sums, (number, Var(lane)), dtype)
 
-        every = For(row, Const(0), Const(ABREAST), (vector(Var(first), Var(row), Const(lanes), lanes),), 1,
-                    LoopKind.UNROLL, ABREAST, ABREAST)  # fmt: skip
+        every = self._rows(row, lane, lanes, look(Var(first), Var(row)))
         block: Block = (
             (For(first, Const(0), Const(whole), (every,), step, LoopKind.SERIAL, 0, whole // step),) if whole else ()
         )
         for number in range(-(-rest // lanes)):
             count = min(lanes, rest - number * lanes)
-            block += (vector(Const(whole), Const(number), Const(count), count),)
+            part = (look(Const(whole), Const(number)),)
+            block += (For(lane, Const(0), Const(count), part, 1, LoopKind.VECTOR, lanes, count),)
         for index, count in reversed(list(zip(indices, outer, strict=True))):
             block = (For(index, Const(0), Const(count), block, 1, LoopKind.SERIAL, 0, count),)
         return block
