@@ -16,6 +16,7 @@ from tests.fuzz import oracles
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.case import Case, Input
 from tests.fuzz.data import guarded, place
+from tests.fuzz.eager import eager
 from tests.fuzz.generate import generate
 from tests.fuzz.run import Outcome, _must_fail, generator_of, run
 from tests.fuzz.shrink import shrink
@@ -201,6 +202,18 @@ def test_random_programs_give_the_bits_of_one_thread_on_any_number() -> None:
     wrong, parallel = run(12, seed=7)
     assert not wrong, wrong[0]
     assert parallel >= 2
+
+
+def test_a_small_case_runs_what_large_ones_do_where_a_case_says_so():
+    def asked(text: str) -> bool:
+        kernel = pk.op(text).compile(I=pk.f32[64, 17], W=pk.f32[48, 17], b=pk.f32[48])
+        return "prefetch" in str(kernel.source("loops"))
+
+    assert not asked("O[i,j] = relu(sum[k](I[i,k] * W[j,k]) + b[j])")
+    with eager():
+        # In other words: the kernel above is kept.
+        assert asked("O[i,j] = relu(sum[m](I[i,m] * W[j,m]) + b[j])")
+    assert any(generate(7, n).eager for n in range(20))
 
 
 @pytest.mark.parametrize(

@@ -450,9 +450,9 @@ class _Scheduler:
             tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
             epilogue=epilogue if self.may_carry(epilogue, statement, plan, before) else None,
         )
-        if fetches_result(blocks, plan, measured, self.target) and all(map(is_quasi_affine, statement.subscripts)):
-            # The tile of the result is asked for while its terms are summed.
-            result = Read(statement.target, statement.subscripts, dtype=self.program.tensor(statement.target).dtype)
+        stored = parts.store[0]  # what is stored there, be it the epilogue's, is asked for while the terms are summed
+        if fetches_result(blocks, plan, measured, self.target) and all(map(is_quasi_affine, stored.subscripts)):
+            result = Read(stored.target, stored.subscripts, dtype=self.program.tensor(stored.target).dtype)
             parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
         tiles = f"{describe(plan)}{cut and '; blocks '}{cut}; tiles {', '.join((*blocks.rows, *blocks.columns))}"

@@ -24,6 +24,7 @@ class Case:
     `mode`: call, fixed (a kernel for these shapes), symbolic (for any shapes), names (the same, by types with names).
     `out`: none, a layout, or the argument itself. `early`: sizes are fixed when the operator is made.
     `steps`: the rank of the order in which products are taken apart, whatever that costs; -1: as the model finds best.
+    `eager`: what is worth it for much data only is done all the same.
     """
 
     seed: int
@@ -40,3 +41,4 @@ class Case:
     acc: str = ""
     early: bool = False
     steps: int = -1
+    eager: bool = False

@@ -121,6 +121,9 @@ def finish(m: Maker, seed: int, number: int) -> Case | None:
         return _spoil(m, case)
     if case.steps < 0 and r.random() < 0.1:
         case = replace(case, steps=r.randrange(3))
+    if r.random() < 0.3:
+        case = replace(case, eager=True)
+        m.features.add("eager")
     case = replace(case, features=frozenset(m.features))
     if not m.big and isinstance(reference(case), Exception):
         return None

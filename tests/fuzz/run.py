@@ -19,6 +19,7 @@ from polyker.schedule.temporaries import insist
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values
+from tests.fuzz.eager import eager
 from tests.fuzz.oracles import judge, parsed, reference, tracked
 from tests.fuzz.poison import poisoned
 from tests.fuzz.shrink import resized
@@ -47,7 +48,11 @@ def run(case: Case, backend: str) -> Outcome:
     logger.addHandler(refused)
     logger.setLevel(logging.INFO)
     try:
-        with poisoned(), nullcontext() if case.steps < 0 else insist(case.steps):
+        with (
+            poisoned(),
+            eager() if case.eager else nullcontext(),
+            nullcontext() if case.steps < 0 else insist(case.steps),
+        ):
             outcome = _judged(case, backend)
     finally:
         logger.removeHandler(refused)

@@ -152,6 +152,14 @@ def test_whole_lines_of_a_result_in_memory_are_asked_for(first: int, last: int, 
     assert bool(re.search(r"prefetch \w+\[.*to write", str(kernel.source("loops")))) == found
 
 
+def test_of_a_result_that_an_epilogue_stores_the_cells_written_are_asked_for() -> None:
+    kernel = pk.op("O[b,n] = relu(sum[m](I[b,m] * W[n,m]) + bias[n])").compile(
+        I=pk.f32[4160, 17], W=pk.f32[1024, 17], bias=pk.f32[1024], target="cpu:x86-64-v4"
+    )
+    loops = str(kernel.source("loops"))
+    assert set(re.findall(r"prefetch (\w+)\[.*to write", loops)) == set(re.findall(r"(\w+)\[.*\] = relu", loops))
+
+
 def test_whole_lines_of_a_result_in_memory_are_asked_for_at_any_sizes() -> None:
     kernel = pk.op("C[a,b,c,i,j] += A[j,k,a,c] * B[i,b,k]").compile(
         A=pk.f64["J", "K", 8, 24], B=pk.f64[64, 16, "K"], threads=1, target="cpu:x86-64-v4"

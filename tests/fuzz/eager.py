@@ -1,0 +1,61 @@
+"""What is worth its trouble only for much data, done for little: caches of a few kilobytes, and the least sizes lowered.
+
+The kernels for results in memory, long rows, and inputs used often are other code than those for what stays near, and the cases
+here are small: without this, whatever asks for gigabytes first is run by users first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import cache
+from types import ModuleType
+from unittest import mock
+
+from polyker import compiling
+from polyker.codegen import checked_inputs, llvm_stream, pair_extrema
+from polyker.schedule import ahead, blocking, crossing, order, row_heads, stream_nest
+from polyker.target.model import Cache, Target
+
+# The last one, which all cores share, is less than a core's own: results are in memory from a row or two on.
+CACHES = Cache(2048), Cache(4096), Cache(256)
+
+LOWERED: tuple[tuple[ModuleType, str, float], ...] = (
+    (checked_inputs, "WORTH", 0),
+    (pair_extrema, "LEAST", 1),
+    (llvm_stream, "SHORT", 128),
+    (stream_nest, "SHORTEST", 24),
+    (stream_nest, "SHORTEST_ALONE", 8),
+    (stream_nest, "ALONE", 1.0),
+    (stream_nest, "WHOLE", 64),
+    (stream_nest, "RUN", 128),
+    (crossing, "LONG", 3),
+    (ahead, "LEAST", 64),
+    (ahead, "WRITTEN", 64),
+    (row_heads, "HEAD", 64),
+    (row_heads, "LEAST_ROW", 128),
+    (blocking, "WORTH", 10.0),
+    (blocking, "DEPTH", 16),
+    (order, "BLOCK_TERMS", 64),
+)
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Compile for small caches, and with the least sizes lowered."""
+    named = compiling.target_named
+
+    @cache
+    def small(name: str) -> Target:
+        found = named(name)
+        return found if found.gpu is not None else replace(found, caches=CACHES)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(compiling, "target_named", small))
+        for module, name, value in LOWERED:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+__all__ = ["CACHES", "LOWERED", "eager"]
