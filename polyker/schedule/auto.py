@@ -16,16 +16,14 @@ from polyker.poly.isl import read_set
 from polyker.poly.least import is_steady
 from polyker.rewrite.accumulate import Block, accumulate, started_apart, starts_fresh
 from polyker.rewrite.affine_parts import parts_of
-from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.from_zero import from_zero
-from polyker.rewrite.late import late_updates
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result, start_of_packed
 from polyker.rewrite.pack_block import PackedBlock, pack_block
 from polyker.rewrite.pack_step import copyable, pack_step
-from polyker.rewrite.part_steps import part_steps
 from polyker.rewrite.whole_tiles import whole_tiles
 from polyker.schedule.ahead import lines_ahead, rows_to_come, tiles_ahead
+from polyker.schedule.as_steps import with_steps
 from polyker.schedule.blocked_nest import BlockedNest
 from polyker.schedule.blocking import Blocking, blocking, fetches_result, rows_ahead
 from polyker.schedule.choose import choose
@@ -76,15 +74,7 @@ def auto_schedule(
     fuse = fuse and not plain
     notes: list[str] = []
     if fuse:
-        turning = alternate_buffers(program)
-        if turning is not program:
-            notes.append("steps that were copied back take turns in two buffers")
-        late = late_updates(turning)
-        if late is not turning:
-            notes.append("updates of what a block of steps does not touch are done after it, together")
-        program = part_steps(late)
-        if program is not late:
-            notes.append("steps are parted where what they read is changed in them by few of their cells")
+        program, notes = with_steps(program)
         shared, made = share_values(program)
         if made:
             # It pays where the values stay in the cache.
