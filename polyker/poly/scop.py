@@ -126,17 +126,30 @@ def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set)
     for read in dict.fromkeys(statement.reads()):
         # Outside the tensor, edge, wrap and reflect read another cell than the subscripts say.
         exact = read.pad is None or read.pad.mode == "constant"
-        make = partial(_read_relation, program, statement, read, domain)
+        make = partial(read_relation, program, statement, read, domain)
         yield Access(statement.name, read.tensor, read.subscripts if exact else (), False, make)
 
 
-def _read_relation(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set) -> isl.Map:
-    if read.pad is not None and read.pad.mode != "constant":
-        # Outside, these read some cell inside: any cell of the tensor is the safe answer.
-        box = read_set(tensor_box(program, read.tensor))
-        return isl.Map.from_domain_and_range(domain, box)
+def read_relation(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set) -> isl.Map:
+    """Return {S[iterators] -> tensor[cell]} of a read; a padded one outside the tensor reads nothing, or other cells."""
     relation = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(domain)
-    return relation.intersect_range(read_set(tensor_box(program, read.tensor))) if read.pad is not None else relation
+    if read.pad is None:
+        return relation
+    box = read_set(tensor_box(program, read.tensor))
+    if read.pad.mode != "constant":
+        # Where a subscript leaves the tensor, the cell has another one that is inside: any is the safe answer.
+        reached = relation.range()
+        for d in range(len(read.subscripts)):
+            if not _along(reached, d).is_subset(_along(box, d)):
+                relation = relation.project_out(isl.dim_type.out, d, 1).insert_dims(isl.dim_type.out, d, 1)
+        relation = relation.set_tuple_name(isl.dim_type.out, read.tensor)
+    return relation.intersect_range(box)
+
+
+def _along(cells: isl.Set, dimension: int) -> isl.Set:
+    """Return the values that one subscript takes."""
+    after = cells.project_out(isl.dim_type.set, dimension + 1, cells.dim(isl.dim_type.set) - dimension - 1)
+    return after.project_out(isl.dim_type.set, 0, dimension).reset_tuple_id()
 
 
 def _original_order(program: TypedProgram) -> tuple[dict[str, isl.Map], dict[str, tuple[int, ...]]]:

@@ -217,8 +217,7 @@ class _Scheduler:
         free = free_iterators(self.program, statement)
         measured = measure(self.program, statement, self.layout)
         if not free:
-            apart = own_distances(self.program, statement)
-            waves = None if apart is None else wave_nest(self.program, measured, apart)
+            waves = wave_nest(self.program, measured, own_distances(self.program, statement))
             if waves is not None:
                 self.notes.append(waves[1])
                 return waves[0]

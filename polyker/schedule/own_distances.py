@@ -10,20 +10,18 @@ from polyker.ir.expr import Index, Read, walk
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
-from polyker.poly.scop import access_relation, parameters
+from polyker.poly.scop import access_relation, parameters, read_relation
 
 
-def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set | None:
+def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set:
     """Return the distances of the instances that touch the cell which one of them writes, in one iteration of the loops around
-    the statement; None where they may be anywhere."""
+    the statement."""
     domain = read_set(statement.domain)
     target = read_map(access_relation(program, statement, statement.target, statement.subscripts))
     write = target.intersect_domain(domain)
     distances = write.apply_range(write.reverse()).deltas()
     for read in {e for e in walk(statement.expr) if isinstance(e, Read) and e.tensor == statement.target}:
-        if read.pad is not None and read.pad.mode != "constant":
-            return None
-        other = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(domain)
+        other = read_relation(program, statement, read, domain)
         distances = distances.union(write.apply_range(other.reverse()).deltas())
     for d in range(statement.outer):
         distances = distances.fix_val(isl.dim_type.set, d, int_val(0))
@@ -39,8 +37,6 @@ def free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[st
     if statement.op == "set" and not statement.reads_own:
         return inner
     distances = own_distances(program, statement)
-    if distances is None:
-        return ()
     free = []
     for d, iterator in enumerate(inner, statement.outer):
         if distances.subtract(distances.fix_val(isl.dim_type.set, d, int_val(0))).is_empty():

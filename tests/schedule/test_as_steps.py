@@ -32,6 +32,8 @@ BATCH = "f(U: f32[B,T,N]) -> U:\n    U[b,t,i] = U[b,t-1,i-1] + U[b,t-1,i] for "
         (BATCH + "t in 1:T, i in 1:N", {"U": "f32[3,5,70]"}, 1),
         (BATCH + "b in 0:B, t in 1:T, i in 1:N", {"U": "f32[3,5,70]"}, 2),
         ("f(U: f64[T,N]) -> U:\n    U[t,i] = U[t-1,i-1] + U[t-1,i] for t in 1:T, i in 1:t", {"U": "f64[40,40]"}, 1),
+        ("f(U: f64[T,N]) -> U:\n    U[t,i] = U[t-1,i-1; pad=wrap] for t in 1:T, i in 0:N", {"U": "f64[9,40]"}, 1),
+        ("f(U: f64[T,N]) -> U:\n    U[t,i] = U[t-1,i-1; pad=wrap] for t in 0:T, i in 0:N", {"U": "f64[9,40]"}, 0),
         ("f(U: f64[T,N]) -> U:\n    U[t,i] = U[t-1,i-1] + U[t,i-1] for t in 1:T, i in 1:N", {"U": "f64[9,40]"}, 0),
         ("f(U: f64[T,N]) -> U:\n    U[t,i] = U[t-1,i] + 1 for t in 1:T", {"U": "f64[9,40]"}, 0),  # i is free anyway
         ("f(U: f64[B,T]) -> U:\n    U[b,t] = U[b,t-1] + 1 for t in 1:T", {"U": "f64[9,40]"}, 0),  # a scan
@@ -56,9 +58,11 @@ def test_the_cells_of_a_step_are_computed_in_vectors() -> None:
 def histories(draw: st.DrawFn) -> Case:
     """A tensor with all its steps, each cell made of cells of steps before it, in the order of time or with it inside."""
     far = draw(st.integers(0, 2))
+    pad = draw(st.sampled_from(["", "; pad=3", "; pad=edge", "; pad=wrap", "; pad=reflect"]))
+    near = 0 if pad else far
     offset = st.tuples(st.integers(-2, -1), st.integers(-far, far), st.integers(-far, far))
-    terms = " + ".join(f"A[t{a:+d},i{b:+d},j{c:+d}]" for a, b, c in draw(st.lists(offset, min_size=1, max_size=4)))
-    order = draw(st.permutations(["t in 2:T", f"i in {far}:N-{far}", f"j in {far}:M-{far}"]))
+    terms = " + ".join(f"A[t{a:+d},i{b:+d},j{c:+d}{pad}]" for a, b, c in draw(st.lists(offset, min_size=1, max_size=4)))
+    order = draw(st.permutations(["t in 2:T", f"i in {near}:N-{near}", f"j in {near}:M-{near}"]))
     text = f"f(A: i32[T,N,M]) -> A:\n    A[t,i,j] = {terms} - t  for {', '.join(order)}\n"
     shape = draw(st.integers(2, 6)), draw(st.integers(4, 9)), draw(st.sampled_from([4, 17, 40]))
     return case(text, A=f"i32{list(shape)}".replace(" ", ""))

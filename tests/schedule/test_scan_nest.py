@@ -97,12 +97,19 @@ def test_the_loop_loads_nothing_that_it_stored(text: str) -> None:
     assert not any("load float" in line and scope in line for line in body.splitlines())
 
 
-@pytest.mark.parametrize(("mode", "order"), [("0", "depends on itself"), ("edge", "the order of the text is kept")])
-def test_a_recurrence_that_reads_a_constant_before_its_first_cell_is_free_across_the_others(
-    mode: str, order: str
+@pytest.mark.parametrize(
+    ("mode", "across", "order"),
+    [
+        ("0", "j", "depends on itself"),
+        ("edge", "j", "depends on itself"),
+        ("edge", "j+1", "the order of the text is kept"),  # the last column reads itself, where the row is the first
+    ],
+)
+def test_a_recurrence_that_is_padded_before_its_first_cell_is_free_across_the_others(
+    mode: str, across: str, order: str
 ) -> None:
     text = "f(X: f32[9,7]) -> Y: f32[9,7]:\n"
-    text += f"    Y[i,j] = X[i,j] + Y[i-1,j; pad={mode}] * 2 - Y[i-2,j; pad=0]  for i in 0:9, j in 0:7"
+    text += f"    Y[i,j] = X[i,j] + Y[i-1,{across}; pad={mode}] * 2 - Y[i-2,j; pad=0]  for i in 0:9, j in 0:7"
     if mode == "edge":  # before the first cell is the first cell: read before it is written
         text = text.replace("Y: f32[9,7]:", "Y:").replace("f(X", "f(Y: f32[9,7], X")
     found = case(text, **dict.fromkeys("YX" if mode == "edge" else "X", "f32[9,7]"))
