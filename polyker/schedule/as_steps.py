@@ -15,7 +15,7 @@ from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement,
 from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.late import late_updates
 from polyker.rewrite.part_steps import part_steps
-from polyker.schedule.own_distances import free_iterators
+from polyker.schedule.own_distances import free_within, own_distances
 
 
 def with_steps(program: TypedProgram) -> tuple[TypedProgram, list[str]]:
@@ -46,12 +46,15 @@ def _in_loops(program: TypedProgram, statement: TypedStatement) -> TypedNode:
     if statement.op != "set" or not statement.reads_own or len(inner) < 2:
         return statement
     walks = statement.subscripts[-1] if statement.subscripts else None
-    if not isinstance(walks, Index) or walks.name in free_iterators(program, statement):
+    if not isinstance(walks, Index):
+        return statement
+    distances = own_distances(program, statement)
+    if walks.name in free_within(distances, statement.iterators, statement.outer):
         return statement
     for n in range(1, len(inner)):
-        within = replace(statement, outer=statement.outer + n)
-        if walks.name in inner[n:] and set(free_iterators(program, within)) == {*inner[n:]}:
-            node: TypedNode = within
+        outer = statement.outer + n
+        if walks.name in inner[n:] and free_within(distances, statement.iterators, outer) == inner[n:]:
+            node: TypedNode = replace(statement, outer=outer)
             for iterator in reversed(inner[:n]):
                 node = TypedLoop(iterator, (node,))
             return node

@@ -36,12 +36,18 @@ def free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[st
     inner = statement.iterators[statement.outer :]
     if statement.op == "set" and not statement.reads_own:
         return inner
-    distances = own_distances(program, statement)
-    free = []
-    for d, iterator in enumerate(inner, statement.outer):
-        if distances.subtract(distances.fix_val(isl.dim_type.set, d, int_val(0))).is_empty():
-            free.append(iterator)
-    return tuple(free)
+    return free_within(own_distances(program, statement), statement.iterators, statement.outer)
+
+
+def free_within(distances: isl.Set, iterators: tuple[str, ...], outer: int) -> tuple[str, ...]:
+    """Return those of the iterators after so many outer ones along which no distance goes, in one iteration of the outer ones."""
+    for d in range(outer):
+        distances = distances.fix_val(isl.dim_type.set, d, int_val(0))
+    return tuple(
+        iterator
+        for d, iterator in enumerate(iterators[outer:], outer)
+        if distances.subtract(distances.fix_val(isl.dim_type.set, d, int_val(0))).is_empty()
+    )
 
 
 def cells_apart(program: TypedProgram, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:

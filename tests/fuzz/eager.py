@@ -14,7 +14,7 @@ from types import ModuleType
 from unittest import mock
 
 from polyker import compiling
-from polyker.codegen import checked_inputs, llvm_stream, pair_extrema
+from polyker.codegen import checked_inputs, llvm_stream, pair_extrema, pipes
 from polyker.schedule import ahead, blocking, crossing, order, row_heads, stream_nest
 from polyker.target.model import Cache, Target
 
@@ -23,7 +23,9 @@ CACHES = Cache(2048), Cache(4096), Cache(256)
 
 LOWERED: tuple[tuple[ModuleType, str, float], ...] = (
     (checked_inputs, "WORTH", 0),
+    (checked_inputs, "LEAST", 1),
     (pair_extrema, "LEAST", 1),
+    (pipes, "LEAST", 1),
     (llvm_stream, "SHORT", 128),
     (stream_nest, "SHORTEST", 24),
     (stream_nest, "SHORTEST_ALONE", 8),

@@ -102,7 +102,7 @@ def test_the_loop_loads_nothing_that_it_stored(text: str) -> None:
     [
         ("0", "j", "depends on itself"),
         ("edge", "j", "depends on itself"),
-        ("edge", "j+1", "the order of the text is kept"),  # the last column reads itself, where the row is the first
+        ("edge", "j+1", "the order of the text is kept"),  # needs what is to the right, too
     ],
 )
 def test_a_recurrence_that_is_padded_before_its_first_cell_is_free_across_the_others(
