@@ -4,8 +4,9 @@
 
 No hardware foresees where a gathered cell lies, and a core waits for memory with as many loads as fit into its window. The
 indices themselves are read in order, so those of later iterations are at hand: a prefetch of what they point at keeps more
-lines on their way, and costs little beside a line from memory. It reads no memory itself, so an index that is out of range
-does no harm; the guard of its own iteration finds it.
+lines on their way, and costs little beside a line from memory; more still can be on their way to the second cache than to the
+first. In the last cache that pays for cells alone: rows go on, and are near. It reads no memory itself, so an index that is out
+of range does no harm; the guard of its own iteration finds it.
 """
 
 from __future__ import annotations
@@ -37,18 +38,21 @@ from polyker.codegen.walk import expressions, names_in, statements, subexpressio
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
 
-# Lines on their way: more than a core's loads keep, fewer than its first cache holds.
+# Lines on their way: more than a core's loads keep, fewer than its caches hold.
 LINES = 96
 
 
 def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
-    large = {b.name for b in kernel.buffers if bytes_of(b) > target.caches[-1].size // 2}
+    large = {
+        b.name: bytes_of(b) > target.caches[-1].size // 2 for b in kernel.buffers if bytes_of(b) > target.cache(2).size
+    }
     if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
         return kernel
     counting = _Ahead(large, {})
     counting.block(kernel.body)
-    return replace(kernel, body=_Ahead(large, counting.counts).block(kernel.body)) if counting.counts else kernel
+    ahead = _Ahead(large, counting.counts, 2 if target.asks_second else 1)
+    return replace(kernel, body=ahead.block(kernel.body)) if counting.counts else kernel
 
 
 def bytes_of(buffer: Buffer) -> int:
@@ -63,13 +67,15 @@ def _loads(expr: KExpr) -> bool:
 
 @dataclass
 class _Ahead:
-    """Adds the prefetches; `lines`: the cells that an iteration of each loop gathers, by its variable; `counts` counts them.
+    """Adds the prefetches; `lines`: the cells that an iteration of each loop gathers, by its variable; `counts` counts them;
+    `large`: buffers beyond the second cache, and whether they are in memory; `cache`: the one that lines are brought into.
 
     `owners`: of an index variable, how many loops stand around the one whose iterations it looks ahead in, and that one's name.
     """
 
-    large: set[str]
+    large: Mapping[str, bool]
     lines: Mapping[str, int]
+    cache: int = 1
     counts: dict[str, int] = field(default_factory=dict)
     owners: dict[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -132,8 +138,9 @@ class _Ahead:
             if not isinstance(e, Load) or e.buffer not in self.large:
                 continue
             used = {n for i in e.indices for n in names_in(i)} & set(later)
-            ahead = Prefetch(e.buffer, tuple(substitute(i, later) for i in e.indices))
-            if used and ahead not in found:
+            ahead = Prefetch(e.buffer, tuple(substitute(i, later) for i in e.indices), cache=self.cache)
+            near = not self.large[e.buffer] and any(self.lines.get(self.owners[n][1], 1) > 1 for n in used)
+            if used and not near and ahead not in found:
                 found.append(ahead)
                 for place, var in {self.owners[name] for name in used}:
                     trips = prod(trip_count(p) or 1 for p in loops[place + 1 :] if p.kind is LoopKind.SERIAL)
