@@ -59,14 +59,20 @@ def store_together(e: Expressions, stores: list[Store]) -> None:
 
 
 def prefetch(e: Expressions, stmt: Prefetch) -> None:
-    """Emit a prefetch of the first lane's cache line."""
+    """Emit a prefetch of the first lane's cache line; x86 brings lines that are to be written into the first cache always.
+
+    What is written past the caches must not be in them.
+    """
+    if stmt.write and e.streamed:
+        return
     place = e.places[stmt.buffer]
     base, _, _ = e.split(e.offset(stmt.buffer, stmt.indices))
+    pointer = e.pointer(place, base)
+    if e.columns is not None and not e.columns.asks(pointer):
+        return
     e.b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
-    locality = max(0, 4 - stmt.cache)
-    e.b.line(
-        f"  call void @llvm.prefetch.p0({e.pointer(place, base).typed}, i32 {int(stmt.write)}, i32 {locality}, i32 1)"
-    )
+    write, locality = int(stmt.write and stmt.cache == 1), max(0, 4 - stmt.cache)
+    e.b.line(f"  call void @llvm.prefetch.p0({pointer.typed}, i32 {write}, i32 {locality}, i32 1)")
 
 
 def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Block, For, Load, LoopKind, Stmt, Store, Var
+from polyker.codegen.kernel import Block, For, Load, LoopKind, Prefetch, Stmt, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_text import Builder, Reg
@@ -28,7 +28,8 @@ _STEP = Var("\0step")  # the number of the iteration, in index polynomials
 
 
 def suits(loop: For) -> bool:
-    """Return whether a TRANSPOSE loop may be taken apart by columns: stores alone, under vector loops of known extent."""
+    """Return whether a TRANSPOSE loop may be taken apart by columns: stores alone, under vector loops of known extent,
+    and prefetches."""
     if loop.trip is None or loop.trip < 1 or loop.step != 1:
         return False
     return all(_suits(loop, s) for s in loop.body)
@@ -39,7 +40,9 @@ def _suits(loop: For, stmt: Stmt) -> bool:
         case For(kind=LoopKind.TRANSPOSE) as inner:
             return not uses(loop.var, inner.lo, inner.hi) and suits(inner)
         case For(kind=LoopKind.VECTOR, lo=lo, hi=hi, trip=int(), body=body):
-            return not uses(loop.var, lo, hi) and all(isinstance(s, Store) for s in body)
+            return not uses(loop.var, lo, hi) and all(isinstance(s, Store | Prefetch) for s in body)
+        case Prefetch():
+            return True
         case _:
             return False
 
@@ -53,7 +56,8 @@ def stored(block: Block) -> frozenset[str]:
 class Columns:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
 
-    `_blocks` has the transposed blocks of each load, by the iteration that they begin with.
+    `_blocks` has the transposed blocks of each load, by the iteration that they begin with; `_asked` the lines that were asked
+    for.
     """
 
     loop: For
@@ -63,9 +67,18 @@ class Columns:
     step: int = 0
     _written: frozenset[str] = frozenset()
     _blocks: dict[tuple[str, frozenset[object], int, int], list[Reg]] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._written = stored(self.loop.body)
+
+    def asks(self, pointer: Reg) -> bool:
+        """Whether a line is asked for the first time: what differs from column to column alone may be the same line."""
+        if self.outer is not None:
+            return self.outer.asks(pointer)
+        new = pointer.text not in self._asked
+        self._asked.add(pointer.text)
+        return new
 
     def load(self, e: Expressions, expr: Load) -> Value | None:
         """Return this iteration's value of a load; None unless it is contiguous along the loop and strided over the lanes."""

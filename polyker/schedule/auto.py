@@ -46,6 +46,7 @@ from polyker.schedule.stream_nest import read_order, run_of, stream_nest, stream
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.traffic import least_traffic
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
+from polyker.schedule.transpose_ahead import transposed_ahead
 from polyker.schedule.tree import REFUSED, Schedule
 from polyker.schedule.wave_nest import wave_nest
 from polyker.target.model import Target
@@ -255,6 +256,8 @@ class _Scheduler:
                 f"{statement.name}: vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
                 f"{', '.join(across)}; loops {', '.join(order)}"
             )
+            ahead = transposed_ahead(self.program, measured, plan, across, order, self.target)
+            statement = self.asking(statement, ahead)
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
         if statement.target not in self.near and streams(measured, plan, self.target):

@@ -91,7 +91,7 @@ def transposing_tree(
     inner = (*(i for i in across if i in order), vector)
     outside = [i for i in order if i not in inner]
     loops = [tile(i) for i in outside]
-    panel = _panel(target, sizes[vector])
+    panel = panel_of(target, sizes[vector])
     if blocks.get(vector, measured.extent(vector)) > panel:
         loops.append(shared(here, floordiv(place(vector), panel), f"{vector}.panel"))
     loops += [tile(i) for i in inner]
@@ -144,7 +144,7 @@ def _divisor(block: int, size: int) -> int:
     return next(s for s in range(min(block, size), 0, -1) if block % s == 0)
 
 
-def _panel(target: Target, lanes: int) -> int:
+def panel_of(target: Target, lanes: int) -> int:
     """Return how many rows are kept together: so many that a line of each fills half of the first cache."""
     first = target.caches[0]
     return max(1, first.size // 2 // first.line // lanes) * lanes
