@@ -3,6 +3,8 @@ end), vector loops as straight vector code."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen.facts import Facts
 from polyker.codegen.kernel import (
@@ -35,6 +37,7 @@ from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, par
 from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_transpose import Columns, stored, suits
+from polyker.codegen.llvm_weave import Weave, end_weave, weave_of, weave_row
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.ir.dtypes import i64
@@ -45,8 +48,8 @@ class Statements:
     """Emits the statements of one kernel through a builder and the expressions `e`, which know its buffers and integers.
 
     `failures`: the label of each status that a Guard may end the function with; `streams`: whether stores of it went past the
-    caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores. `functions`: the texts of the
-    bodies of PARALLEL loops.
+    caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores; `weaves`: what keeps the ends of
+    rows, by the identity of their STREAM loop. `functions`: the texts of the bodies of PARALLEL loops.
     """
 
     def __init__(self, kernel: Kernel, target: Target, e: Expressions, streamed: str) -> None:
@@ -57,7 +60,8 @@ class Statements:
         self.failures: dict[int, str] = {}
         self.streams = self.streamed_anywhere = self.choosing = False
         self.functions: list[str] = []
-        self._streamed = streamed
+        self.streamed = streamed
+        self.weaves: dict[int, Weave] = {}
         self.kernel = kernel
         self.spares = ""
         e.spare = self._spare
@@ -213,24 +217,32 @@ class Statements:
         self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None, streamed: str = ""
     ) -> None:
         """Emit one block or the other; `streamed`: metadata of the first one's stores."""
+
+        def first() -> None:
+            mark = self.facts.mark()
+            if known is not None:
+                self.facts.holds(known)
+            self.e.streamed = streamed
+            self.block(body)
+            self.e.streamed = ""
+            self.facts.forget(mark)
+
+        self.either(condition, first, (lambda: self.block(orelse)) if orelse else None)
+
+    def either(self, condition: Reg, yes: Callable[[], None], no: Callable[[], None] | None = None) -> None:
+        """Emit a branch: what `yes` emits where a condition holds, what `no` does elsewhere."""
         b = self.b
-        yes, no, end = b.label(), b.label() if orelse else "", b.label()
+        branches = [(b.label(), emit) for emit in (yes, no) if emit is not None]
+        end = b.label()
         texts: list[list[str]] = []
         before = b.block
-        for label, block in ((yes, body), (no, orelse)):
-            if label:
-                b.regions.append(Region("branch", written=b.top.written))
-                b.block = label
-                mark = self.facts.mark()
-                if known is not None and label == yes:
-                    self.facts.holds(known)
-                self.e.streamed = streamed if label == yes else ""
-                self.block(block)
-                self.e.streamed = ""
-                self.facts.forget(mark)
-                texts.append([f"{label}:", *b.regions.pop().lines, f"  br label %{end}"])
+        for label, emit in branches:
+            b.regions.append(Region("branch", written=b.top.written))
+            b.block = label
+            emit()
+            texts.append([f"{label}:", *b.regions.pop().lines, f"  br label %{end}"])
         b.block = before
-        b.line(f"  br {condition.typed}, label %{yes}, label %{no or end}")
+        b.line(f"  br {condition.typed}, label %{branches[0][0]}, label %{branches[1][0] if no else end}")
         for text in texts:
             b.top.lines.extend(text)
         b.start_block(end)
@@ -253,6 +265,9 @@ class Statements:
         if trip == 1:
             self._bound_block(loop.var, lo, loop.body)
             return
+        rows = weave_of(self, loop)
+        if rows is not None:
+            self.weaves[rows[0]] = rows[1]
         pre, body, end = b.label(), b.label(), b.label()
         counter, following, more = b.name(), b.name(), b.name()
         written = stored(loop.body)
@@ -282,6 +297,8 @@ class Statements:
             f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
         ]  # fmt: skip
         b.start_block(end)
+        if rows is not None:
+            end_weave(self, self.weaves.pop(rows[0]))
 
     def _bound_block(self, name: str, value: Poly, body: Block) -> None:
         """Emit a block in which the index `name` is `value`."""
@@ -335,7 +352,7 @@ class Statements:
             self._transpose_loop(loop)
             return
         self.choosing = self.streams = self.streamed_anywhere = True
-        self._branch(past, (loop,), (loop,), streamed=self._streamed)
+        self._branch(past, (loop,), (loop,), streamed=self.streamed)
         self.choosing = False
 
     def _transpose_loop(self, loop: For) -> None:
@@ -353,9 +370,13 @@ class Statements:
         lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
         head = head_of(e, b, stream)
         self.streams = self.streamed_anywhere = True
+        weave = self.weaves.get(id(loop))
+        if weave is not None and not stream.short:
+            weave_row(self, weave, stream, head)
+            return
         if stream.short:
             row = vectors(stream, loop.lo)
-            self._branch(b.compare("icmp eq", head, const(0, "i64")), row, row, streamed=self._streamed)
+            self._branch(b.compare("icmp eq", head, const(0, "i64")), row, row, streamed=self.streamed)
             return
         length = b.binary("sub", hi, lo)
         if not is_long(stream):  # of a row that ends before it begins nothing is left, either
@@ -370,7 +391,7 @@ class Statements:
         self._branch(b.compare("icmp ne", ends, const(0, "i64")), (last_line(stream),), ())
         e.anywhere = True
         self.block(before)
-        e.streamed, e.anywhere = self._streamed, False
+        e.streamed, e.anywhere = self.streamed, False
         self.serial_loop(whole)
         e.streamed, e.anywhere = "", True
         self.block(after)

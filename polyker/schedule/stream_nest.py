@@ -40,8 +40,8 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     if not all(isinstance(s, Index) or is_quasi_affine(s) for s in statement.subscripts):
         return False
-    row = measured.extent(vector, 0) * write.itemsize
-    if row < (WHOLE if _is_whole_lines(measured, vector, target) else SHORTEST):
+    row, woven = measured.extent(vector, 0) * write.itemsize, _runs_on(measured, vector)
+    if row < (WHOLE if woven or _is_whole_lines(measured, vector, target) else SHORTEST):
         return False
     if any(e is None for _, e in measured.bounds.values()):
         return False
@@ -49,7 +49,7 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     sizes = _sizes(measured)
     written = sizes[write.tensor]
-    if row < SHORTEST_ALONE and sum(sizes.values()) < ALONE * written:
+    if not woven and row < SHORTEST_ALONE and sum(sizes.values()) < ALONE * written:
         return False
     return corners(read_set(statement.domain)) is not None
 
@@ -96,6 +96,16 @@ def _is_whole_lines(measured: Measured, vector: str, target: Target) -> bool:
     steps = (abs(s) for i, s in write.strides.items() if i != vector)
     cells = (measured.extent(vector), write.offset or 0, *steps)
     return write.offset is not None and all(n * write.itemsize % line == 0 for n in cells)
+
+
+def _runs_on(measured: Measured, vector: str) -> bool:
+    """Whether one row of a result begins where another ends: lines that both have part in are stored whole
+    (`codegen.llvm_weave`); not where rows of an operand are looked up, as above."""
+    if any(a.read is not None and has_gather(a.read) for a in measured.accesses):
+        return False
+    write = measured.write
+    steps = [write.stride(i) for i in measured.bounds if i != vector and write.stride(i) and measured.extent(i) > 1]
+    return bool(steps) and min(steps, key=abs) == measured.extent(vector)
 
 
 def _bytes(measured: Measured, access: MemoryAccess) -> int:

@@ -94,7 +94,8 @@ def test_a_row_that_ends_before_it_begins_is_empty() -> None:
 def test_whole_vectors_pass_by_the_caches_and_are_fenced(processor: str) -> None:
     kernel = rows(f32, 3, 500, 500, 0, Load("x", (Var("j"),), f32), 64, fixed=True)
     asm = assembly(emit(kernel, target(processor)), target(processor))
-    assert asm.count("movntps") == 64 // target(processor).lanes(4)
+    # Those of one iteration; the last ones one by one; the line that two rows share.
+    assert asm.count("movnt") == 64 // target(processor).lanes(4) + 1 + 1
     assert "sfence" in asm
     assert "sfence" not in assembly(emit(_plain(kernel), target(processor)), target(processor))
 

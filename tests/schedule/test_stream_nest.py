@@ -40,6 +40,8 @@ STREAMED = {
     "an odd range": ("O[i,j] = X[i,j+2] for j in 0:M", {"X": f"f32[5,{ROW}]", "M": ROW - 3}),
     "padding": ("O[i,j] = X[i,j-3; pad=2] for j in 0:M", {"X": f"f32[5,{ROW}]", "M": ROW + 5}),
     "short rows of whole lines": ("O[i,j] = X[i,j] + 1", {"X": "f32[40,64]"}),
+    "short rows that go on in the next": ("O[i,j] = X[i,j] + 1", {"X": "f32[8,319]"}),
+    "rows that go on, and nothing is read for": ("O[i,j] = X[i] + Y[j]", {"X": "f32[9]", "Y": f"f32[{LONG - 1}]"}),
     "short rows in another order": ("O[j,i,l] = X[i,j,l]", {"X": "f32[37,5,64]"}),
     "gathered rows": ("O[n,c] = T[idx[n],c]", {"T": f"f32[4,{ROW}]", "idx": "i64[6]"}),
     "two types": ("O[i,j] = f32(X[i,j]) * 2", {"X": f"f64[5,{ROW}]"}),
@@ -55,13 +57,18 @@ def test_a_large_result_is_written_past_the_caches(name: str) -> None:
 ORDINARY = {
     "it fits": ("O[i,j] = X[i,j] + 1", {"X": f"f32[5,{ROW}]"}, 1 << 20),
     "the result is small": ("O[j] = X[j] + Y[j,0]", {"X": f"f32[{ROW}]", "Y": f"f32[{ROW},9]"}, 1 << 14),
-    "short rows": ("O[i,j] = X[i,j] + 1", {"X": "f32[8,319]"}, 1 << 13),
+    "short rows": (
+        "f(X, O) -> O:\n    O[i,j] = X[i,j] + 1 for j in 0:319", {"X": "f32[8,319]", "O": "f32[8,330]"}, 1 << 13
+    ),
     "shorter rows of whole lines": ("O[i,j] = X[i,j] + 1", {"X": "f32[90,48]"}, 1 << 13),
     "short rows between lines": (
         "f(X, O) -> O:\n    O[i,j] = X[i,j] + 1 for j in 0:64", {"X": "f32[40,64]", "O": "f32[40,68]"}, 1 << 13
     ),
     "short gathered rows": ("O[n,c] = T[idx[n],c]", {"T": "f32[40,64]", "idx": "i64[60]"}, 1 << 13),
-    "rows that nothing is read for": ("O[i,j] = X[i] + Y[j]", {"X": "f32[9]", "Y": f"f32[{LONG - 1}]"}, 1 << 13),
+    "rows that nothing is read for": (
+        "f(X, Y, O) -> O:\n    O[i,j] = X[i] + Y[j] for j in 0:M",
+        {"X": "f32[9]", "Y": f"f32[{LONG - 1}]", "O": f"f32[9,{LONG + 9}]", "M": LONG - 1}, 1 << 13,
+    ),
     "a sum": ("O[j] += X[i,j]", {"X": f"f32[5,{ROW}]"}, 1 << 10),
     "a triangle": ("O[i,j] += X[i,j] where j <= i", {"X": "f32[60,60]"}, 1 << 10),
     "rows that end one after another": (
