@@ -28,6 +28,9 @@ from polyker.target.model import Target
 START, WORTH = 6.0, 0.01
 # The share of all cycles by which the model cannot tell one way from another.
 CLOSE = 0.005
+# Lines that could have come while a core goes on to another row: its prefetchers begin anew. So many more where rows lie in more
+# pages than it keeps addresses of.
+JUMP, PAGES = 4, 3072
 # Tiles of a block that is tried in any case, besides single ones and as many as a cache holds.
 FEW = 4
 
@@ -220,7 +223,7 @@ class _Costs:
         each, fixed = max(1, two - one), max(0, 2 * one - two)
         extent = max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items))
         most = self.target.caches[-1].size * 3 // 4 - fixed
-        found = {n * step for n in (1, FEW) if n * step * each <= most}
+        found = {n * step for n in (1, 2, FEW) if n * step * each <= most}
         for room in (self.target.caches[0].size // 2, self.target.cache(2).size * 3 // 4):
             count = (room - fixed) // (each * step)
             if count > 0:
@@ -266,6 +269,8 @@ class _Costs:
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
         for n, again in enumerate(self._again(rows, block, turns, local)):
             strain[n] += again
+        for n, lost in self._jumps(rows, block, turns, local).values():
+            strain[n] += lost * self.target.beyond(total)
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
         for n, mate in enumerate(mates):
@@ -282,6 +287,27 @@ class _Costs:
             parts.append([(self._lines(item, a, fixed), self._lines(item, a, {})) for a in moving])
         far = self.target.beyond(sum(part for item in parts for part, _ in item))
         return [sum(max(0.0, turns * part - whole) for part, whole in item) * far for item in parts]
+
+    def _jumps(self, rows: int, block: int, turns: float, local: frozenset[str]) -> dict[str, tuple[int, float]]:
+        """Return, of each tensor, the bytes that could have come or gone where iterations go from piece to piece of rows
+        instead of on, and the item that does so."""
+        found: dict[str, tuple[int, float]] = {}
+        for n, item in enumerate(self.group.items):
+            fixed = self._fixed(n, rows, block)
+            for a in item.measured.accesses:
+                if a.tensor not in local and any(a.stride(i) for i in fixed):
+                    runs = self._runs(item, a, fixed)
+                    lines = max(0, turns * runs - self._runs(item, a, {})) * (JUMP if runs <= PAGES else 2 * JUMP)
+                    known = found.get(a.tensor, (n, 0.0))
+                    found[a.tensor] = max(known, (n, lines * self.target.caches[0].line), key=lambda f: f[1])
+        return found
+
+    def _runs(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
+        """Return how many runs of lines an access has while some iterators have only so many values, 0 where it is one: the
+        next values go on from there."""
+        far = (i for i in access.strides if abs(access.stride(i)) * access.itemsize >= self.target.caches[0].line)
+        runs = prod(fixed.get(i, item.measured.extent(i)) for i in far)
+        return runs if runs > 1 else 0
 
     def _lines(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
         """Return the bytes of the cache lines that an access reaches while some iterators have only so many values."""

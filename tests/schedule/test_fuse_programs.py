@@ -300,13 +300,13 @@ def test_a_tile_is_chosen_once_for_a_statement_in_the_same_loops(monkeypatch):
 def test_sizes_that_the_call_refuses_ask_for_no_larger_buffer() -> None:
     # With more than 40 rows of E the subscript 39-y would be negative: the call checks that.
     kernel = pk.op("F[c,q,39-y] = Z[c+y] / E[y,c,q]\nO[y,q,j] = F[y,j,q]").compile(
-        E=pk.f32["A", "B", "C"], Z=pk.f64["N"], threads=1
+        E=pk.f32["A", "B", 16], Z=pk.f64["N"], threads=1
     )
     assert " with " in kernel.source("schedule")
     assert "plainer" not in kernel.source("schedule")
-    E, Z = np.ones((40, 4, 3), "f4"), np.arange(60.0)
+    E, Z = np.ones((40, 4, 16), "f4"), np.arange(60.0)
     reversed_windows = np.stack([Z[c : c + 40][::-1] for c in range(4)])
-    np.testing.assert_array_equal(kernel(E=E, Z=Z), np.repeat(reversed_windows[:, :, None], 3, axis=2))
+    np.testing.assert_array_equal(kernel(E=E, Z=Z), np.repeat(reversed_windows[:, :, None], 16, axis=2))
 
 
 def test_what_a_sum_of_a_fusion_without_loops_begins_with_stays_with_it() -> None:
@@ -318,3 +318,11 @@ def test_what_a_sum_of_a_fusion_without_loops_begins_with_stays_with_it() -> Non
     types = {"L": pk.f32[4, 6, 2], "V": pk.f32[2], "H": pk.f32[5], "G": pk.f32[1]}
     kernel = pk.op(text).compile(**types, target="cpu:x86-64-v4", threads=1)
     assert "plainer" not in str(kernel.source("schedule"))
+
+
+@pytest.mark.parametrize(("rows", "together"), [(400, False), (4, True)])
+def test_rows_in_memory_are_not_walked_by_short_pieces(rows: int, together: bool) -> None:
+    """Running sums down columns: 64 columns at a time would stay in registers, and jump to another page for each line or two."""
+    text = "S[0,b] = X[0,b]\nS[t,b] = S[t-1,b] + X[t,b] for t in 1:T"
+    _, schedule = case(text, X=f"f32[{rows},20000]", T=rows).automatic(target(SMALL))
+    assert any("run together" in note for note in schedule.notes) == together
