@@ -5,8 +5,9 @@
 No hardware foresees where a gathered cell lies, and a core waits for memory with as many loads as fit into its window. The
 indices themselves are read in order, so those of later iterations are at hand: a prefetch of what they point at keeps more
 lines on their way, and costs little beside a line from memory; more still can be on their way to the second cache than to the
-first. In the last cache that pays for cells alone: rows go on, and are near. It reads no memory itself, so an index that is out
-of range does no harm; the guard of its own iteration finds it.
+first. In the last cache that pays for cells alone: rows go on, and are near. Where `O[i,j] = X[i, index[j]]` gathers from one
+row after another, the next one is asked for from end to end. A prefetch reads no memory itself, so an index that is out of range
+does no harm; the guard of its own iteration finds it.
 """
 
 from __future__ import annotations
@@ -44,14 +45,13 @@ LINES = 96
 
 def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
-    large = {
-        b.name: bytes_of(b) > target.caches[-1].size // 2 for b in kernel.buffers if bytes_of(b) > target.cache(2).size
-    }
+    last, second = target.caches[-1].size // 2, target.cache(2).size
+    large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > second}
     if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
         return kernel
-    counting = _Ahead(large, {})
+    counting = _Ahead(large, {}, second // 2)
     counting.block(kernel.body)
-    ahead = _Ahead(large, counting.counts, 2 if target.asks_second else 1)
+    ahead = _Ahead(large, counting.counts, second // 2, 2 if target.asks_second else 1)
     return replace(kernel, body=ahead.block(kernel.body)) if counting.counts else kernel
 
 
@@ -65,16 +65,25 @@ def _loads(expr: KExpr) -> bool:
     return any(isinstance(e, Load) for e in subexpressions(expr))
 
 
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A buffer beyond the second cache."""
+
+    buffer: Buffer
+    in_memory: bool
+
+
 @dataclass
 class _Ahead:
     """Adds the prefetches; `lines`: the cells that an iteration of each loop gathers, by its variable; `counts` counts them;
-    `large`: buffers beyond the second cache, and whether they are in memory; `cache`: the one that lines are brought into.
+    `room`: the bytes of a row that the second cache keeps while it is gathered from; `cache`: that which lines are brought into.
 
     `owners`: of an index variable, how many loops stand around the one whose iterations it looks ahead in, and that one's name.
     """
 
-    large: Mapping[str, bool]
+    large: Mapping[str, Large]
     lines: Mapping[str, int]
+    room: int
     cache: int = 1
     counts: dict[str, int] = field(default_factory=dict)
     owners: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -138,11 +147,39 @@ class _Ahead:
             if not isinstance(e, Load) or e.buffer not in self.large:
                 continue
             used = {n for i in e.indices for n in names_in(i)} & set(later)
-            ahead = Prefetch(e.buffer, tuple(substitute(i, later) for i in e.indices), cache=self.cache)
-            near = not self.large[e.buffer] and any(self.lines.get(self.owners[n][1], 1) > 1 for n in used)
+            indices = (self._next_row(e, loops, used) if used else None) or tuple(
+                substitute(i, later) for i in e.indices
+            )
+            ahead = Prefetch(e.buffer, indices, cache=self.cache)
+            near = not self.large[e.buffer].in_memory and any(self.lines.get(self.owners[n][1], 1) > 1 for n in used)
             if used and not near and ahead not in found:
                 found.append(ahead)
                 for place, var in {self.owners[name] for name in used}:
                     trips = prod(trip_count(p) or 1 for p in loops[place + 1 :] if p.kind is LoopKind.SERIAL)
                     self.counts[var] = self.counts.get(var, 0) + trips
         return found
+
+    def _next_row(self, load: Load, loops: tuple[For, ...], used: set[str]) -> tuple[KExpr, ...] | None:
+        """Return cells of the next row one after another, where each iteration of an outer loop gathers from a row of its own
+        that the second cache holds: about all of it will be gathered, and comes sooner so. None elsewhere."""
+        gathered = [d for d, i in enumerate(load.indices) if names_in(i) & used]
+        owners = {self.owners[name] for name in used}
+        if len(gathered) != 1 or len(owners) != 1:
+            return None
+        ((place, var),), (dimension,) = owners, gathered
+        rest = {n for d, i in enumerate(load.indices) if d != dimension for n in names_in(i)}
+        outer = next((p for p in reversed(loops[:place]) if p.var in rest), None)
+        buffer = self.large[load.buffer].buffer
+        row, stride = buffer.shape[dimension], buffer.strides[dimension]
+        if outer is None or not isinstance(row, Const) or not isinstance(stride, Const):
+            return None
+        cells = int(row.value.real)
+        if (
+            cells * int(stride.value.real) * buffer.dtype.itemsize > self.room
+            or 2 * (trip_count(loops[place]) or 0) < cells
+        ):
+            return None
+        following = Op("add", (Var(outer.var), Const(outer.step)))
+        indices = [substitute(i, {outer.var: following}) for i in load.indices]
+        indices[dimension] = Op("sub", (Var(var), loops[place].lo))
+        return tuple(indices)

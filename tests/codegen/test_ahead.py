@@ -144,3 +144,33 @@ def test_what_cannot_be_told_is_left_alone(name: str) -> None:
 
 def test_what_the_caches_hold_is_left_alone() -> None:
     assert prefetch_gathers(FORMS["rows"], target("cpu")) is FORMS["rows"]
+
+
+def columns(count: int, width: int) -> Kernel:
+    """Return O[i,j] = X[i, index[j]] for so many of the columns of X."""
+    gather = For("j", Const(0), Const(count), (let(J), inside(width), Store("O", (AT, J), Load("X", (AT, G), f32))))
+    buffers = buffer("X", f32, COUNT, width), buffer("K", i32, count), buffer("O", f32, COUNT, count, writable=True)
+    return Kernel("kernel", buffers, (), (serial(gather),))
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "row"),
+    [
+        (24, 24, True),
+        (12, 24, True),
+        (11, 24, False),  # less than half of a row
+        (200, 200, False),  # the second cache holds no two rows
+    ],
+)
+def test_a_row_that_is_gathered_from_is_asked_for_while_the_one_before_is(count: int, width: int, row: bool) -> None:
+    changed = prefetch_gathers(columns(count, width), SMALL)
+    (ahead,) = (s for s in statements(changed.body) if isinstance(s, Prefetch))
+    assert (ahead.indices == (index("add", "i", 1), index("sub", "j", 0))) == row
+    rng = np.random.default_rng(1)
+    arrays = {
+        "X": rng.integers(0, 9, (COUNT, width)).astype("f4"),
+        "K": rng.integers(0, width, count).astype("i4"),
+        "O": np.zeros((COUNT, count), "f4"),
+    }
+    verify(changed)
+    assert check_same(changed, arrays, {}) == 0
