@@ -41,17 +41,19 @@ from polyker.target.model import Target
 
 # Lines on their way: more than a core's loads keep, fewer than its caches hold.
 LINES = 96
+# Lines of a long row that are asked for: prefetchers of the core bring the others.
+HEAD = 16
 
 
 def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
-    last, second = target.caches[-1].size // 2, target.cache(2).size
+    last, second, line = target.caches[-1].size // 2, target.cache(2).size, target.caches[0].line
     large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > second}
     if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
         return kernel
-    counting = _Ahead(large, {}, second // 2)
+    counting = _Ahead(large, {}, second // 2, line)
     counting.block(kernel.body)
-    ahead = _Ahead(large, counting.counts, second // 2, 2 if target.asks_second else 1)
+    ahead = _Ahead(large, counting.counts, second // 2, line, 2 if target.asks_second else 1)
     return replace(kernel, body=ahead.block(kernel.body)) if counting.counts else kernel
 
 
@@ -63,6 +65,17 @@ def bytes_of(buffer: Buffer) -> int:
 
 def _loads(expr: KExpr) -> bool:
     return any(isinstance(e, Load) for e in subexpressions(expr))
+
+
+def _with_end(vector: For) -> For:
+    """Return a row's last vector with requests for its last lanes, too: where it does not begin at a line it ends in one more."""
+    last = {vector.var: Op("sub", (vector.hi, Const(1)))}
+    body: list[Stmt] = []
+    for s in vector.body:
+        body.append(s)
+        if isinstance(s, Prefetch) and any(vector.var in names_in(i) for i in s.indices):
+            body.append(replace(s, indices=tuple(substitute(i, last) for i in s.indices)))
+    return replace(vector, body=tuple(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,7 @@ class _Ahead:
     large: Mapping[str, Large]
     lines: Mapping[str, int]
     room: int
+    line: int
     cache: int = 1
     counts: dict[str, int] = field(default_factory=dict)
     owners: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -101,7 +115,7 @@ class _Ahead:
         """
         result: list[Stmt] = []
         later = dict(later or {})
-        for stmt in block:
+        for stmt, after in zip(block, (*block[1:], None), strict=False):
             match stmt:
                 case Let(name=name, value=value):
                     result += [*self._prefetches(stmt, loops, later), stmt]
@@ -119,12 +133,35 @@ class _Ahead:
                 case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL, step=1, body=body):
                     result.append(replace(stmt, body=self.block(body, (*loops, stmt), later, bound)))
                 case For(kind=LoopKind.VECTOR, var=var, body=body):
-                    result.append(replace(stmt, body=self.block(body, (*loops, stmt), later, bound | {var})))
+                    vector = replace(stmt, body=self.block(body, (*loops, stmt), later, bound | {var}))
+                    goes_on = isinstance(after, For) and after.kind is LoopKind.VECTOR
+                    result.append(vector if goes_on else _with_end(vector))
+                case For(kind=LoopKind.STREAM, step=1):
+                    result += [*self._heads(stmt, loops, later), stmt]
                 case For(body=body):
                     result.append(replace(stmt, body=self.block(body)))
                 case _:
                     result.append(stmt)
         return tuple(result)
+
+    def _heads(self, row: For, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
+        """Return requests for the first lines of what a later iteration's row is gathered from: the rest follows from there."""
+        later, found = dict(later), list[Stmt]()
+        inside = {row.var, *(s.name for s in row.body if isinstance(s, Let))}
+        for s in row.body:
+            if isinstance(s, Let):
+                ahead = self._later(s.name, s.value, loops) if not names_in(s.value) & inside else None
+                if ahead is not None:
+                    later[s.name] = Var(ahead.name)
+                    found.append(ahead)
+            for asked in self._prefetches(s, loops, later):
+                if not isinstance(asked, Prefetch) or row.var not in {n for i in asked.indices for n in names_in(i)}:
+                    continue
+                cells = self.line // self.large[asked.buffer].buffer.dtype.itemsize
+                for k in range(min(HEAD, -(-(trip_count(row) or 1) // cells))):
+                    at = {row.var: Op("add", (row.lo, Const(k * cells)))}
+                    found.append(replace(asked, indices=tuple(substitute(i, at) for i in asked.indices)))
+        return found
 
     def _later(self, name: str, value: KExpr, loops: tuple[For, ...]) -> Let | None:
         """Return the binding of a later iteration's index: of one that runs, and reads the index as this one does."""

@@ -174,3 +174,29 @@ def test_a_row_that_is_gathered_from_is_asked_for_while_the_one_before_is(count:
     }
     verify(changed)
     assert check_same(changed, arrays, {}) == 0
+
+
+@pytest.mark.parametrize("bound", ["before", "inside"])
+def test_the_first_lines_of_a_long_row_are_asked_for(bound: str) -> None:
+    width = 400  # of 64 bytes a line: 25 lines
+    found = (let(), inside()), (Store("O", (AT, J), Load("X", (G, J), f32)),)
+    before, body = (found[0], found[1]) if bound == "before" else ((), (*found[0], *found[1]))
+    stream = For("j", Const(0), Const(width), body, kind=LoopKind.STREAM, lanes=32, trip=width)
+    buffers = buffer("X", f32, CELLS, width), K, buffer("O", f32, COUNT, width, writable=True)
+    changed = prefetch_gathers(Kernel("kernel", buffers, (), (serial(*before, stream),)), SMALL)
+    verify(changed)
+    asked = [s.indices for s in statements(changed.body) if isinstance(s, Prefetch)]
+    assert asked == [(Var("g.ahead"), index("add", 0, 16 * k)) for k in range(16)]
+    rng = np.random.default_rng(2)
+    arrays = {
+        "X": rng.integers(0, 9, (CELLS, width)).astype("f4"),
+        "K": rng.integers(0, CELLS, COUNT).astype("i4"),
+        "O": np.zeros((COUNT, width), "f4"),
+    }
+    assert check_same(changed, arrays, {}) == 0
+
+
+def test_a_row_is_asked_for_to_its_end() -> None:
+    changed = prefetch_gathers(FORMS["rows"], SMALL)
+    columns = [s.indices[1] for s in statements(changed.body) if isinstance(s, Prefetch)]
+    assert columns == [J, index("sub", WIDTH, 1)]
