@@ -371,12 +371,11 @@ class Statements:
         head = head_of(e, b, stream)
         self.streams = self.streamed_anywhere = True
         weave = self.weaves.get(id(loop))
-        if weave is not None and not stream.short:
-            weave_row(self, weave, stream, head)
-            return
         if stream.short:
-            row = vectors(stream, loop.lo)
-            self._branch(b.compare("icmp eq", head, const(0, "i64")), row, row, streamed=self.streamed)
+            self._short_row(stream, head, weave)
+            return
+        if weave is not None:
+            weave_row(self, weave, stream, head)
             return
         length = b.binary("sub", hi, lo)
         if not is_long(stream):  # of a row that ends before it begins nothing is left, either
@@ -398,6 +397,25 @@ class Statements:
         e.anywhere = False
         for name in names:
             del e.values[name]
+
+    def _short_row(self, stream: Stream, head: Reg, weave: Weave | None) -> None:
+        """Store a row of whole vectors past the caches, where it begins at a line or together with its neighbours."""
+        row = vectors(stream, stream.loop.lo)
+
+        def past() -> None:
+            if weave is not None:
+                end_weave(self, weave, stream.lanes)
+            self.e.streamed = self.streamed
+            self.block(row)
+            self.e.streamed = ""
+
+        def through() -> None:
+            if weave is None:
+                self.block(row)
+            else:
+                weave_row(self, weave, stream, head)
+
+        self.either(self.b.compare("icmp eq", head, const(0, "i64")), past, through)
 
     def _scan_loop(self, scan: Scan) -> None:
         """Combine whole vectors of terms with what stands before them, then the rest."""

@@ -10,11 +10,12 @@ when the loop runs, so nothing has to be known of strides.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Buffer, Const, For, KExpr, LoopKind, Op, Prefetch, Space, Store, Var
+from polyker.codegen.kernel import Allocate, Block, Buffer, Const, For, KExpr, LoopKind, Op, Prefetch, Space, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import integer_extremum
@@ -45,7 +46,7 @@ class Weave:
 def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
     """Return the identity of the STREAM loop in a serial loop's body, and a weave for its rows; None where anything else in the
     body uses the result."""
-    b, streams = code.b, [s for s in loop.body if isinstance(s, For) and s.kind is LoopKind.STREAM]
+    b, streams = code.b, list(_streams(loop.body))
     stores = [s for row in streams for s in row.body if isinstance(s, Store)]
     if len(streams) != 1 or len(stores) != 1:
         return None
@@ -59,6 +60,14 @@ def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
     b.allocas.append(f"  {kept.text} = alloca i64, align 8")
     b.line(f"  store i64 -1, {kept.typed}, align 8")
     return id(streams[0]), Weave(place, kept, line)
+
+
+def _streams(block: Block) -> Iterator[For]:
+    for stmt in block:
+        if isinstance(stmt, Allocate):
+            yield from _streams(stmt.body)
+        elif isinstance(stmt, For) and stmt.kind is LoopKind.STREAM:
+            yield stmt
 
 
 def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None:
@@ -110,12 +119,19 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
         del e.values[name]
 
 
-def end_weave(code: Statements, weave: Weave) -> None:
-    """Store what was kept of the last row."""
+def end_weave(code: Statements, weave: Weave, lanes: int = 0) -> None:
+    """Store what was kept of the last row, if any was; `lanes`: those of a line, where the rows go on in another way."""
+    if lanes:
+        _begin(code, weave, lanes)
     if not weave.lanes:
         return
     kept = code.b.impure(f"load i64, {weave.kept.typed}, align 8", "i64", 1)
-    code.either(code.b.compare("icmp sge", kept, const(0, "i64")), lambda: _store_kept(code, weave, kept))
+
+    def store() -> None:
+        _store_kept(code, weave, kept)
+        code.b.line(f"  store i64 -1, {weave.kept.typed}, align 8")
+
+    code.either(code.b.compare("icmp sge", kept, const(0, "i64")), store)
 
 
 def _begin(code: Statements, weave: Weave, lanes: int) -> None:

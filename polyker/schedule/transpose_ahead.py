@@ -40,8 +40,8 @@ def transposed_ahead(
     order: tuple[str, ...],
     target: Target,
 ) -> tuple[Ahead, ...]:
-    """Return the cells that each instance of a statement asks for which runs in the loops of `transpose.transposing_tree`: of
-    what lies beyond the second cache. The cells need not exist."""
+    """Return the cells that each instance of a statement asks for which runs in the loops of `transpose.transposing_tree`: the
+    last ones of rows of what lies beyond the second cache. The cells need not exist."""
     vector = plan.vector
     assert vector is not None
     sizes = {**across_sizes(measured, vector, plan.lanes, across), vector: plan.lanes}
@@ -50,12 +50,13 @@ def transposed_ahead(
     if later is None:
         return ()
     moved = {later[0]: add(Index(later[0], i64), lit(later[1]))}
+    last = add(_first(measured, vector, sizes), lit(sizes[vector] - 1))
     found: list[Ahead] = []
     for a in far:
         subscripts = measured.statement.subscripts if a.read is None else a.read.subscripts
         there = tuple(substitute(s, moved) for s in subscripts)
         if abs(a.stride(vector)) == 1:
-            cells = [there]
+            cells = [tuple(substitute(s, {vector: last}) for s in there)]
         elif unit_iterator(measured, a, vector) in across:
             cells = [tuple(substitute(s, row) for s in there) for row in _rows(measured, vector, sizes)]
         else:
@@ -104,17 +105,23 @@ def _later(
     return best
 
 
+def _first(measured: Measured, iterator: str, sizes: dict[str, int]) -> Expr:
+    """Return an iterator's first value in the tile."""
+    return subtract(Index(iterator, i64), mod(offset(iterator, measured.lo(iterator)), sizes[iterator]))
+
+
 def _rows(measured: Measured, vector: str, sizes: dict[str, int]) -> list[dict[str, Expr]]:
-    """Return, for the columns of a tile that are stored one after another, the places of the rows' first cells: each column
-    stands for a row, or for several where there are more rows."""
+    """Return, for the columns of a tile that are stored one after another, the places of the rows' last cells: each column
+    stands for a row, or for several where there are more rows.
+
+    Where rows do not begin at lines a tile's first line is the last one of the tile before, and there already.
+    """
     columns = [i for i in sizes if i != vector]
     count = prod(sizes[i] for i in columns)
     number: Expr = lit(0)
-    first: dict[str, Expr] = {}
     for i in columns:
-        here = mod(offset(i, measured.lo(i)), sizes[i])
-        first[i] = subtract(Index(i, i64), here)
-        number = add(scale(sizes[i], number), here)
-    row = subtract(Index(vector, i64), mod(offset(vector, measured.lo(vector)), sizes[vector]))
+        number = add(scale(sizes[i], number), mod(offset(i, measured.lo(i)), sizes[i]))
     place = number if count <= sizes[vector] else mod(number, sizes[vector])
-    return [{**first, vector: add(row, place, lit(k))} for k in range(0, sizes[vector], count)]
+    ends = {i: add(_first(measured, i, sizes), lit(sizes[i] - 1)) for i in columns}
+    row = _first(measured, vector, sizes)
+    return [{**ends, vector: add(row, place, lit(k))} for k in range(0, sizes[vector], count)]

@@ -83,6 +83,34 @@ def test_no_byte_beside_the_rows_is_touched() -> None:
         check_same(row_kernel("f32", 5, width, Var("i")), arrays("f32", 5, width), {})
 
 
+@pytest.mark.parametrize("offset", [0, 4, 16, 60])
+@pytest.mark.parametrize("step", [8, 16, 20, 24, 32, 40])
+def test_later_rows_win_where_rows_of_whole_vectors_overlap(offset: int, step: int) -> None:
+    count, width = 9, 32
+    place = Op("add", (Op("mul", (Var("i"), Const(step))), Var("j")))
+    stream = For(
+        "j",
+        Const(0),
+        Const(width),
+        (Store("o", (place,), Load("x", (Var("i"),), f32)),),
+        kind=LoopKind.STREAM,
+        lanes=32,
+    )
+    size = count * step + width
+    buffers = tuple(
+        Buffer(n, f32, (Const(s),), (Const(1),), Space.ARGUMENT, n == "o") for n, s in (("x", count), ("o", size))
+    )
+    kernel = Kernel("kernel", buffers, (), (For("i", Const(0), Const(count), (stream,)),))
+    memory = np.zeros(4 * size + 256, np.uint8)
+    at = -memory.ctypes.data % 64 + offset
+    out, x = memory[at : at + 4 * size].view("f4"), np.arange(1, count + 1, dtype="f4")
+    expected = np.zeros(size, "f4")
+    for i in range(count):
+        expected[i * step : i * step + width] = x[i]
+    assert call(compiled(kernel), [x, out], []) == 0
+    assert np.array_equal(out, expected)
+
+
 def _again(body: Block) -> For:
     return For("k", Const(0), Const(3), body)
 
