@@ -16,6 +16,17 @@ def number(text: str, elem: str) -> int | None:
     return int(text) if text.lstrip("-").isdigit() else None
 
 
+def numbers(text: str, elem: str, lanes: int) -> list[int] | None:
+    """Return the values of a vector of integer literals, one a lane; None where it is something else."""
+    one = number(text, elem)
+    if one is not None:
+        return [one] * lanes
+    if not text.startswith(f"<{elem} "):
+        return None
+    found = [number(part.split(" ")[1], elem) for part in text[1:-1].split(", ")]
+    return None if None in found else [n for n in found if n is not None]
+
+
 def wrapped(value: int, elem: str) -> int:
     """Return `value` as the signed integer that `elem` holds (i1: 0 or 1)."""
     bits = int(elem[1:])

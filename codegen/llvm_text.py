@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polyker.codegen.llvm_fold import fold_binary, fold_compare, neutral, number
+from polyker.codegen.llvm_fold import fold_binary, fold_compare, neutral, number, numbers
 
 LLVM_TYPES = {
     "f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "i1",
@@ -240,6 +240,14 @@ class Builder:
         if x is not None and y is not None and (value := fold_compare(op, x, y, a.elem)) is not None:
             return self.splat(const(value, "i1"), max(a.lanes, b.lanes))
         a, b = self.unify(a, b)
+        left, right = numbers(a.text, a.elem, a.lanes), numbers(b.text, b.elem, b.lanes)
+        if a.lanes > 1 and left is not None and right is not None:
+            found = [fold_compare(op, x, y, a.elem) for x, y in zip(left, right, strict=True)]
+            if None not in found:
+                same = len({*found}) == 1
+                return (
+                    self.splat(const(bool(found[0]), "i1"), a.lanes) if same else vector(list(map(bool, found)), "i1")
+                )
         return self.pure(f"{op} {a.typed}, {b.text}", "i1", a.lanes, (a, b))
 
     def select(self, c: Reg, a: Reg, b: Reg) -> Reg:
@@ -301,10 +309,16 @@ class Builder:
 
     def any(self, mask: Reg) -> Reg:
         """Return whether some lane of an i1 vector is true."""
+        known = numbers(mask.text, mask.elem, mask.lanes)
+        if known is not None:
+            return const(any(known), "i1")
         return mask if mask.lanes == 1 else self._reduce_bits("or", mask)
 
     def all(self, mask: Reg) -> Reg:
         """Return whether all lanes of an i1 vector are true."""
+        known = numbers(mask.text, mask.elem, mask.lanes)
+        if known is not None:
+            return const(all(known), "i1")
         return mask if mask.lanes == 1 else self._reduce_bits("and", mask)
 
     def _reduce_bits(self, op: str, mask: Reg) -> Reg:
