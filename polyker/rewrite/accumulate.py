@@ -9,7 +9,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, transform
-from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine
+from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import Set, int_val, read_map, read_set
@@ -250,6 +250,11 @@ def _kept_domain(
 def started_cells(program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: int = 0) -> isl.Set:
     """Return the values of a reduction's kept iterators whose cells `start` sets, followed by so many zeros."""
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    if not all(isinstance(s, Index) for s in statement.subscripts):
+        # It reaches all of them (see `starts_fresh`); outside its domain other values may be the same cells.
+        source = f"{statement.name}[{', '.join(statement.iterators)}]"
+        zeros = ", ".join((*kept, *("0" for _ in range(blocks))))
+        return read_set(statement.domain).apply(read_map(f"{parameters(program)}{{ {source} -> [{zeros}] }}"))
     # The start's iterators are the cell's subscripts, maybe in another order.
     reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
     target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
@@ -318,4 +323,21 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
         reached = cells_written(program, statement).set_tuple_name(start.name)
         if not whole or not reached.is_subset(read_set(start.domain)):
             return False
-    return whole and len(names) == len(statement.subscripts) and sorted(names) == sorted(kept)
+    if not whole:
+        return False
+    if len(names) == len(statement.subscripts) and sorted(names) == sorted(kept):
+        return True
+    if program.sizes or not all(map(is_quasi_affine, statement.subscripts)):
+        return False
+    reached = cells_written(program, statement).set_tuple_name(start.name)
+    return _one_to_one(program, statement, kept) and read_set(start.domain).is_subset(reached)
+
+
+def _one_to_one(program: TypedProgram, statement: TypedStatement, kept: list[str]) -> bool:
+    """Whether no two values of the kept iterators are one cell, as in O[2*q+p] for p in 0:2."""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(kept)}] }}")
+    cells = read_map(
+        f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(map(print_affine, statement.subscripts))}] }}"
+    )
+    return bool(cells.intersect_domain(read_set(statement.domain).apply(onto)).is_injective())

@@ -348,7 +348,7 @@ def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Gr
     """Whether blocks of rows are copied: where they lie, each term of a tile's rows is in lines of its own."""
     if access.read is None or access.joined > 1 or not can_pack_block(access.read):
         return False
-    if access.stride(groups.reduced[-1]) in (0, 1):
+    if abs(access.stride(groups.reduced[-1])) <= 1:
         return False
     if measured.footprint(access) <= small:
         return False

@@ -9,14 +9,15 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
-from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod
+from polyker.ir.quasi_affine import add, coefficients, floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.rewrite.accumulate import Accumulated
+from polyker.schedule.access_cost import STRIDED
 from polyker.schedule.measure import Measured
 from polyker.schedule.plan import Plan
-from polyker.schedule.tiles import Part, common_terms, tile_parts
+from polyker.schedule.tiles import Part, by_terms, common_terms, tile_parts
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
 
@@ -89,7 +90,10 @@ def _store_members(
 ) -> list[Member]:
     """Return the loops that store a tile: by vectors along what the result is contiguous along, transposed if it has to be."""
     if plan.written is None or plan.vector is None or plan.written not in dict(plan.others):
-        return point_members((statement,), plan, kept, origin)
+        members = point_members((statement,), plan, kept, origin)
+        woven = _woven(statement, plan)
+        # What lies between the lanes of a vector is stored with it: see `codegen.llvm_strided`.
+        return sorted(members, key=lambda m: woven is not None and m.label == f"{woven}.point")
     here, size, width = (statement,), plan.size(plan.written), plan.size(plan.vector)
     rest = replace(plan, vector=None, others=tuple(o for o in plan.others if o[0] != plan.written))
     rows = shared(
@@ -100,6 +104,14 @@ def _store_members(
         here, mod(offset(plan.written, origin[plan.written]), size), f"{plan.written}.lanes", Kind.VECTOR, lanes
     )
     return [*point_members(here, rest, kept, origin), rows, along]
+
+
+def _woven(statement: TypedStatement, plan: Plan) -> str | None:
+    """Return the unrolled iterator whose cells lie between those of a vector's lanes: O[2*q+p] with vectors along q."""
+    row = coefficients(statement.subscripts[-1]) if statement.subscripts else None
+    step = (row or {}).get(plan.vector or "", 0)
+    found = [i for i, size in plan.others if 1 < size == step <= STRIDED and (row or {}).get(i) == 1]
+    return found[0] if found else None
 
 
 def vector_members(statements: tuple[TypedStatement, ...], place: Expr, plan: Plan, label: str) -> list[Member]:
@@ -265,18 +277,17 @@ def _terms(
             loops = [shared(here, places[i], i) for i in reduced_order]
             tiles = tuple((i, plan.size(i), origin[i]) for i in kept)
             found = None if plan.is_cut or parts.update.in_order else common_terms(program, parts.update, tiles)
-            if found is None:
+            few = by_terms(program, parts.update, found[1], tiles) if found else None
+            if found is None or (found[0].is_empty() and few is None):
                 return band([*loops, *points], Leaf())
-            # Terms that some results have: vector by vector, so that each runs through its own alone.
+            # Terms that some results have: by the few values that say which, or else vector by vector, so that each runs through
+            # its own alone.
+            (every, some), name = found, parts.update.name
             outside = [m for m in points if m.label == f"{plan.vector}.vectors"]
             apart = [*outside, *loops, *(m for m in points if m not in outside)]
-            name = parts.update.name
-            return Sequence(
-                (
-                    Filter((name,), band([*loops, *points], Leaf()), ((name, str(found[0])),)),
-                    Filter((name,), band(apart, Leaf()), ((name, str(found[1])),)),
-                )
-            )
+            bands = [(part, [*loops, *points]) for part in (every, *(few or ())) if not part.is_empty()]
+            bands += [] if few else [(some, apart)]
+            return Sequence(tuple(Filter((name,), band(m, Leaf()), ((name, str(part)),)) for part, m in bands))
         across, size = plan.across
         loops = [shared(here, places[i], i) for i in reduced_order if i != across]
         loops.append(shared(here, floordiv(places[across], size), f"{across}.tile"))

@@ -12,6 +12,9 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
+# Values of an iterator that terms are parted by, at most.
+FEW = 4
+
 
 @dataclass(frozen=True)
 class Part:
@@ -112,24 +115,46 @@ def _has_both(least: int, greatest: int, size: int, origin: int) -> bool:
 def common_terms(program: TypedProgram, statement: TypedStatement, tiles: Tiling) -> tuple[isl.Set, isl.Set] | None:
     """Return the instances of a reduction whose term all results of their tile have, and the others.
 
-    `tiles`: of the kept iterators, as in `tile_parts`. None where either set is empty: there is nothing to part.
+    `tiles`: of the kept iterators, as in `tile_parts`. None where there are no others.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
     if program.sizes or not tiles:
         return None
     domain = read_set(statement.domain)
-    kept = [i for i in statement.iterators if i not in statement.reduced]
+    some = _of_some(program, statement, domain, tiles)
+    every = domain.subtract(some).coalesce()
+    return None if some.is_empty() else (every, some.coalesce())
+
+
+def by_terms(program: TypedProgram, statement: TypedStatement, some: isl.Set, tiles: Tiling) -> list[isl.Set] | None:
+    """Return the parts of terms that some results of a tile have, one for each value of the short reduced iterator that says
+    which these are: all terms of a part have the same results of a tile. None where no such iterator does.
+
+        O[w+s] += X[w] * K[s]: the results of a tile at the border have s = 0, those from the second on s = 1, ...
+    """
+    tiles = tuple(t for t in tiles if t[1] > 1)
+    short: list[tuple[int, range]] = []
+    for d, i in enumerate(statement.iterators):
+        low, high = some.dim_min_val(d), some.dim_max_val(d)
+        if i in statement.reduced and low.is_int() and high.is_int() and 0 < high.to_python() - low.to_python() < FEW:
+            short.append((d, range(low.to_python(), high.to_python() + 1)))
+    for d, values in short:
+        parts = [some.fix_val(isl.dim_type.set, d, isl.Val(v)) for v in values]
+        if all(_of_some(program, statement, part, tiles).is_empty() for part in parts):
+            # Both ends of a row have their own results.
+            pieces = (p for part in parts for p in part.coalesce().make_disjoint().get_basic_sets())
+            return [isl.Set.from_basic_set(p) for p in pieces]
+    return None
+
+
+def _of_some(program: TypedProgram, statement: TypedStatement, domain: isl.Set, tiles: Tiling) -> isl.Set:
+    """Return the instances of a part of a reduction whose term not all results have that the part has of their tile."""
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    kept = [i for i in statement.iterators if i not in statement.reduced]
     onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(kept)}] }}")
     lacking = onto.intersect_range(domain.apply(onto)).domain().subtract(domain)
-    some = (
-        mates(program, statement.name, statement.iterators, tiles)
-        .intersect_domain(domain)
-        .intersect_range(lacking)
-        .domain()
-    )
-    every = domain.subtract(some).coalesce()
-    return None if some.is_empty() or every.is_empty() else (every, some.coalesce())
+    near = mates(program, statement.name, statement.iterators, tiles)
+    return near.intersect_domain(domain).intersect_range(lacking).domain()
 
 
 def _is_of_tiles(program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling) -> bool:

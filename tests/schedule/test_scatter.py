@@ -1,0 +1,118 @@
+"""Sums into windows: what only some results of a tile have is parted by the few values that say which these are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.poly.isl import read_set
+from polyker.rewrite.accumulate import starts_fresh
+from polyker.schedule.tiles import by_terms, common_terms
+from polyker.target.detect import target
+from tests.schedule.support import SMALL, assert_same, case
+
+
+def scattered(op: str, stride: int, G: np.ndarray, K: np.ndarray) -> np.ndarray:
+    """Return D[c, stride*w+s] op= G[f,w] * K[f,c,s]."""
+    columns = stride * (G.shape[1] - 1) + K.shape[2]
+    found = np.full((K.shape[1], columns), 0.0 if op == "+=" else -np.inf, "f4")
+    for f, w, s in np.ndindex(*G.shape, K.shape[2]):
+        term = G[f, w] * K[f, :, s]
+        at = found[:, stride * w + s]
+        at[...] = at + term if op == "+=" else np.maximum(at, term)
+    return found
+
+
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 20), st.integers(1, 30), st.integers(1, 5)),
+    stride=st.integers(1, 3),
+    op=st.sampled_from(("+=", "max=")),
+    processor=st.sampled_from((SMALL, "cpu:x86-64-v3", "cpu")),
+)
+@settings(max_examples=40, deadline=None)
+def test_windows_of_any_size_and_stride(shape: tuple[int, int, int, int], stride: int, op: str, processor: str) -> None:
+    f, c, w, s = shape
+    assume(stride <= s or w == 1)
+    rng = np.random.default_rng(sum(shape))
+    G, K = rng.integers(-4, 5, (f, w)).astype("f4"), rng.integers(-4, 5, (f, c, s)).astype("f4")
+    kernel = pk.op(f"D[c,{stride}*w+s] {op} G[f,w] * K[f,c,s]").compile(
+        G=pk.f32[G.shape], K=pk.f32[K.shape], target=processor, threads=1
+    )
+    assert "plainer" not in str(kernel.source("schedule"))
+    np.testing.assert_array_equal(kernel(G, K), scattered(op, stride, G, K))
+
+
+def test_border_tiles_have_terms_with_fixed_results() -> None:
+    kernel = pk.op("D[c,w+s] += G[f,w] * K[f,c,s]").compile(
+        G=pk.f32[32, 28], K=pk.f32[32, 32, 3], target="cpu:x86-64-v4", threads=1
+    )
+    unrolled = [line for line in str(kernel.source("loops")).splitlines() if "# unroll" in line]
+    assert unrolled
+    assert not any("minimum" in line or "maximum" in line for line in unrolled)
+
+
+def parted(text: str, size: int, **types: str) -> list[int] | None:
+    """Return the number of instances of each part of the terms that some results of a tile of the last index have."""
+    flat = case(text, **types).flat
+    update = tuple(flat.statements())[-1]
+    kept = [i for i in update.iterators if i not in update.reduced]
+    tiles = ((kept[-1], size, 0),)
+    found = common_terms(flat, update, tiles)
+    assert found is not None
+    parts = by_terms(flat, update, found[1], tiles)
+    if parts is None:
+        return None
+    whole = read_set(update.domain).subtract(found[0])
+    for part in parts:
+        assert part.is_subset(whole)
+        whole = whole.subtract(part)
+    assert whole.is_empty()
+    return sorted(int(p.count_val().to_python()) for p in parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "counts"),
+    [
+        # Tiles of 4 of ten results: in (0..3) three have s = 1 and two s = 2, in (8, 9) none s = 0 and one s = 1.
+        ("D[y] += G[y-s] * K[s] for y in 0:10 where s <= y and y - s < 8", {"G": "f32[8]", "K": "f32[3]"}, [1, 2, 3]),
+        ("D[i] += A[i,k] where k <= i", {"A": "f32[9,9]"}, None),  # a diagonal: many values
+    ],
+)
+def test_few_values_part_the_terms_and_many_do_not(text: str, types: dict[str, str], counts: list[int] | None) -> None:
+    assert parted(text, 4, **types) == counts
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "fresh"),
+    [
+        ("D[2*q+p] += X[q,k] * W[k,p]", {"X": "f32[7,5]", "W": "f32[5,2]"}, True),
+        ("D[2*q+p] += X[q,k] * W[k,p]", {"X": "f32[7,5]", "W": "f32[5,3]"}, False),  # cells with two values of q
+    ],
+)
+def test_a_result_whose_cells_are_met_once_is_not_filled_beforehand(
+    text: str, types: dict[str, str], fresh: bool
+) -> None:
+    found = case(text, **types)
+    start, update = tuple(found.flat.statements())[-2:]
+    assert starts_fresh(found.flat, start, update) == fresh
+    scop, schedule = found.automatic(target(SMALL))
+    assert_same(found, scop, schedule, native=True)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("size", [(2, 5, 9, 14, 3, 4), (1, 17, 28, 28, 4, 4)])
+def test_transposed_convolutions(stride: int, size: tuple[int, ...]) -> None:
+    n, c, h, w, r, s = size
+    rng = np.random.default_rng(0)
+    X, K = (rng.integers(-4, 5, shape).astype("f4") for shape in ((n, c, h, w), (c, 6, r, s)))
+    want = np.zeros((n, 6, stride * (h - 1) + r, stride * (w - 1) + s), "f4")
+    for i in range(h):
+        for j in range(w):
+            want[:, :, stride * i : stride * i + r, stride * j : stride * j + s] += np.einsum(
+                "nc,cfrs->nfrs", X[:, :, i, j], K
+            )
+    text = f"O[n,f,{stride}*h+r,{stride}*w+s] += X[n,c,h,w] * K[c,f,r,s]"
+    np.testing.assert_array_equal(pk.op(text)(X, K), want)
