@@ -269,7 +269,7 @@ class _Costs:
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
         for n, again in enumerate(self._again(rows, block, turns, local)):
             strain[n] += again
-        for n, lost in self._jumps(rows, block, turns, local).values():
+        for n, lost in self._jumps(rows, block, local).values():
             strain[n] += lost * self.target.beyond(total)
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
@@ -288,25 +288,36 @@ class _Costs:
         far = self.target.beyond(sum(part for item in parts for part, _ in item))
         return [sum(max(0.0, turns * part - whole) for part, whole in item) * far for item in parts]
 
-    def _jumps(self, rows: int, block: int, turns: float, local: frozenset[str]) -> dict[str, tuple[int, float]]:
+    def _jumps(self, rows: int, block: int, local: frozenset[str]) -> dict[str, tuple[int, float]]:
         """Return, of each tensor, the bytes that could have come or gone where iterations go from piece to piece of rows
-        instead of on, and the item that does so."""
+        instead of on, the first time, and the item that does so."""
         found: dict[str, tuple[int, float]] = {}
         for n, item in enumerate(self.group.items):
             fixed = self._fixed(n, rows, block)
             for a in item.measured.accesses:
-                if a.tensor not in local and any(a.stride(i) for i in fixed):
-                    runs = self._runs(item, a, fixed)
-                    lines = max(0, turns * runs - self._runs(item, a, {})) * (JUMP if runs <= PAGES else 2 * JUMP)
-                    known = found.get(a.tensor, (n, 0.0))
-                    found[a.tensor] = max(known, (n, lines * self.target.caches[0].line), key=lambda f: f[1])
+                moving = {i: count for i, count in fixed.items() if a.stride(i)}
+                if a.tensor in local or not moving:
+                    continue
+                turns = prod(ceil(item.measured.extent(i) / count) for i, count in moving.items())
+                runs, line = self._runs(item, a, fixed), self.target.caches[0].line
+                most = self._size(item, a, {}) // line  # a line comes once
+                lines = max(0, min(turns * runs, most) - self._runs(item, a, {})) * (
+                    JUMP if runs <= PAGES else 2 * JUMP
+                )
+                known = found.get(a.tensor, (n, 0.0))
+                found[a.tensor] = max(known, (n, float(lines * line)), key=lambda f: f[1])
         return found
 
     def _runs(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
-        """Return how many runs of lines an access has while some iterators have only so many values, 0 where it is one: the
-        next values go on from there."""
-        far = (i for i in access.strides if abs(access.stride(i)) * access.itemsize >= self.target.caches[0].line)
-        runs = prod(fixed.get(i, item.measured.extent(i)) for i in far)
+        """Return how many runs of neighbouring lines an access has while some iterators have only so many values, 0 where it is
+        one: the next values go on from there."""
+        reach, runs = self.target.caches[0].line // access.itemsize, 1
+        for step, i in sorted((abs(access.stride(i)), i) for i in access.strides if access.stride(i)):
+            extent = fixed.get(i, item.measured.extent(i))
+            if step <= reach:
+                reach = max(reach, (extent - 1) * step + min(step, reach))
+            else:
+                runs *= extent
         return runs if runs > 1 else 0
 
     def _lines(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
