@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from polyker.codegen.llvm_statements import Statements
     from polyker.codegen.llvm_stream import Stream
 
+# Where nothing is kept: no place in a result, which may lie before its first element where strides are negative.
+_NONE = -(1 << 63)
 # The buffer of the line, and the variables that the parts of a row are cut at.
 _LINE, _USED, _FIRST, _SECOND, _REST = "\0line", "\0used", "\0first", "\0second", "\0rest"
 
 
 @dataclass(slots=True)
 class Weave:
-    """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the cells in `line`, to -1
-    where there are none; `lanes`: the cells of a line, 0 until the first row was emitted."""
+    """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the cells in `line`, to
+    _NONE where there are none; `lanes`: the cells of a line, 0 until the first row was emitted."""
 
     place: Place
     kept: Reg
@@ -58,7 +60,7 @@ def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
         return None
     kept, line = (Reg(b.name(), "ptr", 1, 0) for _ in range(2))
     b.allocas.append(f"  {kept.text} = alloca i64, align 8")
-    b.line(f"  store i64 -1, {kept.typed}, align 8")
+    b.line(f"  store i64 {_NONE}, {kept.typed}, align 8")
     return id(streams[0]), Weave(place, kept, line)
 
 
@@ -85,7 +87,7 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     kept = b.impure(f"load i64, {weave.kept.typed}, align 8", "i64", 1)
     joins = b.binary("and", b.compare("icmp eq", kept, begin), b.compare("icmp eq", part, head))
     other = b.binary("xor", joins, const(1, "i1"))
-    some = b.compare("icmp sge", kept, const(0, "i64"))
+    some = b.compare("icmp ne", kept, const(_NONE, "i64"))
     code.either(b.binary("and", some, other), lambda: _store_kept(code, weave, kept))
 
     first, wide = b.binary("add", lo, part), lanes * stream.chunks
@@ -113,7 +115,7 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     code.either(some, lambda: code.block((_kept(stream, Var(_REST), loop.hi, Var(_REST)),)))
     e.anywhere = False
     end = b.binary("add", begin, length)
-    after = b.pure(f"select {some.typed}, {end.typed}, i64 -1", "i64", 1, (some, end))
+    after = b.pure(f"select {some.typed}, {end.typed}, i64 {_NONE}", "i64", 1, (some, end))
     b.line(f"  store {after.typed}, {weave.kept.typed}, align 8")
     for name in counts:
         del e.values[name]
@@ -129,9 +131,9 @@ def end_weave(code: Statements, weave: Weave, lanes: int = 0) -> None:
 
     def store() -> None:
         _store_kept(code, weave, kept)
-        code.b.line(f"  store i64 -1, {weave.kept.typed}, align 8")
+        code.b.line(f"  store i64 {_NONE}, {weave.kept.typed}, align 8")
 
-    code.either(code.b.compare("icmp sge", kept, const(0, "i64")), store)
+    code.either(code.b.compare("icmp ne", kept, const(_NONE, "i64")), store)
 
 
 def _begin(code: Statements, weave: Weave, lanes: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.llvm_build import LoadedCode
 from polyker.codegen.llvm_emit import emit
 from polyker.ir.dtypes import DTYPES, f32
 from polyker.target.detect import target
@@ -111,6 +114,31 @@ def test_later_rows_win_where_rows_of_whole_vectors_overlap(offset: int, step: i
     assert np.array_equal(out, expected)
 
 
+@pytest.mark.parametrize("width", [33, 100])
+def test_rows_before_the_first_element(width: int) -> None:
+    """As in a result that is walked backwards: its address is that of the last row in memory."""
+    count = 6
+    place = Op("add", (index("mul", -width, "i"), Var("j")))
+    cell = Store("o", (place,), Load("x", (Var("i"),), f32))
+    stream = For("j", Const(0), Const(width), (cell,), kind=LoopKind.STREAM, lanes=32)
+    buffers = tuple(
+        Buffer(n, f32, (Const(s),), (Const(1),), Space.ARGUMENT, n == "o")
+        for n, s in (("x", count), ("o", count * width))
+    )
+    for shift in (0, count - 1):
+        kernel = Kernel("kernel", buffers, (), (For("i", Const(shift), Const(count + shift), (stream,)),))
+        memory = np.zeros((count, width), "f4")
+        x = np.arange(1, count + shift + 1, dtype="f4")
+        first = memory[count - 1 :].ctypes.data + 4 * width * shift
+        assert _call(compiled(kernel), x.ctypes.data, first) == 0
+        assert np.array_equal(memory, np.repeat(x[shift : shift + count][::-1, None], width, axis=1))
+
+
+def _call(code: LoadedCode, *addresses: int) -> int:
+    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(code.address)(pointers, None))
+
+
 def _again(body: Block) -> For:
     return For("k", Const(0), Const(3), body)
 
@@ -126,4 +154,4 @@ BESIDE = {
 def test_nothing_is_kept_where_something_else_uses_the_result(what: str | None) -> None:
     kernel = row_kernel("f32", 6, 100, Var("i"), *([BESIDE[what]] if what else []))
     check_same(kernel, arrays("f32", 6, 100), {})
-    assert ("store i64 -1" in emit(kernel, target("cpu"))) == (what is None)
+    assert ("store i64 -9223372036854775808" in emit(kernel, target("cpu"))) == (what is None)
