@@ -53,7 +53,9 @@ class Carried:
 
 
 def scan_of(e: Expressions, loop: For, target: Target) -> Scan | None:
-    """Return how a SCAN loop is carried out; None where it runs as a serial one."""
+    """Return how a SCAN loop is carried out; None where it runs as a serial one, as inside a vector loop: each lane is a row."""
+    if e.lanes.count > 1:
+        return None
     match loop:
         case For(step=1, body=(Store(value=Op(op=op, args=args, dtype=dtype)) as store,)) if op in OPERATORS:
             pass

@@ -9,7 +9,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, transform
-from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod, print_affine
+from polyker.ir.quasi_affine import add, floordiv, indices_of, is_quasi_affine, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import Set, int_val, read_map, read_set
@@ -328,6 +328,8 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
     if len(names) == len(statement.subscripts) and sorted(names) == sorted(kept):
         return True
     if program.sizes or not all(map(is_quasi_affine, statement.subscripts)):
+        return False
+    if not any(len(indices_of(s)) > 1 for s in statement.subscripts):
         return False
     reached = cells_written(program, statement).set_tuple_name(start.name)
     return _one_to_one(program, statement, kept) and read_set(start.domain).is_subset(reached)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
-from polyker.ir.expr import Read
+from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_set
@@ -161,6 +161,8 @@ class _Scheduler:
         program = self.program
 
         def free() -> tuple[str, ...]:
+            if start is not None and not all(isinstance(s, Index) for s in statement.subscripts):
+                return ()  # one loop of its start would be several of the statement
             if not reduces:
                 return free_iterators(program, statement)
             inner = statement.iterators[statement.outer :]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import Convert, For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.kernel import Buffer, Const, Convert, For, Kernel, Load, LoopKind, Op, Space, Store
 from polyker.codegen.llvm_emit import emit
-from polyker.ir.dtypes import DTYPES, f32, f64, i32
+from polyker.ir.dtypes import DTYPES, f32, f64, i32, i64
 from polyker.target.detect import target
 from tests.codegen.support import C, V, check_same, index, vector_buffer
 from tests.codegen.test_llvm_memory import data
@@ -81,3 +81,15 @@ def test_terms_of_another_width_are_converted():
     loop = For("v", C(1), V("N"), (Store("Y", (V("v"),), value),), 1, LoopKind.SCAN, 8)
     kernel = Kernel("k", (vector_buffer("X", f64, writable=False), vector_buffer("Y", f32)), ("N",), (loop,))
     check_same(kernel, {"X": data(f64, 45), "Y": data(f32, 45)}, {"N": 45})
+
+
+def test_in_a_vector_loop_each_lane_scans_a_row_of_its_own():
+    rows, width = 8, 20
+    place = index("add", index("mul", "i", width), "j")
+    before = index("sub", place, 1)
+    value = Op("maximum", (Load("Y", (before,), i64), Load("X", (place,), i64)), i64)
+    inner = For("j", Const(1), Const(width), (Store("Y", (place,), value),), kind=LoopKind.SCAN, lanes=8)
+    outer = For("i", Const(0), Const(rows), (inner,), kind=LoopKind.VECTOR, lanes=8, trip=8)
+    buffers = tuple(Buffer(n, i64, (Const(rows * width),), (Const(1),), Space.ARGUMENT, n == "Y") for n in ("X", "Y"))
+    values = data(i64, rows * width)
+    check_same(Kernel("kernel", buffers, (), (outer,)), {"X": values, "Y": values.copy()}, {})

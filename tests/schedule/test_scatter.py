@@ -116,3 +116,17 @@ def test_transposed_convolutions(stride: int, size: tuple[int, ...]) -> None:
             )
     text = f"O[n,f,{stride}*h+r,{stride}*w+s] += X[n,c,h,w] * K[c,f,r,s]"
     np.testing.assert_array_equal(pk.op(text)(X, K), want)
+
+
+def test_results_of_windows_are_used_by_others() -> None:
+    rng = np.random.default_rng(0)
+    U, J, X, W = (rng.integers(-3, 4, s).astype("f8") for s in ((16, 3), (1,), (7, 5), (5, 2)))
+    sums = (U.sum(0) + 16 * J)[None]
+    with pytest.warns(match="lacks the reduced index"):
+        op = pk.op("G[0-m,y] += (U[r,y] + J[m]); O[0-l,j] += (U[w,j] + J[l]); F[w,h] min= abs(G[w,h])")
+    for one, other in zip(op(U, J), (sums, abs(sums)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    woven = (X @ W).reshape(-1)
+    got = pk.op("D[2*q+p] += X[q,k] * W[k,p]; E[i] = 2 * D[i]; F += D[i]")(X, W)
+    for one, other in zip(got, (2 * woven, woven.sum()), strict=True):
+        np.testing.assert_array_equal(one, other)
