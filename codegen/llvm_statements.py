@@ -458,7 +458,7 @@ class Statements:
                 self._bound_block(loop.var, lo, loop.body)
             return
         if known is None:
-            lanes = self._active(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
+            lanes = self.leading(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
         elif known < count:
             lanes = Lanes(count, _prefix(known, count))
         else:
@@ -467,7 +467,7 @@ class Statements:
         self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
         e.around(Lanes(1))
 
-    def _active(self, length: Reg, count: int, *, surely: bool) -> Lanes:
+    def leading(self, length: Reg, count: int, *, surely: bool) -> Lanes:
         """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.
 
         Compared in integers as wide as the vector register allows.

@@ -11,7 +11,7 @@ when the loop runs, so nothing has to be known of strides.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
@@ -19,14 +19,14 @@ from polyker.codegen.kernel import Allocate, Block, Buffer, Const, For, KExpr, L
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import integer_extremum
-from polyker.codegen.llvm_text import Reg, const, vector
+from polyker.codegen.llvm_stream import Stream, vectors
+from polyker.codegen.llvm_text import Reg, const
 from polyker.codegen.polynomial import constant
 from polyker.codegen.walk import buffers_of, statements, substitute
 from polyker.ir.dtypes import i64
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_statements import Statements
-    from polyker.codegen.llvm_stream import Stream
 
 # Where nothing is kept: no place in a result, which may lie before its first element where strides are negative.
 _NONE = -(1 << 63)
@@ -108,7 +108,7 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     cuts = [(_FIRST, _SECOND, stream.chunks), (_SECOND, _REST, 1)] if stream.chunks > 1 else [(_FIRST, _REST, 1)]
     for start, stop, count in cuts:
         turn = f"{loop.var}{start}"
-        cells = tuple(_vector(loop, Op("add", (Var(turn), Const(lanes * c))), lanes) for c in range(count))
+        cells = vectors(replace(stream, chunks=count), Var(turn))
         code.serial_loop(For(turn, Var(start), Var(stop), cells, lanes * count))
     e.streamed, e.anywhere = "", True
     some = b.compare("icmp ne", b.binary("and", left, const(lanes - 1, "i64")), const(0, "i64"))
@@ -155,10 +155,6 @@ def _kept(stream: Stream, lo: KExpr, hi: KExpr, origin: KExpr) -> For:
     return For(loop.var, lo, hi, body, kind=LoopKind.VECTOR, lanes=stream.lanes)
 
 
-def _vector(loop: For, lo: KExpr, lanes: int) -> For:
-    return For(loop.var, lo, Op("add", (lo, Const(lanes))), loop.body, kind=LoopKind.VECTOR, lanes=lanes, trip=lanes)
-
-
 def _store_line(code: Statements, weave: Weave, begin: Reg, used: Reg) -> None:
     """Store the whole line, past the caches."""
     b = code.b
@@ -170,7 +166,9 @@ def _store_line(code: Statements, weave: Weave, begin: Reg, used: Reg) -> None:
 def _store_part(code: Statements, weave: Weave, begin: Reg, used: Reg, count: Reg) -> None:
     """Store a row's first cells, which nothing was kept for."""
     data = _line(code, weave, used)
-    memory.store_raw(code.b, weave.place, _at(code, weave, begin), data, _first(code, weave, count))
+    memory.store_raw(
+        code.b, weave.place, _at(code, weave, begin), data, code.leading(count, weave.lanes, surely=True).mask
+    )
 
 
 def _store_kept(code: Statements, weave: Weave, kept: Reg) -> None:
@@ -180,7 +178,7 @@ def _store_kept(code: Statements, weave: Weave, kept: Reg) -> None:
     size = place.itemsize.bit_length() - 1
     cells = b.binary("lshr", address, const(size, "i64")) if size else address
     count = b.binary("and", b.binary("add", cells, kept), const(lanes - 1, "i64"))
-    data, mask = _line(code, weave), _first(code, weave, count)
+    data, mask = _line(code, weave), code.leading(count, weave.lanes, surely=True).mask
     memory.store_raw(b, place, _at(code, weave, b.binary("sub", kept, count)), data, mask)
 
 
@@ -195,10 +193,3 @@ def _line(code: Statements, weave: Weave, first: Reg | None = None) -> Reg:
     align = place.align * (weave.lanes if first is None else 1)
     text = f"load <{weave.lanes} x {place.element}>, {pointer.typed}, align {align}"
     return b.impure(text, place.element, weave.lanes)
-
-
-def _first(code: Statements, weave: Weave, count: Reg) -> Reg:
-    """Return the mask of a vector's first lanes."""
-    b, lanes = code.b, weave.lanes
-    elem = f"i{min(64, max(8, 8 * code.target.vector_bytes // lanes))}"
-    return b.compare("icmp ult", vector(list(range(lanes)), elem), b.splat(b.convert("trunc", count, elem), lanes))

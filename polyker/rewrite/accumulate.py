@@ -235,32 +235,33 @@ def _kept_domain(
     more: bool = False,
 ) -> isl.Set:
     """Return the cells of the accumulator: where the result is started anew, every cell of the result; `more`: and others."""
-    head = parameters(program)
     started: isl.Set | None = None
     if start is not None:
         started = started_cells(program, start, statement, len(blocks))
         if not blocks and not more:
             return started
-    columns = ", ".join((*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    terms = read_map(f"{head}{{ {source} -> [{columns}] }}").intersect_domain(read_set(statement.domain)).range()
+    terms = _values(program, statement, (*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     return (terms if started is None else terms.union(started)).coalesce()
 
 
 def started_cells(program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: int = 0) -> isl.Set:
     """Return the values of a reduction's kept iterators whose cells `start` sets, followed by so many zeros."""
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    columns = (*(i for i in statement.iterators if i not in statement.reduced), *("0" for _ in range(blocks)))
     if not all(isinstance(s, Index) for s in statement.subscripts):
         # It reaches all of them (see `starts_fresh`); outside its domain other values may be the same cells.
-        source = f"{statement.name}[{', '.join(statement.iterators)}]"
-        zeros = ", ".join((*kept, *("0" for _ in range(blocks))))
-        return read_set(statement.domain).apply(read_map(f"{parameters(program)}{{ {source} -> [{zeros}] }}"))
+        return _values(program, statement, columns)
     # The start's iterators are the cell's subscripts, maybe in another order.
     reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
     target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
-    first = ", ".join((*kept, *("0" for _ in range(blocks))))
-    onto = read_map(f"{parameters(program)}{{ {start.name}[{target}] -> [{first}] }}")
+    onto = read_map(f"{parameters(program)}{{ {start.name}[{target}] -> [{', '.join(columns)}] }}")
     return read_set(start.domain).apply(onto)
+
+
+def _values(program: TypedProgram, statement: TypedStatement, columns: tuple[str, ...]) -> isl.Set:
+    """Return the values that isl texts over a statement's iterators take."""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(columns)}] }}")
+    return onto.intersect_domain(read_set(statement.domain)).range()
 
 
 def started_apart(
@@ -337,9 +338,7 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
 
 def _one_to_one(program: TypedProgram, statement: TypedStatement, kept: list[str]) -> bool:
     """Whether no two values of the kept iterators are one cell, as in O[2*q+p] for p in 0:2."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(kept)}] }}")
     cells = read_map(
         f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(map(print_affine, statement.subscripts))}] }}"
     )
-    return bool(cells.intersect_domain(read_set(statement.domain).apply(onto)).is_injective())
+    return bool(cells.intersect_domain(_values(program, statement, tuple(kept))).is_injective())

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyker.codegen.kernel import (
+    Allocate,
     Block,
     Buffer,
     Const,
@@ -137,6 +138,16 @@ def test_rows_before_the_first_element(width: int) -> None:
 def _call(code: LoadedCode, *addresses: int) -> int:
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(code.address)(pointers, None))
+
+
+def test_rows_are_kept_where_a_buffer_of_a_row_stands_around_them() -> None:
+    kernel = row_kernel("f32", 6, 100, Var("i"))
+    (outer,) = kernel.body
+    assert isinstance(outer, For)
+    buffer = Buffer("t", f32, (Const(4),), (Const(1),), Space.STACK)
+    inside = Kernel(kernel.name, kernel.buffers, (), (For("i", outer.lo, outer.hi, (Allocate(buffer, outer.body),)),))
+    check_same(inside, arrays("f32", 6, 100), {})
+    assert "store i64 -9223372036854775808" in emit(inside, target("cpu"))
 
 
 def _again(body: Block) -> For:

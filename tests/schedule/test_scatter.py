@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -46,12 +48,13 @@ def test_windows_of_any_size_and_stride(shape: tuple[int, int, int, int], stride
 
 
 def test_border_tiles_have_terms_with_fixed_results() -> None:
-    kernel = pk.op("D[c,w+s] += G[f,w] * K[f,c,s]").compile(
-        G=pk.f32[32, 28], K=pk.f32[32, 32, 3], target="cpu:x86-64-v4", threads=1
+    kernel = pk.op("D[n,c,h+r,w+s] += G[n,f,h,w] * K[f,c,r,s]").compile(
+        G=pk.f32[4, 32, 28, 28], K=pk.f32[32, 32, 3, 3], target="cpu:x86-64-v4", threads=1
     )
     unrolled = [line for line in str(kernel.source("loops")).splitlines() if "# unroll" in line]
     assert unrolled
     assert not any("minimum" in line or "maximum" in line for line in unrolled)
+    assert all(re.search(r"in range\(\d+, \d+\)", line) for line in unrolled)
 
 
 def parted(text: str, size: int, **types: str) -> list[int] | None:
