@@ -43,7 +43,7 @@ from polyker.codegen.lower_bounds import least_start, plus_one
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.codegen.walk import statements, substitute
+from polyker.codegen.walk import buffers_of, statements, substitute
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_
 from polyker.ir.expr import Expr, Read, walk
@@ -178,7 +178,7 @@ class _Lowering:
         The threads' own (with the suffix) lie in the body of the parallel loop: an iteration stays whole. Where isl drops such
         a loop it may split what was in it: that has buffers around the kernel.
         """
-        used = {s.buffer for s in statements(body) if isinstance(s, Store)}
+        used = {name for s in statements(body) for name in buffers_of(s)}
         for buffer in self._buffers():
             name = buffer.name + suffix
             if buffer.mark in marks and not buffer.is_large and (name in used or buffer.mark not in self.threads):

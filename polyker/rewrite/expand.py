@@ -97,8 +97,9 @@ def _logsumexp(expr: Reduce, site: Site) -> Expr:
     shift = _finite_or_zero(site.inside(greatest, other), acc)
     inner = Call("exp", (Call("add", (other.body, Call("neg", (shift,), acc)), acc),), acc)
     total = replace(other, op="sum", body=inner, dtype=acc)
+    # The maximum of every cell comes first: the sum, of cells with terms, reads the same one.
     again = _finite_or_zero(greatest, acc)
-    return _to(Call("add", (Call("log", (total,), acc), again), acc), expr.dtype)
+    return _to(Call("add", (again, Call("log", (total,), acc)), acc), expr.dtype)
 
 
 def _finite_or_zero(value: Expr, dtype: DType) -> Expr:

@@ -94,7 +94,9 @@ class _Found:
     op: str
     body: str
     domain: isl.Set
-    read: Read
+    cells: isl.Set  # those that it is started for
+    used: tuple[str, ...]
+    read: Read  # of the cell of the iterators `used`
 
 
 class _Lift:
@@ -147,15 +149,14 @@ class _Lift:
         canonical = {i: Index(f"k{n}", i64) for n, i in enumerate(used + own)}
         shape_of_body = repr(substitute(expr.body, canonical))
         for found in self.found:
-            if found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms):
-                return _converted(self._read(found.read, used, cells), expr)
+            same = found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms)
+            if same and cells.is_subset(found.cells):
+                here = {i: Index(j, i64) for i, j in zip(found.used, used, strict=True)}
+                place = tuple(substitute(e, here) for e in found.read.subscripts)
+                return _converted(replace(found.read, subscripts=place), expr)
         read = self._statements(expr, used, own, cells, terms)
-        self.found.append(_Found(expr.op, shape_of_body, terms, read))
+        self.found.append(_Found(expr.op, shape_of_body, terms, cells, used, read))
         return _converted(read, expr)
-
-    def _read(self, read: Read, used: tuple[str, ...], cells: isl.Set) -> Read:
-        subscripts = self._subscripts(used, cells)[0]
-        return replace(read, subscripts=subscripts)
 
     def _subscripts(self, used: tuple[str, ...], cells: isl.Set) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
         """Return the temporary's subscripts, from 0, and its extents."""

@@ -225,7 +225,7 @@ class Maker(Base):
             if pick < 0.4 and live and op not in ("argmax", "argmin"):
                 i = r.choice(live)
                 k.hi = i.hi
-                ranges = f"{k.name} in 0:{i.name}+1"
+                ranges = f"{k.name} in 0:{i.name}{r.choice(['', '+1', '+1', '//2+1'])}"
                 self.features.add("inline: triangular range")
         body = [self.access(live, [k] if k.source == "bare" else [])]
         if k.source == "for":
@@ -236,8 +236,16 @@ class Maker(Base):
             body.append(self.inline([*live, k], 1))
             self.features.add("inline: nested")
         where = ""
-        if r.random() < 0.15 and op not in ("argmax", "argmin"):
-            where = f" where {k.name} != 1" if not live else f" where {k.name} <= {r.choice(live).name}"
+        if r.random() < 0.2 and op not in ("argmax", "argmin"):
+            i = r.choice(live).name if live else ""
+            beside = [
+                f"{k.name} <= {i}",
+                f"{k.name} < {i}",
+                f"{k.name} > {i}",
+                f"{k.name} + 2 <= {i}",
+                f"{i} + {k.name} < 4",
+            ]
+            where = f" where {r.choice(beside)}" if i else f" where {k.name} != 1"
             self.features.add("inline: where")
         text, kind = fold(self, body, {"any": "any=", "all": "all=", "prod": "*="}.get(op, "+="))
         text, op, kind = reduction_of(self, op, text, kind)

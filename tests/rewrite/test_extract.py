@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.ir.quasi_affine import lit
 from polyker.rewrite.extract import extract_reductions
 from polyker.target.detect import target
 from tests.schedule.support import SMALL, assert_same, case
@@ -57,3 +58,29 @@ def test_a_reduction_that_is_all_of_a_value_has_no_temporary(text: str, made: in
     assert len(extract_reductions(found.typed).tensors) - len(found.typed.tensors) == made
     scop, schedule = found.automatic(target(SMALL))
     assert_same(found, scop, schedule)
+
+
+@pytest.mark.parametrize("where", ["l < i - 3", "l + i < 7", "l > i", "l <= i", "l < 30"])
+def test_one_maximum_of_all_cells_serves_a_logsumexp_over_windows(where: str) -> None:
+    """Cells without terms have a maximum, too: the sum's terms, and what is added to its logarithm, read the same place."""
+    X = np.random.default_rng(7).standard_normal((20, 30))
+    term = eval(where, {"i": np.arange(20)[:, None], "l": np.arange(30)[None, :]})
+    with np.errstate(divide="ignore"):
+        want = np.log(np.where(term, np.exp(X), 0).sum(axis=1))
+    text = f"Y[i] = logsumexp[l](X[i,l] where {where})"
+    np.testing.assert_allclose(pk.op(text)(X=X), want, rtol=1e-12)
+    found = case(text, X="f64[20,30]")
+    shapes = {t.label: t.shape for t in extract_reductions(found.typed).tensors if t.label == "max"}
+    assert shapes == {"max": (lit(20),)}  # one
+
+
+def test_a_reduction_of_fewer_cells_is_read_where_the_one_of_all_has_them() -> None:
+    text = "Y[i] = sum[k](X[i,k] where k < i - 2) + sum[j](X[j+3,j] * sum[k](X[i,k] where k < i - 2) where j < i - 2)"
+    X = np.random.default_rng(7).standard_normal((9, 8))
+    low = [X[i, : max(0, i - 2)].sum() for i in range(9)]
+    want = [low[i] + sum(X[j + 3, j] * low[i] for j in range(6) if j < i - 2) for i in range(9)]
+    np.testing.assert_allclose(pk.op(text)(X=X), want, rtol=1e-12)
+    swapped = (
+        "Y[i] = sum[j](X[j+3,j] * sum[k](X[i,k] where k < i - 2) where j < i - 2) + sum[k](X[i,k] where k < i - 2)"
+    )
+    np.testing.assert_allclose(pk.op(swapped)(X=X), want, rtol=1e-12)

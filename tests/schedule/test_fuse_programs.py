@@ -326,3 +326,13 @@ def test_rows_in_memory_are_not_walked_by_short_pieces(rows: int, together: bool
     text = "S[0,b] = X[0,b]\nS[t,b] = S[t-1,b] + X[t,b] for t in 1:T"
     _, schedule = case(text, X=f"f32[{rows},20000]", T=rows).automatic(target(SMALL))
     assert any("run together" in note for note in schedule.notes) == together
+
+
+def test_where_no_part_sets_a_thread_s_buffer_the_kernel_still_has_one() -> None:
+    # Where N has no extent nothing is written to L beyond U's rows: what isl makes of those extents only reads.
+    text = "L[x,t] = U[x,t]; L[a,r] = N[r,r,a,1-r] for a in 0:12; D[e,b] = e * L[e,b]"
+    U, N = np.ones((13, 2), "f4"), np.arange(156, dtype="f4").reshape(2, 2, 13, 3)
+    kernel = pk.op(text).compile(U=U, N=N, specialize="never", threads=2)
+    rows = np.ones((13, 2))
+    rows[:12] = [[N[r, r, a, 1 - r] for r in range(2)] for a in range(12)]
+    np.testing.assert_array_equal(kernel(U=U, N=N), np.arange(13)[:, None] * rows)
