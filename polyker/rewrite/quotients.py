@@ -32,7 +32,7 @@ def split_quotients(program: TypedProgram) -> TypedProgram:
 
 
 def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, iterator: str) -> TypedStatement:
-    """Return a statement with an iterator split if all quotients of it, and remainders, are by one number."""
+    """Return a statement with an iterator split if quotients or remainders of it are read by, and all are by one number."""
     found = set[tuple[int, int]]()  # the divisor, and what is added to the iterator before
     for read in statement.reads():
         for subscript in read.subscripts:
@@ -42,6 +42,11 @@ def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, itera
                     if form is None:
                         return statement
                     found.add(form)
+    if not found:
+        return statement
+    # Those of the target, of values and of places that are looked up are replaced, too.
+    every = (n for e in (*statement.subscripts, statement.expr) for n in walk(e))
+    found |= {form for n in every if (form := _form(n, iterator)) is not None}
     if len({d for d, _ in found}) != 1 or len({a % d for d, a in found}) != 1:
         return statement
     divisor, added = min(found)

@@ -53,3 +53,32 @@ def test_pixels_are_shuffled():
     text = "O[c,h,w] = X[c*4 + (h%2)*2 + w%2, h//2, w//2] for c in 0:3, h in 0:10, w in 0:40"
     want = x.reshape(3, 2, 2, 5, 20).transpose(0, 3, 1, 4, 2).reshape(3, 10, 40)
     np.testing.assert_array_equal(pk.op(text)(x), want)
+
+
+OTHERS = {
+    "O[i] = X[i//2] + i//3": lambda X, i: (i, X[i // 2] + i // 3),
+    "O[i] = where(i//3 < 5, X[i//2], 0)": lambda X, i: (i, X[i // 2] if i // 3 < 5 else 0),
+    "O[i] = X[i//2] + P[i//3 + p[i]]": lambda X, i: (i, X[i // 2] + 7 * (i // 3 + i % 2)),
+    "O[(i+3)%100] = X[(i+7)%100]": lambda X, i: ((i + 3) % 100, X[(i + 7) % 100]),
+}
+
+
+@pytest.mark.parametrize("text", OTHERS)
+@pytest.mark.parametrize("specialize", ["always", "never"])
+def test_quotients_by_other_numbers_stay_wherever_they_stand(text, specialize):
+    X, P, p = np.arange(100.0) ** 2, 7 * np.arange(100.0), np.arange(100) % 2
+    want = np.zeros(100)
+    for i in range(100):
+        place, value = OTHERS[text](X, i)
+        want[place] = value
+    with pk.options(specialize=specialize):
+        given = {"X": X, "P": P, "p": p} if "P" in text else {"X": X}
+        np.testing.assert_array_equal(pk.op(text + " for i in 0:100")(**given), want)
+
+
+def test_cells_of_a_target_by_another_quotient_lie_in_it():
+    memory = np.full(5000, -1, "f4")
+    X = np.arange(100, dtype="f4")
+    pk.op("O[i//50,i%50] = X[i//2] for i in 0:100")(X=X, out=memory[:100].reshape(2, 50))
+    np.testing.assert_array_equal(memory[:100], np.repeat(X[:50], 2))
+    assert (memory[100:] == -1).all()
