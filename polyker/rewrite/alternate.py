@@ -84,7 +84,7 @@ def _steps(program: TypedProgram, loop: TypedLoop) -> _Steps | None:
         used = {r.tensor for r in s.reads()}
         if (s in producers and used & made) or (s not in body and (used | {s.target}) & made):
             return None
-    first = _first(program, producers[0])
+    first = _first([_times(program, p) for p in producers])
     return None if first is None else _Steps(loop, tuple(producers), tuple(paired), first)
 
 
@@ -106,13 +106,16 @@ def _copies_back(program: TypedProgram, producer: TypedStatement, copy: TypedSta
     return bool(cells[0].is_equal(cells[1]) and cells[0].is_equal(always))
 
 
-def _first(program: TypedProgram, statement: TypedStatement) -> int | None:
-    """Return the first value of the loop's iterator where it is a constant, and there may be a second one."""
-    times = _times(program, statement)
+def _first(all_times: list[isl.Set]) -> int | None:
+    """Return the first value of the loop's iterator where it is a constant, there may be a second one, and all producers
+    compute all steps from it to the last."""
+    times = all_times[0]
     low = times.dim_min_val(0)
-    if not low.is_int():
+    if not low.is_int() or not all(t.is_equal(times) for t in all_times):
         return None
     first = low.get_num_si()
+    if not times.apply(read_map(f"{{ [t] -> [u] : {first} <= u <= t }}")).is_subset(times):
+        return None
     fixed = times.fix_val(isl.dim_type.set, 0, low)
     second = times.fix_val(isl.dim_type.set, 0, int_val(first + 1))
     if not times.params().is_subset(fixed.params()) or second.is_empty():
