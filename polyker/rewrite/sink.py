@@ -126,8 +126,9 @@ class _Terms:
 
     def is_shared(self, expr: Expr) -> bool:
         """Whether a value is the same for all terms of a result, and can be computed for each result."""
-        if indices_of(expr) & set(self.statement.reduced):
-            return False
+        alone = {s.name for s in self.statement.subscripts if isinstance(s, Index)}
+        if not indices_of(expr) <= alone - set(self.statement.reduced):
+            return False  # of a cell `2*q + p` neither index is known
         return self.has_terms or not any(r.subscripts for r in reads_in(expr))
 
     @cached_property

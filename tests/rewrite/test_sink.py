@@ -131,3 +131,9 @@ def test_a_note_says_what_was_applied_to_the_result() -> None:
     assert "applied to the result" in str(kernel.explain())
     X = np.arange(512, dtype="i4").reshape(8, 64) * 1000003
     np.testing.assert_array_equal(kernel(X), (3 * X).sum(1, dtype="i4"))
+
+
+def test_an_index_that_is_no_cell_s_alone_is_no_factor_of_the_result() -> None:
+    X = np.arange(20, dtype="i4").reshape(10, 2)
+    want = (np.arange(5)[:, None] * X.sum(0)).reshape(10)
+    np.testing.assert_array_equal(pk.op("A[2*q+p] += q * X[k,p] for q in 0:5")(X), want)
