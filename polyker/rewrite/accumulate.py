@@ -307,8 +307,18 @@ def _stores(
 
 
 def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement: TypedStatement) -> bool:
-    """Whether `start` set the cells that the statement reaches to the identity; the kept iterators are its cells, one to one."""
-    if start is None or start.op != "set" or start.target != statement.target or start.outer or statement.outer:
+    """Whether `start` set the cells that the statement reaches to the identity; the kept iterators are its cells, one to one.
+
+    Where terms read the target itself, what other cells hold meanwhile matters.
+    """
+    if (
+        statement.reads_own
+        or start is None
+        or start.op != "set"
+        or start.target != statement.target
+        or start.outer
+        or statement.outer
+    ):
         return False
     if start.expr != identity(statement.op, program.tensor(statement.target).dtype) or not isinstance(
         start.expr, Literal

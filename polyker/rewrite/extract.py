@@ -39,10 +39,11 @@ def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
     expanded = replace(statement, expr=expand_reductions(program, fresh, statement))
     reads = {e.tensor for r in walk(expanded.expr) if isinstance(r, Reduce) for e in walk(r) if isinstance(e, Read)}
     interleaved = statement.target in reads
-    if interleaved and statement.op == "set":
+    if interleaved:
         depth = _carrying(program, expanded)
         interleaved = depth > expanded.outer
-        expanded = replace(expanded, outer=depth)
+        reduced = tuple(i for i in expanded.reduced if i not in expanded.iterators[:depth])
+        expanded = replace(expanded, outer=depth, reduced=reduced)
     lift = _Lift(program, fresh, expanded, interleaved)
     if statement.target not in reads and lift.in_place():
         return list(lift.statements)

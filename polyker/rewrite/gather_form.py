@@ -45,7 +45,7 @@ def gather_terms(
 
 def _scattered(statement: TypedStatement) -> tuple[str, str, int] | None:
     """Return (h, r, stride) of a dimension `stride h + r` of the target of which several pairs are one cell; None: of none is."""
-    if statement.op == "set" or statement.outer or statement.in_order:
+    if statement.op == "set" or statement.outer or statement.in_order or statement.reads_own:
         return None
     forms = [coefficients(s) for s in statement.subscripts]
     if any(f is None for f in forms):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index
+from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
@@ -47,13 +47,34 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
                 cells = cells.intersect(needed).coalesce()
                 cells = None if cells.is_empty() else cells
             if cells is not None:
-                body.append(_start(program, fresh, statement, cells))
+                body.insert(_place(program, body, statement.target, cells), _start(program, fresh, statement, cells))
                 define(statement.target, cells)
         for statement in statements_of((node,)):
             if statement.op == "set" and statement.target not in given:
                 define(statement.target, cells_written(program, statement))
         body.append(node)
     return fresh.finish(tuple(body))
+
+
+def _place(program: TypedProgram, body: list[TypedNode], tensor: str, cells: isl.Set) -> int:
+    """Return where in a body cells are started: at its end, or before what reads them.
+
+    That is an inline reduction of the statement that they are started for, lifted out of it.
+    """
+    for place, node in enumerate(body):
+        for s in statements_of((node,)):
+            for r in s.reads():
+                if r.tensor == tensor and not _elsewhere(program, s, r, cells):
+                    return place
+    return len(body)
+
+
+def _elsewhere(program: TypedProgram, statement: TypedStatement, read: Read, cells: isl.Set) -> bool:
+    """Whether a statement surely reads none of some cells."""
+    if (read.pad is not None and read.pad.mode != "constant") or not all(map(is_quasi_affine, read.subscripts)):
+        return False
+    relation = read_map(access_relation(program, statement, read.tensor, read.subscripts))
+    return bool(read_set(statement.domain).apply(relation).is_disjoint(cells))
 
 
 def _each(body: tuple[TypedNode, ...]) -> Iterator[tuple[TypedStatement | None, TypedStatement]]:

@@ -14,8 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import log2
 
+import islpy as isl
+
 from polyker.ir.expr import Call
-from polyker.ir.typed import TypedProgram
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import parameters
 from polyker.poly.steps import step_of
 from polyker.rewrite.scan import may_regroup
 from polyker.schedule.measure import Measured
@@ -24,6 +28,7 @@ from polyker.schedule.order import memory_order
 from polyker.schedule.plan import MOST_OPERATIONS, Plan, values, vector_lanes
 from polyker.schedule.tiles import Part
 from polyker.schedule.tree import Kind, Leaf, Tree
+from polyker.schedule.tree import Sequence as TreeSequence
 from polyker.target.model import Target
 
 # Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
@@ -102,4 +107,22 @@ def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tupl
         return band([*(replace(m, kind=m.kind.SERIAL) for m in rows), *within], Leaf())
 
     tiles = tuple((i, plan.size(i), origin[i]) for i in tiled)
-    return Nest(here, band(outside, variants(program, here, statement.iterators, tiles, inside)))
+    tree = variants(program, here, statement.iterators, tiles, inside)
+    around = tuple(i for i in statement.iterators if i not in order[cut:])
+    if isinstance(tree, TreeSequence) and not _apart(program, statement, tree, around):
+        # Where steps of one tile have other shapes one part of them would run before the other.
+        tree = variants(program, here, around, tiles, inside)
+    return Nest(here, band(outside, tree))
+
+
+def _apart(program: TypedProgram, statement: TypedStatement, tree: TreeSequence, around: tuple[str, ...]) -> bool:
+    """Whether no two parts of a sequence have instances with the same values of some iterators."""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(around)}] }}")
+    seen = isl.Set.empty(onto.range().get_space())
+    for part in tree.children:
+        here = read_set(dict(part.conditions)[statement.name]).intersect(read_set(statement.domain)).apply(onto)
+        if not here.is_disjoint(seen):
+            return False
+        seen = seen.union(here)
+    return True

@@ -491,8 +491,38 @@ def contraction(m: Maker) -> bool:
     return valid(m)
 
 
+def own_reads(m: Maker) -> bool:
+    """Reductions into a result whose terms, or inline reductions in them, read it: instances run in the order of the text."""
+    r = m.rng
+    t = r.choice(["f32", "f64", "f64", "i32", "i64", "f16"])
+    n, k = r.choice([1, 2, 4, 9]), r.choice([0, 1, 3, 6])
+    m.inputs["X"], m.inputs["V"] = Input("X", t, (n, max(n, k))), Input("V", t, (n,))
+    cell = r.choice(["T[i]", "T[i]", f"T[{n - 1}-i]", "T[i//2]", "T[i%2]"])
+    term = r.choice(["X[i,j]", "V[i]", "X[i,j] * V[i]"])
+    reads = [f"T[{n - 1}-i]", "T[0]", "T[i//2]", "T[i]", "sum[q](T[q] * X[i,q])", f"max[q in 0:{n}](T[q] + V[i])"]
+    # A place is an i64: what narrower integers would keep of a wider sum depends on when it is stored.
+    read = r.choice([*reads, "argmin[q](T[q])"] if t not in ("i32", "f16") else reads)
+    op = r.choice(["+=", "+=", "max=", "min=", "="])
+    value = f"{read} + {term}" if r.random() < 0.6 else f"{term} * {read}"
+    clauses = [f"i in 0:{n}"] + ([f"j in 0:{k}"] if "j]" in value else [])
+    where = r.choice(["", "", " where j <= i", " where j != i"]) if "j]" in value else ""
+    if op == "=" and where:
+        where = ""
+    given = r.random() < 0.5
+    if given:
+        m.inputs["T"] = Input("T", t, (n,))
+    heads = ", ".join(f"{name}: {t}[{','.join(map(str, i.shape))}]" for name, i in m.inputs.items())
+    m.lines = [f"own({heads}) -> T:"] + ([] if given else [f"    T: {t}[{n}]"])
+    loop = r.random() < 0.25
+    m.lines += ["    for t in 0:2:"] if loop else []
+    m.lines.append(f"    {'    ' * loop}{cell} {op} {value} for {', '.join(clauses)}{where}")
+    m.features |= {"declared", f"op:{op}", "reads its own target", f"dtype:{t}"} | ({"time loop"} if loop else set())
+    return valid(m)
+
+
 FAMILIES = {
     "general": (40, general),
+    "own reads": (5, own_reads),
     "contraction": (9, contraction),
     "chain": (16, chain),
     "recurrence": (8, recurrence),

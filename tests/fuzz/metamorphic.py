@@ -171,7 +171,9 @@ def scale(case: Case, program: Program, rng: random.Random) -> Any:
         return None
     types = {i.name: i for i in case.inputs}
     names = [f.tensor for f in factors if isinstance(f, Read)]
-    if any(types[n].dtype not in ("f32", "f64", "c64", "c128") for n in names) or len(set(names)) < len(names):
+    if len(set(names)) < len(names) or not all(
+        n in types and types[n].dtype in ("f32", "f64", "c64", "c128") for n in names
+    ):
         return None
     arrays = arrays_of(case)
     name = rng.choice(names)

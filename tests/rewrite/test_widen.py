@@ -37,3 +37,8 @@ def test_one_step_of_a_time_loop_rounds_what_it_stores_once(dtype: str) -> None:
         want = (want.astype("f4") + (row.astype("f4") + b.astype("f4"))).astype(kind)
     got = pk.op("for t in 0:3:\n    C[i] += A[t,i] + B[i]")(a, b)
     np.testing.assert_array_equal(got.view("u2"), want.view("u2"))
+
+
+def test_cells_that_sums_share_in_a_loop_round_once_each_time_around() -> None:
+    text = "s(X: f16[N]) -> H:\n    H: f16[3]\n    for t in 0:2:\n        H[i//4000 + t] += X[i] for i in 0:N"
+    np.testing.assert_array_equal(pk.op(text)(X=np.ones(8000, "f2")), [4000, 8000, 4000])
