@@ -97,3 +97,11 @@ def test_cells_without_terms_are_started_too(m: int) -> None:
     expected = np.zeros((9, m), np.float32)
     expected[2:, 1:] = 7
     np.testing.assert_array_equal(found, expected)
+
+
+def test_cells_of_two_iterators_are_started_by_the_part_that_adds_to_them() -> None:
+    op, X, K = pk.op("O[n,f,2*h+r,2*w+t] += X[n,c,h,w] * K[c,f,r,t]"), np.ones((1, 1, 9, 17)), np.ones((1, 1, 2, 2))
+    assert "are computed apart" in str(op.compile(X=X, K=K, target=V4).source("schedule"))
+    out = np.full((1, 1, 18, 34), -7.0)
+    op.compile(X=X, K=K)(X, K, out=out)
+    np.testing.assert_array_equal(out, 1)
