@@ -416,7 +416,8 @@ class _Lowering:
             return (*lowering.setup, Combine(buffer, cell, value.op, term, self.together[name], before))
         elif statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
-        ahead = (self._prefetch(a, lowering) for a in statement.prefetch)
+        # A cell in a scope's buffer is not where the request would look for it, and near enough without.
+        ahead = (self._prefetch(a, lowering) for a in statement.prefetch if a.read.tensor not in self.entered)
         return (*ahead, *lowering.setup, Store(buffer, cell, value))
 
     def _prefetch(self, ahead: Ahead, lowering: ExpressionLowering) -> Prefetch:

@@ -233,3 +233,15 @@ def test_rows_whose_first_lines_were_asked_for_have_the_same_results() -> None:
     got = pk.op(NORM).compile(X=pk.f32[3000, 1024], target=machine, threads=1)(X)
     want = (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_a_result_that_common_loops_hold_in_a_buffer_is_not_asked_for_in_memory() -> None:
+    text = """
+        S[h,q,k] = sum[d](Q[h,q,d] * K[h,k,d]) / 8
+        P[h,q,k] = exp(S[h,q,k] - max[j](S[h,q,j]))
+        O[h,q,e] = sum[k](P[h,q,k] * V[h,k,e]) / sum[k](P[h,q,k])
+    """
+    heads = pk.f32[8, 384, 64]
+    kernel = pk.op(text).compile(Q=heads, K=heads, V=heads, target="cpu:x86-64-v3", threads=1)
+    loops = str(kernel.source("loops"))
+    assert set(re.findall(r"prefetch (\w+)\[", loops)) <= set(re.findall(r"# (\w+): ", loops))
