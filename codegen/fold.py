@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from polyker.codegen.kernel import Allocate, Block, For, If, Kernel, KExpr, Load, LoopKind, Op, Stmt, Store, Var
 from polyker.codegen.llvm_store import REDUCIBLE
-from polyker.codegen.polynomial import polynomial
+from polyker.codegen.polynomial import polynomial, same_cell
 from polyker.codegen.walk import subexpressions, substitute
 
 
@@ -70,8 +70,8 @@ def _is_fold(loop: For) -> bool:
     if loop.kind is not LoopKind.VECTOR or loop.trip != loop.lanes or loop.lanes < 2 or len(loop.body) != 1:
         return False
     match loop.body[0]:
-        case Store(buffer=buffer, indices=indices, value=Op(op=op, args=(Load(predicate=None) as old, term))):
-            if op not in REDUCIBLE or old.buffer != buffer or old.indices != indices:
+        case Store(buffer=buffer, indices=indices, value=Op(op=op, args=(Load(predicate=None) as old, term))) as store:
+            if op not in REDUCIBLE or not same_cell(store, old):
                 return False
             varies = any(e == Var(loop.var) for i in indices for e in subexpressions(i))
             return not varies and not any(isinstance(e, Load) and e.buffer == buffer for e in subexpressions(term))
@@ -87,8 +87,7 @@ def _same(a: For, b: For) -> bool:
     assert isinstance(x.value, Op)
     assert isinstance(y.value, Op)
     lanes = a.lanes == b.lanes and polynomial(a.lo) == polynomial(b.lo)
-    place = x.buffer == y.buffer and tuple(map(polynomial, x.indices)) == tuple(map(polynomial, y.indices))
-    return lanes and place and (x.value.op, x.value.dtype) == (y.value.op, y.value.dtype)
+    return lanes and same_cell(x, y) and (x.value.op, x.value.dtype) == (y.value.op, y.value.dtype)
 
 
 def _term(loop: For, var: str) -> KExpr:

@@ -43,7 +43,7 @@ from polyker.codegen.kernel import (
     VectorStore,
     Wait,
 )
-from polyker.codegen.polynomial import Poly, atom, is_index, polynomial
+from polyker.codegen.polynomial import Poly, atom, is_index, polynomial, same_cell
 from polyker.codegen.swizzled import swizzle_of_buffer
 from polyker.codegen.walk import subexpressions
 from polyker.errors.base import InternalError
@@ -333,7 +333,7 @@ class Interpreter:
                 pass  # combined in a wider type than is stored
             case _:
                 return False
-        if op not in _REDUCIBLE or old.buffer != stmt.buffer or old.indices != stmt.indices:
+        if op not in _REDUCIBLE or not same_cell(stmt, old):
             return False
         assert self.mask is not None
         terms = np.broadcast_to(self.value(term, env), self.mask.shape)[self.mask]

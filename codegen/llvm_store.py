@@ -12,7 +12,7 @@ from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import combine
 from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.polynomial import Poly, as_constant
+from polyker.codegen.polynomial import Poly, as_constant, same_cell
 from polyker.ir.dtypes import DType
 
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
@@ -86,7 +86,7 @@ def _contracted(e: Expressions, stmt: Store) -> Value:
     """Return the stored value; products in `x += a*b + ...` are fused multiply-adds: reductions may be contracted."""
     match stmt.value:
         case Op(op="add", args=(Load(predicate=None) as old, *terms), dtype=dtype) if (
-            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.native_fma and _same_place(stmt, old)
+            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.native_fma and same_cell(stmt, old)
         ):
             total = e.value(old)
             for term in terms:
@@ -110,10 +110,6 @@ def _factors(term: KExpr) -> tuple[KExpr, ...]:
             return ()
 
 
-def _same_place(stmt: Store, old: Load) -> bool:
-    return old.buffer == stmt.buffer and old.indices == stmt.indices
-
-
 def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
     """Emit `x op= value` in a vector loop as a tree over the active lanes; False where the store has another form."""
     match stmt.value:
@@ -124,7 +120,7 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
         case _:
             return False
     op = _EXTREMA.get(op, op)
-    if op not in REDUCIBLE or not _same_place(stmt, old):
+    if op not in REDUCIBLE or not same_cell(stmt, old):
         return False
     value = memory.splat_value(e.b, e.value(term), e.lanes.count)
     if e.lanes.mask is not None:

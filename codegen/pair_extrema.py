@@ -30,6 +30,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.polynomial import same_cell
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.unroll_terms import whole_groups
 from polyker.codegen.walk import subexpressions, substitute, uses
@@ -104,7 +105,7 @@ def _paired(block: Block, var: str, lane: str = "") -> Block | None:
                     return None
                 result.append(replace(s, body=inside))
             case Store(value=Op(op="maximum" | "minimum" as op, args=(Load() as old, Op() as term), dtype=dtype)):
-                if dtype is None or dtype.kind != "f" or old.buffer != s.buffer or old.indices != s.indices:
+                if dtype is None or dtype.kind != "f" or not same_cell(s, old):
                     return None
                 loads = [e for e in subexpressions(term) if isinstance(e, Load)]
                 if any(uses(var, i) for i in s.indices) or any(e.buffer == s.buffer for e in loads):

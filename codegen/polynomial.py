@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from polyker.codegen.kernel import Const, KExpr, Op, Var
+from polyker.codegen.kernel import Const, KExpr, Load, Op, Store, Var
 from polyker.ir.dtypes import i64
 
 Monomial: TypeAlias = tuple[KExpr, ...]  # sorted by `_order`; () is the constant
@@ -117,6 +117,13 @@ def _folded(op: str, values: list[int]) -> int:
     if values[1] == 0:
         return 0
     return values[0] // values[1] if op == "floordiv" else values[0] % values[1]
+
+
+def same_cell(a: Load | Store, b: Load | Store) -> bool:
+    """Return whether two accesses reach the same cell, however their indices are written."""
+    if a.buffer != b.buffer:
+        return False
+    return a.indices == b.indices or tuple(map(polynomial, a.indices)) == tuple(map(polynomial, b.indices))
 
 
 def is_index(expr: KExpr) -> bool:

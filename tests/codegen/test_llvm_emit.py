@@ -10,7 +10,7 @@ from polyker.codegen.llvm_emit import emit
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32, f64
 from polyker.target.detect import host, target
-from tests.codegen.support import C, V, check_same, index, vector_buffer
+from tests.codegen.support import C, V, check_same, index, run_native, vector_buffer
 
 A, B = vector_buffer("A", f32, writable=False), vector_buffer("B", f32)
 I = (V("i"),)  # noqa: E741
@@ -48,6 +48,20 @@ def test_products_added_to_an_accumulator_are_fused(terms, count):
     kernel = Kernel("k", (A, B), ("N",), (loop(updated(*terms)),))
     assert len(re.findall("call float @llvm.fma", emit(kernel, host()))) == count
     check_same(kernel, {"A": np.arange(9, dtype=np.float32), "B": np.ones(9, np.float32)}, {"N": 9})
+
+
+def test_an_accumulator_is_known_by_its_cell_however_that_is_written():
+    old, new = index("mul", 2, "i"), index("add", "i", "i")
+    store = Store("B", (new,), Op("add", (Load("B", (old,), f32), product(LOAD, LOAD)), f32))
+    assert "llvm.fma" in text(loop(store))
+    # In a vector loop at one place all lanes are summed.
+    last = Op("add", (Load("B", (index("sub", "N", 1),), f32), LOAD), f32)
+    vector = loop(Store("B", (index("add", "N", -1),), last), kind=LoopKind.VECTOR, lanes=8)
+    kernel, arrays = Kernel("k", (A, B), ("N",), (vector,)), {"A": np.arange(5, dtype=np.float32)}
+    arrays["B"] = np.ones(5, np.float32)
+    check_same(kernel, arrays, {"N": 5})
+    run_native(kernel, arrays, {"N": 5})
+    np.testing.assert_array_equal(arrays["B"], [1, 1, 1, 1, 11])
 
 
 def test_other_sums_of_products_are_rounded_twice():

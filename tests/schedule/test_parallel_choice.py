@@ -136,6 +136,14 @@ def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.Monke
             np.testing.assert_array_equal(result, results[0])
 
 
+def test_rows_shared_out_otherwise_are_contracted_alike() -> None:
+    op = pk.op("O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]")
+    rng = np.random.default_rng(3)
+    X, K = (rng.standard_normal(s).astype(np.float32) for s in ((1, 64, 57, 28), (64, 64, 3, 3)))
+    one, two = (op.compile(X=X, K=K, threads=n)(X, K) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
 @pytest.mark.parametrize(
     ("text", "shape"), [("s = sum[i,j](x[i,j])", "f32[2000,1000]"), ("s[j] = sum[i](x[i,j])", "f32[100000,8]")]
 )
