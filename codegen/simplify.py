@@ -98,6 +98,8 @@ class _Copier:
                     result.append(replace(stmt, name=name, value=changed))
                 case If(condition=condition, orelse=()) if values and _never(substitute(condition, values)):
                     pass  # what is in it need not keep what its loops promise
+                case For() if values and _beyond(stmt, values):
+                    pass  # nor does this one's branch run: its conditions say so together, where none does by itself
                 case For(kind=LoopKind.UNROLL):
                     # Copies that prefetch one line do it once.
                     result.extend(
@@ -147,9 +149,12 @@ class _Copier:
         result: list[Stmt] = []
         for k in range(loop.lanes if trip is None else trip):
             at = expression(plus(lo, constant(k * loop.step)))
+            within = Op("lt", (at, hi), bool_)
+            if trip is None and _never(within):
+                break  # nor are later ones
             copy = self.inlined(loop.body, {**values, loop.var: at})
             if trip is None:
-                result.append(If(Op("lt", (at, hi), bool_), copy))
+                result.append(If(within, copy))
             else:
                 result.extend(copy)
         return result
@@ -158,6 +163,16 @@ class _Copier:
 def _never(condition: KExpr) -> bool:
     """Whether a condition is false whatever the variables are."""
     return simplify_expression(condition, {}) == FALSE
+
+
+def _beyond(loop: For, values: Mapping[str, KExpr]) -> bool:
+    """Whether a copy of a loop would have more iterations than it promises: where a copy runs none does."""
+    if loop.lanes == 0 or loop.kind not in (LoopKind.UNROLL, LoopKind.VECTOR, LoopKind.TRANSPOSE):
+        return False
+    if trip_count(loop) is not None:
+        return False
+    copy = _counted(replace(loop, lo=substitute(loop.lo, values), hi=substitute(loop.hi, values)))
+    return (copy.trip or 0) > loop.lanes
 
 
 def _counted(loop: For) -> For:

@@ -183,3 +183,21 @@ def test_branches_that_no_copy_takes_are_left_out(size: int) -> None:
     kernel = pk.op("N[e,b] += 1 for e in 0:n, b in 0:e+1, d in 0:e+1", n=size)
     rows, columns = np.indices((size, size))
     np.testing.assert_array_equal(kernel(), np.where(columns <= rows, rows + 1, 0))
+
+
+def test_loops_that_several_tests_together_keep_from_running_are_left_out() -> None:
+    X = np.arange(21.0)
+    kernel = pk.op("S[i] = sum[k](X[k] where k != i) for i in 0:21").compile(X=X, threads=1)
+    np.testing.assert_array_equal(kernel(X), X.sum() - X)
+
+
+def test_blocks_of_a_triangles_rows_have_no_more_iterations_than_lanes() -> None:
+    X = (np.arange(2000) % 7).astype(np.float32)
+    kernel = pk.op("S[t] += X[j] for t in 0:2000 where j <= t").compile(X=X, threads=1, specialize="never")
+    np.testing.assert_array_equal(kernel(X), np.cumsum(X))
+
+
+def test_columns_within_two_borders_have_no_more_iterations_than_lanes() -> None:
+    X = (np.arange(10000) % 7).astype("u2").reshape(100, 100)
+    kernel = pk.op("S[t,u] += X[j,u] * X[t,j] for t in 0:100 where j > t and u >= j").compile(X=X, threads=1)
+    np.testing.assert_array_equal(kernel(X), np.triu(X, 1) @ np.triu(X))
