@@ -7,8 +7,8 @@ from memory. Pairs (m, s) are combined in any order, as the terms of a sum are, 
     t += x[k];    q += (x[k] - u)**2                       by   q[b] + n * (t[b] / n - u)**2     for any u, such as t / n
     M max= x[k];  p min= where(x[k] == M, v[k], none)      by   where(m[b] == M, p[b], none)     with the same bits
 
-where p[b], q[b] are those of a block by itself. A block without a finite maximum is shifted by nothing, so infinities and NaN
-give what they give in two passes. No name matters: `argmax` and `logsumexp` expand to such terms, others may be written.
+where p[b], q[b] are those of a block by itself. A block without a finite maximum or sum is shifted by nothing, so infinities and
+NaN give what they give in two passes. No name matters: `argmax` and `logsumexp` expand to such terms, others may be written.
 Source: B. P. Welford 1962; T. F. Chan, G. H. Golub, R. J. LeVeque 1983; M. Milakov, N. Gimelshein 2018.
 """
 
@@ -76,12 +76,16 @@ def shifted(op: str, expr: Expr) -> Shifted | None:
             def square(e: Expr) -> Expr:
                 return replace(expr, args=(e, e if expr.op == "mul" else other))
 
+            def of_block(t: Expr, q: Expr, n: Expr, c: Expr) -> Expr:
+                # A block with an infinity has an infinite q, and is NaN where the row's shift is the same infinity.
+                mean = _call("div", dtype, t, n)
+                own = _call("where", dtype, _is_finite(c), _finite(mean), mean)
+                return _call("add", dtype, q, _call("mul", dtype, n, square(_difference(own, c))))
+
             return Shifted(
                 ("add",), value, shift,
-                lambda t, n: square(_difference(value, _call("div", dtype, t, n))),
-                lambda t, q, n, c: _call(
-                    "add", dtype, q, _call("mul", dtype, n, square(_difference(_call("div", dtype, t, n), c)))
-                ),
+                lambda t, n: square(_difference(value, _finite(_call("div", dtype, t, n)))),
+                of_block,
                 counts=True,
             )  # fmt: skip
         case Call(op="where", args=(condition, _, Literal() as none)) if op in ("min", "max"):
@@ -130,12 +134,17 @@ def _difference(a: Expr, b: Expr) -> Expr:
     return _call("add", a.dtype, a, _call("neg", a.dtype, b))
 
 
+def _is_finite(value: Expr) -> Expr:
+    dtype = value.dtype
+    assert dtype is not None
+    return _call("lt", bool_, _call("abs", dtype, value), Literal(float("inf"), dtype))
+
+
 def _finite(value: Expr) -> Expr:
     """Return a value, 0 in place of infinities and NaN."""
     dtype = value.dtype
     assert dtype is not None
-    below = _call("lt", bool_, _call("abs", dtype, value), Literal(float("inf"), dtype))
-    return _call("where", dtype, below, value, Literal(0.0, dtype))
+    return _call("where", dtype, _is_finite(value), value, Literal(0.0, dtype))
 
 
 def one_pass(program: TypedProgram, target: Target) -> tuple[TypedProgram, tuple[str, ...]]:

@@ -86,8 +86,23 @@ ROWS = [
 ]
 
 
+SQUARES = "M[i] += X[i,k];  O[i] += (X[i,k] - {}) ** 2"
+SHIFTS = [
+    "minimum(M[i], 0.1)",
+    "where(M[i] < 0, 0.5, 1.5)",
+    "M[i] * -1",
+]  # may be infinite; is not; is the other infinity
+
+
 @pytest.mark.parametrize(
-    "text", ["O[i] = logsumexp[k](X[i,k])", SOFTMAX, "O[i] = argmax[k](X[i,k])", PAIRS["a variance"][0]]
+    "text",
+    [
+        "O[i] = logsumexp[k](X[i,k])",
+        SOFTMAX,
+        "O[i] = argmax[k](X[i,k])",
+        PAIRS["a variance"][0],
+        *map(SQUARES.format, SHIFTS),
+    ],
 )
 def test_infinities_and_no_numbers_are_those_of_two_passes(text: str) -> None:
     X = np.tile(np.arange(13.0) - 5, (3 * len(ROWS), 1))
