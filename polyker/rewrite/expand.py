@@ -19,24 +19,25 @@ from polyker.rewrite.fresh import Fresh
 def expand_reductions(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> Expr:
     """Return the statement's expression with only sum, prod, max, min, any and all among its inline reductions."""
 
-    def change(expr: Expr, around: tuple[str, ...]) -> Expr:
+    def change(expr: Expr, depth: int, around: isl.Set) -> Expr:
         if not isinstance(expr, Reduce):
-            return rebuild(expr, lambda e: change(e, around))
-        own = tuple(r.index for r in expr.ranges)
-        inner = replace(expr, body=change(expr.body, around + own))
+            return rebuild(expr, lambda e: change(e, depth, around))
+        assert expr.domain is not None
+        inner = replace(expr, body=change(expr.body, depth + len(expr.ranges), read_set(expr.domain)))
         if inner.op not in _EXPANSIONS:
             return inner
-        return _EXPANSIONS[inner.op](inner, Site(fresh, len(around)))
+        return _EXPANSIONS[inner.op](inner, Site(fresh, depth, around))
 
-    return change(statement.expr, statement.iterators)
+    return change(statement.expr, len(statement.iterators), read_set(statement.domain))
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a reduction stands: inside `depth` iterators."""
+    """Where a reduction stands: inside `depth` iterators, whose values are `around`."""
 
     fresh: Fresh
     depth: int
+    around: isl.Set
 
     def copy(self, expr: Reduce) -> Reduce:
         """Return the reduction with iterators of its own, so that it can stand beside the original or around it."""
@@ -76,10 +77,13 @@ def _mean(expr: Reduce, site: Site) -> Expr:
 
 
 def _count(expr: Reduce, site: Site) -> Expr:
-    """Return the number of terms: a constant where it is the same for all instances."""
+    """Return the number of terms: a constant where it is the same for all instances, and none has no terms."""
     assert expr.domain is not None
     points = read_set(expr.domain)
-    terms = 1
+    terms, own = 1, points.dim(isl.dim_type.set) - site.depth
+    some = points.project_out(isl.dim_type.set, site.depth, own).reset_tuple_id()
+    if not site.around.reset_tuple_id().is_subset(some):
+        return replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
     for d in range(site.depth, points.dim(isl.dim_type.set)):
         found = free_range(points, d) if not points.is_empty() else None
         if found is None:

@@ -212,8 +212,8 @@ class _Scheduler:
         fusion, before, after = found
         return [*self.units(before), fusion, *self.units(after)]
 
-    def map(self, statement: TypedStatement) -> Nest:
-        """Return the nest of a statement whose instances each define a cell of their own."""
+    def map(self, statement: TypedStatement, *, copied: bool = False) -> Nest:
+        """Return the nest of a statement whose instances each define a cell of their own; `copied`: it reads copies already."""
         if self.plain:
             return serial_nest(statement)
         inner = statement.iterators[statement.outer :]
@@ -231,7 +231,8 @@ class _Scheduler:
             kept = "carries a dependence in every loop; the order of the text is kept"
             self.notes += [f"{statement.name}: {kept}"] if inner else []
             return serial_nest(statement)
-        reads = copyable(self.program, statement) if self.steady is None and set(free) == {*inner} else frozenset()
+        may_copy = self.steady is None and not copied and set(free) == {*inner}
+        reads = copyable(self.program, statement) if may_copy else frozenset()
         plan = choose(replace(measured, copyable=reads), free, (), self.target)
         if plan.packed:
             return self.copied(statement, plan)
@@ -282,7 +283,7 @@ class _Scheduler:
             copies.append(self.map(found.copy))
             statement = found.statement
             self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied along {plan.vector}")
-        return in_order([*copies, self.map(statement)])
+        return in_order([*copies, self.map(statement, copied=True)])
 
     def reduction(
         self,

@@ -110,6 +110,7 @@ def blocking(
     }
     pieces = dict([plan.across]) if plan.across is not None else {}
     terms, depth = _cut(measured, groups.terms, pieces, max(LEAST_TERMS, deepest), line)
+    depth = max(1, depth)  # terms that have no values have no bounds either
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
     row_blocks = _cut(measured, groups.rows, sizes, max(1, second // 4 // depth))[0] if rows else ()

@@ -84,3 +84,14 @@ def test_a_reduction_of_fewer_cells_is_read_where_the_one_of_all_has_them() -> N
         "Y[i] = sum[j](X[j+3,j] * sum[k](X[i,k] where k < i - 2) where j < i - 2) + sum[k](X[i,k] where k < i - 2)"
     )
     np.testing.assert_allclose(pk.op(swapped)(X=X), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("where", ["i + k < 4", "k >= i", "k < i"])
+@pytest.mark.parametrize("terms", [1, 3])
+def test_a_mean_counts_the_terms_of_each_cell(where: str, terms: int) -> None:
+    """A cell without terms has no mean, also where all others have the same number."""
+    X = np.arange(1.0, 1 + terms)
+    taken = eval(where, {"i": np.arange(9)[:, None], "k": np.arange(terms)[None, :]})
+    with np.errstate(invalid="ignore"):
+        want = (taken * X).sum(1) / taken.sum(1)
+    np.testing.assert_array_equal(pk.op(f"O[i] = mean[k](X[k] where {where}) for i in 0:9")(X=X), want)

@@ -143,3 +143,12 @@ def mmap_of(size: int) -> np.ndarray:
         return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.int8)
     except (OSError, ValueError) as error:
         pytest.skip(f"no address space of {size} bytes: {error}")
+
+
+def test_a_result_along_which_nothing_lies_together_copies_each_operand_once() -> None:
+    """Whichever index the vector goes along, some operand strides: its copy is no reason to choose another index."""
+    L, Q, F = (np.arange(np.prod(s), dtype="f4").reshape(s) for s in ((5, 5), (6, 5), (6, 5, 5)))
+    Y, out = np.arange(5).astype("f2"), np.empty((6, 5, 10), "c16")[:, :, ::-2]
+    op = pk.op("O[a,i,d] += L[d,i] * X[0] * Q[a,i] * F[a,i,d] * Y[d]")
+    op(L=L, X=np.ones(1, "f4"), Q=Q, F=F.astype("c16"), Y=Y, out=out)
+    np.testing.assert_array_equal(out, np.einsum("di,ai,aid,d->aid", L, Q, F, Y))
