@@ -295,6 +295,7 @@ class Buffer:
     a multiple of, where an ARGUMENT buffer, a dense one, needs more than its element type. `swizzle`: where it is not 0 an
     element of a SHARED buffer, a dense one, lies where polyker.schedule.swizzle places its offset: with its neighbours within
     16 bytes, so that all accesses are what they are without it. Only the printer and the interpreter know the place.
+    `once`: all that is stored to an ARGUMENT buffer is the result of one statement that sets cells.
     """
 
     name: str
@@ -306,6 +307,7 @@ class Buffer:
     alignment: int = 0
     later: bool = False
     swizzle: int = 0
+    once: bool = False
 
 
 Pairs: TypeAlias = frozenset[tuple[str, str]]

@@ -45,6 +45,8 @@ class Expressions:
         self._rows: dict[Row, tuple[int, int]] | None = None
         self.carried: Carried | None = None  # of the SCAN loop around
         self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
+        # Of a tile that goes past the caches: the offset of each row in the result, and its cells as memory holds them.
+        self.rows_past: list[tuple[Poly, Reg]] | None = None
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
 

@@ -26,6 +26,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import Expressions
 from polyker.codegen.llvm_fold import number
+from polyker.codegen.llvm_loops import counted, lane_loop
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_parallel import parallel_loop
@@ -36,6 +37,7 @@ from polyker.codegen.llvm_store import prefetch, store, store_together
 from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of, tiles_past, vectors
 from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
+from polyker.codegen.llvm_tiles import Tiles, end_tiles, past_caches, tile_past, tiles_of
 from polyker.codegen.llvm_transpose import Columns, stored, suits
 from polyker.codegen.llvm_weave import Weave, end_weave, weave_of, weave_row
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
@@ -49,7 +51,8 @@ class Statements:
 
     `failures`: the label of each status that a Guard may end the function with; `streams`: whether stores of it went past the
     caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores; `weaves`: what keeps the ends of
-    rows, by the identity of their STREAM loop. `functions`: the texts of the bodies of PARALLEL loops.
+    rows, by the identity of their STREAM loop; `tiles`: what keeps those of transposed tiles, in the loop around them all, and
+    `innermost` the serial loop around what is emitted. `functions`: the texts of the bodies of PARALLEL loops.
     """
 
     def __init__(self, kernel: Kernel, target: Target, e: Expressions, streamed: str) -> None:
@@ -58,10 +61,12 @@ class Statements:
         self.stack = StackBuffers(kernel)
         self.facts = Facts(e.poly)
         self.failures: dict[int, str] = {}
-        self.streams = self.streamed_anywhere = self.choosing = False
+        self.streams = self.streamed_anywhere = False
         self.functions: list[str] = []
         self.streamed = streamed
         self.weaves: dict[int, Weave] = {}
+        self.tiles: Tiles | None = None
+        self.innermost: For | None = None
         self.kernel = kernel
         self.spares = ""
         e.spare = self._spare
@@ -251,7 +256,7 @@ class Statements:
 
     def serial_loop(self, loop: For) -> None:
         """Emit a loop whose iterations run one after another."""
-        b, e = self.b, self.e
+        e = self.e
         lo, hi = e.poly(loop.lo), e.poly(loop.hi)
         trip = loop.trip
         if trip is None and (length := as_constant(plus(hi, scaled(lo, -1)))) is not None:
@@ -260,7 +265,7 @@ class Statements:
             return
         start, stop = e.index(lo), e.index(hi)
         if start.lanes > 1 or stop.lanes > 1:
-            self._lane_loop(loop, start, stop)
+            lane_loop(self, loop, start, stop)
             return
         if trip == 1:
             self._bound_block(loop.var, lo, loop.body)
@@ -268,35 +273,26 @@ class Statements:
         rows = weave_of(self, loop)
         if rows is not None:
             self.weaves[rows[0]] = rows[1]
-        pre, body, end = b.label(), b.label(), b.label()
-        counter, following, more = b.name(), b.name(), b.name()
-        written = stored(loop.body)
-        b.regions += [Region("preheader", certain=trip is not None, written=written), Region("body", written=written)]
-        outer, b.block = b.block, body
-        shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
-        e.values[loop.var] = Value(i64, Reg(counter, "i64", 1, b.level))
+        tiles = tiles_of(self, loop)
+        self.tiles, around, self.innermost = tiles or self.tiles, self.innermost, loop
         mark = self.facts.mark()
-        self.facts.in_loop(loop, atom_poly(Var(loop.var)))
-        self.block(loop.body)
-        self.facts.forget(mark)
-        if shadowed is not None:
-            e.values[loop.var] = shadowed
-        if known is not None:
-            e.affine[loop.var] = known
-        latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
-        b.block = outer
-        if trip is None:
-            b.line(f"  br {b.compare('icmp slt', start, stop).typed}, label %{pre}, label %{end}")
-        else:
-            b.line(f"  br label %{pre}")
-        b.top.lines += [
-            f"{pre}:", *before.lines, f"  br label %{body}",
-            f"{body}:", f"  {counter} = phi i64 [ {start.text}, %{pre} ], [ {following}, %{latch} ]", *inside.lines,
-            f"  {following} = add nsw i64 {counter}, {loop.step}",
-            f"  {more} = icmp slt i64 {following}, {stop.text}",
-            f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
-        ]  # fmt: skip
-        b.start_block(end)
+
+        def emit(counter: Reg) -> None:
+            shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
+            e.values[loop.var] = Value(i64, counter)
+            self.facts.in_loop(loop, atom_poly(Var(loop.var)))
+            self.block(loop.body)
+            self.facts.forget(mark)
+            if shadowed is not None:
+                e.values[loop.var] = shadowed
+            if known is not None:
+                e.affine[loop.var] = known
+
+        counted(self, (start, stop, loop.step), emit, certain=trip is not None, written=stored(loop.body))
+        self.innermost = around
+        if tiles is not None:
+            end_tiles(self, tiles)
+            self.tiles = None
         if rows is not None:
             end_weave(self, self.weaves.pop(rows[0]))
 
@@ -308,54 +304,33 @@ class Statements:
         self.block(body)
         e.values, e.affine = values, affine
 
-    def _lane_loop(self, loop: For, start: Reg, stop: Reg) -> None:
-        """A serial loop in a vector loop whose bounds differ from lane to lane: runs until no lane is left."""
-        b, e, lanes = self.b, self.e, self.e.lanes
-        start, stop = b.splat(start, lanes.count), b.splat(stop, lanes.count)
-        first = b.compare("icmp slt", start, stop)
-        first = first if lanes.mask is None else b.binary("and", first, lanes.mask)
-        pre, body, end = b.label(), b.label(), b.label()
-        counter, mask, following, left, more = (b.name() for _ in range(5))
-        written = stored(loop.body)
-        b.regions += [Region("preheader", written=written), Region("body", written=written)]
-        outer, b.block = b.block, body
-        values, affine = e.values, e.affine
-        e.values, e.affine = dict(values), {k: v for k, v in affine.items() if k != loop.var}
-        e.values[loop.var] = Value(i64, Reg(counter, "i64", lanes.count, b.level))
-        e.lanes = Lanes(lanes.count, Reg(mask, "i1", lanes.count, b.level))
-        self.block(loop.body)
-        e.values, e.affine, e.lanes = values, affine, lanes
-        latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
-        b.block = outer
-        kind, flags = start.type, first.type
-        b.line(f"  br {b.any(first).typed}, label %{pre}, label %{end}")
-        reduce = f"llvm.vector.reduce.or.v{lanes.count}i1"
-        b.declare(reduce, f"declare i1 @{reduce}({flags})")
-        step, compared = b.splat(const(loop.step, "i64"), lanes.count), b.name()
-        b.top.lines += [
-            f"{pre}:", *before.lines, f"  br label %{body}",
-            f"{body}:", f"  {counter} = phi {kind} [ {start.text}, %{pre} ], [ {following}, %{latch} ]",
-            f"  {mask} = phi {flags} [ {first.text}, %{pre} ], [ {left}, %{latch} ]", *inside.lines,
-            f"  {following} = add {kind} {counter}, {step.text}",
-            f"  {compared} = icmp slt {kind} {following}, {stop.text}",
-            f"  {left} = and {flags} {compared}, {mask}",
-            f"  {more} = call i1 @{reduce}({flags} {left})",
-            f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
-        ]  # fmt: skip
-        b.start_block(end)
-
     def _transposed(self, loop: For) -> None:
-        """Store a tile, past the caches where it is whole lines of a result that exceeds them."""
-        once = self.e.columns is None and not self.choosing
-        past = tiles_past(self.e, loop, self.target, self.kernel.integers) if once else None
-        if past is None:
-            self._transpose_loop(loop)
+        """Store a tile, past the caches where its rows are part of a result that exceeds them."""
+        if self.e.columns is not None:
+            self.transpose_loop(loop)
             return
-        self.choosing = self.streams = self.streamed_anywhere = True
-        self._branch(past, (loop,), (loop,), streamed=self.streamed)
-        self.choosing = False
+        whole = tiles_past(self.e, loop, self.target, self.kernel.integers)
+        woven = past_caches(self, loop)
+        if whole is not None or woven is not None:
+            self.streams = self.streamed_anywhere = True
 
-    def _transpose_loop(self, loop: For) -> None:
+        def lines() -> None:
+            self.e.streamed = self.streamed
+            self.transpose_loop(loop)
+            self.e.streamed = ""
+
+        def others() -> None:
+            if woven is None:
+                self.transpose_loop(loop)
+            else:
+                self.either(woven, lambda: tile_past(self, loop), lambda: self.transpose_loop(loop))
+
+        if whole is None:
+            others()
+        else:
+            self.either(whole, lines, others)
+
+    def transpose_loop(self, loop: For) -> None:
         """Repeat the body; its loads share the blocks that they read by rows."""
         e, lo = self.e, self.e.poly(loop.lo)
         assert loop.trip is not None

@@ -40,6 +40,9 @@ def store(e: Expressions, stmt: Store) -> None:
     value = memory.splat_value(b, value, count)
     stride = as_constant(step) if not varying else None
     if stride == 1:
+        if e.rows_past is not None and mask is None and value.im is None:
+            e.rows_past.append((base, memory.raw_of(b, value)))
+            return
         pointer = e.pointer(place, base)
         if place.loose:
             mask = None

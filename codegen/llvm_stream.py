@@ -176,9 +176,9 @@ def tiles_past(e: Expressions, loop: For, target: Target, integers: tuple[str, .
     if len(names) != 1 or names & loads or not names <= {*places}:
         return None
     (name,) = names
-    sizes = {n: _bytes(p.buffer) for n, p in places.items()}
+    sizes = {n: bytes_of(p.buffer) for n, p in places.items()}
     asked: list[KExpr] = []
-    if _may_not_exceed(Op("add", tuple(sizes.values())), last + 1, asked) or _may_not_exceed(
+    if may_not_exceed(Op("add", tuple(sizes.values())), last + 1, asked) or may_not_exceed(
         sizes[name], last // 4, asked
     ):
         return None
@@ -203,11 +203,12 @@ def tiles_past(e: Expressions, loop: For, target: Target, integers: tuple[str, .
     return past
 
 
-def _bytes(buffer: Buffer) -> KExpr:
+def bytes_of(buffer: Buffer) -> KExpr:
+    """Return how many bytes a dense buffer has."""
     return Op("mul", (*buffer.shape, Const(buffer.dtype.itemsize)))
 
 
-def _may_not_exceed(size: KExpr, least: int, asked: list[KExpr]) -> bool:
+def may_not_exceed(size: KExpr, least: int, asked: list[KExpr]) -> bool:
     """Whether a number of bytes is known to be less than the least; where it is not known, what is to be asked is added."""
     known = as_constant(polynomial(size))
     if known is None:

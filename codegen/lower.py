@@ -97,7 +97,9 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
         shape = tuple(extent(e) for e in tensor.shape)
         strides, strided = strides_of(name, shape, layout)
         integers += [Integer(name, d) for d in strided]
-        buffers.append(Buffer(name, tensor.dtype, shape, strides, Space.ARGUMENT, tensor.role is not Role.INPUT))
+        written = tensor.role is not Role.INPUT
+        once = written and [s.op for s in program.statements() if s.target == name] == ["set"]
+        buffers.append(Buffer(name, tensor.dtype, shape, strides, Space.ARGUMENT, written, once=once))
     for tensor in scratch:
         shape = tuple(extent(e) for e in tensor.shape)
         buffers.append(

@@ -122,9 +122,9 @@ def test_short_rows_are_right_wherever_they_begin(text: str, shape: tuple[int, .
 SMALL_CACHES = (Cache(32 << 10), Cache(1 << 18), Cache(1 << 20))
 
 
-@pytest.mark.parametrize(("rows", "columns", "past"), [(640, 960, True), (632, 960, False), (640, 40, False)])
+@pytest.mark.parametrize(("rows", "columns", "past"), [(640, 960, True), (632, 960, True), (640, 40, False)])
 def test_transposed_tiles_of_whole_lines_are_written_past_the_caches(rows: int, columns: int, past: bool) -> None:
-    # O[j,i]: rows of 2560 bytes are whole lines, of 2528 not; a small result fits.
+    # O[j,i]: rows of 2560 bytes are whole lines, of 2528 are put together to lines; a small result fits.
     machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
     kernel = pk.op("O[j,i] = X[i,j]").compile(X=pk.f32[rows, columns], target=machine, threads=1)
     assert ("!nontemporal" in str(kernel.source("llvm"))) == past
@@ -174,9 +174,11 @@ def test_sizes_of_the_call_decide_whether_transposed_tiles_pass_the_caches(shape
     assert (raw[start + X.nbytes :] == 0x7F).all()
 
 
-def test_results_whose_rows_cannot_be_whole_lines_stay_whatever_the_sizes() -> None:
+def test_rows_that_cannot_be_whole_lines_are_joined_or_stay_whatever_the_sizes() -> None:
     machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
     kernel = pk.op("O[j,i] = X[i,j]").compile(X=pk.f32[639, "n"], target=machine, threads=1)
+    assert "permvar" in str(kernel.source("llvm"))
+    kernel = pk.op("O[j,i] = X[i,j]").compile(X=pk.f32[135, "n"], target=machine, threads=1)  # too short to be joined
     assert "!nontemporal" not in str(kernel.source("llvm"))
 
 
