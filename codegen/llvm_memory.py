@@ -61,6 +61,19 @@ def offset_pointer(b: Builder, place: Place, pointer: Reg, offset: Reg) -> Reg:
     return b.pure(f"getelementptr {kind}, {pointer.typed}, {offset.typed}", "ptr", offset.lanes, (pointer, offset))
 
 
+def cell_number(b: Builder, place: Place, pointer: Reg) -> Reg:
+    """Return a pointer's address in cells of so many bytes as an element has: which of a line's cells it is, and how aligned."""
+    address = b.convert("ptrtoint", pointer, "i64")
+    size = place.itemsize.bit_length() - 1
+    return b.binary("lshr", address, const(size, "i64")) if size else address
+
+
+def prefetch(b: Builder, pointer: Reg, cache: int, *, write: bool = False) -> None:
+    """Ask for a line in a cache; x86 brings lines that are to be written into the first cache always."""
+    b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
+    b.line(f"  call void @llvm.prefetch.p0({pointer.typed}, i32 {int(write)}, i32 {max(0, 4 - cache)}, i32 1)")
+
+
 def _parts(b: Builder, place: Place, pointer: Reg) -> list[Reg]:
     """Return the pointers to an element's parts: one, or real and imaginary."""
     if not place.buffer.dtype.is_complex:

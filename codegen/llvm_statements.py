@@ -34,10 +34,10 @@ from polyker.codegen.llvm_scan import Carried, Scan, at, scan_of
 from polyker.codegen.llvm_scan import parts as scan_parts
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store, store_together
-from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of, tiles_past, vectors
+from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of, vectors
 from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
-from polyker.codegen.llvm_tiles import Tiles, end_tiles, past_caches, tile_past, tiles_of
+from polyker.codegen.llvm_tiles import Tiles, end_tiles, joined_lines, tile_past, tiles_of, whole_lines
 from polyker.codegen.llvm_transpose import Columns, stored, suits
 from polyker.codegen.llvm_weave import Weave, end_weave, weave_of, weave_row
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
@@ -218,18 +218,14 @@ class Statements:
         self.block(body)
         self.e.lanes = lanes
 
-    def _branch(
-        self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None, streamed: str = ""
-    ) -> None:
-        """Emit one block or the other; `streamed`: metadata of the first one's stores."""
+    def _branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
+        """Emit one block or the other; `known`: what holds in the first."""
 
         def first() -> None:
             mark = self.facts.mark()
             if known is not None:
                 self.facts.holds(known)
-            self.e.streamed = streamed
             self.block(body)
-            self.e.streamed = ""
             self.facts.forget(mark)
 
         self.either(condition, first, (lambda: self.block(orelse)) if orelse else None)
@@ -309,26 +305,26 @@ class Statements:
         if self.e.columns is not None:
             self.transpose_loop(loop)
             return
-        whole = tiles_past(self.e, loop, self.target, self.kernel.integers)
-        woven = past_caches(self, loop)
-        if whole is not None or woven is not None:
-            self.streams = self.streamed_anywhere = True
+        ways = [
+            (whole_lines(self, loop), lambda: self.past(lambda: self.transpose_loop(loop))),
+            (joined_lines(self, loop), lambda: tile_past(self, loop)),
+        ]
+        self._first_of([(c, emit) for c, emit in ways if c is not None], lambda: self.transpose_loop(loop))
 
-        def lines() -> None:
-            self.e.streamed = self.streamed
-            self.transpose_loop(loop)
-            self.e.streamed = ""
+    def _first_of(self, ways: list[tuple[Reg, Callable[[], None]]], otherwise: Callable[[], None]) -> None:
+        """Emit the first way past the caches whose condition holds, else what goes through them."""
+        if not ways:
+            otherwise()
+            return
+        self.streams = self.streamed_anywhere = True
+        (condition, emit), *rest = ways
+        self.either(condition, emit, lambda: self._first_of(rest, otherwise))
 
-        def others() -> None:
-            if woven is None:
-                self.transpose_loop(loop)
-            else:
-                self.either(woven, lambda: tile_past(self, loop), lambda: self.transpose_loop(loop))
-
-        if whole is None:
-            others()
-        else:
-            self.either(whole, lines, others)
+    def past(self, emit: Callable[[], None]) -> None:
+        """Emit what stores whole vectors past the caches."""
+        self.e.streamed = self.streamed
+        emit()
+        self.e.streamed = ""
 
     def transpose_loop(self, loop: For) -> None:
         """Repeat the body; its loads share the blocks that they read by rows."""
@@ -380,9 +376,7 @@ class Statements:
         def past() -> None:
             if weave is not None:
                 end_weave(self, weave, stream.lanes)
-            self.e.streamed = self.streamed
-            self.block(row)
-            self.e.streamed = ""
+            self.past(lambda: self.block(row))
 
         def through() -> None:
             if weave is None:

@@ -62,7 +62,7 @@ def store_together(e: Expressions, stores: list[Store]) -> None:
 
 
 def prefetch(e: Expressions, stmt: Prefetch) -> None:
-    """Emit a prefetch of the first lane's cache line; x86 brings lines that are to be written into the first cache always.
+    """Emit a prefetch of the first lane's cache line.
 
     What is written past the caches must not be in them.
     """
@@ -73,9 +73,7 @@ def prefetch(e: Expressions, stmt: Prefetch) -> None:
     pointer = e.pointer(place, base)
     if e.columns is not None and not e.columns.asks(pointer):
         return
-    e.b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
-    write, locality = int(stmt.write and stmt.cache == 1), max(0, 4 - stmt.cache)
-    e.b.line(f"  call void @llvm.prefetch.p0({pointer.typed}, i32 {write}, i32 {locality}, i32 1)")
+    memory.prefetch(e.b, pointer, stmt.cache, write=stmt.write and stmt.cache == 1)
 
 
 def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import (
     Block,
-    Buffer,
     Const,
     For,
     Guard,
@@ -25,14 +25,12 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
-    Space,
     Store,
     Var,
 )
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import as_constant, plus, polynomial, scaled
-from polyker.codegen.walk import expressions, statements, subexpressions, substitute, values_of
-from polyker.ir.dtypes import bool_
+from polyker.codegen.walk import expressions, subexpressions, substitute, values_of
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
@@ -105,10 +103,7 @@ def head_of(e: Expressions, b: Builder, stream: Stream) -> Reg:
     place = e.places[store.buffer]
     first = tuple(substitute(i, {loop.var: loop.lo}) for i in store.indices)
     pointer = e.pointer(place, e.offset(store.buffer, first))
-    address = b.convert("ptrtoint", pointer, "i64")
-    size = place.itemsize.bit_length() - 1
-    cells = b.binary("lshr", address, const(size, "i64")) if size else address
-    before = b.binary("sub", const(0, "i64"), cells)
+    before = b.binary("sub", const(0, "i64"), memory.cell_number(b, place, pointer))
     return b.binary("and", before, const(stream.lanes - 1, "i64"))
 
 
@@ -155,62 +150,3 @@ def is_long(stream: Stream) -> bool:
     """Return whether the loop surely reaches its first aligned cell."""
     length = _length(stream.loop)
     return length is not None and length >= stream.lanes
-
-
-def tiles_past(e: Expressions, loop: For, target: Target, integers: tuple[str, ...]) -> Reg | None:
-    """Return whether what a TRANSPOSE loop stores begins at a line, so that all its vectors may pass the caches; None where not
-    all are whole lines of an argument then, or the arguments fit in the caches.
-
-    Where shapes depend on sizes of the call (`integers`) these are asked when it runs.
-    """
-    places = {p.buffer.name: p for p in e.places.values() if p.buffer.space is Space.ARGUMENT}
-    stores = [s for s in statements(loop.body) if isinstance(s, Store)]
-    names, last, line = {s.buffer for s in stores}, target.caches[-1].size, target.caches[0].line
-    loads = {
-        n.buffer
-        for s in statements(loop.body)
-        for x in expressions(s)
-        for n in subexpressions(x)
-        if isinstance(n, Load)
-    }
-    if len(names) != 1 or names & loads or not names <= {*places}:
-        return None
-    (name,) = names
-    sizes = {n: bytes_of(p.buffer) for n, p in places.items()}
-    asked: list[KExpr] = []
-    if may_not_exceed(Op("add", tuple(sizes.values())), last + 1, asked) or may_not_exceed(
-        sizes[name], last // 4, asked
-    ):
-        return None
-    place = e.places[name]
-    for vector in (s for s in statements((loop,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR):
-        if vector.trip is None or vector.trip * place.itemsize != line:
-            return None
-        for store in (s for s in vector.body if isinstance(s, Store)):
-            first = tuple(substitute(i, {vector.var: vector.lo}) for i in store.indices)
-            for monomial, count in e.offset(name, first).items():
-                if count * place.itemsize % line == 0:
-                    continue
-                of_call = tuple(a for a in monomial if isinstance(a, Var) and a.name in integers)
-                if not of_call:
-                    return None
-                step = Op("mul", (*of_call, Const(count * place.itemsize)))
-                asked.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
-    address = e.b.convert("ptrtoint", place.pointer, "i64")
-    past = e.b.compare("icmp eq", e.b.binary("and", address, const(line - 1, "i64")), const(0, "i64"))
-    for condition in dict.fromkeys(asked):
-        past = e.b.binary("and", past, e.value(condition).re)
-    return past
-
-
-def bytes_of(buffer: Buffer) -> KExpr:
-    """Return how many bytes a dense buffer has."""
-    return Op("mul", (*buffer.shape, Const(buffer.dtype.itemsize)))
-
-
-def may_not_exceed(size: KExpr, least: int, asked: list[KExpr]) -> bool:
-    """Whether a number of bytes is known to be less than the least; where it is not known, what is to be asked is added."""
-    known = as_constant(polynomial(size))
-    if known is None:
-        asked.append(Op("ge", (size, Const(least)), bool_))
-    return known is not None and known < least

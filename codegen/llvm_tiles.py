@@ -2,9 +2,10 @@
 
     for i.tile: transpose j: vector i: O[j, i.tile + i] = X[i.tile + i, j]
 
-A row of a tile has as many bytes as a line, but arrays, and the rows in them, begin anywhere: a row's first part ends one line,
-and its last part begins the next. The loop around goes along the rows, so the last part is kept, in memory of the function's own,
-and the next tile's row joins it: that is rotated by the cells that its line has before it, and the two are blended.
+Where all rows are whole lines and the result begins with one, they pass as they are. A row of a tile has as many bytes as a line,
+but arrays, and the rows in them, begin anywhere: a row's first part ends one line, and its last part begins the next. The loop
+around goes along the rows, so the last part is kept, in memory of the function's own, and the next tile's row joins it: that is
+rotated by the cells that its line has before it, and the two are blended.
 
     kept  a b . . . .      the next row  A B C D E F      rotated  E F A B C D      stored  a b A B C D      kept  E F . . . .
 
@@ -14,6 +15,7 @@ Places are compared when the loop runs, so nothing has to be known of strides.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,17 +24,16 @@ from polyker.codegen.kernel import Const, For, KExpr, Load, LoopKind, Op, Space,
 from polyker.codegen.llvm_loops import counted
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import logical_not
-from polyker.codegen.llvm_stream import bytes_of, may_not_exceed
 from polyker.codegen.llvm_text import Reg, const, vector
+from polyker.codegen.llvm_weave import NOWHERE
 from polyker.codegen.polynomial import Poly, as_constant, plus, polynomial, scaled
 from polyker.codegen.walk import expressions, statements, subexpressions, substitute
+from polyker.ir.dtypes import bool_
 
 if TYPE_CHECKING:
-    from polyker.codegen.kernel import Stmt
+    from polyker.codegen.kernel import Buffer, Stmt
     from polyker.codegen.llvm_statements import Statements
 
-# Where nothing is kept: no place in a result, which may lie before its first element where strides are negative.
-_NONE = -(1 << 63)
 # A loop of fewer tiles has too many lines that are stored in two parts.
 _LEAST = 12
 # What permutes a register's elements of so many bytes.
@@ -46,7 +47,7 @@ _ROTATE = {
 @dataclass(slots=True)
 class _Site:
     """What tiles of one form keep: `step`: how far their rows lie apart; `rows`: how many; `kept` points to the place in the
-    result where the next tile's first row begins, to _NONE where nothing is kept; `lines` to a vector for each row."""
+    result where the next tile's first row begins, to NOWHERE where nothing is kept; `lines` to a vector for each row."""
 
     step: Poly
     rows: int
@@ -92,26 +93,82 @@ def _read(inside: list[Stmt]) -> set[str]:
     return {n.buffer for n in nodes if isinstance(n, Load)}
 
 
-def past_caches(code: Statements, loop: For) -> Reg | None:
-    """Return whether the rows of a tile are to pass the caches; None where the arguments fit in these, and where its rows are
-    no lines or the loop around does not go along them.
+def whole_lines(code: Statements, loop: For) -> Reg | None:
+    """Return whether what a TRANSPOSE loop stores begins at a line, so that all its vectors may pass the caches; None where not
+    all are whole lines of an argument then, or the arguments fit in the caches.
 
     Where shapes depend on sizes of the call these are asked when it runs.
     """
-    e, tiles, around = code.e, code.tiles, code.innermost
+    e, line = code.e, code.target.caches[0].line
+    inside = list(statements(loop.body))
+    names = {s.buffer for s in inside if isinstance(s, Store)}
+    place = e.places[next(iter(names))] if len(names) == 1 else None
+    if place is None or place.buffer.space is not Space.ARGUMENT or names & _read(inside):
+        return None
+    asked: list[KExpr] = []
+    if not _exceed(code, place, asked):
+        return None
+    for row in _rows(loop):
+        if row.trip is None or row.trip * place.itemsize != line:
+            return None
+        for store in (s for s in row.body if isinstance(s, Store)):
+            first = tuple(substitute(i, {row.var: row.lo}) for i in store.indices)
+            for monomial, count in e.offset(store.buffer, first).items():
+                if count * place.itemsize % line == 0:
+                    continue
+                of_call = tuple(a for a in monomial if _of_call(code, a))
+                if not of_call:
+                    return None
+                step = Op("mul", (*of_call, Const(count * place.itemsize)))
+                asked.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
+    return _begins(code, place, line, asked)
+
+
+def joined_lines(code: Statements, loop: For) -> Reg | None:
+    """Return whether the rows of a tile are to join those of the tile before and pass the caches; None where the arguments fit in
+    these, and where its rows are no lines or the loop around does not go along them.
+
+    Where shapes depend on sizes of the call these are asked when it runs.
+    """
+    tiles, around = code.tiles, code.innermost
     if tiles is None or around is None or not _goes_along(code, tiles, around, loop):
         return None
-    place, last = tiles.place, code.target.caches[-1].size
-    sizes = {n: bytes_of(p.buffer) for n, p in e.places.items() if p.buffer.space is Space.ARGUMENT}
     asked: list[KExpr] = []
-    all_of_them = Op("add", tuple(sizes.values()))
-    if may_not_exceed(all_of_them, last + 1, asked) or may_not_exceed(sizes[place.buffer.name], last // 4, asked):
-        return None
-    address = e.b.convert("ptrtoint", place.pointer, "i64")
-    odd = e.b.binary("and", address, const(place.itemsize - 1, "i64"))
-    past = e.b.compare("icmp eq", odd, const(0, "i64"))
+    return _begins(code, tiles.place, tiles.place.itemsize, asked) if _exceed(code, tiles.place, asked) else None
+
+
+def _rows(tile: For) -> Iterator[For]:
+    """Yield the vector loops of a tile."""
+    return (s for s in statements((tile,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
+
+
+def _exceed(code: Statements, result: Place, asked: list[KExpr]) -> bool:
+    """Whether the arguments may exceed the last cache, and the result a good part of it; what is to be asked is added."""
+    last = code.target.caches[-1].size
+    places = [p.buffer for p in code.e.places.values() if p.buffer.space is Space.ARGUMENT]
+    total = Op("add", tuple(map(_bytes, places)))
+    return _may_reach(total, last + 1, asked) and _may_reach(_bytes(result.buffer), last // 4, asked)
+
+
+def _bytes(buffer: Buffer) -> KExpr:
+    return Op("mul", (*buffer.shape, Const(buffer.dtype.itemsize)))
+
+
+def _may_reach(size: KExpr, least: int, asked: list[KExpr]) -> bool:
+    """Whether a number of bytes may be the least or more; where it is not known, what is to be asked is added."""
+    known = as_constant(polynomial(size))
+    if known is None:
+        asked.append(Op("ge", (size, Const(least)), bool_))
+    return known is None or known >= least
+
+
+def _begins(code: Statements, place: Place, multiple: int, asked: list[KExpr]) -> Reg:
+    """Return whether a buffer begins at a multiple of so many bytes, and all that is asked holds."""
+    e, b = code.e, code.b
+    address = b.convert("ptrtoint", place.pointer, "i64")
+    past = b.compare("icmp eq", b.binary("and", address, const(multiple - 1, "i64")), const(0, "i64"))
     for condition in dict.fromkeys(asked):
-        past = e.b.binary("and", past, e.value(condition).re)
+        past = b.binary("and", past, e.value(condition).re)
     return past
 
 
@@ -122,7 +179,7 @@ def _goes_along(code: Statements, tiles: Tiles, around: For, loop: For) -> bool:
     if length is not None and length < _LEAST * around.step:
         return False
     following = {around.var: Op("add", (Var(around.var), Const(around.step)))}
-    for row in (s for s in statements((loop,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR):
+    for row in _rows(loop):
         if row.trip != tiles.lanes:
             return False
         for store in (s for s in row.body if isinstance(s, Store)):
@@ -139,9 +196,8 @@ def tile_past(code: Statements, loop: For) -> None:
     e, b, tiles = code.e, code.b, code.tiles
     assert tiles is not None
     found = e.rows_past = []
-    e.streamed = code.streamed
-    code.transpose_loop(loop)
-    e.rows_past, e.streamed = None, ""
+    code.past(lambda: code.transpose_loop(loop))
+    e.rows_past = None
     site = _site(code, tiles, [base for base, _ in found])
     place = tiles.place
     if site is None:
@@ -161,7 +217,7 @@ def tile_past(code: Statements, loop: For) -> None:
         keep()
 
     def begin_anew() -> None:
-        some = b.compare("icmp ne", kept, const(_NONE, "i64"))
+        some = b.compare("icmp ne", kept, const(NOWHERE, "i64"))
         code.either(some, lambda: _through(code, tiles, site, kept, heads=False))
         keep()
         _through(code, tiles, site, begin, heads=True)
@@ -184,9 +240,9 @@ def end_tiles(code: Statements, tiles: Tiles) -> None:
 
         def store(site: _Site = site, kept: Reg = kept) -> None:
             _through(code, tiles, site, kept, heads=False)
-            b.line(f"  store i64 {_NONE}, {site.kept.typed}, align 8")
+            b.line(f"  store i64 {NOWHERE}, {site.kept.typed}, align 8")
 
-        code.either(b.compare("icmp ne", kept, const(_NONE, "i64")), store)
+        code.either(b.compare("icmp ne", kept, const(NOWHERE, "i64")), store)
 
 
 def _site(code: Statements, tiles: Tiles, bases: list[Poly]) -> _Site | None:
@@ -202,7 +258,7 @@ def _site(code: Statements, tiles: Tiles, bases: list[Poly]) -> _Site | None:
     kind = f"<{tiles.lanes} x i{8 * tiles.place.itemsize}>"
     b.allocas += [
         f"  {kept.text} = alloca i64, align 8",
-        f"  store i64 {_NONE}, {kept.typed}, align 8",
+        f"  store i64 {NOWHERE}, {kept.typed}, align 8",
         f"  {lines.text} = alloca [{len(bases)} x {kind}], align 64",
     ]
     tiles.sites.append(_Site(steps[0], len(bases), kept, lines))
@@ -217,8 +273,7 @@ def _used(code: Statements, tiles: Tiles, base: Poly) -> Reg:
     """Return how many cells of its line lie before a place in the result; it is the same for rows that whole lines part."""
     b, place = code.b, tiles.place
     within = {m: c % tiles.lanes for m, c in base.items() if c % tiles.lanes}
-    address = b.convert("ptrtoint", place.pointer, "i64")
-    cells = b.binary("lshr", address, const(place.itemsize.bit_length() - 1, "i64"))
+    cells = memory.cell_number(b, place, place.pointer)
     return b.binary("and", b.binary("add", cells, code.e.uniform(within)), const(tiles.lanes - 1, "i64"))
 
 
@@ -232,7 +287,9 @@ def _rotated(code: Statements, tiles: Tiles, row: Reg, count: Reg) -> Reg:
 
 def _before(code: Statements, tiles: Tiles, count: Reg) -> Reg:
     """Return the lanes below a number."""
-    return code.b.compare("icmp ult", _lanes(tiles), code.b.convert("trunc", count, f"i{8 * tiles.place.itemsize}"))
+    mask = code.leading(count, tiles.lanes, surely=True).mask
+    assert mask is not None
+    return mask
 
 
 def _lanes(tiles: Tiles) -> Reg:
@@ -253,14 +310,12 @@ def _through(code: Statements, tiles: Tiles, site: _Site, begin: Reg, *, heads: 
     def store(row: Reg) -> None:
         offset = b.binary("add", begin, b.binary("mul", step, row))
         pointer = memory.offset_pointer(b, place, place.pointer, offset)
-        cells = b.binary("lshr", b.convert("ptrtoint", pointer, "i64"), const(place.itemsize.bit_length() - 1, "i64"))
-        count = b.binary("and", cells, const(tiles.lanes - 1, "i64"))
+        count = b.binary("and", memory.cell_number(b, place, pointer), const(tiles.lanes - 1, "i64"))
         at = memory.offset_pointer(b, place, pointer, b.binary("sub", const(0, "i64"), count))
         mask = _before(code, tiles, count)
         memory.store_raw(b, place, at, _line(code, tiles, site, row), logical_not(b, mask) if heads else mask)
         # The rows below begin and end beside these.
         below = memory.offset_pointer(b, place, pointer, b.binary("mul", step, const(site.rows, "i64")))
-        b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
-        b.line(f"  call void @llvm.prefetch.p0({below.typed}, i32 0, i32 2, i32 1)")
+        memory.prefetch(b, below, 2)
 
     counted(code, (const(0, "i64"), const(site.rows, "i64"), 1), store, certain=True)

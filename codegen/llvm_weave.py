@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from polyker.codegen.llvm_statements import Statements
 
 # Where nothing is kept: no place in a result, which may lie before its first element where strides are negative.
-_NONE = -(1 << 63)
+NOWHERE = -(1 << 63)
 # The buffer of the line, and the variables that the parts of a row are cut at.
 _LINE, _USED, _FIRST, _SECOND, _REST = "\0line", "\0used", "\0first", "\0second", "\0rest"
 
@@ -37,7 +37,7 @@ _LINE, _USED, _FIRST, _SECOND, _REST = "\0line", "\0used", "\0first", "\0second"
 @dataclass(slots=True)
 class Weave:
     """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the cells in `line`, to
-    _NONE where there are none; `lanes`: the cells of a line, 0 until the first row was emitted."""
+    NOWHERE where there are none; `lanes`: the cells of a line, 0 until the first row was emitted."""
 
     place: Place
     kept: Reg
@@ -60,7 +60,7 @@ def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
         return None
     kept, line = (Reg(b.name(), "ptr", 1, 0) for _ in range(2))
     b.allocas.append(f"  {kept.text} = alloca i64, align 8")
-    b.line(f"  store i64 {_NONE}, {kept.typed}, align 8")
+    b.line(f"  store i64 {NOWHERE}, {kept.typed}, align 8")
     return id(streams[0]), Weave(place, kept, line)
 
 
@@ -87,7 +87,7 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     kept = b.impure(f"load i64, {weave.kept.typed}, align 8", "i64", 1)
     joins = b.binary("and", b.compare("icmp eq", kept, begin), b.compare("icmp eq", part, head))
     other = b.binary("xor", joins, const(1, "i1"))
-    some = b.compare("icmp ne", kept, const(_NONE, "i64"))
+    some = b.compare("icmp ne", kept, const(NOWHERE, "i64"))
     code.either(b.binary("and", some, other), lambda: _store_kept(code, weave, kept))
 
     first, wide = b.binary("add", lo, part), lanes * stream.chunks
@@ -115,7 +115,7 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     code.either(some, lambda: code.block((_kept(stream, Var(_REST), loop.hi, Var(_REST)),)))
     e.anywhere = False
     end = b.binary("add", begin, length)
-    after = b.pure(f"select {some.typed}, {end.typed}, i64 {_NONE}", "i64", 1, (some, end))
+    after = b.pure(f"select {some.typed}, {end.typed}, i64 {NOWHERE}", "i64", 1, (some, end))
     b.line(f"  store {after.typed}, {weave.kept.typed}, align 8")
     for name in counts:
         del e.values[name]
@@ -131,9 +131,9 @@ def end_weave(code: Statements, weave: Weave, lanes: int = 0) -> None:
 
     def store() -> None:
         _store_kept(code, weave, kept)
-        code.b.line(f"  store i64 {_NONE}, {weave.kept.typed}, align 8")
+        code.b.line(f"  store i64 {NOWHERE}, {weave.kept.typed}, align 8")
 
-    code.either(code.b.compare("icmp ne", kept, const(_NONE, "i64")), store)
+    code.either(code.b.compare("icmp ne", kept, const(NOWHERE, "i64")), store)
 
 
 def _begin(code: Statements, weave: Weave, lanes: int) -> None:
@@ -174,9 +174,7 @@ def _store_part(code: Statements, weave: Weave, begin: Reg, used: Reg, count: Re
 def _store_kept(code: Statements, weave: Weave, kept: Reg) -> None:
     """Store what was kept, the cells before a place in the result: from the beginning of the line on."""
     b, place, lanes = code.b, weave.place, weave.lanes
-    address = b.convert("ptrtoint", place.pointer, "i64")
-    size = place.itemsize.bit_length() - 1
-    cells = b.binary("lshr", address, const(size, "i64")) if size else address
+    cells = memory.cell_number(b, place, place.pointer)
     count = b.binary("and", b.binary("add", cells, kept), const(lanes - 1, "i64"))
     data, mask = _line(code, weave), code.leading(count, weave.lanes, surely=True).mask
     memory.store_raw(b, place, _at(code, weave, b.binary("sub", kept, count)), data, mask)

@@ -6,7 +6,7 @@ subscripts; a gathered dimension, and a dimension padded by edge, wrap or reflec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -105,8 +105,22 @@ def access_relation(program: TypedProgram, statement: TypedStatement, tensor: st
 
 def cells_written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
     """Return the cells of its target that a statement writes."""
-    relation = read_map(access_relation(program, statement, statement.target, statement.subscripts))
+    return cells_reached(program, statement, statement.target, statement.subscripts)
+
+
+def cells_reached(
+    program: TypedProgram, statement: TypedStatement, tensor: str, subscripts: tuple[Expr, ...]
+) -> isl.Set:
+    """Return the cells of a tensor that affine subscripts of a statement reach."""
+    relation = read_map(access_relation(program, statement, tensor, subscripts))
     return relation.intersect_domain(read_set(statement.domain)).range()
+
+
+def values_taken(program: TypedProgram, statement: TypedStatement, columns: Sequence[str]) -> isl.Set:
+    """Return the values that isl texts over a statement's iterators take together, such as some of the iterators."""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(columns)}] }}")
+    return onto.intersect_domain(read_set(statement.domain)).range()
 
 
 def tensor_box(program: TypedProgram, tensor: str) -> str:

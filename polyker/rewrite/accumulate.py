@@ -13,7 +13,7 @@ from polyker.ir.quasi_affine import add, floordiv, indices_of, is_quasi_affine, 
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import Set, int_val, read_map, read_set
-from polyker.poly.scop import cells_written, domain_text, parameters, tensor_box
+from polyker.poly.scop import cells_written, domain_text, parameters, tensor_box, values_taken
 from polyker.poly.tiling import Tiling, mates
 from polyker.rewrite.fresh import Fresh, identity
 
@@ -240,7 +240,7 @@ def _kept_domain(
         started = started_cells(program, start, statement, len(blocks))
         if not blocks and not more:
             return started
-    terms = _values(program, statement, (*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
+    terms = values_taken(program, statement, (*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     return (terms if started is None else terms.union(started)).coalesce()
 
 
@@ -249,19 +249,12 @@ def started_cells(program: TypedProgram, start: TypedStatement, statement: Typed
     columns = (*(i for i in statement.iterators if i not in statement.reduced), *("0" for _ in range(blocks)))
     if not all(isinstance(s, Index) for s in statement.subscripts):
         # It reaches all of them (see `starts_fresh`); outside its domain other values may be the same cells.
-        return _values(program, statement, columns)
+        return values_taken(program, statement, columns)
     # The start's iterators are the cell's subscripts, maybe in another order.
     reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
     target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
     onto = read_map(f"{parameters(program)}{{ {start.name}[{target}] -> [{', '.join(columns)}] }}")
     return read_set(start.domain).apply(onto)
-
-
-def _values(program: TypedProgram, statement: TypedStatement, columns: tuple[str, ...]) -> isl.Set:
-    """Return the values that isl texts over a statement's iterators take."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(columns)}] }}")
-    return onto.intersect_domain(read_set(statement.domain)).range()
 
 
 def started_apart(
@@ -351,4 +344,4 @@ def _one_to_one(program: TypedProgram, statement: TypedStatement, kept: list[str
     cells = read_map(
         f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(map(print_affine, statement.subscripts))}] }}"
     )
-    return bool(cells.intersect_domain(_values(program, statement, tuple(kept))).is_injective())
+    return bool(cells.intersect_domain(values_taken(program, statement, tuple(kept))).is_injective())

@@ -25,7 +25,7 @@ from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import int_val, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
+from polyker.poly.scop import access_relation, cells_reached, cells_written, domain_text, parameters, tensor_box
 from polyker.rewrite.fresh import Fresh
 
 
@@ -219,12 +219,11 @@ def _borders(program: TypedProgram, fresh: Fresh, steps: _Steps, turns: dict[str
     """Yield the copies of what the odd steps read and the even ones do not define."""
     for c in steps.copies:
         tensor = program.tensor(c.target)
-        defined = read_set(c.domain).apply(read_map(access_relation(program, c, c.target, c.subscripts)))
+        defined = cells_written(program, c)
         needed = isl.Set.empty(defined.get_space())
         for p in steps.producers:
             for read in dict.fromkeys(r for r in p.reads() if r.tensor == c.target):
-                relation = read_map(access_relation(program, p, read.tensor, read.subscripts))
-                needed = needed.union(read_set(p.domain).apply(relation))
+                needed = needed.union(cells_reached(program, p, read.tensor, read.subscripts))
         rest = needed.intersect(read_set(tensor_box(program, c.target))).subtract(defined).coalesce()
         for part in rest.make_disjoint().get_basic_sets():
             iterators = tuple(fresh.iterator() for _ in tensor.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 
 import islpy as isl
 
@@ -80,16 +81,15 @@ def _count(expr: Reduce, site: Site) -> Expr:
     """Return the number of terms: a constant where it is the same for all instances, and none has no terms."""
     assert expr.domain is not None
     points = read_set(expr.domain)
-    terms, own = 1, points.dim(isl.dim_type.set) - site.depth
-    some = points.project_out(isl.dim_type.set, site.depth, own).reset_tuple_id()
-    if not site.around.reset_tuple_id().is_subset(some):
+    every = points.dim(isl.dim_type.set)
+    some = points.project_out(isl.dim_type.set, site.depth, every - site.depth).reset_tuple_id()
+    ranges: list[tuple[int, int] | None] = [None]
+    if not points.is_empty() and site.around.reset_tuple_id().is_subset(some):
+        ranges = [free_range(points, d) for d in range(site.depth, every)]
+    known = [r for r in ranges if r is not None]
+    if len(known) < len(ranges):
         return replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
-    for d in range(site.depth, points.dim(isl.dim_type.set)):
-        found = free_range(points, d) if not points.is_empty() else None
-        if found is None:
-            return replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
-        terms *= found[1] - found[0] + 1
-    return Literal(terms, i64)
+    return Literal(prod(high - low + 1 for low, high in known), i64)
 
 
 def _logsumexp(expr: Reduce, site: Site) -> Expr:

@@ -16,7 +16,7 @@ from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, cells_written, domain_text, parameters, tensor_box
+from polyker.poly.scop import cells_reached, cells_written, domain_text, parameters, tensor_box
 from polyker.rewrite.fresh import Fresh, identity
 
 
@@ -73,8 +73,7 @@ def _elsewhere(program: TypedProgram, statement: TypedStatement, read: Read, cel
     """Whether a statement surely reads none of some cells."""
     if (read.pad is not None and read.pad.mode != "constant") or not all(map(is_quasi_affine, read.subscripts)):
         return False
-    relation = read_map(access_relation(program, statement, read.tensor, read.subscripts))
-    return bool(read_set(statement.domain).apply(relation).is_disjoint(cells))
+    return bool(cells_reached(program, statement, read.tensor, read.subscripts).is_disjoint(cells))
 
 
 def _each(body: tuple[TypedNode, ...]) -> Iterator[tuple[TypedStatement | None, TypedStatement]]:
@@ -126,7 +125,7 @@ def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
         for subscripts in used:
             if not all(map(is_quasi_affine, subscripts)):
                 return None
-            cells = read_set(s.domain).apply(read_map(access_relation(program, s, tensor, subscripts)))
+            cells = cells_reached(program, s, tensor, subscripts)
             found = cells if found is None else found.union(cells)
     return found
 

@@ -15,7 +15,7 @@ from polyker.ir.expr import Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters, tensor_box
+from polyker.poly.scop import domain_text, parameters, tensor_box, values_taken
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.fresh import Fresh
 
@@ -149,9 +149,7 @@ def start_of_packed(
 
 def image_of(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> isl.Set:
     """Return the set of the values that expressions over a statement's iterators take."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    text = f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, places))}] }}"
-    return read_map(text).intersect_domain(read_set(statement.domain)).range().coalesce()
+    return values_taken(program, statement, tuple(map(print_affine, places))).coalesce()
 
 
 def box_of(program: TypedProgram, cells: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:

@@ -12,7 +12,7 @@ from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, coefficients, floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.scop import parameters, values_taken
 from polyker.rewrite.accumulate import Accumulated
 from polyker.schedule.access_cost import STRIDED
 from polyker.schedule.measure import Measured
@@ -328,7 +328,7 @@ def variants(
     domain: isl.Set | None = None
     for s in statements:
         if set(names) <= set(s.iterators):
-            part = _project(program, s, names)
+            part = values_taken(program, s, names)
             domain = part if domain is None else domain.union(part)
     assert domain is not None
     parts = tile_parts(program, domain.coalesce(), names, tiles, apart, one_by_one=one_by_one, grain=grain)
@@ -339,12 +339,6 @@ def variants(
         conditions = tuple((s.name, str(_lift(program, s, names, part.domain).to_str())) for s in statements)
         children.append(Filter(tuple(s.name for s in statements), inside(part), conditions))
     return Sequence(tuple(children))
-
-
-def _project(program: TypedProgram, statement: TypedStatement, names: tuple[str, ...]) -> isl.Set:
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
-    return read_set(statement.domain).apply(onto)
 
 
 def _lift(program: TypedProgram, statement: TypedStatement, names: tuple[str, ...], part: isl.Set) -> isl.Set:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
-from polyker.poly.isl import Set, dim, read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.isl import Set, dim, read_set
+from polyker.poly.scop import domain_text, values_taken
 from polyker.rewrite.accumulate import started_apart
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.choose import choose
@@ -80,9 +80,8 @@ def peeled(
     if start is None:
         return Peeled((whole, None, plans[0]), (rest, None, plans[1]), vector, count)
     kept = [i for i in statement.iterators if i not in statement.reduced]
-    onto = read_map(f"{{ {whole.name}[{', '.join(whole.iterators)}] -> [{', '.join(kept)}] }}")
     # No more than these: of iterators without bounds any cell of O[2*w+r] would be one of the whole vectors.
-    lines = read_set(whole.domain).apply(onto)
+    lines = values_taken(program, whole, kept)
     first, second = started_apart(program, fresh, start, whole, lines)
     return Peeled((whole, first, plans[0]), (rest, second, plans[1]), vector, count)
 

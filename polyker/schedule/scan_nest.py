@@ -18,8 +18,8 @@ import islpy as isl
 
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.isl import read_set
+from polyker.poly.scop import domain_text, values_taken
 from polyker.poly.steps import step_of
 from polyker.rewrite.scan import may_regroup
 from polyker.schedule.measure import Measured
@@ -117,12 +117,11 @@ def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tupl
 
 def _apart(program: TypedProgram, statement: TypedStatement, tree: TreeSequence, around: tuple[str, ...]) -> bool:
     """Whether no two parts of a sequence have instances with the same values of some iterators."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(around)}] }}")
-    seen = isl.Set.empty(onto.range().get_space())
+    seen: isl.Set | None = None
     for part in tree.children:
-        here = read_set(dict(part.conditions)[statement.name]).intersect(read_set(statement.domain)).apply(onto)
-        if not here.is_disjoint(seen):
+        points = read_set(statement.domain).intersect(read_set(dict(part.conditions)[statement.name]))
+        here = values_taken(program, replace(statement, domain=domain_text(points, statement.name)), around)
+        if seen is not None and not here.is_disjoint(seen):
             return False
-        seen = seen.union(here)
+        seen = here if seen is None else seen.union(here)
     return True
