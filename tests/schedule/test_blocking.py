@@ -130,3 +130,11 @@ def test_triangles_are_cut_into_blocks_and_give_numpys_values(tiny_caches: list[
     want = np.einsum("ijk,ki,kj->ij", np.broadcast_to(points, (n, n, n)).astype("f4"), A, B)
     np.testing.assert_array_equal(found, want)
     assert True in tiny_caches
+
+
+def test_terms_without_values_make_no_blocks_of_none() -> None:
+    """With fewer than 25 columns O has rows of no cells, so the sum over them has no terms."""
+    text = "O[c,h] += (E[c,3*h+2*x]*Q[x] + K[a-x+16,a])\nL[d,n] += (X[n] + O[d,y])*n"
+    E, Q, K, X = np.ones((3, 20), "f4"), np.ones(13, "f4"), np.ones((20, 2), "f4"), np.ones(2, "f4")
+    kernel = pk.op(text).compile(E=pk.f32[3, "N"], Q=pk.f32[13], K=pk.f32["N", 2], X=pk.f32[2])
+    assert np.array_equal(kernel(E=E, Q=Q, K=K, X=X), np.zeros((3, 2)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -116,3 +117,24 @@ def test_a_recurrence_that_is_padded_before_its_first_cell_is_free_across_the_ot
     scop, schedule = found.automatic(target(SMALL))
     assert any(order in note for note in schedule.notes)
     assert_same(found, scop, schedule)
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(2, 3), (3, 7), (17, 33)])
+def test_a_tile_of_chains_whose_shape_changes_on_the_way_is_taken_in_order(
+    rows: int, steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each step leaves out another chain: the whole rows of a tile must not pass before the others."""
+    rng = np.random.default_rng(5)
+    X, V = rng.integers(-2, 3, (rows, steps)) / 4, (rng.integers(-2, 3, 3 * rows) / 4)[::-3]
+    wanted = np.ones(rows)
+    for i in range(rows):
+        for j in (j for j in range(steps) if j != i):
+            wanted[rows - 1 - i] += X[i, j] * wanted[rows - 1 - i] + V[i]
+    cell = f"T[{rows - 1}-i]"
+    where = f"for i in 0:{rows}, j in 0:{steps} where j != i"
+    chains = pk.op(
+        f"f(X: f64[{rows},{steps}], V: f64[{rows}], T: f64[{rows}]) -> T:\n    {cell} += X[i,j]*{cell} + V[i] {where}"
+    )
+    with caplog.at_level(logging.INFO, "polyker"):
+        np.testing.assert_allclose(chains(X=X, V=V, T=np.ones(rows)), wanted, rtol=1e-12)
+    assert not caplog.records  # the proof refused no schedule
