@@ -247,9 +247,9 @@ def _outlined(code: Statements, loop: For, captured: dict[str, Value], slots: di
     b, e = code.b, code.e
     name = f"body{len(code.functions)}"
     code.functions.append("")  # its place: bodies are numbered in the order they are met
-    outer = (b.regions, b.allocas, b.block, e.values, e.affine, e.places, e.columns)
+    outer = (b.regions, b.allocas, b.clears, b.block, e.values, e.affine, e.places, e.columns)
     own = (code.failures, code.streams, code.spares)
-    b.regions, b.allocas, b.block = [Region("entry", written=stored(loop.body))], [], "entry"
+    b.regions, b.allocas, b.clears, b.block = [Region("entry", written=stored(loop.body))], [], {}, "body"
     e.columns, code.failures, code.streams, code.spares = None, {}, False, ""
     context = Reg("%context", "ptr", 1, 0)
     fixed = Context.COUNTERS + 8 * loop.lanes
@@ -270,7 +270,7 @@ def _outlined(code: Statements, loop: For, captured: dict[str, Value], slots: di
     code.facts.forget(mark)
     header = f"define internal i64 @{name}(ptr noalias readonly %context, i64 %first, i64 %last, i64 %thread) #0 {{"
     code.functions[int(name[4:])] = "\n".join([header, "entry:", *code.function_body(), "}"])
-    b.regions, b.allocas, b.block, e.values, e.affine, e.places, e.columns = outer
+    b.regions, b.allocas, b.clears, b.block, e.values, e.affine, e.places, e.columns = outer
     code.failures, code.streams, code.spares = own
     return name
 

@@ -16,7 +16,8 @@ class StackLayout:
     """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its cells hold on entry, if that
     is to be said: zeros, or nothing ("undef"); `placed`: each access has a constant place, or transposes constant places.
 
-    `loose`: a masked store may write the lanes that are off, too.
+    `loose`: a masked store may write the lanes that are off, too. `padded`: vectors reach cells that nothing sets; what they
+    happen to hold is computed with and thrown away, but subnormal numbers take some processors 100 times as long.
     """
 
     elements: int
@@ -25,6 +26,7 @@ class StackLayout:
     clear: str
     loose: bool
     placed: bool
+    padded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class StackBuffers:
         self._movable: set[str] = set()
         self._scattered: set[str] = set()
         self._partial: set[str] = set()
+        self._cut: set[str] = set()
         self._kept: set[str] = set()
         self._around: dict[str, frozenset[str]] = {}
         self._ends: dict[tuple[str, tuple[int, ...]], tuple[int, KExpr, KExpr]] = {}
@@ -78,7 +81,10 @@ class StackBuffers:
             fixed and buffer.name in self._partial and elements <= 4096 and (not loose or self._around.get(buffer.name))
         )
         clear = ("undef" if loose else "zeroinitializer") if said else ""
-        return StackLayout(max(1, elements), strides, lanes, clear, loose, buffer.name not in self._scattered)
+        placed = buffer.name not in self._scattered
+        # Registers need none: what is placed lives in them, and would not if a loop filled it.
+        beyond = not placed and not loose and buffer.name in self._cut and buffer.dtype.kind in "fc"
+        return StackLayout(max(1, elements), strides, lanes, clear, loose, placed, beyond)
 
     def _walk(self, block: Block, at: _Lanes) -> None:
         for stmt in block:
@@ -119,6 +125,8 @@ class StackBuffers:
         if name not in self._around:  # it is not on the stack
             return
         self._lanes[name] = max(self._lanes.get(name, 1), at.count)
+        if at.partial:
+            self._cut.add(name)
         if name not in self._movable and _moves(indices, at.fixed):
             self._movable.add(name)
         if name not in self._scattered and _moves(indices, at.fixed | turned):

@@ -3,7 +3,7 @@ end), vector loops as straight vector code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen.facts import Facts
@@ -44,6 +44,9 @@ from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, pl
 from polyker.codegen.polynomial import atom as atom_poly
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
+
+# Bytes that buffers are aligned to, and filled with zeros by.
+_LINE = 64
 
 
 class Statements:
@@ -97,10 +100,25 @@ class Statements:
         if self.streams and self.target.triple.startswith("x86_64"):
             fence = ["  call void @llvm.x86.sse.sfence()"]
             b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
-        body = [*b.allocas, *b.top.lines, *fence, "  ret i64 0"]
+        body = [*b.allocas, *self._clears(), "  br label %body", "body:", *b.top.lines, *fence, "  ret i64 0"]
         for code, label in self.failures.items():
             body += [f"{label}:", *fence, f"  ret i64 {code}"]
         return body
+
+    def _clears(self) -> Iterator[str]:
+        """Yield the lines that fill buffers with zeros, once: what they have behind the ends of rows stays as it is."""
+        before = "entry"
+        for k, (name, lines) in enumerate(self.b.clears.items()):
+            yield f"  br label %clear{k}"
+            yield f"clear{k}:"
+            yield f"  %line{k} = phi i64 [ 0, %{before} ], [ %next{k}, %clear{k} ]"
+            yield f"  %place{k} = getelementptr <{_LINE} x i8>, ptr {name}, i64 %line{k}"
+            yield f"  store <{_LINE} x i8> zeroinitializer, ptr %place{k}, align {_LINE}"
+            yield f"  %next{k} = add nuw i64 %line{k}, 1"
+            yield f"  %more{k} = icmp ult i64 %next{k}, {lines}"
+            yield f"  br i1 %more{k}, label %clear{k}, label %cleared{k}"
+            yield f"cleared{k}:"
+            before = f"cleared{k}"
 
     def _spare(self) -> Reg:
         """Return the place that scalar accesses which must not happen are sent to."""
@@ -165,7 +183,12 @@ class Statements:
         name = b.name()
         element = memory.element_type(buffer.dtype)
         parts = 2 if buffer.dtype.is_complex else 1
-        b.allocas.append(f"  {name} = alloca [{layout.elements * parts} x {element}], align 64")
+        cells = layout.elements * parts
+        if layout.padded:
+            whole = _LINE // buffer.dtype.real.itemsize
+            cells = -(-cells // whole) * whole
+            b.clears[name] = cells // whole
+        b.allocas.append(f"  {name} = alloca [{cells} x {element}], align {_LINE}")
         # Registers hold real and imaginary parts apart: accumulators are not sorted anew each step.
         plane = layout.elements if parts > 1 and layout.placed else 0
         place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose, plane)

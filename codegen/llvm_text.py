@@ -93,7 +93,8 @@ class Builder:
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;
     `native_fma`: it fuses multiply-add; `avx512`: it has that set's registers of 64 bytes; `dot`: it multiplies and adds so
     many narrow integers in 32 bits (1: none), in up to `dot_lanes` lanes. `extrema`: minima and maxima by their register: what
-    they are where neither operand is NaN, and the operands.
+    they are where neither operand is NaN, and the operands. `clears`: the buffers that hold zeros when the function begins, with
+    how many lines they have.
     """
 
     def __init__(
@@ -112,10 +113,11 @@ class Builder:
         self.dot, self.dot_lanes = dot, dot_lanes
         self.regions: list[Region] = [Region("entry")]
         self.allocas: list[str] = []
+        self.clears: dict[str, int] = {}
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
         self.extrema: dict[str, tuple[Reg, Reg, Reg]] = {}
-        self.block = "entry"
+        self.block = "body"
         self.fastmath = f"{fastmath} " if fastmath else ""
         self._count = 0
 
