@@ -31,6 +31,8 @@ SHORT = 16384
 WRITTEN = 4096
 # Rows that vectors are used for, at least, where the next tile's are asked for.
 ROWS = 4
+# Rows of so many bytes are followed by prefetchers that begin soon (`Target.follows_rows`).
+FOLLOWED = 2048
 # How much longer than what is read of it an operand may be that counts as read whole.
 ENDS = 1.25
 
@@ -153,6 +155,8 @@ def next_tile(
             continue  # a gathered cell would have to be looked up first
         if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
             continue
+        if target.follows_rows and _row(measured, a) >= FOLLOWED:
+            continue
         there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
         steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
         near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
@@ -160,6 +164,12 @@ def next_tile(
             continue
         found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
     return tuple(found)
+
+
+def _row(measured: Measured, access: MemoryAccess) -> int:
+    """Return how many bytes of an access the terms walk side by side."""
+    terms = (r for r in measured.statement.reduced if abs(access.stride(r)) == 1)
+    return access.itemsize * max(map(measured.extent, terms), default=1)
 
 
 def is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Target) -> bool:

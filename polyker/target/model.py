@@ -68,8 +68,10 @@ class Target:
     bits (unsigned by signed), 1 where there is none. `asks`: whether it pays to ask for the next rows while others are computed;
     where it does not, the core's own prefetchers are on the way, and are led astray. `asks_second`: whether a line that is asked
     for in the second cache stays out of the first. `asks_streams`: whether it pays to ask for what a sum along memory is to
-    read later. `one_stream`: whether one row of memory after another comes sooner than several side by side. `halves`: whether
-    vectors of the full width pass through the core in two halves, and what is read from memory comes sooner by half ones.
+    read later. `follows_rows`: whether prefetchers follow the rows of a register tile, and the next one's, by themselves, so that
+    asking for them only costs instructions. `one_stream`: whether one row of memory after another comes sooner than several side
+    by side. `halves`: whether vectors of the full width pass through the core in two halves, and what is read from memory comes
+    sooner by half ones.
     `adds_apart`: whether additions and extrema pass through other pipes than multiply-adds and comparisons, with registers enough
     to let them.
     """
@@ -90,6 +92,7 @@ class Target:
     asks: bool = True
     asks_second: bool = True
     asks_streams: bool = True
+    follows_rows: bool = False
     one_stream: bool = False
     halves: bool = False
     adds_apart: bool = False

@@ -73,6 +73,13 @@ def test_a_tile_asks_for_the_rows_of_the_next_one(
     assert sorted(set(re.findall(r"prefetch (\w+)\[", loops))) == found
 
 
+@pytest.mark.parametrize(("terms", "follows", "found"), [(200, True, True), (256, True, False), (256, False, True)])
+def test_long_rows_are_not_asked_for_where_prefetchers_follow_them(terms: int, follows: bool, found: bool) -> None:
+    machine = replace(target("cpu:x86-64-v4"), follows_rows=follows)
+    scop, schedule = case(TALL, A=f"f64[20000,{terms}]", B=f"f64[{terms},16]").automatic(machine)
+    assert ("prefetch t0[" in print_kernel(lowered(scop, schedule).kernel)) == found
+
+
 @pytest.mark.parametrize(
     ("rows", "terms", "columns", "found"),
     [
