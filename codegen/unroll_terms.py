@@ -7,8 +7,8 @@
 
 A step of a tile of short vectors has few arithmetic instructions, and beside them its counters, its branch and a request for
 a line that the steps before have asked for, too. A core takes four to six instructions a cycle, half as many where its other
-thread is at work: without them there is room for the loads. Where vectors are long a step has so many multiply-adds that the
-rest does not count. The terms are added in the same order as before.
+thread is at work: without them there is room for the loads. Where vectors pass in halves a step takes so long that the rest
+does not count. The terms are added in the same order as before.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from polyker.codegen.kernel import (
     Kernel,
     KExpr,
     Let,
+    Load,
     LoopKind,
     Op,
     Prefetch,
@@ -36,21 +37,22 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Poly, constant, expression, plus, polynomial, times
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import statements, uses, values_of
+from polyker.codegen.walk import expressions, statements, subexpressions, uses, values_of
 from polyker.ir.expr import TRANSCENDENTAL
 from polyker.target.model import Target
 
 # Terms taken at once, and vector operations that they may have together; stores that make a tile; what a function counts.
 TERMS, MOST, LEAST, FUNCTION = 4, 100, 4, 16
-# Vectors of so many bytes are long.
-LONG = 64
+# Sums of a tile beside which no more values than these may pass one by one in a step: the loads of several terms would take the
+# sums' registers (seen in what LLVM makes of tiles of 10 and 12 rows of two vectors; 8 of three, 6 of four and 4 of six fit).
+SUMS, PASSING = 16, 8
 # The part of the longest loop's work that a loop has to have, and the trips that one of unknown length is taken to have.
 PART, UNKNOWN = 8, 64
 
 
 def several_terms(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel whose loops over the terms of register tiles take several of them in each iteration."""
-    if target.vector_bytes >= LONG:
+    if target.halves:
         return kernel
     found = _loops(kernel.body, 1)
     most = max((work for _, _, work in found), default=0)
@@ -85,7 +87,23 @@ def _trips(loop: For) -> int:
 def _weight(block: Block) -> int:
     """Return the vector operations of a tile's step, 0 for what is none: it has unrolled vectors and nothing else."""
     stores, weight = _tile(block)
-    return weight if stores >= LEAST else 0
+    return weight if stores >= LEAST and not _crowds(block, stores) else 0
+
+
+def _crowds(block: Block, sums: int) -> bool:
+    """Whether LLVM would load more values ahead, of all the terms, than registers are left beside a tile's sums."""
+    if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
+        return 2 * sums > SUMS  # each product turns its operands in registers, too
+    return sums > SUMS and _passing(block) > PASSING
+
+
+def _passing(block: Block) -> int:
+    """Return how many values a step spreads over the lanes of a vector: of unrolled loops, and those that are written out."""
+    unrolled = [trip_count(s) or 0 for s in block if isinstance(s, For) and s.kind is LoopKind.UNROLL]
+    rows = [s for s in statements(block) if isinstance(s, For) and s.kind is LoopKind.VECTOR]
+    nodes = ((row, n) for row in rows for s in row.body for e in expressions(s) for n in subexpressions(e))
+    spread = {(n.buffer, n.indices) for row, n in nodes if isinstance(n, Load) and not uses(row.var, *n.indices)}
+    return max([len(spread), *unrolled])
 
 
 def _tile(block: Block) -> tuple[int, int]:

@@ -96,9 +96,10 @@ def test_a_line_is_asked_for_once(step, times):
     assert len(set(found)) == len(found) == times
 
 
-def test_large_tiles_and_long_vectors_stay_as_they_are():
-    kernel = with_terms(matrix_product(6, 4, 16), C(0), C(512))
-    assert several_terms(kernel, target("cpu:x86-64-v4")) is kernel
+def test_large_tiles_and_vectors_that_pass_in_halves_stay_as_they_are():
+    kernel, wide = with_terms(matrix_product(6, 4, 16), C(0), C(512)), target("cpu:x86-64-v4")
+    assert several_terms(kernel, replace(wide, halves=True)) is kernel
+    assert [s.step for s in terms_loops(several_terms(kernel, wide))] == [TERMS // 2]
     costly = with_terms(matrix_product(8, 8, 8), C(0), C(512))
     assert several_terms(costly, V3) is costly
 
