@@ -21,6 +21,8 @@ from polyker.rewrite.fresh import Fresh
 
 # Rows whose length in bytes is a multiple of this fall into a quarter of the sets of a first cache or fewer; bytes of a line.
 SAME_SET, LINE = 1024, 64
+# Rows of so many bytes begin with a line each: vectors along them would lie in two lines.
+LONG_ROW = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ def pack_cells(
     """Copy what `read` reaches into a temporary whose dimensions run over `places`, each counted from its least value.
 
     The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values. `outer`: in so
-    many of the loops around the statement it is copied again in each iteration. `apart`: neighbouring rows of it do not fall
-    into the same sets of a cache.
+    many of the loops around the statement it is copied again in each iteration. `apart`: long rows of it begin with lines, and
+    neighbouring ones do not fall into the same sets of a cache.
     """
     around = statement.iterators[:outer]
     cells = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
@@ -94,10 +96,15 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
 
 
 def _rows_apart(extents: tuple[Expr, ...], dtype: DType) -> tuple[Expr, ...]:
-    """Return the extents with a line more to a row where rows are so many bytes long that a few of them fill a set of a cache."""
+    """Return the extents with long rows of whole lines, of a line more where a few rows would fill a set of a cache."""
     *others, row = extents
     length = row.value * dtype.itemsize if isinstance(row, Literal) and isinstance(row.value, int) else 0
-    return (*others, add(row, lit(LINE // dtype.itemsize))) if others and length and length % SAME_SET == 0 else extents
+    if not others or not length or (length < LONG_ROW and length % SAME_SET):
+        return extents
+    more = LINE if length % SAME_SET == 0 else -length % LINE
+    if (length + more) % SAME_SET == 0:
+        more += LINE
+    return (*others, add(row, lit(more // dtype.itemsize)))
 
 
 def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read) -> Packed:

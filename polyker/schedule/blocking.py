@@ -24,8 +24,12 @@ from polyker.target.model import PAGE, Target
 COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 # The share of the arithmetic's time that copies may take.
 WORTH = 0.12
-# The same where the operand can be read in the order of its memory instead, by so many rows at a time.
-WORTH_BESIDE_ROWS, ROWS_AT_ONCE = 0.05, 8
+# The same where the operand can be read in the order of its memory instead, by so many rows at a time: more of them by vectors of
+# whole lines, which take a row's part of a tile at once, and sooner than results come and go.
+WORTH_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES = 0.05, 8, 64
+# The share that is worth it wherever a panel comes from beyond the first cache: a copy's vectors lie in a line each, and follow
+# each other.
+CHEAP = 0.03
 # Rows of so many bytes can be read by rows.
 LONG_ROW = 1024
 # Values of an index of unknown extent that a block holds where others are to be in it, too.
@@ -129,7 +133,9 @@ def blocking(
         near = a.stride(plan.vector or "") == 1
         share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
-        if share < WORTH_BESIDE_ROWS and not far:
+        if share < CHEAP and _is_large(a, measured, plan, depth, target):
+            far = True
+        elif share < WORTH_BESIDE_ROWS and not far:
             far = _is_by_pages(a, measured, groups, target) or _crowds(a, measured, plan, groups, depth, target)
         if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
@@ -139,9 +145,15 @@ def blocking(
             left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
     if not packed and not rows and by_rows:
         # A few rows at a time, from end to end; the results come and go in the second cache.
-        terms, _ = _cut(measured, groups.terms, {}, ROWS_AT_ONCE)
+        lines = target.vector_bytes >= target.caches[0].line
+        terms, _ = _cut(measured, groups.terms, {}, ROWS_OF_LINES if lines else ROWS_AT_ONCE)
         blocks = ()
     elif not packed and not rows:
+        stay = _terms_that_stay(measured, plan, groups, depth, target)
+        if stay < depth:
+            row = prod(measured.extent(i) for i in groups.columns)
+            terms, depth = _cut(measured, groups.terms, pieces, max(LEAST_TERMS, min(stay, second // 2 // row)), line)
+            blocks, _ = _cut(measured, groups.columns, sizes, max(1, second // 2 // depth))
         terms = tuple((i, n) for i, n in terms if measured.most(i) > n)
         if not terms:
             return None
@@ -299,14 +311,36 @@ def _is_scattered(
         moved = sum(measured.footprint(a) * a.itemsize for a in measured.accesses)
         large = SMALL_PART * groups.of_one(measured, access) > room
         return large or NEAR_PART * moved > target.caches[-1].size
-    second = target.cache(2)
-    step = min(
-        (abs(access.stride(i)) * access.itemsize for i in measured.statement.reduced if access.stride(i)), default=0
-    )
+    return depth > _kept(access, groups, target)
+
+
+def _terms_that_stay(measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target) -> int:
+    """Return of how many of `depth` terms the second cache keeps what tiles of rows read one after another where it lies.
+
+    What does not stay comes from beyond that cache again for each of these tiles.
+    """
+    if all(measured.extent(i) <= plan.size(i) for i in groups.rows):
+        return depth
+    if any(measured.expected(i) is None for i in (*groups.columns, *groups.terms)):
+        return depth
+    far = [a for a in groups.column_reads if measured.footprint(a) * a.itemsize > target.cache(2).size]
+    return min([depth, *(_kept(a, groups, target) for a in far if groups.step(a))])
+
+
+def _kept(access: MemoryAccess, groups: _Groups, target: Target) -> int:
+    """Return of how many terms the second cache keeps the lines of an operand's panel: they may fall into few of its sets."""
+    second, step = target.cache(2), groups.step(access)
     if step % second.line:
-        return False
+        return second.size // second.line
     sets = second.size // second.line // second.ways
-    return depth > second.ways * sets // gcd(step // second.line, sets)
+    return second.ways * sets // gcd(step // second.line, sets)
+
+
+def _is_large(access: MemoryAccess, measured: Measured, plan: Plan, depth: int, target: Target) -> bool:
+    """Whether a panel of an operand, where it lies, takes more than half of the first cache; its rows begin within a line."""
+    first, row = target.caches[0], plan.size(plan.vector or "") * access.itemsize
+    whole = measured.footprint(access) * access.itemsize
+    return whole > first.size and 2 * depth * (row + first.line) > first.size
 
 
 def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, target: Target) -> bool:
@@ -334,11 +368,8 @@ def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _G
     """Whether an operand of the columns can be read in the order of its memory: long rows of it, each of one term, which a
     panel of a tile's columns would cross one page after the other, with a part of a line or two in each.
 
-    All the results are to stay in the second cache meanwhile. Vectors of whole lines wait less for a panel than the results
-    take to come and go (measured).
+    All the results are to stay in the second cache meanwhile.
     """
-    if target.vector_bytes >= target.caches[0].line:
-        return False
     vector = plan.vector or ""
     rows = abs(access.stride(vector)) == 1 and measured.extent(vector) * access.itemsize >= LONG_ROW
     near = 2 * measured.footprint(measured.write) * measured.write.itemsize <= target.cache(2).size

@@ -9,7 +9,7 @@ from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.schedule.measure import Measured
 
 # How often a padded cell is read, at least, for a copy of it to pay.
-REUSE = 2
+REUSE = 1.5
 
 
 def reread_padding(measured: Measured) -> tuple[Read, ...]:

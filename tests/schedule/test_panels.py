@@ -35,6 +35,22 @@ def test_a_matrix_in_memory_is_read_by_rows_for_few_rows_and_packed_for_many(row
     assert found in chosen(target("cpu:x86-64-v3"), A=(rows, 1024), B=(1024, 1024))
 
 
+@pytest.mark.parametrize("rows", [2, 4, 8])
+def test_vectors_of_whole_lines_read_more_rows_at_a_time(rows: int) -> None:
+    assert "blocks i2 by 64" in chosen(target("cpu:x86-64-v4"), A=(rows, 1024), B=(1024, 1024))
+
+
+@pytest.mark.parametrize(("columns", "found"), [(8192, True), (8200, False)])
+def test_terms_whose_lines_do_not_stay_for_the_next_tile_of_rows_are_cut(columns: int, found: bool) -> None:
+    assert ("i2 by 64" in chosen(target("cpu:x86-64-v4"), A=(24, 1024), B=(1024, columns))) == found
+
+
+@pytest.mark.parametrize(("size", "packed"), [(257, True), (100, False)])
+def test_a_panel_from_beyond_the_first_cache_is_packed_where_a_copy_is_cheap(size: int, packed: bool) -> None:
+    found = chosen(target("cpu:x86-64-v4"), A=(size, size), B=(size, size))
+    assert ("B is packed by blocks" in found) == packed
+
+
 def test_what_lies_within_pages_or_the_second_cache_or_has_large_results_is_not_read_by_rows() -> None:
     for k, j in ((64, 1024), (1024, 96), (1024, 512), (1024, 40000)):
         assert "by 8" not in chosen(target("cpu:x86-64-v3"), A=(4, k), B=(k, j))
@@ -73,8 +89,8 @@ def test_rows_are_packed_beside_terms_with_one_value() -> None:
     assert "X is packed by blocks" in found
 
 
-@pytest.mark.parametrize(("terms", "row"), [(1024, 1040), (1000, 1000)])
-def test_rows_of_a_copy_do_not_fall_into_one_set(terms: int, row: int) -> None:
+@pytest.mark.parametrize(("terms", "row"), [(1024, 1040), (1000, 1008), (1008, 1008)])
+def test_rows_of_a_copy_are_whole_lines_and_do_not_fall_into_one_set(terms: int, row: int) -> None:
     found = chosen(target("cpu:x86-64-v3"), A=(1024, terms), B=(terms, 8))
     assert "B is packed along i2" in found
     assert f"f32[8, {row}]" in found
@@ -84,3 +100,15 @@ def test_rows_and_columns_along_the_terms_take_no_register_too_many() -> None:
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[1024, 1024], pk.f32[1024, 8], target="cpu:x86-64-v3")
     assert " x 3 i0 x 4 i1" in str(kernel.source("schedule"))
     assert not any("%rsp" in body for body in inner_loops(str(kernel.source("asm"))))
+
+
+@pytest.mark.parametrize(("stride", "copied"), [(1, True), (2, True), (3, False)])
+def test_what_windows_share_is_copied_with_its_padding(stride: int, copied: bool) -> None:
+    """Windows of 3 x 3 read a cell nine times, nearly two times where the stride is 2, and once."""
+    size = -(-14 // stride)
+    found = chosen(
+        target("cpu:x86-64-v4"),
+        f"O[c,h,w] += X[c,{stride}*h+r-1,{stride}*w+s-1; pad=0] * K[c,r,s]  for h in 0:{size}, w in 0:{size}",
+        X=(512, 14, 14), K=(512, 3, 3),
+    )  # fmt: skip
+    assert ("scratch" in found) == copied
