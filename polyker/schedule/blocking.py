@@ -337,7 +337,12 @@ def _kept(access: MemoryAccess, groups: _Groups, target: Target) -> int:
 
 
 def _is_large(access: MemoryAccess, measured: Measured, plan: Plan, depth: int, target: Target) -> bool:
-    """Whether a panel of an operand, where it lies, takes more than half of the first cache; its rows begin within a line."""
+    """Whether a panel of an operand, where it lies, takes more than half of the first cache; its rows begin within a line.
+
+    Of unknown extents it may well be small.
+    """
+    if any(measured.bounds[i][1] is None for i in access.strides):
+        return False
     first, row = target.caches[0], plan.size(plan.vector or "") * access.itemsize
     whole = measured.footprint(access) * access.itemsize
     return whole > first.size and 2 * depth * (row + first.line) > first.size

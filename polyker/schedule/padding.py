@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from polyker.ir.expr import Read
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.quasi_affine import coefficients, is_quasi_affine
 from polyker.schedule.measure import Measured
 
-# How often a padded cell is read, at least, for a copy of it to pay.
-REUSE = 1.5
+# How often a padded cell is read, at least, for a copy of it to pay; where neighbouring results read cells that lie apart, each
+# lane of a vector would be tested and loaded by itself.
+REUSE, REUSE_APART = 2, 1.5
 
 
 def reread_padding(measured: Measured) -> tuple[Read, ...]:
@@ -21,6 +22,12 @@ def reread_padding(measured: Measured) -> tuple[Read, ...]:
     for a in measured.accesses:
         if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
             continue
-        if total >= REUSE * measured.footprint(a):
+        if total >= (REUSE_APART if _is_apart(a.read) else REUSE) * measured.footprint(a):
             found.append(a.read)
     return tuple(found)
+
+
+def _is_apart(read: Read) -> bool:
+    """Whether some index moves a read by several cells of a dimension at once."""
+    found = (pair for s in read.subscripts for pair in (coefficients(s) or {}).items())
+    return any(abs(n) > 1 for index, n in found if index)
