@@ -14,13 +14,16 @@ REUSE, REUSE_APART = 2, 1.5
 
 
 def reread_padding(measured: Measured) -> tuple[Read, ...]:
-    """Return the padded reads that reach each cell several times: a copy with the padding in it costs less than the tests."""
-    if measured.statement.outer:
-        return ()
+    """Return the padded reads that reach each cell several times: a copy with the padding in it costs less than the tests.
+
+    Of what runs with the statement, in common loops, and writes the tensor there is nothing to copy before.
+    """
     total = prod(measured.extent(i) for i in measured.bounds)
     found = []
     for a in measured.accesses:
         if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
+            continue
+        if measured.statement.outer or not measured.may_copy(a):
             continue
         if total >= (REUSE_APART if _is_apart(a.read) else REUSE) * measured.footprint(a):
             found.append(a.read)

@@ -68,6 +68,16 @@ def test_statements_that_run_together_keep_their_values(program: tuple[str, str]
     assert_same(found, scop, schedule, native=True)
 
 
+@pytest.mark.parametrize("read", ["T[i+r-1,j; pad=0]", "T[i+r,j; pad=0]", "T[2*i+r-1,j; pad=0]"])
+@pytest.mark.parametrize("rows", [5, 16])
+def test_what_a_common_loop_writes_is_not_copied_with_its_padding_before_it(rows: int, read: str) -> None:
+    text = f"T[i,j] = X[i,j] * 2;  O[i,j] += {read} * X[i,r]  for r in 0:4, i in 0:{rows}"
+    found = case(text, X=f"f32[{rows},64]")
+    scop, schedule = found.automatic(TINY)
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+
+
 def together(text: str, machine: Target = TINY, **types: str | int) -> list[str]:
     """Return the notes of what runs together, as the statements' targets."""
     found = case(text, **types)
