@@ -100,6 +100,8 @@ def test_cells_behind_the_ends_of_rows_hold_zeros() -> None:
 
 def test_buffers_of_a_parallel_loop_s_body_hold_zeros_where_it_begins() -> None:
     rng = np.random.default_rng(0)
-    A, B = (rng.integers(-4, 5, shape).astype("f4") for shape in ((400, 48, 56), (24, 56)))
-    kernel = pk.op("C[i,j,a] += A[i,j,k] * B[a,k]").compile(A, B, threads=2)
-    assert np.array_equal(kernel(A, B), np.einsum("ijk,ak->ija", A, B))
+    A, B = (rng.integers(-4, 5, shape).astype("f4") for shape in ((64, 200, 56), (64, 24, 56)))
+    product = pk.op("C[b,i,a] += A[b,i,k] * B[b,a,k]")
+    text = str(product.compile(A=pk.f32[A.shape], B=pk.f32[B.shape], threads=2, target="cpu:x86-64-v4").source("llvm"))
+    assert [f.split("(")[0] for f in text.split("define ") if "clear0:" in f] == ["internal i64 @body0"]
+    assert np.array_equal(product.compile(A, B, threads=2)(A, B), np.einsum("bik,bak->bia", A, B))
