@@ -45,7 +45,7 @@ def test_terms_whose_lines_do_not_stay_for_the_next_tile_of_rows_are_cut(columns
     assert ("i2 by 64" in chosen(target("cpu:x86-64-v4"), A=(24, 1024), B=(1024, columns))) == found
 
 
-@pytest.mark.parametrize(("size", "packed"), [(257, True), (100, False)])
+@pytest.mark.parametrize(("size", "packed"), [(257, True), (200, True), (100, False)])
 def test_a_panel_from_beyond_the_first_cache_is_packed_where_a_copy_is_cheap(size: int, packed: bool) -> None:
     found = chosen(target("cpu:x86-64-v4"), A=(size, size), B=(size, size))
     assert ("B is packed by blocks" in found) == packed
