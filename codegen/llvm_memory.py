@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from polyker.codegen import llvm_by_lane as by_lane
 from polyker.codegen.kernel import Buffer, Space
 from polyker.codegen.llvm_convert import MEMORY_TYPES, Value, from_memory, to_memory
 from polyker.codegen.llvm_text import Builder, Reg, const, suffix, vector
@@ -305,6 +306,10 @@ def gather(b: Builder, place: Place, pointers: Reg, mask: Reg | None) -> Value:
     mask = mask if mask is not None else _all_lanes(pointers.lanes)
     raw = []
     for p in _parts(b, place, pointers):
+        if by_lane.is_narrow(place.element, p.lanes):
+            call = by_lane.gather(b, p, mask, place.element)
+            raw.append(_read(b, place, call + place.metadata, p.lanes, (p, mask)))
+            continue
         kind = f"<{p.lanes} x {place.element}>"
         name = f"llvm.masked.gather.{suffix(Reg('', place.element, p.lanes, 0))}.{suffix(p)}"
         b.declare(name, f"declare {kind} @{name}({p.type}, i32 immarg, {mask.type}, {kind})")
@@ -317,6 +322,9 @@ def scatter(b: Builder, place: Place, pointers: Reg, value: Value, mask: Reg | N
     """Store one element a lane, in the order of the lanes."""
     mask = mask if mask is not None else _all_lanes(pointers.lanes)
     for p, raw in zip(_parts(b, place, pointers), _raw(b, value), strict=True):
+        if by_lane.is_narrow(raw.elem, raw.lanes):
+            b.line(f"  {by_lane.scatter(b, p, raw, mask)}{place.metadata}")
+            continue
         name = f"llvm.masked.scatter.{suffix(raw)}.{suffix(p)}"
         b.declare(name, f"declare void @{name}({raw.type}, {p.type}, i32 immarg, {mask.type})")
         b.line(f"  call void @{name}({raw.typed}, {p.typed}, i32 {place.align}, {mask.typed}){place.metadata}")
