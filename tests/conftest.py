@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what the collection of some ten thousand tests made out of every later search for garbage."""
+    gc.freeze()
 
 
 @pytest.fixture
