@@ -114,4 +114,4 @@ def _gpu_floor(arithmetic: Amount, total: Amount, target: Target, gpu: Gpu) -> F
 def _per_byte(target: Target, level: int) -> float:
     """Return the cycles a byte from a level, 0 the first cache: two loads a cycle there."""
     size = target.caches[level - 1].size if level else 0
-    return max(1 / (2 * target.vector_bytes), target.beyond(size))
+    return max(1 / (2 * target.vector_bytes), target.passed(size))

@@ -14,6 +14,7 @@ from math import ceil, lcm, prod
 
 from polyker.ir.typed import Role, TypedProgram
 from polyker.schedule.access_cost import LOAD
+from polyker.schedule.blocking import blocking
 from polyker.schedule.choose import choose
 from polyker.schedule.fuse_groups import REACH, Group, grow
 from polyker.schedule.fuse_items import Item, touches
@@ -26,6 +27,9 @@ from polyker.target.model import Target
 
 # Cycles to begin the loops of one statement; the share of all cycles that has to be won.
 START, WORTH = 6.0, 0.01
+# The share of a reduction's cycles that it loses where it has no copies of its operands by blocks, as by itself it would have:
+# products of 256-square matrices take about a tenth longer on operands as they lie.
+BLOCKS = 0.1
 # The share of all cycles by which the model cannot tell one way from another.
 CLOSE = 0.005
 # Lines that could have come while a core goes on to another row: its prefetchers begin anew. So many more where rows lie in more
@@ -164,6 +168,7 @@ class _Costs:
     def __post_init__(self) -> None:
         self.plans: dict[tuple[int, int, bool], Plan] = {}
         self.kept: dict[int, frozenset[str]] = {}
+        self.blocks: dict[int, bool] = {}
 
     def choices(self) -> Iterator[Fusion]:
         """Yield the ways to fuse."""
@@ -250,33 +255,47 @@ class _Costs:
             for tensor in self._tensors(item):
                 size = self._bytes(n, tensor, 0, 0)
                 if tensor in seen:
-                    apart += size * self.target.beyond(sum(self._whole[seen[tensor] : n]))
+                    apart += size * self.target.passed(sum(self._whole[seen[tensor] : n]))
                     if mates[n] is None or mates[n] != seen[tensor]:
-                        together += size * self.target.beyond(waits * self.part(seen[tensor], n, rows, block))
+                        together += size * self.target.passed(waits * self.part(seen[tensor], n, rows, block))
                 else:
-                    apart += size * self.target.beyond(total)
-                    if tensor not in local:
-                        together += size * self.target.beyond(total)
+                    apart += size * self.target.passed(total)
+                    held = self._bytes(n, tensor, rows, block) if tensor in local else size
+                    together += held * self.target.passed(total)
                 seen[tensor] = n
         # What each iteration reads anew.
-        inside = self.target.beyond(self.part(0, last, rows, block))
+        inside = self.target.passed(self.part(0, last, rows, block))
         if inside and steps:
             for n, item in enumerate(items):
                 mine = {dim[n] for dim in self.group.dims[: len(steps)]}
-                own = 0.0 if item.reduces else self.target.beyond(self.part(n, n + 1, rows, block))
+                own = 0.0 if item.reduces else self.target.passed(self.part(n, n + 1, rows, block))
                 for a in item.measured.accesses:
                     if not any(a.stride(i) for i in mine):
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
+        for n in range(last if steps else 0):
+            strain[n] += BLOCKS * points[n] * self.plan(n, 0, False).cost * self._loses_blocks(n, rows)
         for n, again in enumerate(self._again(rows, block, turns, local)):
             strain[n] += again
         for n, lost in self._jumps(rows, block, local).values():
-            strain[n] += lost * self.target.beyond(total)
+            strain[n] += lost * self.target.passed(total)
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
         for n, mate in enumerate(mates):
             if mate is not None:  # one loop for both, and what both read is loaded once
                 together -= turns * START + points[n] * LOAD / plans[n].lanes
         return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)
+
+    def _loses_blocks(self, n: int, rows: int) -> bool:
+        """Whether an item by itself would compute on copies of its operands, by blocks, and has none in common loops."""
+        item, plan = self.group.items[n], self.plan(n, 0, False)
+        if not item.reduces or plan.packs_result or self.plan(n, rows).packed:
+            return False
+        if n not in self.blocks:
+            statement = item.statement
+            kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
+            found = blocking(item.measured, plan, kept, self.target)
+            self.blocks[n] = found is not None and bool(found.packs_columns or found.packs_rows)
+        return self.blocks[n]
 
     def _again(self, rows: int, block: int, turns: float, local: frozenset[str]) -> list[float]:
         """Return the cycles that each item loses because iterations read parts of cache lines that others read, too."""
@@ -285,7 +304,7 @@ class _Costs:
             fixed = self._fixed(n, rows, block)
             moving = [a for a in item.measured.accesses if a.tensor not in local and any(a.stride(i) for i in fixed)]
             parts.append([(self._lines(item, a, fixed), self._lines(item, a, {})) for a in moving])
-        far = self.target.beyond(sum(part for item in parts for part, _ in item))
+        far = self.target.passed(sum(part for item in parts for part, _ in item))
         return [sum(max(0.0, turns * part - whole) for part, whole in item) * far for item in parts]
 
     def _jumps(self, rows: int, block: int, local: frozenset[str]) -> dict[str, tuple[int, float]]:

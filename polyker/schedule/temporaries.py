@@ -63,4 +63,4 @@ def room(measured: Measured, target: Target, most: int | None) -> int:
 
 def traffic(size: int, target: Target) -> float:
     """Return the cycles to write and to read a temporary of so many bytes."""
-    return size * (2 * target.beyond(size) + target.fresh(size))
+    return size * (2 * target.passed(size) + target.fresh(size))

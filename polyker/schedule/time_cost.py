@@ -50,8 +50,8 @@ class TimeCosts:
     def best(self) -> TimeTiles | None:
         """Return the cheapest tiles, None where none pay."""
         whole = self._bytes(self._extents)
-        base = self._moved * self.target.beyond(whole)
-        if self.target.beyond(whole) <= self.target.beyond(0.75 * self.target.cache(2).size):
+        base = self._moved * self.target.passed(whole)
+        if self.target.passed(whole) <= self.target.passed(0.75 * self.target.cache(2).size):
             return None  # what the second cache costs is hidden behind the arithmetic
         work = sum(
             p.cost * prod(hi - lo + 1 for i, (lo, hi) in q.bounds.items() if i != q.clock)
@@ -161,9 +161,9 @@ class TimeCosts:
             rows *= ceil((extent + slant) / size) * (1 if is_vector else size)
             if front is not tiles.sizes[-1][0]:
                 again *= extents[n] / size
-        inside = self._moved * near * self.target.beyond(self._bytes(tuple(extents)))
+        inside = self._moved * near * self.target.passed(self._bytes(tuple(extents)))
         whole = self._bytes(self._extents)
-        return inside + whole * again * self.target.beyond(whole) / tiles.steps + rows * START * len(self.places)
+        return inside + whole * again * self.target.passed(whole) / tiles.steps + rows * START * len(self.places)
 
 
 def _even(steps: int, wanted: int) -> int:

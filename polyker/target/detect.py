@@ -15,11 +15,13 @@ from polyker.target.known import (
     GPUS,
     HALVES,
     KNOWN,
+    MESH,
+    MESH_PASSING,
     ONE_STREAM,
     UNASKED,
     UNASKED_STREAMS,
 )
-from polyker.target.model import Cache, Target
+from polyker.target.model import CYCLES, Cache, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -75,7 +77,8 @@ def host() -> Target:
     habits = cpu not in UNASKED, cpu not in FIRST_ONLY, cpu not in UNASKED_STREAMS, cpu in FOLLOWS, cpu in ONE_STREAM
     pipes = masked and cpu in HALVES, masked and cpu in ADDS_APART
     found = (width, registers, masked, 2, 4, _caches(), _cores(), None, dot)
-    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes)
+    passing = MESH_PASSING if cpu in MESH else CYCLES
+    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes, passing=passing)
 
 
 def _vnni(wide: bool) -> set[str]:

@@ -26,10 +26,12 @@ class Cache:
         return step < self.line or count <= (self.ways - 2) * (way // gcd(step, way))
 
 
-# Cycles a byte that memory costs beyond the first cache: in the second, the third, in memory. Of one core of a current processor.
-_BEYOND = (0.0, 1 / 128, 1 / 48, 1 / 20)
 # Bytes of scratch memory that are kept from call to call at most, and cycles a byte of more: it is mapped and cleared each time.
 KEPT, FRESH = 32 << 20, 0.5
+
+
+# Cycles a byte that memory costs beyond the first cache: in the first, the second, the third, in memory; of a desktop's core.
+CYCLES = (0.0, 1 / 128, 1 / 48, 1 / 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Target:
     one_stream: bool = False
     halves: bool = False
     adds_apart: bool = False
+    costs: tuple[float, ...] = CYCLES
+    passing: tuple[float, ...] = CYCLES
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""
@@ -103,8 +107,15 @@ class Target:
 
     def beyond(self, size: float) -> float:
         """Return the cycles a byte that memory costs of which so many bytes are in use, beyond what the first cache costs."""
-        level = next((n for n, c in enumerate(self.caches) if size <= 0.75 * c.size), len(self.caches))
-        return _BEYOND[min(level, len(_BEYOND) - 1)]
+        return self.costs[min(self._level(size), len(self.costs) - 1)]
+
+    def passed(self, size: float) -> float:
+        """Return `beyond` of what one statement passes on to another, among so many bytes."""
+        return self.passing[min(self._level(size), len(self.passing) - 1)]
+
+    def _level(self, size: float) -> int:
+        """Return the cache that holds so many bytes beside others, 0 the nearest."""
+        return next((n for n, c in enumerate(self.caches) if size <= 0.75 * c.size), len(self.caches))
 
     def from_memory(self, size: float) -> bool:
         """Whether what takes so many bytes comes from memory: other data is in the last cache, too."""

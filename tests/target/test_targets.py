@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from polyker.codegen import llvm_binding
 from polyker.errors import BackendUnavailable, CompileError
 from polyker.target.detect import host, target
 from polyker.target.known import KNOWN
@@ -55,3 +56,15 @@ def test_the_gpu_of_this_machine_has_no_name_before_it_is_asked():
     with pytest.raises(BackendUnavailable, match="sm_90a") as caught:
         target("cuda")
     assert caught.value.code == "PK602"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "far"), [("icelake-server", True), ("sapphirerapids", True), ("icelake-client", False), ("znver4", False)]
+)
+def test_bytes_behind_a_mesh_cost_more_to_pass_on(monkeypatch: pytest.MonkeyPatch, cpu: str, far: bool) -> None:
+    monkeypatch.setattr(llvm_binding, "host_cpu", lambda: cpu)
+    found = host.__wrapped__()
+    last = found.caches[-1].size
+    assert (found.passed(last // 2) > 4 * found.beyond(last // 2)) == far
+    assert (found.passed(2 * last) > 4 * found.beyond(2 * last)) == far
+    assert found.passed(found.caches[0].size // 2) == 0
