@@ -13,6 +13,9 @@ CROSSING = 0.4
 GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
 # Strides up to which an access is by whole vectors whose elements are picked out, or put in, and what that costs for one.
 STRIDED, SHUFFLE = 4, 0.5
+# How much longer it takes to fetch an operand from beyond the second cache by several rows at once; from memory by one row, where
+# many come sooner (`Target.streams`).
+SEVERAL, ONE_ROW = 0.1, 0.25
 
 
 def access_cost(access: MemoryAccess, vector: str, width: int, target: Target) -> float:
@@ -30,3 +33,13 @@ def access_cost(access: MemoryAccess, vector: str, width: int, target: Target) -
     step = abs(stride) * access.itemsize
     lane = GATHER_LINE if step < 64 else GATHER_PAGE if step < 2048 else GATHER_FAR
     return lane * width * (SCATTER if access.is_write else 1.0)
+
+
+def rows_longer(rows: int, passes: bool, target: Target) -> float:
+    """Return how much longer an operand from beyond the second cache takes that is read along its memory, so many rows at once.
+
+    `passes`: it comes from memory, and no other statement shares its rows.
+    """
+    if passes and target.streams > 1:
+        return ONE_ROW * max(0, target.streams - rows) / (target.streams - 1)
+    return SEVERAL * (rows > 1)

@@ -15,7 +15,7 @@ from math import ceil, gcd, inf, log2, prod
 from polyker.ir.expr import DOTS, Call
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
-from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost
+from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, bare_target, is_costly, takes_pairs, unit_iterator, values, vector_lanes
 from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of, passes_once
@@ -47,12 +47,10 @@ ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
 # How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
 # after the other they come sooner.
 APART = 0.15
-# How much longer it takes to fetch an operand from beyond the second cache: by several rows at once, from memory by vectors of
-# rows that lie apart.
-SEVERAL, ROWS_APART = 0.1, 0.6
-# The same by pieces of rows, and from memory where rows are of so many bytes that pieces are no neighbours; first as many pieces
-# as the hardware follows, then more of them.
-PIECES, PIECES_FAR, STREAMS, LONG_ROW = (0.35, 1.3), (2.0, 3.0), 16, 128
+# How much longer it takes to fetch an operand from memory by vectors of rows that lie apart; from beyond the second cache by
+# pieces of rows, and from memory where rows are of so many bytes that pieces are no neighbours; first as many pieces as the
+# hardware follows, then more of them.
+ROWS_APART, PIECES, PIECES_FAR, STREAMS, LONG_ROW = 0.6, (0.35, 1.3), (2.0, 3.0), 16, 128
 # How much longer it takes to transpose more pieces than these from memory; and from beyond the first cache, each once, where one
 # row after another comes sooner than several side by side (measured of floats).
 BEYOND, CROWD = 1.5, 1.75
@@ -370,7 +368,9 @@ class Tiles:
             if r.apart and several:
                 cost += APART * copies
             if r.fetched:
-                longer = SEVERAL * several if self.folds else ROWS_APART * (several and r.memory)
+                longer = ROWS_APART * (several and r.memory)
+                if self.folds:
+                    longer = rows_longer(copies // chunks, r.memory and self.measured.steady is None, self.target)
                 if by_rows:
                     lines = r.memory and abs(r.access.stride(self.vector)) * r.access.itemsize >= LONG_ROW
                     longer = (PIECES_FAR if lines else PIECES)[crowd]

@@ -17,6 +17,7 @@ from polyker.target.known import (
     KNOWN,
     MESH,
     MESH_PASSING,
+    MESH_STREAMS,
     ONE_STREAM,
     UNASKED,
     UNASKED_STREAMS,
@@ -77,8 +78,9 @@ def host() -> Target:
     habits = cpu not in UNASKED, cpu not in FIRST_ONLY, cpu not in UNASKED_STREAMS, cpu in FOLLOWS, cpu in ONE_STREAM
     pipes = masked and cpu in HALVES, masked and cpu in ADDS_APART
     found = (width, registers, masked, 2, 4, _caches(), _cores(), None, dot)
-    passing = MESH_PASSING if cpu in MESH else CYCLES
-    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes, passing=passing)
+    mesh = cpu in MESH
+    passing, streams = MESH_PASSING if mesh else CYCLES, MESH_STREAMS if mesh else 1
+    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes, streams, passing=passing)
 
 
 def _vnni(wide: bool) -> set[str]:

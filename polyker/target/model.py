@@ -98,6 +98,7 @@ class Target:
     one_stream: bool = False
     halves: bool = False
     adds_apart: bool = False
+    streams: int = 1
     costs: tuple[float, ...] = CYCLES
     passing: tuple[float, ...] = CYCLES
 

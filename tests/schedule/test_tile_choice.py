@@ -191,3 +191,21 @@ def test_few_rows_are_transposed_together_where_one_after_another_comes_sooner(
     machine = replace(target("cpu:x86-64-v4"), one_stream=one_stream)
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(A=pk.f32[rows, 64], B=pk.f32[64, 8], target=machine, threads=1)
     assert f"vectors of 16 along i0, {vectors} at a time x 8 i1" in str(kernel.source("schedule"))
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "rows", "tile"),
+    [
+        ("C[i] += A[i,k] * B[k]", 8, 4096, "x 8 i0"),
+        ("C[i] += A[i,k] * B[k]", 1, 4096, ""),
+        ("C[i] += A[i,k] * B[k]", 8, 100, ""),  # in the last cache one row comes as soon as eight
+        ("C[i] max= A[i,k] + B[k]", 8, 4096, "x 10 i0"),
+    ],
+)
+def test_as_many_rows_from_memory_are_summed_at_once_as_come_sooner_so(
+    text: str, pieces: int, rows: int, tile: str
+) -> None:
+    machine = replace(target(V4), streams=pieces, caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    kernel = pk.op(text).compile(A=pk.f64[rows, 4096], B=pk.f64[4096], target=machine, threads=1)
+    (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
+    assert (f" {tile};" in line) if tile else (" x " not in line)
