@@ -34,7 +34,17 @@ from polyker.codegen.llvm_scan import Carried, Scan, at, scan_of
 from polyker.codegen.llvm_scan import parts as scan_parts
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store, store_together
-from polyker.codegen.llvm_stream import Stream, head_of, is_long, last_line, parts, stream_of, vectors
+from polyker.codegen.llvm_stream import (
+    Stream,
+    head_of,
+    is_long,
+    last_line,
+    parts,
+    pieces_of,
+    side_by_side,
+    stream_of,
+    vectors,
+)
 from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_tiles import Tiles, end_tiles, joined_lines, tile_past, tiles_of, whole_lines
@@ -376,15 +386,21 @@ class Statements:
             head = integer_extremum(b, "smin", head, length)
         left = b.binary("sub", length, head)
         count = b.binary("udiv", left, const(stream.lanes * stream.chunks, "i64"))
-        names = (f"{loop.var}\0head", f"{loop.var}\0count")
-        e.values |= {names[0]: Value(i64, b.binary("add", lo, head)), names[1]: Value(i64, count)}
-        before, whole, after = parts(stream, *names)
+        pieces, turn = pieces_of(stream, self.target)
+        runs = b.binary("udiv", count, const(pieces * turn, "i64")) if pieces > 1 else const(0, "i64")
+        first = b.binary("mul", runs, const(pieces * turn, "i64"))
+        names = tuple(f"{loop.var}\0{name}" for name in ("head", "first", "count", "runs"))
+        known = (b.binary("add", lo, head), first, count, runs)
+        e.values |= {name: Value(i64, value) for name, value in zip(names, known, strict=True)}
+        before, whole, after = parts(stream, *names[:3])
         ends = b.binary("and", left, const(stream.lanes - 1, "i64"))
         # A line that is stored past the caches must not be in them.
         self._branch(b.compare("icmp ne", ends, const(0, "i64")), (last_line(stream),), ())
         e.anywhere = True
         self.block(before)
         e.streamed, e.anywhere = self.streamed, False
+        if pieces > 1:
+            self.serial_loop(side_by_side(stream, names[0], names[3], (pieces, turn)))
         self.serial_loop(whole)
         e.streamed, e.anywhere = "", True
         self.block(after)

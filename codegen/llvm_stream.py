@@ -6,6 +6,9 @@ are not, so the loop is cut where the address says: up to the first aligned cell
 
     for i in 0:n: O[i] = f(i)      head = -address(O[0]) mod vector
                                    O[0:head]; for each whole vector: non-temporal O[…]; O[rest]
+
+Where pieces of memory come sooner side by side (`Target.streams`) the whole vectors of a long row are those of a few pieces of
+it, taken in turns of a few lines.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 # Rows of fewer bytes are streamed where they are whole lines, and stored through the caches where they are not.
 SHORT = 1280
+# Bytes of a row from which on it is taken by pieces side by side, and those of one piece that are taken in turn.
+LONG, TURN = 4 << 20, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +133,39 @@ def vectors(stream: Stream, first: KExpr) -> Block:
     return tuple(_vector(loop, start, Op("add", (start, Const(lanes))), lanes, lanes) for start in starts)
 
 
-def parts(stream: Stream, head: str, count: str) -> tuple[Block, For, Block]:
+def pieces_of(stream: Stream, target: Target) -> tuple[int, int]:
+    """Return how many pieces of a row are taken side by side, and how many iterations of each in turn.
+
+    All operands together have about as many pieces as the target says.
+    """
+    loads = {
+        n.buffer for s in stream.loop.body for x in expressions(s) for n in subexpressions(x) if isinstance(n, Load)
+    }
+    count, size = round(target.streams / (1 + len(loads))), stream.store.value.dtype.itemsize
+    if count < 2 or (_length(stream.loop) or 0) * size < LONG:
+        return 1, 1
+    return count, max(1, TURN // (stream.lanes * stream.chunks * size))
+
+
+def side_by_side(stream: Stream, head: str, runs: str, pieces: tuple[int, int]) -> For:
+    """Return the loop over a row's pieces, of `runs` turns each.
+
+    `head`: as below; `runs`: the variable that holds the number of turns.
+    """
+    loop, (count, turn) = stream.loop, pieces
+    run, piece, step = (Var(f"{loop.var}\0{name}") for name in ("run", "piece", "step"))
+    place = Op("add", (Op("mul", (piece, Var(runs))), run))
+    place = Op("add", (Op("mul", (place, Const(turn))), step))
+    width = Const(stream.lanes * stream.chunks)
+    body = vectors(stream, Op("add", (Var(head), Op("mul", (width, place)))))
+    inner = For(piece.name, Const(0), Const(count), (For(step.name, Const(0), Const(turn), body),))
+    return For(run.name, Const(0), Var(runs), (inner,))
+
+
+def parts(stream: Stream, head: str, first: str, count: str) -> tuple[Block, For, Block]:
     """Return what comes before the whole vectors, the loop over them, and what comes after.
 
-    `head`: the variable that holds the first aligned cell's index; `count`: that of the number of iterations of the loop.
+    `head`: the variable that holds the first aligned cell's index; `first`, `count`: those of the loop's bounds.
     """
     loop, lanes = stream.loop, stream.lanes
     width = lanes * stream.chunks
@@ -141,7 +175,7 @@ def parts(stream: Stream, head: str, count: str) -> tuple[Block, For, Block]:
     end = Op("minimum", (Op("add", (last, Const(lanes))), loop.hi))
     return (
         (_vector(loop, loop.lo, Var(head), lanes),),
-        For(turn.name, Const(0), Var(count), whole),
+        For(turn.name, Var(first), Var(count), whole),
         (For(last.name, rest, loop.hi, (_vector(loop, last, end, lanes),), lanes),),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polyker.codegen import llvm_stream
 from polyker.codegen.kernel import (
     Allocate,
     Block,
@@ -212,3 +214,43 @@ def test_rows_that_lie_on_the_stack_are_read_to_their_end_and_no_further(shift: 
     check_same(kernel, {"x": values(f32, 40), "o": values(f32, 1, 40)}, {"N": 40})
     if target("cpu").vector_bytes > 16:
         assert "!nontemporal" in emit(kernel, target("cpu"))
+
+
+@given(
+    name=st.sampled_from(("f32", "f64", "i8", "c64", "f16")),
+    width=st.integers(1, 3000),
+    lo=st.integers(0, 40),
+    lanes=st.sampled_from((8, 64, 128)),
+    pieces=st.integers(2, 40),
+    turn=st.sampled_from((64, 512)),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_row_by_pieces_side_by_side_is_stored_whole_and_nothing_else(
+    name: str, width: int, lo: int, lanes: int, pieces: int, turn: int
+) -> None:
+    dtype, lo = DTYPES[name], min(lo, width)
+    kernel = rows(dtype, 2, width, width + 5, lo, Load("x", (Var("j"),), dtype), lanes, fixed=True)
+    machine = replace(target("cpu"), streams=pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llvm_stream, "LONG", 1)
+        patch.setattr(llvm_stream, "TURN", turn)
+        arrays = {"x": values(dtype, width), "o": values(dtype, 2, width)}
+        check_same(kernel, arrays, {"N": width}, machine, {"o": (width + 5, 1)})
+
+
+@pytest.mark.parametrize(
+    ("operands", "megabytes", "streams", "pieces"),
+    [(1, 8, 8, 4), (3, 8, 8, 2), (1, 1, 8, 1), (1, 8, 1, 1), (8, 8, 8, 1)],
+)
+def test_long_rows_are_walked_by_as_many_pieces_as_come_sooner(
+    operands: int, megabytes: int, streams: int, pieces: int
+) -> None:
+    names, width = [f"x{n}" for n in range(operands)], megabytes << 18
+    total: KExpr = Load(names[0], (Var("j"),), f32)
+    for other in names[1:]:
+        total = Op("add", (total, Load(other, (Var("j"),), f32)), f32)
+    loop = stream((Store("o", (Var("j"),), total),), Const(0), Const(width), 64, width)
+    buffers = [buffer(n, f32, width) for n in names] + [buffer("o", f32, width, writable=True)]
+    text = emit(Kernel("kernel", tuple(buffers), (), (loop,)), replace(target("cpu:x86-64-v4"), streams=streams))
+    counts = [int(n) for n in re.findall(r"udiv i64 %\w+, (\d+)", text)]
+    assert (counts[1:] == [2 * pieces]) if pieces > 1 else (len(counts) == 1)
