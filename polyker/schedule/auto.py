@@ -42,6 +42,7 @@ from polyker.schedule.padding import reread_padding
 from polyker.schedule.peel import peeled
 from polyker.schedule.plan import Plan, describe
 from polyker.schedule.scan_nest import beside_scan, by_vectors, scan_nest, scan_plan, vector_scan_nest
+from polyker.schedule.side_by_side import by_pieces
 from polyker.schedule.stream_nest import read_order, run_of, stream_nest, streams, streams_tiles
 from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.traffic import least_traffic
@@ -296,8 +297,7 @@ class _Scheduler:
     ) -> Nest:
         """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before.
 
-        `packed`: the vector for which operands were copied already. `epilogue`: what reads each of the results. `part`: the tile
-        of one that is a part of another.
+        `packed`: the vector that operands were copied for. `epilogue`: what reads each result. `part`: the tile of a part.
         """
         measured = replace(self.measured(statement), steady=self.steady)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
@@ -311,11 +311,16 @@ class _Scheduler:
             return self.without_padding(statement, start, padded, epilogue)
         free = cells_apart(self.program, statement, kept)
         plan = part or choose(measured, free, statement.reduced, self.target, packed)
-        if packed is None and epilogue is None and self.steady is None and self.fuse and part is None:
+        alone = packed is None and self.steady is None and part is None
+        if alone and epilogue is None and self.fuse:
             rest = peeled(self.program, self.fresh, measured, plan, start, free, self.target, self.measured)
             if rest is not None:
                 self.notes.append(f"{statement.name}: the last {rest.count} of {rest.iterator} are computed apart")
                 return in_order([self.reduction(s, first, part=tile) for s, first, tile in (rest.whole, rest.rest)])
+        sums = by_pieces(self.program, self.fresh, measured, plan, start, self.target) if alone else []
+        if sums:
+            self.notes.append(f"{statement.name}: pieces of {plan.vector} are read side by side")
+            return self.followed([self.reduction(*sum_) for sum_ in sums], epilogue)
         refused: list[tuple[str, str]] = []
         blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
         if packed is None:
