@@ -37,7 +37,7 @@ def by_pieces(
     others = [i for i in statement.iterators if i != along]
     if least != 0 or extent is None or any(measured.extent(i) > 1 or measured.lo(i) < 0 for i in others):
         return []
-    reads = [a for a in measured.accesses if not a.is_write]
+    reads = [a for a in measured.accesses if not a.is_write and a.stride(along)]
     if not reads or any(a.stride(along) != 1 for a in reads):
         return []
     if not target.from_memory(sum(a.itemsize * measured.footprint(a) for a in reads)):

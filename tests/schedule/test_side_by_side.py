@@ -48,6 +48,13 @@ def test_any_reduction_may_be_taken_so(text: str, numpy: object) -> None:
     assert found(x) == numpy(x)
 
 
+def test_an_operand_of_one_cell_is_none_that_is_walked() -> None:
+    x, a = np.arange(50021, dtype="i8"), np.int64(3)
+    found = kernel("s += a * X[i]", X=x, a=a)
+    assert NOTE in str(found.source("schedule"))
+    assert found(X=x, a=a) == 3 * x.sum()
+
+
 def test_a_long_sum_of_floats_loses_nothing() -> None:
     x = np.random.default_rng(2).random(3_000_001, dtype="f4")
     got, exact = kernel("s += X[i]", X=x)(x), x.astype("f8").sum()
