@@ -39,9 +39,11 @@ from polyker.codegen.llvm_stream import (
     head_of,
     is_long,
     last_line,
+    one_result,
     parts,
     pieces_of,
     side_by_side,
+    stores_last,
     stream_of,
     vectors,
 )
@@ -139,6 +141,9 @@ class Statements:
 
     def block(self, block: Block) -> None:
         """Emit a block; what it binds is forgotten after it."""
+        if self.e.streamed and self.e.rows_past is None and one_result(block):
+            stores_last(self, block)
+            return
         values, affine = self.e.values, self.e.affine
         self.e.values, self.e.affine = dict(values), dict(affine)
         done = 0

@@ -37,6 +37,7 @@ from polyker.codegen.walk import expressions, subexpressions, substitute, values
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
+    from polyker.codegen.llvm_statements import Statements
     from polyker.target.model import Target
 
 
@@ -184,3 +185,32 @@ def is_long(stream: Stream) -> bool:
     """Return whether the loop surely reaches its first aligned cell."""
     length = _length(stream.loop)
     return length is not None and length >= stream.lanes
+
+
+def one_result(block: Block) -> bool:
+    """Return whether a block is several vectors that are stored to one buffer."""
+    return (
+        len(block) > 1
+        and len(_stored(block)) == 1
+        and all(isinstance(v, For) and v.kind is LoopKind.VECTOR for v in block)
+    )
+
+
+def _stored(block: Block) -> set[str]:
+    return {s.buffer for v in block if isinstance(v, For) for s in v.body if isinstance(s, Store)}
+
+
+def stores_last(code: Statements, block: Block) -> None:
+    """Emit the vectors of one iteration, all of whose values are computed before any is stored.
+
+    A load from a place whose last twelve address bits are those of an earlier store waits for it on Intel's cores: a vector
+    for the one before, all along a row, where results lie a vector behind the operands in their pages.
+    """
+    e = code.e
+    found = e.rows_past = []
+    for vector in block:
+        code.block((vector,))
+    e.rows_past = None
+    (place,) = {e.places[name] for name in _stored(block)}
+    for base, data in found:
+        memory.store_raw(code.b, place, e.pointer(place, base), data, None, e.streamed)

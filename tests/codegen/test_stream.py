@@ -254,3 +254,15 @@ def test_long_rows_are_walked_by_as_many_pieces_as_come_sooner(
     text = emit(Kernel("kernel", tuple(buffers), (), (loop,)), replace(target("cpu:x86-64-v4"), streams=streams))
     counts = [int(n) for n in re.findall(r"udiv i64 %\w+, (\d+)", text)]
     assert (counts[1:] == [2 * pieces]) if pieces > 1 else (len(counts) == 1)
+
+
+def test_what_an_iteration_stores_comes_behind_all_that_it_loads() -> None:
+    # A store a vector behind a load, by their last twelve address bits, holds that load up.
+    total = Op("add", (Load("x", (Var("j"),), f32), Load("y", (Var("j"),), f32)), f32)
+    loop = stream((Store("o", (Var("j"),), total),), Const(0), Const(4000), 64, 4000)
+    buffers = (buffer("x", f32, 4000), buffer("y", f32, 4000), buffer("o", f32, 4000, writable=True))
+    text = emit(Kernel("kernel", buffers, (), (loop,)), target("cpu:x86-64-v4"))
+    lines = text.splitlines()
+    first = next(n for n, line in enumerate(lines) if "!nontemporal" in line)
+    assert all("!nontemporal" in line or "getelementptr" in line for line in lines[first : first + 4])
+    assert sum("!nontemporal" in line for line in lines) == 4
