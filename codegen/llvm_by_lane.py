@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from polyker.codegen.llvm_text import Builder, Reg, suffix
 
-# From so many lanes on: fewer are written out.
-_LANES = 8
+# From so many lanes on, fewer are written out, to those of a mask in one register.
+_LANES, _MOST = 8, 64
 _NARROW = ("i8", "i16")
 
 
 def is_narrow(element: str, lanes: int) -> bool:
     """Return whether a vector of this element type in memory should be gathered and scattered by these functions."""
-    return element in _NARROW and lanes >= _LANES
+    return element in _NARROW and _LANES <= lanes <= _MOST
 
 
 def gather(b: Builder, pointers: Reg, mask: Reg, element: str) -> str:
@@ -31,10 +31,10 @@ def gather(b: Builder, pointers: Reg, mask: Reg, element: str) -> str:
 entry:
   %addresses = alloca {pointers.type}, align 64
   %found = alloca {vector.type}, align 64
-  store {pointers.type} %pointers, ptr %addresses
-  store {vector.type} zeroinitializer, ptr %found
+  store {pointers.type} %pointers, ptr %addresses, align 64
+  store {vector.type} zeroinitializer, ptr %found, align 64
 {_loop(mask.lanes, take)}
-  %result = load {vector.type}, ptr %found
+  %result = load {vector.type}, ptr %found, align 64
   ret {vector.type} %result
 }}"""
     return f"call {vector.type} @{symbol}({pointers.typed}, {_bits(b, mask).typed})"
@@ -51,8 +51,8 @@ def scatter(b: Builder, pointers: Reg, value: Reg, mask: Reg) -> str:
 entry:
   %addresses = alloca {pointers.type}, align 64
   %values = alloca {value.type}, align 64
-  store {pointers.type} %pointers, ptr %addresses
-  store {value.type} %value, ptr %values
+  store {pointers.type} %pointers, ptr %addresses, align 64
+  store {value.type} %value, ptr %values, align 64
 {_loop(mask.lanes, put)}
   ret void
 }}"""

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 SHORT = 1280
 # Bytes of a row from which on it is taken by pieces side by side, and those of one piece that are taken in turn.
 LONG, TURN = 4 << 20, 512
+# Vectors whose values wait in registers until all are computed.
+TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +203,17 @@ def _stored(block: Block) -> set[str]:
 
 
 def stores_last(code: Statements, block: Block) -> None:
-    """Emit the vectors of one iteration, all of whose values are computed before any is stored.
+    """Emit the vectors of one iteration, a few at a time, whose values are all computed before any is stored.
 
     A load from a place whose last twelve address bits are those of an earlier store waits for it on Intel's cores: a vector
     for the one before, all along a row, where results lie a vector behind the operands in their pages.
     """
     e = code.e
-    found = e.rows_past = []
-    for vector in block:
-        code.block((vector,))
-    e.rows_past = None
-    (place,) = {e.places[name] for name in _stored(block)}
-    for base, data in found:
-        memory.store_raw(code.b, place, e.pointer(place, base), data, None, e.streamed)
+    (place,) = (e.places[name] for name in _stored(block))
+    for first in range(0, len(block), TOGETHER):
+        found = e.rows_past = []
+        for vector in block[first : first + TOGETHER]:
+            code.block((vector,))
+        e.rows_past = None
+        for base, data in found:
+            memory.store_raw(code.b, place, e.pointer(place, base), data, None, e.streamed)

@@ -20,6 +20,8 @@ from polyker.schedule.measure import Measured
 from polyker.schedule.plan import Plan
 from polyker.target.model import PAGE, Target
 
+# A result's place from which on it is too far from the first one: partial results have places of their own from there on.
+FAR = 64
 # A statement and the start of its cells.
 Part = tuple[TypedStatement, TypedStatement | None]
 
@@ -35,7 +37,7 @@ def by_pieces(
         return []
     least, extent = measured.bounds[along]
     others = [i for i in statement.iterators if i != along]
-    if least != 0 or extent is None or any(measured.extent(i) > 1 or measured.lo(i) < 0 for i in others):
+    if least != 0 or extent is None or any(measured.extent(i) > 1 or not 0 <= measured.lo(i) < FAR for i in others):
         return []
     reads = [a for a in measured.accesses if not a.is_write and a.stride(along)]
     if not reads or any(a.stride(along) != 1 for a in reads):

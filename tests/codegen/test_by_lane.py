@@ -60,6 +60,13 @@ def test_a_module_has_each_function_once_however_often_it_is_used(name: str, lan
     assert texts[1].count("call void @scatter.") == 3
 
 
+@pytest.mark.parametrize("lanes", [7, 9, 63, 65, 128])
+def test_any_number_of_lanes_is_copied(lanes: int) -> None:
+    for n in (lanes, lanes - 1, 1):
+        values = {"X": data(DTYPES["u8"], n), "Y": data(DTYPES["u8"], n, 1)}
+        check_same(copy(DTYPES["u8"], lanes), values, {"N": n, "S": 3, "T": 2}, strides={"X": (3,), "Y": (2,)})
+
+
 @pytest.mark.parametrize("name", ["i32", "f64"])
 def test_wider_elements_are_scattered_by_the_processor(name: str) -> None:
     assert "masked.scatter" in emit(copy(DTYPES[name], 8), target("cpu:x86-64-v4"))
