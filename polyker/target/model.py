@@ -76,6 +76,8 @@ class Target:
     sooner by half ones.
     `adds_apart`: whether additions and extrema pass through other pipes than multiply-adds and comparisons, with registers enough
     to let them.
+    `streams`: how many pieces of memory that lie far apart had better be walked side by side by what only passes over it.
+    `passing`: cycles a byte, as `CYCLES` has them, of what one statement passes on to another.
     """
 
     name: str
@@ -99,7 +101,6 @@ class Target:
     halves: bool = False
     adds_apart: bool = False
     streams: int = 1
-    costs: tuple[float, ...] = CYCLES
     passing: tuple[float, ...] = CYCLES
 
     def cache(self, level: int) -> Cache:
@@ -108,7 +109,7 @@ class Target:
 
     def beyond(self, size: float) -> float:
         """Return the cycles a byte that memory costs of which so many bytes are in use, beyond what the first cache costs."""
-        return self.costs[min(self._level(size), len(self.costs) - 1)]
+        return CYCLES[min(self._level(size), len(CYCLES) - 1)]
 
     def passed(self, size: float) -> float:
         """Return `beyond` of what one statement passes on to another, among so many bytes."""

@@ -67,7 +67,10 @@ def test_a_long_sum_of_floats_loses_nothing() -> None:
         ("s += X[i]", replace(TINY, name="cpu:one", streams=1)),
         ("s += X[i]", replace(TINY, name="cpu:large", caches=(Cache(4 << 10), Cache(8 << 10), Cache(64 << 20)))),
         ("s += X[2*i]", TINY),
-        ("s[j] = j for j in 0:1001;  s[j] += X[i] for j in 1000:1001", TINY),  # partial results would have as many places
+        (
+            "s[j] = j for j in 0:1001;  s[j] += X[i] for j in 1000:1001",
+            TINY,
+        ),  # partial results would have as many places
         ("s[j] += X[8*i+j] for j in 0:8, i in 0:6000", TINY),
     ],
 )
