@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TypeAlias
 
 import islpy as isl
@@ -41,7 +42,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.lower_ast import Guarded, flat, is_loop, loops_of, within
 from polyker.codegen.lower_bounds import least_start, plus_one
 from polyker.codegen.lower_expr import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
-from polyker.codegen.polynomial import polynomial
+from polyker.codegen.polynomial import constant, expression, plus, polynomial, scaled
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.codegen.walk import buffers_of, statements, substitute
 from polyker.errors import InternalError
@@ -54,6 +55,7 @@ from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
+from polyker.schedule.fixed_loops import FixedLoops
 from polyker.schedule.lifetimes import Uses, never_together, uses_of
 from polyker.schedule.thread_folds import run_together
 from polyker.schedule.to_isl import scope_mark, to_isl
@@ -379,8 +381,30 @@ class _Lowering:
                 *(() if here.wait is None else (Wait(here.wait),)),
                 *((Barrier(here.warps),) if here.barrier else ()),
             )
-        statement = self.statements[name]
         values = tuple(substitute(e, env) for e in iterators)
+        return self._fixed(self.marks.fixed[name], values) if name in self.marks.fixed else self._run(name, values)
+
+    def _fixed(self, nest: FixedLoops, times: tuple[KExpr, ...]) -> Block:
+        """Return loops that isl was not asked for, at the times of the loops around; those of one iteration are none."""
+        if len(times) == nest.depth + len(nest.loops):
+            places = [polynomial(t) for t in times]
+            values = (
+                expression(reduce(plus, (scaled(places[n], factor) for n, factor in parts), constant(least)))
+                for least, parts in nest.iterators
+            )
+            return self._run(nest.statement, tuple(values))
+        member, least, greatest = nest.loops[len(times) - nest.depth]
+        if least == greatest:
+            return self._fixed(nest, (*times, Const(least)))
+        fresh, trip = next(self.names), greatest - least + 1
+        self.ranges[fresh] = least, greatest
+        body = self._fixed(nest, (*times, Var(fresh)))
+        lanes = 0 if member.kind is Kind.SERIAL else member.extent
+        return (For(fresh, Const(least), Const(greatest + 1), body, 1, _KINDS[member.kind], lanes, trip),)
+
+    def _run(self, name: str, values: tuple[KExpr, ...]) -> Block:
+        """Return one instance of a statement, its iterators' values given."""
+        statement = self.statements[name]
 
         def place(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[str, tuple[KExpr, ...]] | None:
             """Return where a cell lies in its scope's buffer: at its subscripts' pieces modulo the buffer's extents."""

@@ -9,11 +9,13 @@ from typing import TypeAlias
 
 import islpy as isl
 
+from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import print_affine
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import context, read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.block_threads import AXES, extents_of
+from polyker.schedule.fixed_loops import FixedLoops, fixed_loops
 from polyker.schedule.tree import AT_ONCE, Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
 
@@ -42,7 +44,8 @@ class Marks:
     `private`: the scopes inside a parallel loop (of nested ones, the innermost), by its mark; `shared`: those that have a
     PARALLEL loop inside. `threads`: of launches whose threads walk through loops and sequences together, by the mark of the
     outermost BLOCK loop. `meetings`: what stands for a wait or a barrier in place of a statement;
-    `commits`: for the end of a group (see polyker.schedule.tree.Filter); `arrivals`: for nothing.
+    `commits`: for the end of a group (see polyker.schedule.tree.Filter); `arrivals`: for nothing; `fixed`: for loops that isl
+    is not asked for.
     """
 
     members: Mapping[str, Member]
@@ -53,6 +56,7 @@ class Marks:
     meetings: Mapping[str, Meeting]
     commits: frozenset[str]
     arrivals: frozenset[str]
+    fixed: Mapping[str, FixedLoops]
 
     def numbers(self) -> tuple[Threads, ...]:
         """Return all parameters that stand for threads' numbers."""
@@ -88,17 +92,36 @@ def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.
     found = _Conversion(scop, whole)
     root, _ = found.child_of({}, schedule.tree, {s: Way() for s in scop.domains}, _Inside())
     head = found.head
-    domain = union_text(head, (*(s.domain for s in scop.program.statements()), *found.barriers.values()))
+    domain = union_text(head, (*found.domains(), *found.barriers.values()))
     around = frozenset(m for m, s in found.scopes.items() if any(one.kind is Kind.PARALLEL for one in loops(s.child)))
     marks = Marks(
         found.members, found.scopes, found.private, around, found.threads,
-        found.meetings, frozenset(found.commits), frozenset(found.arrivals),
+        found.meetings, frozenset(found.commits), frozenset(found.arrivals), found.fixed,
     )  # fmt: skip
     return isl.Schedule.read_from_str(context(), json.dumps({"domain": domain, **root})), marks
 
 
 Node: TypeAlias = dict[str, object]
-Barriers: TypeAlias = tuple[str, ...]  # the names of those below a node
+
+
+@dataclass(frozen=True)
+class _Below:
+    """What isl sees below a node: statements, barriers, and names of loops that it is not asked for."""
+
+    statements: tuple[str, ...] = ()
+    barriers: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+    def __add__(self, other: _Below) -> _Below:
+        alike = tuple(s for s in other.statements if s not in self.statements)
+        return _Below(self.statements + alike, self.barriers + other.barriers, self.fixed + other.fixed)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.statements, *self.barriers, *self.fixed)
+
+    def barrier(self, name: str) -> _Below:
+        return replace(self, barriers=(*self.barriers, name))
 
 
 @dataclass(frozen=True)
@@ -121,23 +144,25 @@ class _Conversion:
         self.scopes: dict[str, Scope] = {}
         self.private: dict[str, tuple[str, ...]] = {}
         self.threads: dict[str, tuple[Threads, ...]] = {}
-        self.barriers: dict[str, str] = {}  # name -> text of its domain
+        self.barriers: dict[str, str] = {}  # name -> text of its domain, of fixed loops too
         self.meetings: dict[str, Meeting] = {}  # those of them where threads wait or meet
         self.commits: list[str] = []
         self.arrivals: list[str] = []  # those of them that are nothing
+        self.fixed: dict[str, FixedLoops] = {}
+        self.parts: dict[str, list[isl.Set]] = {}  # of each statement the instances in fixed loops
         self.tuples = {s.name: f"{s.name}[{', '.join(s.iterators)}]" for s in scop.program.statements()}
 
     @property
     def head(self) -> str:
         return parameters(self.scop.program)
 
-    def child_of(self, node: Node, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, Barriers]:
+    def child_of(self, node: Node, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, _Below]:
         """Return a node with what a tree becomes below it."""
-        below, barriers = self.convert(tree, here, inside)
-        return node | ({"child": below} if below else {}), barriers
+        child, below = self.convert(tree, here, inside)
+        return node | ({"child": child} if child else {}), below
 
-    def convert(self, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, Barriers]:
-        """Return what a tree becomes, and the barriers in it; `here` are the statements that come to it, and how."""
+    def convert(self, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, _Below]:
+        """Return what a tree becomes, and what is in it; `here` are the statements that come to it, and how."""
         match tree:
             case Band(members=(first, *rest), child=child):
                 return self.loop(tree, first, Band(tuple(rest), child) if rest else child, here, inside)
@@ -146,19 +171,22 @@ class _Conversion:
             case Scope(child=child) as scope:
                 mark = scope_mark(len(self.scopes))
                 self.scopes[mark] = scope
-                inner, barriers = self.convert(child, here, inside)
+                inner, below = self.convert(child, here, inside)
                 # isl has no mark without a node below: one time for all is no order.
-                zero = "; ".join(f"{self.tuples[s]} -> [(0)]" for s in here)
-                return {"mark": mark, "child": inner or {"schedule": f"{self.head}[{{ {zero} }}]"}}, barriers
+                zero = "; ".join(f"{self.tuples[s]} -> [(0)]" for s in below.names)
+                return {"mark": mark, "child": inner or {"schedule": f"{self.head}[{{ {zero} }}]"}}, below
             case _:
                 left = [t for t in inside.threads if t.axis not in inside.dealt]
-                return (self.filter(left, {s: ["0"] * len(left) for s in here}) if left else {}), ()
+                node = self.filter(left, {s: ["0"] * len(left) for s in here}) if left else {}
+                return node, _Below(tuple(here))
 
     def loop(
         self, tree: Band, first: Member, below: Tree, here: dict[str, Way], inside: _Inside
-    ) -> tuple[Node, Barriers]:
+    ) -> tuple[Node, _Below]:
         """Return a loop: one of a thread's own numbers is a filter."""
-        here = {s: replace(here[s], times=(*here[s].times, print_affine(e))) for s, e in first.times}
+        if len(first.times) == 1 and not inside.launch and (name := self.fixed_nest(tree, here, inside)):
+            return {}, _Below(fixed=(name,))
+        here = {s: here[s].at(e) for s, e in first.times}
         if first.kind is Kind.THREAD and inside.threads:
             mine = [t for t in inside.threads if t.axis == first.axis]
             if not mine:  # one thread along the axis
@@ -173,28 +201,61 @@ class _Conversion:
             inside = replace(inside, launch=True, threads=self.launch(mark, tree))
         before = len(self.scopes)
         inner = replace(inside, depth=inside.depth + 1, lanes=inside.lanes or first.kind is Kind.VECTOR)
-        band, barriers = self.child_of({}, below, here, inner)
+        band, found = self.child_of({}, below, here, inner)
         last = first.kind is Kind.BLOCK and not any(m.kind is Kind.BLOCK for m in loops(below))
         kept = self.whole and first.kind in AT_ONCE and len(self.scopes) > before
         if (last and inside.threads) or kept:
-            texts = [f"{{ {self.tuples[s]} }}" for s in (*here, *barriers)]
+            texts = [f"{{ {self.tuples[s]} }}" for s in found.names]
             children = [{"filter": union_text(self.head, texts), **band}]
-            nodes, barriers = self.arriving(children, barriers, here, inner)
+            nodes, found = self.arriving(children, found, here, inner)
             if kept:
                 self.arrivals.append(self.between(nodes, here, inner.depth))
-                barriers = (*barriers, self.arrivals[-1])
+                found = found.barrier(self.arrivals[-1])
             band = {"child": {"sequence": nodes}}
-        times = [f"{self.tuples[s]} -> [({way.times[-1]})]" for s, way in here.items()]
-        times += [f"{self.tuples[b]} -> [(t{inside.depth})]" for b in barriers]
+        times = [f"{self.tuples[s]} -> [({here[s].times[-1]})]" for s in found.statements]
+        times += [f"{self.tuples[b]} -> [(t{inside.depth})]" for b in (*found.barriers, *found.fixed)]
         band = {"schedule": f"{self.head}[{{ {'; '.join(times)} }}]", "permutable": 1, "coincident": [0], **band}
         # A loop in a vector loop runs in step, as long as isl takes no iteration out of it that is another in each lane: runs
         # of a scope inside, and what shares its buffers, are told apart by the loop's time alone.
-        if barriers or ((inside.lanes or first.kind is Kind.SERIAL) and len(self.scopes) > before):
+        if found.barriers or ((inside.lanes or first.kind is Kind.SERIAL) and len(self.scopes) > before):
             band["options"] = "{ atomic[0] }"
         if first.kind in AT_ONCE:
             nested = {s for found in self.private.values() for s in found}
             self.private[mark] = tuple(s for s in tuple(self.scopes)[before:] if s not in nested)
-        return {"mark": mark, "child": band}, barriers
+        return {"mark": mark, "child": band}, found
+
+    def fixed_nest(self, tree: Tree, here: dict[str, Way], inside: _Inside) -> str:
+        """Return the name of what stands for a nest of one statement, "" where isl has to be asked for its loops."""
+        ((name, way),) = here.items()
+        members: tuple[Member, ...] = ()
+        while isinstance(tree, Band):
+            members, tree = (*members, *tree.members), tree.child
+        if not isinstance(tree, Leaf) or any(m.kind in AT_ONCE for m in members):
+            return ""
+        points = self.scop.domains[name]
+        for condition in way.conditions:
+            points = points.intersect(read_set(condition))
+        statement = next(s for s in self.scop.program.statements() if s.name == name)
+        found = fixed_loops(statement, points, way.exprs, members)
+        if found is None:
+            return ""
+        self.parts.setdefault(name, []).append(points)
+        fresh = f"fixed{len(self.fixed)}"
+        self.fixed[fresh] = found
+        self.tuples[fresh] = f"{fresh}[{', '.join(f't{d}' for d in range(inside.depth))}]"
+        self.barriers[fresh] = f"{{ {self.tuples[fresh]} : {' and '.join(found.domain) or '1 = 1'} }}"
+        return fresh
+
+    def domains(self) -> Iterator[str]:
+        """Yield the text of the instances of each statement that isl is asked for."""
+        for s in self.scop.program.statements():
+            left = self.scop.domains[s.name]
+            for part in self.parts.get(s.name, ()):
+                left = left.subtract(part)
+            if s.name not in self.parts:
+                yield s.domain
+            elif not left.is_empty():
+                yield str(left.coalesce())
 
     def runs_once(self, here: dict[str, Way]) -> bool:
         """Whether several statements come to the last loop, and all at one time.
@@ -232,41 +293,41 @@ class _Conversion:
         sizes = (n for n, _ in self.scop.program.sizes)
         return {"filter": f"[{', '.join((*sizes, *names))}] -> {{ {'; '.join(parts)} }}"}
 
-    def sequence(self, children: tuple[Filter, ...], here: dict[str, Way], inside: _Inside) -> tuple[Node, Barriers]:
+    def sequence(self, children: tuple[Filter, ...], here: dict[str, Way], inside: _Inside) -> tuple[Node, _Below]:
         """Return a sequence, each barrier a child of its own."""
         nodes: list[Node] = []
-        found: Barriers = ()
+        found = _Below()
         for f in children:
             extra = dict(f.conditions)
             if f.wait is not None or f.barrier:
-                found += (self.between(nodes, here, inside.depth),)
-                self.meetings[found[-1]] = Meeting(f.wait, f.barrier, f.warps)
+                found = found.barrier(self.between(nodes, here, inside.depth))
+                self.meetings[found.barriers[-1]] = Meeting(f.wait, f.barrier, f.warps)
             ways = {
                 s: replace(here[s], conditions=here[s].conditions + ((extra[s],) if s in extra else ()))
                 for s in f.statements
             }
-            node, barriers = self.child_of({}, f.child, ways, inside)
-            texts = [extra.get(s, f"{{ {self.tuples[s]} }}") for s in f.statements]
-            texts += [f"{{ {self.tuples[b]} }}" for b in barriers]
+            node, below = self.child_of({}, f.child, ways, inside)
+            texts = [extra.get(s, f"{{ {self.tuples[s]} }}") for s in below.names]
             nodes.append({"filter": union_text(self.head, texts), **node})
-            found += barriers
+            found += below
             if f.commit:
-                found += (self.between(nodes, here, inside.depth),)
-                self.commits.append(found[-1])
-        if found and inside.threads and all(f.is_plain() for f in children):
+                found = found.barrier(self.between(nodes, here, inside.depth))
+                self.commits.append(found.barriers[-1])
+        if found.barriers and inside.threads and all(f.is_plain() for f in children):
             nodes, found = self.arriving(nodes, found, here, inside)
         return {"sequence": nodes}, found
 
     def arriving(
-        self, children: list[Node], barriers: Barriers, here: dict[str, Way], inside: _Inside
-    ) -> tuple[list[Node], Barriers]:
+        self, children: list[Node], below: _Below, here: dict[str, Way], inside: _Inside
+    ) -> tuple[list[Node], _Below]:
         """Return the children of a sequence, after a statement that says nothing but that the block is there.
 
         No thread's number is in its domain, so that isl puts no test of one around the sequence.
         """
         name = self.barrier(here, inside.depth)
         self.arrivals.append(name)
-        return [{"filter": f"{self.head}{{ {self.tuples[name]} }}"}, *children], (name, *barriers)
+        first = replace(below, barriers=(name, *below.barriers))
+        return [{"filter": f"{self.head}{{ {self.tuples[name]} }}"}, *children], first
 
     def between(self, nodes: list[Node], here: dict[str, Way], depth: int) -> str:
         """Return the name of what is put after the children of a sequence so far."""
@@ -294,6 +355,11 @@ class Way:
     times: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
     lanes: tuple[int, ...] = ()  # places of vector loops in the times
+    exprs: tuple[Expr, ...] = ()  # the times of loops alone
+
+    def at(self, time: Expr) -> Way:
+        """Return the way in a loop around."""
+        return replace(self, times=(*self.times, print_affine(time)), exprs=(*self.exprs, time))
 
     def run(self, scop: Scop, statement: str, name: str) -> isl.Map:
         """Return {S[iterators] -> name[times]} of the instances that go this way; the lanes of a vector loop have one time."""
