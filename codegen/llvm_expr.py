@@ -49,6 +49,13 @@ class Expressions:
         self.rows_past: list[tuple[Poly, Reg]] | None = None
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
+        # Copies of a statement have the same accesses again and again: their offsets, with what the Vars in these stood for.
+        self._offsets: dict[tuple[str, tuple[KExpr, ...]], tuple[Poly, dict[str, Poly | None]]] = {}
+        self._splits: dict[
+            int, tuple[Poly, Poly, Poly, tuple[str, ...]]
+        ] = {}  # by the identity of an offset, the first part
+        self._kept: dict[int, Poly] = {}  # by their identity, which stays theirs as long as they are here
+        self._used: dict[str, Poly | None] = {}
 
     @property
     def rows(self) -> dict[Row, tuple[int, int]]:
@@ -69,7 +76,7 @@ class Expressions:
 
     def _leaf(self, expr: KExpr) -> Poly:
         if isinstance(expr, Var):
-            known = self.affine.get(expr.name)
+            known = self._used[expr.name] = self.affine.get(expr.name)
             return atom_poly(expr) if known is None else known
         return atom_poly(expr)
 
@@ -98,6 +105,17 @@ class Expressions:
 
     def split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
         """Return (uniform part, coefficient of LANE, terms that vary otherwise)."""
+        known = self._splits.get(id(poly))
+        if known is not None and all(self.values[n].re.lanes == 1 for n in known[3]):
+            return known[1], known[2], []
+        base, step, varying = self._split(poly)
+        if id(poly) in self._kept and not varying and all(isinstance(a, Var) for m in poly for a in m):
+            names = {a.name for m in poly for a in m if isinstance(a, Var) and a != LANE}
+            self._splits[id(poly)] = poly, base, step, tuple(names)
+            self._kept[id(base)] = base
+        return base, step, varying
+
+    def _split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
         base: dict[Monomial, int] = {}
         step: dict[Monomial, int] = {}
         varying: list[Reg] = []
@@ -214,13 +232,34 @@ class Expressions:
 
     def offset(self, name: str, indices: tuple[KExpr, ...]) -> Poly:
         """Return the element offset of an access."""
+        access = name, indices
+        known = self._offsets.get(access)
+        if known is not None and all(self.affine.get(n) == p for n, p in known[1].items()):
+            return known[0]
+        self._used = {}
         total: dict[Monomial, int] = {}
         for index, stride in zip(indices, self.strides[name], strict=True):
             add_to(total, times(self.poly(index), stride))
+        if known is None:
+            self._offsets[access] = total, self._used
+            self._kept[id(total)] = total
         return total
+
+    def forget(self) -> None:
+        """Forget the offsets of accesses: a buffer of the same name may have other strides."""
+        self._offsets.clear()
 
     def pointer(self, place: Place, offset: Poly) -> Reg:
         """Return the pointer at a uniform offset: outer loops' terms first, the constant last."""
+        if id(offset) not in self._kept:
+            return self._pointer(place, offset)
+        at = place.pointer.text, id(offset)
+        if (known := self.b.pointer(at)) is None:
+            known = self._pointer(place, offset)
+            self.b.regions[known.level].pointers[at] = known
+        return known
+
+    def _pointer(self, place: Place, offset: Poly) -> Reg:
         pointer = place.pointer
         terms: dict[int, list[Reg]] = {}
         for monomial, factor in offset.items():

@@ -61,6 +61,8 @@ class StackBuffers:
         self._kept: set[str] = set()
         self._around: dict[str, frozenset[str]] = {}
         self._ends: dict[tuple[str, tuple[int, ...]], tuple[int, KExpr, KExpr]] = {}
+        self._found: dict[tuple[KExpr, ...], tuple[bool, frozenset[str]]] = {}
+        self._places: dict[tuple[tuple[KExpr, ...], str], tuple[int, ...] | None] = {}
         self._walk(kernel.body, _Lanes())
 
     def layout(self, buffer: Buffer) -> StackLayout:
@@ -90,11 +92,12 @@ class StackBuffers:
         for stmt in block:
             for expr in expressions(stmt):
                 for node in subexpressions(expr):
-                    if isinstance(node, Load):
+                    if type(node) is Load and node.buffer in self._around:
                         self._access(node.buffer, node.indices, at, at.turned)
             match stmt:
                 case Store(buffer=name, indices=indices):
-                    self._access(name, indices, at)
+                    if name in self._around:
+                        self._access(name, indices, at)
                     if at.partial:
                         self._partial.add(name)
                 case If(body=body, orelse=orelse):
@@ -122,15 +125,15 @@ class StackBuffers:
                     pass
 
     def _access(self, name: str, indices: tuple[KExpr, ...], at: _Lanes, turned: frozenset[str] = frozenset()) -> None:
-        if name not in self._around:  # it is not on the stack
-            return
+        """Note an access to a buffer on the stack."""
         self._lanes[name] = max(self._lanes.get(name, 1), at.count)
         if at.partial:
             self._cut.add(name)
-        if name not in self._movable and _moves(indices, at.fixed):
+        loads, names = self._parts(indices)
+        if loads or not names <= at.fixed:
             self._movable.add(name)
-        if name not in self._scattered and _moves(indices, at.fixed | turned):
-            self._scattered.add(name)
+            if loads or not names <= at.fixed | turned:
+                self._scattered.add(name)
         if name not in self._kept and not self._ends_as_others(name, indices, at):
             self._kept.add(name)
 
@@ -139,12 +142,8 @@ class StackBuffers:
         loop = at.loop
         if loop is None or not at.is_bounded or not indices or loop.lo != Const(0):
             return False
-        last = dict(polynomial(indices[-1]))
-        if last.pop((Var(loop.var),), 0) != 1:
-            return False
-        place = [*(as_constant(polynomial(i)) for i in indices[:-1]), as_constant(last)]
-        known = tuple(p for p in place if p is not None)
-        if len(known) < len(place) or known[-1] % loop.lanes:
+        known = self._place(indices, loop.var)
+        if known is None or known[-1] % loop.lanes:
             return False
         outside = self._around[name]
         if any(isinstance(n, Var) and n.name not in outside and n.name in at.bound for n in subexpressions(loop.hi)):
@@ -152,8 +151,22 @@ class StackBuffers:
         end = loop.lanes, loop.lo, loop.hi
         return self._ends.setdefault((name, known), end) == end
 
+    def _parts(self, indices: tuple[KExpr, ...]) -> tuple[bool, frozenset[str]]:
+        """Return whether there is a load in indices, and their variables; copies of a statement have the same ones."""
+        found = self._found.get(indices)
+        if found is None:
+            nodes = [n for index in indices for n in subexpressions(index)]
+            names = frozenset(n.name for n in nodes if isinstance(n, Var))
+            found = self._found[indices] = any(isinstance(n, Load) for n in nodes), names
+        return found
 
-def _moves(indices: tuple[KExpr, ...], fixed: frozenset[str]) -> bool:
-    """Whether an access is not to the same place wherever it is met, for variables with fixed values."""
-    nodes = (n for index in indices for n in subexpressions(index))
-    return any(isinstance(n, Load) or (isinstance(n, Var) and n.name not in fixed) for n in nodes)
+    def _place(self, indices: tuple[KExpr, ...], var: str) -> tuple[int, ...] | None:
+        """Return the cell that an access by vectors along `var` begins at, None where it is not always the same."""
+        if (indices, var) in self._places:
+            return self._places[indices, var]
+        last = dict(polynomial(indices[-1]))
+        along = last.pop((Var(var),), 0)
+        place = [*(as_constant(polynomial(i)) for i in indices[:-1]), as_constant(last)]
+        known = tuple(p for p in place if p is not None)
+        found = self._places[indices, var] = known if along == 1 and len(known) == len(place) else None
+        return found

@@ -209,6 +209,7 @@ class Statements:
         place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose, plane)
         self.e.places[buffer.name] = place
         self.e.strides[buffer.name] = layout.strides
+        self.e.forget()
         if layout.clear:
             # Without it what a masked store or a cut tile leaves would be carried along in registers to the next iteration.
             lanes = layout.lanes
@@ -458,9 +459,10 @@ class Statements:
 
     def _vector_loop(self, loop: For) -> None:
         e, b, count = self.e, self.b, loop.lanes
-        lo = e.poly(loop.lo)
-        length = plus(e.poly(loop.hi), scaled(lo, -1))
-        known = loop.trip if loop.trip is not None else as_constant(length)
+        lo, length = e.poly(loop.lo), constant(loop.trip or 0)
+        if loop.trip is None:
+            length = plus(e.poly(loop.hi), scaled(lo, -1))
+        known = as_constant(length)
         if known is not None and known <= 0:
             return
         if count == 1:

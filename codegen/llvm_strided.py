@@ -41,11 +41,12 @@ def row_of(e: Expressions, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row
     """Return the row of an access in a vector loop and the place of its first lane; None where the stride is not a small one."""
     if e.places[buffer].buffer.dtype.is_complex:
         return None
-    offset = dict(e.offset(buffer, indices))
+    access = e.offset(buffer, indices)
+    if access.get((LANE,), 0) not in STRIDES:
+        return None
+    offset = dict(access)
     stride, first = offset.pop((LANE,), 0), offset.pop((), 0)
-    if stride not in STRIDES or not all(
-        isinstance(a, Var) and a != LANE and _is_uniform(e, a) for m in offset for a in m
-    ):
+    if not all(isinstance(a, Var) and a != LANE and _is_uniform(e, a) for m in offset for a in m):
         return None
     terms = sorted(offset.items(), key=lambda term: [a.name for a in term[0] if isinstance(a, Var)])
     return Row(buffer, stride, tuple(terms)), first

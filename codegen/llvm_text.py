@@ -75,13 +75,14 @@ class Region:
     """A straight piece of the function under construction.
 
     `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands
-    in it already, so that no load may move above. `values`: what was computed in it, by instruction text. `written`:
-    the buffers that some statement of its loop stores to.
+    in it already, so that no load may move above. `values`: what was computed in it, by instruction text; `pointers`: those
+    to places that the emitter knows by a number. `written`: the buffers that some statement of its loop stores to.
     """
 
     kind: str
     lines: list[str] = field(default_factory=list)
     values: dict[str, Reg] = field(default_factory=dict)
+    pointers: dict[tuple[str, int], Reg] = field(default_factory=dict)
     certain: bool = False
     blocked: bool = False
     written: frozenset[str] = frozenset()
@@ -206,6 +207,13 @@ class Builder:
     def is_known(self, text: str) -> bool:
         """Return whether the result of an instruction is at hand."""
         return any(text in region.values for region in self.regions)
+
+    def pointer(self, at: tuple[str, int]) -> Reg | None:
+        """Return the pointer to a place, if it is at hand."""
+        for region in self.regions:
+            if (known := region.pointers.get(at)) is not None:
+                return known
+        return None
 
     def splat(self, reg: Reg, lanes: int) -> Reg:
         """Return a scalar repeated over `lanes` lanes."""

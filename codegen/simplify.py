@@ -129,7 +129,8 @@ class _Copier:
                 inner = {k: v for k, v in values.items() if k != var}
                 lo, hi = substitute(lo, values), substitute(hi, values)
                 work = None if stmt.work is None else substitute(stmt.work, values)
-                copy = replace(stmt, lo=lo, hi=hi, work=work, body=self.block(body, inner))
+                body = self.block(body, inner)
+                copy = For(var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, work, stmt.axis)
                 return _counted(copy) if stmt.kind is LoopKind.VECTOR and stmt.trip is None and values else copy
             case Allocate(buffer=buffer, body=body):
                 return Allocate(buffer, self.block(body, values))

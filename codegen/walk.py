@@ -35,9 +35,19 @@ from polyker.codegen.kernel import (
     Wait,
 )
 
+# The compiler spends a good part of its time in these functions, so they ask for a node's type once, the most frequent first.
+
 
 def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
     """Return the expressions that stand directly in a statement, not those of its blocks."""
+    if type(stmt) is Store:
+        return (*stmt.indices, stmt.value)
+    if type(stmt) is For:
+        return stmt.lo, stmt.hi
+    return _expressions(stmt)
+
+
+def _expressions(stmt: Stmt) -> tuple[KExpr, ...]:
     match stmt:
         case Store(indices=indices, value=value):
             return (*indices, value)
@@ -93,8 +103,11 @@ def statements(block: Block) -> Iterator[Stmt]:
     while stack:
         stmt = stack.pop()
         yield stmt
-        for inner in reversed(blocks_of(stmt)):
-            stack.extend(reversed(inner))
+        if type(stmt) is For:
+            stack.extend(reversed(stmt.body))
+        elif type(stmt) is not Store:
+            for inner in reversed(blocks_of(stmt)):
+                stack.extend(reversed(inner))
 
 
 def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
@@ -105,10 +118,23 @@ def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
 
 
 def with_blocks(stmt: Stmt, change: Callable[[Block], Block]) -> Stmt:
-    """Return a statement with `change` applied to the blocks that stand directly in it."""
-    if isinstance(stmt, (For, Allocate, Launch)):
-        return replace(stmt, body=change(stmt.body))
-    return replace(stmt, body=change(stmt.body), orelse=change(stmt.orelse)) if isinstance(stmt, If) else stmt
+    """Return a statement with `change` applied to the blocks that stand directly in it; the same one where that is equal."""
+    if isinstance(stmt, If):
+        body, orelse = change(stmt.body), change(stmt.orelse)
+        return stmt if _same(body, stmt.body) and _same(orelse, stmt.orelse) else If(stmt.condition, body, orelse)
+    if not isinstance(stmt, (For, Allocate, Launch)):
+        return stmt
+    body = change(stmt.body)
+    if _same(body, stmt.body):
+        return stmt
+    return with_body(stmt, body) if isinstance(stmt, For) else replace(stmt, body=body)
+
+
+def with_body(loop: For, body: Block) -> For:
+    """Return a loop with another body."""
+    return For(
+        loop.var, loop.lo, loop.hi, body, loop.step, loop.kind, loop.lanes, loop.trip, loop.thread, loop.work, loop.axis
+    )  # fmt: skip
 
 
 def operands(expr: KExpr) -> tuple[KExpr, ...]:
@@ -129,7 +155,9 @@ def subexpressions(expr: KExpr) -> Iterator[KExpr]:
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, (Var, Const)):
+        if type(node) is Op:
+            stack.extend(node.args)
+        elif type(node) is not Var and type(node) is not Const:
             stack.extend(operands(node))
 
 
@@ -159,14 +187,19 @@ def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
     return Load(expr.buffer, indices, expr.dtype, predicate, other)
 
 
-def _same(fresh: tuple[KExpr, ...], old: tuple[KExpr, ...]) -> bool:
-    return all(map(is_, fresh, old))
+def _same(fresh: tuple[object, ...], old: tuple[object, ...]) -> bool:
+    return len(fresh) == len(old) and all(map(is_, fresh, old))
 
 
 def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
     """Return the expression with variables replaced."""
-    if isinstance(expr, Var):
+    if type(expr) is Var:
         return values.get(expr.name, expr)
+    if type(expr) is Const:
+        return expr
+    if type(expr) is Op:
+        fresh = tuple([substitute(a, values) for a in expr.args])
+        return expr if _same(fresh, expr.args) else Op(expr.op, fresh, expr.dtype)
     return rebuild(expr, lambda e: substitute(e, values))
 
 

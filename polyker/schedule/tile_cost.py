@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 
@@ -111,9 +112,9 @@ class _Read:
 
     def copies(self, chunks: int, others: tuple[tuple[str, int], ...]) -> int:
         """Return how many vectors of it a tile reads each step."""
-        count = chunks if self.moves else 1
+        count, strides = chunks if self.moves else 1, self.access.strides
         for i, s in others:
-            if self.access.stride(i):
+            if strides.get(i):
                 count *= s
         return count
 
@@ -127,11 +128,12 @@ class Tiles:
         self.may_pack = may_pack
         self.measured, self.vector, self.target = measured, vector, target
         self.reduces, self.folds = bool(reduced), vector in reduced
-        extent = measured.extent(vector)
-        self.width = min(vector_lanes(measured, target, vector), max(2, 1 << max(0, extent - 1).bit_length()))
-        # Terms whose operands are held at once, and registers for the tests of them for NaN.
+        self.extent = {i: measured.extent(i) for i in measured.bounds}
+        most = 1 << max(0, self.extent[vector] - 1).bit_length()
+        self.width = min(vector_lanes(measured, target, vector), max(2, most))
+        # Terms whose operands are held at once, registers for the tests of them for NaN, and those that a vector takes: a complex
+        # one's real and imaginary parts have one each.
         self.together, self.tested = (2, 2) if takes_pairs(measured, target) else (1, 0)
-        # Registers that a vector takes: a complex one's real and imaginary parts have one each.
         self.parts = 2 if measured.statement.acc.is_complex else 1
         self.total = measured.points
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
@@ -153,6 +155,7 @@ class Tiles:
         self.again = 2 * (LOAD + self.width * self.write.itemsize * target.beyond(self.result))
         self.store, self.packs_result = self._store()
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
+        self.stored = cache(self._stored)
 
     def _read(self, access: MemoryAccess) -> _Read:
         read, vector, width = access.read, self.vector, self.width
@@ -288,7 +291,7 @@ class Tiles:
 
     def _sizes(self, iterator: str) -> list[int]:
         if self.measured.is_exact(iterator):
-            return [s for s in ROWS if s <= self.measured.extent(iterator)]
+            return [s for s in ROWS if s <= self.extent[iterator]]
         # Sizes in use are multiples of small powers of two, if of anything. Of many tiles a cut one matters little.
         many = (self.measured.expected(iterator) or 0) // MANY
         return [s for s in ROWS if s & (s - 1) == 0 or s <= many]
@@ -301,11 +304,10 @@ class Tiles:
             return least
         whole = [(self.vector, chunks), *others]
         total = 0.0
-        tiled = self.width * prod(self.measured.extent(i) for i, _ in others)
-        points = max(1, self.measured.extent(self.vector) * tiled // self.width)
+        points = max(1, prod(self.extent[i] for i, _ in whole))
         shapes: list[tuple[int, list[int]]] = [(1, [])]
         for iterator, size in whole:
-            extent = self.measured.extent(iterator)
+            extent = self.extent[iterator]
             count = -(-extent // self.width) if iterator == self.vector else extent
             pieces = [(count // size, size), (1, count % size)]
             if self.measured.bounds[iterator][1] is None and count % size:
@@ -343,9 +345,7 @@ class Tiles:
         key = chunks, others
         if key in self.known:
             return self.known[key]
-        vectors = chunks
-        for _, s in others:
-            vectors *= s
+        vectors = chunks * prod(s for _, s in others)
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
         again, streamed, near, tile = self._from_second(others), 0.0, 0.0, dict(others)
@@ -364,7 +364,7 @@ class Tiles:
             transposed += copies * r.columns * by_rows
             if r in again or (not self.folds and 2 * chunks * r.panel > self.target.caches[0].size):
                 cost *= SECOND_CACHE
-            several = any(r.access.stride(i) for i, _ in others)
+            several = any(map(r.access.strides.get, tile))
             if r.apart and several:
                 cost += APART * copies
             if r.fetched:
@@ -390,7 +390,7 @@ class Tiles:
         rows = vectors // chunks
         folding = self.folding * (rows + 1) * chunks
         cycles = self._step(arithmetic, loads, folding, max(streamed, near))
-        store, _ = self._stored(others)
+        store, _ = self.stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
         store += (self._passes(others) - 1) * self.again
@@ -488,7 +488,7 @@ class Tiles:
         units = [unit_iterator(self.measured, r.access, self.vector) for r in apart]
         across = self.across if self.across and self.across[0] in units else None
         # Rows that are written transposed in registers need no copy.
-        written = self._written(others) if self._stored(others)[1] else None
+        written = self._written(others) if self.stored(others)[1] else None
         packs = self.packs_result and written is None
         found = Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
         return replace(found, passing=self._passing(chunks, others)) if self.reduces else found
