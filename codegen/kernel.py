@@ -6,6 +6,7 @@ Three consumers: `polyker.codegen.verify`, the NumPy interpreter `polyker.codege
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -63,8 +64,16 @@ class Var:
     dtype: DType = i64
 
 
+class _Kept:
+    """Room for what is found out of a node once: its hash, and its polynomial (see polyker.codegen.polynomial)."""
+
+    __slots__ = ("kept_hash", "kept_polynomial")
+    kept_hash: int
+    kept_polynomial: Mapping[tuple[KExpr, ...], int]
+
+
 @dataclass(frozen=True, slots=True)
-class Op:
+class Op(_Kept):
     """An operation on arguments of one type, by name.
 
     Any type: add mul neg (n-ary add and mul, folded from the left), sub; floordiv mod (floor; by zero gives 0 for integers),
@@ -78,6 +87,14 @@ class Op:
     op: str
     args: tuple[KExpr, ...]
     dtype: DType = i64
+
+    def __hash__(self) -> int:
+        try:
+            return self.kept_hash
+        except AttributeError:
+            found = hash((self.op, self.args, self.dtype))
+            object.__setattr__(self, "kept_hash", found)
+            return found
 
 
 @dataclass(frozen=True, slots=True)

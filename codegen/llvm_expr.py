@@ -72,7 +72,15 @@ class Expressions:
 
     def poly(self, expr: KExpr) -> Poly:
         """Return the polynomial of an i64 expression over loop variables, sizes, LANE and atoms."""
-        return polynomial(expr, self._leaf)
+        if not isinstance(expr, Op):
+            return polynomial(expr, self._leaf)
+        found = polynomial(expr)
+        for monomial in found:
+            for a in monomial:
+                if not isinstance(a, Var) or a.name in self.affine:
+                    return polynomial(expr, self._leaf)
+                self._used[a.name] = None
+        return found
 
     def _leaf(self, expr: KExpr) -> Poly:
         if isinstance(expr, Var):

@@ -15,11 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.codegen.kernel import (
-    Allocate,
     Block,
     Const,
     For,
-    If,
     Kernel,
     KExpr,
     Load,
@@ -33,7 +31,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.polynomial import same_cell
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.unroll_terms import whole_groups
-from polyker.codegen.walk import subexpressions, substitute, uses
+from polyker.codegen.walk import subexpressions, substitute, uses, with_blocks
 from polyker.target.model import Target
 
 # Results that make a tile: of fewer the loop is short, and its latency counts.
@@ -51,12 +49,8 @@ def _block(block: Block) -> Block:
         match s:
             case For(kind=LoopKind.SERIAL, step=1) if (pairs := _pairs(s)) is not None:
                 result += pairs
-            case For(body=body) | Allocate(body=body):
-                result.append(replace(s, body=_block(body)))
-            case If(body=body, orelse=orelse):
-                result.append(replace(s, body=_block(body), orelse=_block(orelse)))
             case _:
-                result.append(s)
+                result.append(with_blocks(s, _block))
     return tuple(result)
 
 

@@ -87,6 +87,17 @@ def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
         return constant(int(expr.value.real))
     if not isinstance(expr, Op) or expr.dtype is not i64:
         return leaf(expr)
+    if leaf is not atom:
+        return _of(expr, leaf)
+    try:
+        return expr.kept_polynomial
+    except AttributeError:
+        found = _of(expr, leaf)
+        object.__setattr__(expr, "kept_polynomial", found)
+        return found
+
+
+def _of(expr: Op, leaf: Callable[[KExpr], Poly]) -> Poly:
     args = expr.args
     match expr.op:
         case "add":

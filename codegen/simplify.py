@@ -34,8 +34,8 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
 from polyker.codegen.simplify_index import FALSE, TRUE, Range, bounds, simplify_expression
-from polyker.codegen.walk import recombined, statements, subexpressions, substitute
-from polyker.ir.dtypes import bool_
+from polyker.codegen.walk import names_in, rebuild, recombined, statements, subexpressions, substitute
+from polyker.ir.dtypes import bool_, i64
 
 
 def trip_count(loop: For) -> int | None:
@@ -68,6 +68,8 @@ class _Copier:
     def __init__(self, kernel: Kernel) -> None:
         self.taken = {s.name for s in statements(kernel.body) if isinstance(s, (Let, Shuffle))}
         self._depth = 0
+        self._names: dict[int, tuple[KExpr, tuple[str, ...]]] = {}  # of an index by its identity, which stays its own
+        self._indices: dict[tuple[int, tuple[KExpr | None, ...]], KExpr] = {}
 
     def inlined(self, body: Block, values: Mapping[str, KExpr]) -> Block:
         """Return a copy that may stand in the block around."""
@@ -75,6 +77,19 @@ class _Copier:
         copy = self.block(body, dict(values))
         self._depth -= 1
         return copy
+
+    def _put(self, expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
+        """Return an expression with variables replaced; copies in which an index is the same share it."""
+        if type(expr) is not Op or expr.dtype is not i64:
+            return values.get(expr.name, expr) if type(expr) is Var else rebuild(expr, lambda e: self._put(e, values))
+        known = self._names.get(id(expr))
+        if known is None:
+            known = self._names[id(expr)] = expr, tuple(names_in(expr))
+        place = id(expr), tuple([values.get(name) for name in known[1]])
+        found = self._indices.get(place)
+        if found is None:
+            found = self._indices[place] = substitute(expr, values)
+        return found
 
     def _fresh(self, name: str) -> str:
         number = 1
@@ -90,7 +105,7 @@ class _Copier:
         for stmt in block:
             match stmt:
                 case Let(name=name, value=value) | Shuffle(name=name, value=value):
-                    changed = substitute(value, values)
+                    changed = self._put(value, values)
                     if self._depth:
                         fresh = self._fresh(name)
                         values[name] = Var(fresh, value.dtype)
@@ -116,7 +131,7 @@ class _Copier:
     def _statement(self, stmt: Stmt, values: dict[str, KExpr]) -> Stmt:
         match stmt:
             case Store(buffer=buffer, indices=indices, value=value):
-                return Store(buffer, tuple(substitute(i, values) for i in indices), substitute(value, values))
+                return Store(buffer, tuple([self._put(i, values) for i in indices]), self._put(value, values))
             case Combine():
                 return recombined(stmt, lambda e: substitute(e, values))
             case Prefetch(indices=indices):

@@ -37,7 +37,7 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Poly, constant, expression, plus, polynomial, times
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import expressions, statements, subexpressions, uses, values_of
+from polyker.codegen.walk import expressions, statements, subexpressions, uses, values_of, with_blocks
 from polyker.ir.expr import TRANSCENDENTAL
 from polyker.target.model import Target
 
@@ -146,12 +146,8 @@ class _Several:
             match s:
                 case For() if id(s) in self.chosen:
                     result += self._taken(s)
-                case For(body=body) | Allocate(body=body):
-                    result.append(replace(s, body=self.block(body)))
-                case If(body=body, orelse=orelse):
-                    result.append(replace(s, body=self.block(body), orelse=self.block(orelse)))
                 case _:
-                    result.append(s)
+                    result.append(with_blocks(s, self.block))
         return tuple(result)
 
     def _taken(self, loop: For) -> list[Stmt]:

@@ -67,7 +67,11 @@ class _Scope:
 
     def bind(self, name: str, dtype: DType, node: object) -> _Scope:
         _check(name not in self.names and name not in self.buffers, "the name {!r} is bound already", node, name)
-        return replace(self, names={**self.names, name: dtype})
+        return self.having({**self.names, name: dtype}, self.in_vector)
+
+    def having(self, names: Mapping[str, DType], in_vector: bool) -> _Scope:
+        """Return the scope with other names, in a vector loop or not."""
+        return _Scope(names, self.buffers, in_vector, self.in_parallel, self.warps, self.launched)
 
 
 def _check(holds: bool, what: str, node: object, *parts: object) -> None:
@@ -260,7 +264,8 @@ def _loop(loop: For, scope: _Scope) -> None:
     if vector:
         _check(loop.step == 1, "a VECTOR loop has step 1", header)
         _check(not scope.in_vector, "a VECTOR loop in a VECTOR loop", header)
-    inner = replace(scope.bind(loop.var, i64, header), in_vector=scope.in_vector or vector)
+    inner = scope.bind(loop.var, i64, header)
+    inner = inner.having(inner.names, True) if vector else inner
     if loop.kind is LoopKind.PARALLEL:
         _check(not (scope.in_vector or scope.in_parallel), "a PARALLEL loop in a VECTOR or PARALLEL loop", header)
         if loop.work is not None:
