@@ -73,7 +73,7 @@ def test_lanes_that_another_access_uses_are_kept(body: Block) -> None:
 
 
 @given(n=st.integers(1, 40), m=st.integers(1, 40), k=st.integers(1, 9), symbolic=st.booleans(), data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_reductions_whose_conditions_cut_vectors_are_numpys(
     n: int, m: int, k: int, symbolic: bool, data: st.DataObject
 ) -> None:

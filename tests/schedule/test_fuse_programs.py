@@ -121,8 +121,8 @@ def promotions(schedule: Schedule) -> list[Promotion]:
 
 
 def test_a_part_of_what_no_cache_holds_may_have_half_of_the_last_one() -> None:
-    found = case(softmax_like(SOFTMAX), X="f32[8,700]")
-    scop, schedule = found.automatic(replace(TINY, caches=(Cache(1024), Cache(2048), Cache(1 << 14))))
+    found = case(softmax_like(SOFTMAX), X="f32[3,700]")
+    scop, schedule = found.automatic(replace(TINY, caches=(Cache(1024), Cache(2048), Cache(1 << 13))))
     assert_same(found, scop, schedule, native=True)
     sizes = [4 * p.cells() for p in promotions(schedule)]
     assert any(2048 < size <= 1 << 13 for size in sizes)
