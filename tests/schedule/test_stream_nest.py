@@ -232,3 +232,28 @@ def test_what_another_statement_reads_stays_in_the_caches() -> None:
     )
     assert "run together" in str(kernel.source("schedule"))
     assert "stream(" not in str(kernel.source("schedule"))
+
+
+@pytest.mark.parametrize("columns", [64, 80, 71])
+@pytest.mark.parametrize("offset", [0, 16, 4])
+def test_rows_that_are_looked_up_pass_the_caches_where_many_pieces_come_side_by_side(columns: int, offset: int) -> None:
+    program = case("O[n,c] = T[idx[n],c]", T="f32[40,64]", idx="i64[60]")
+    _, schedule = program.automatic(replace(machine(1 << 13), streams=8))
+    assert Kind.STREAM in {m.kind for m in loops(schedule.tree)}
+    rng = np.random.default_rng(columns)
+    T, idx = rng.standard_normal((300, columns)).astype("f4"), rng.integers(0, 300, 4000)
+    raw = np.full(4 * idx.size * columns + 192, 0x7F, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    out = raw[start : start + 4 * idx.size * columns].view("f4").reshape(-1, columns)
+    kernel = pk.op("O[n,c] = T[idx[n],c]").compile(
+        T=pk.f32[T.shape],
+        idx=pk.i64[idx.shape],
+        target=replace(target("cpu"), caches=SMALL_CACHES, streams=8),
+        threads=1,
+    )
+    kernel(T, idx, out=out)
+    np.testing.assert_array_equal(out, T[idx])
+    assert (raw[:start] == 0x7F).all() and (raw[start + out.nbytes :] == 0x7F).all()
+    idx[77] = 300
+    with pytest.raises(pk.PolykerError):
+        kernel(T, idx, out=out)
