@@ -55,7 +55,7 @@ class Expressions:
             int, tuple[Poly, Poly, Poly, tuple[str, ...]]
         ] = {}  # by the identity of an offset, the first part
         self._kept: dict[int, Poly] = {}  # by their identity, which stays theirs as long as they are here
-        self._used: dict[str, Poly | None] = {}
+        self._used: dict[str, Poly | None] = {}  # the Vars that polynomials were asked of since `offset` began
 
     @property
     def rows(self) -> dict[Row, tuple[int, int]]:
@@ -251,6 +251,7 @@ class Expressions:
         if known is None:
             self._offsets[access] = total, self._used
             self._kept[id(total)] = total
+        self._used = {}
         return total
 
     def forget(self) -> None:
@@ -259,9 +260,11 @@ class Expressions:
 
     def pointer(self, place: Place, offset: Poly) -> Reg:
         """Return the pointer at a uniform offset: outer loops' terms first, the constant last."""
-        if id(offset) not in self._kept:
+        atoms = [a for monomial in offset for a in monomial]
+        if id(offset) not in self._kept or not all(isinstance(a, Var) for a in atoms):
             return self._pointer(place, offset)
-        at = place.pointer.text, id(offset)
+        # A name may stand for another register than when the pointer was made.
+        at = id(offset), (place.pointer.text, *(self._atom(a).text for a in atoms))
         if (known := self.b.pointer(at)) is None:
             known = self._pointer(place, offset)
             self.b.regions[known.level].pointers[at] = known

@@ -76,13 +76,13 @@ class Region:
 
     `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands
     in it already, so that no load may move above. `values`: what was computed in it, by instruction text; `pointers`: those
-    to places that the emitter knows by a number. `written`: the buffers that some statement of its loop stores to.
+    to places that the emitter knows by a number and registers. `written`: the buffers that some statement of its loop stores to.
     """
 
     kind: str
     lines: list[str] = field(default_factory=list)
     values: dict[str, Reg] = field(default_factory=dict)
-    pointers: dict[tuple[str, int], Reg] = field(default_factory=dict)
+    pointers: dict[tuple[int, tuple[str, ...]], Reg] = field(default_factory=dict)
     certain: bool = False
     blocked: bool = False
     written: frozenset[str] = frozenset()
@@ -208,7 +208,7 @@ class Builder:
         """Return whether the result of an instruction is at hand."""
         return any(text in region.values for region in self.regions)
 
-    def pointer(self, at: tuple[str, int]) -> Reg | None:
+    def pointer(self, at: tuple[int, tuple[str, ...]]) -> Reg | None:
         """Return the pointer to a place, if it is at hand."""
         for region in self.regions:
             if (known := region.pointers.get(at)) is not None:

@@ -93,7 +93,8 @@ def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
         return expr.kept_polynomial
     except AttributeError:
         found = _of(expr, leaf)
-        object.__setattr__(expr, "kept_polynomial", found)
+        if (expr,) not in found:  # which would keep itself
+            object.__setattr__(expr, "kept_polynomial", found)
         return found
 
 

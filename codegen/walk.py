@@ -8,10 +8,8 @@ from operator import is_
 
 from polyker.codegen.kernel import (
     Allocate,
-    Barrier,
     Block,
     Combine,
-    Commit,
     Const,
     Convert,
     Copy,
@@ -32,7 +30,6 @@ from polyker.codegen.kernel import (
     Var,
     VectorLoad,
     VectorStore,
-    Wait,
 )
 
 # The compiler spends a good part of its time in these functions, so they ask for a node's type once, the most frequent first.
@@ -49,8 +46,6 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
 
 def _expressions(stmt: Stmt) -> tuple[KExpr, ...]:
     match stmt:
-        case Store(indices=indices, value=value):
-            return (*indices, value)
         case Combine(indices=indices, value=value, before=before):
             return (*indices, value) if before is None else (*indices, value, before)
         case VectorLoad(indices=indices, predicate=predicate, other=other):
@@ -65,11 +60,9 @@ def _expressions(stmt: Stmt) -> tuple[KExpr, ...]:
             return (value,)
         case Guard(condition=condition) | If(condition=condition):
             return (condition,)
-        case For(lo=lo, hi=hi):
-            return (lo, hi)
         case Launch(grid=grid):
             return grid
-        case Allocate() | Barrier() | Commit() | Wait():
+        case _:
             return ()
 
 
@@ -118,7 +111,7 @@ def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
 
 
 def with_blocks(stmt: Stmt, change: Callable[[Block], Block]) -> Stmt:
-    """Return a statement with `change` applied to the blocks that stand directly in it; the same one where that is equal."""
+    """Return a statement with `change` applied to the blocks that stand directly in it; the same one where these stay."""
     if isinstance(stmt, If):
         body, orelse = change(stmt.body), change(stmt.orelse)
         return stmt if _same(body, stmt.body) and _same(orelse, stmt.orelse) else If(stmt.condition, body, orelse)

@@ -83,7 +83,8 @@ def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.
     """Return the schedule tree of isl, and what its marks mean.
 
     `whole`: nothing of an iteration of a loop of AT_ONCE with scopes inside runs before the loop or after it, as it could where
-    only its first or its last iteration has it: statements that are nothing begin and end each iteration.
+    only its first or its last iteration has it: statements that are nothing begin and end each iteration. So they do where a
+    nest in it is not isl's: of parts of a statement each has a name of its own, and isl would take the edges out of the loop.
 
     Where the threads of a launch walk through loops and sequences together a parameter stands for the thread's number, and a
     filter for each THREAD loop: isl writes what one thread runs. A barrier there is a statement of its own, run whenever
@@ -203,7 +204,7 @@ class _Conversion:
         inner = replace(inside, depth=inside.depth + 1, lanes=inside.lanes or first.kind is Kind.VECTOR)
         band, found = self.child_of({}, below, here, inner)
         last = first.kind is Kind.BLOCK and not any(m.kind is Kind.BLOCK for m in loops(below))
-        kept = self.whole and first.kind in AT_ONCE and len(self.scopes) > before
+        kept = first.kind in AT_ONCE and (bool(found.fixed) or (self.whole and len(self.scopes) > before))
         if (last and inside.threads) or kept:
             texts = [f"{{ {self.tuples[s]} }}" for s in found.names]
             children = [{"filter": union_text(self.head, texts), **band}]

@@ -154,3 +154,17 @@ def test_blocks_of_a_long_sum_are_summed_on_threads_and_then_added(text: str, sh
 
 def test_a_sum_too_short_for_blocks_stays_on_one_thread() -> None:
     assert not chosen("s = sum[i](x[i])", x="f32[200000]")
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads", "iterations"), [((100, 512, 500), 8, 8), ((90, 1024, 90), 2, 2), ((50, 3000, 50), 8, 7)]
+)
+def test_an_edge_is_an_iteration_of_the_parallel_loop(
+    shape: tuple[int, int, int], threads: int, iterations: int
+) -> None:
+    """Its nests have names of their own for isl, which would run them after the loop, on one thread."""
+    m, k, n = shape
+    kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(
+        A=pk.f32[m, k], B=pk.f32[k, n], threads=threads, target="cpu:x86-64-v4"
+    )
+    assert f"in range(0, {iterations}):  # parallel({threads})" in kernel.source("loops")
