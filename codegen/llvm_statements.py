@@ -459,9 +459,8 @@ class Statements:
 
     def _vector_loop(self, loop: For) -> None:
         e, b, count = self.e, self.b, loop.lanes
-        lo, length = e.poly(loop.lo), constant(loop.trip or 0)
-        if loop.trip is None:
-            length = plus(e.poly(loop.hi), scaled(lo, -1))
+        lo = e.poly(loop.lo)
+        length = plus(e.poly(loop.hi), scaled(lo, -1)) if loop.trip is None else constant(loop.trip)
         known = as_constant(length)
         if known is not None and known <= 0:
             return

@@ -93,7 +93,7 @@ def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.
     found = _Conversion(scop, whole)
     root, _ = found.child_of({}, schedule.tree, {s: Way() for s in scop.domains}, _Inside())
     head = found.head
-    domain = union_text(head, (*found.domains(), *found.barriers.values()))
+    domain = union_text(head, (*found.domains(), *found.stand_ins.values()))
     around = frozenset(m for m, s in found.scopes.items() if any(one.kind is Kind.PARALLEL for one in loops(s.child)))
     marks = Marks(
         found.members, found.scopes, found.private, around, found.threads,
@@ -145,7 +145,7 @@ class _Conversion:
         self.scopes: dict[str, Scope] = {}
         self.private: dict[str, tuple[str, ...]] = {}
         self.threads: dict[str, tuple[Threads, ...]] = {}
-        self.barriers: dict[str, str] = {}  # name -> text of its domain, of fixed loops too
+        self.stand_ins: dict[str, str] = {}  # for barriers and fixed loops: name -> text of its domain
         self.meetings: dict[str, Meeting] = {}  # those of them where threads wait or meet
         self.commits: list[str] = []
         self.arrivals: list[str] = []  # those of them that are nothing
@@ -244,7 +244,7 @@ class _Conversion:
         fresh = f"fixed{len(self.fixed)}"
         self.fixed[fresh] = found
         self.tuples[fresh] = f"{fresh}[{', '.join(f't{d}' for d in range(inside.depth))}]"
-        self.barriers[fresh] = f"{{ {self.tuples[fresh]} : {' and '.join(found.domain) or '1 = 1'} }}"
+        self.stand_ins[fresh] = f"{{ {self.tuples[fresh]} : {' and '.join(found.domain) or '1 = 1'} }}"
         return fresh
 
     def domains(self) -> Iterator[str]:
@@ -338,13 +338,13 @@ class _Conversion:
 
     def barrier(self, here: dict[str, Way], depth: int) -> str:
         """Return the name of a new barrier; its domain are the times at which any statement comes to its sequence."""
-        name = f"barrier{len(self.barriers)}"
+        name = f"barrier{len(self.stand_ins)}"
         found: isl.Set | None = None
         for s, way in here.items():
             times = way.run(self.scop, s, name).range()
             found = times if found is None else found.union(times)
         assert found is not None
-        self.barriers[name] = str(found.coalesce())
+        self.stand_ins[name] = str(found.coalesce())
         self.tuples[name] = f"{name}[{', '.join(f't{d}' for d in range(depth))}]"
         return name
 
