@@ -31,14 +31,20 @@ def alternative(rank: int) -> Iterator[None]:
 
 
 def choose(
-    measured: Measured, free: Sequence[str], reduced: Sequence[str], target: Target, packed: str | None = None
+    measured: Measured,
+    free: Sequence[str],
+    reduced: Sequence[str],
+    target: Target,
+    packed: str | None = None,
+    *,
+    limit: float = inf,
 ) -> Plan:
     """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones.
 
-    `packed`: the vector for which operands were copied already.
+    `packed`: the vector for which operands were copied already. `limit`: of tiles that all cost more any will do.
     """
     rank = _rank.get() if packed is None else 0
-    found = ranked(measured, free, reduced, target, packed, best_alone=rank == 0)
+    found = ranked(measured, free, reduced, target, packed, best_alone=rank == 0, limit=limit)
     return found[min(rank, len(found) - 1)]
 
 
@@ -50,14 +56,15 @@ def ranked(
     packed: str | None = None,
     *,
     best_alone: bool = False,
+    limit: float = inf,
 ) -> list[Plan]:
     """Return the best tile for each vector iterator and number of vectors, the cheapest first.
 
-    `best_alone`: tiles that cost more than the best one found so far are left out, and are not counted to the end.
+    `best_alone`: tiles that cost more than the best one found so far, or `limit`, are left out, and are not counted to the end.
     """
     scalar = Plan(None, 1, 1, _side_by_side(measured, free, reduced), scalar_cost(measured))
     best: dict[tuple[str | None, int], Plan] = {(None, 1): scalar}
-    limit = scalar.cost if best_alone else inf
+    limit = min(limit, scalar.cost) if best_alone else inf
     size = sum(1 for _ in values(measured.statement.expr))
     most = max(MOST_OPERATIONS, size) // size
     moving = [a for a in measured.accesses if a.strides]

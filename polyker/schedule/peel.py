@@ -70,12 +70,16 @@ def peeled(
     write = measured.write
     results = measured.footprint(write)
     measures = [measure(s) for s in (whole, rest)]
-    plans = [choose(m, free, statement.reduced, target) for m in measures]
-    costs = [p.cost * m.points for p, m in zip(plans, measures, strict=True)]
+    # What is left of the cycles that the two may take to pay.
+    left = WORTH * plan.cost * measured.points - NEST
     if results * write.itemsize > target.cache(2).size:
-        costs.append(LINE * results * count / extent)
-    if sum(costs) + NEST > WORTH * plan.cost * measured.points:
-        return None
+        left -= LINE * results * count / extent
+    plans: list[Plan] = []
+    for m in measures:
+        plans.append(choose(m, free, statement.reduced, target, limit=left / max(1, m.points)))
+        left -= plans[-1].cost * m.points
+        if left < 0:
+            return None
     rest = _with(rest, read_set(rest.domain), fresh.statement())
     if start is None:
         return Peeled((whole, None, plans[0]), (rest, None, plans[1]), vector, count)
