@@ -51,10 +51,9 @@ class Expressions:
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
         # Copies of a statement have the same accesses again and again: their offsets, with what the Vars in these stood for.
         self._offsets: dict[tuple[str, tuple[KExpr, ...]], tuple[Poly, dict[str, Poly | None]]] = {}
-        self._splits: dict[
-            int, tuple[Poly, Poly, Poly, tuple[str, ...]]
-        ] = {}  # by the identity of an offset, the first part
-        self._kept: dict[int, Poly] = {}  # by their identity, which stays theirs as long as they are here
+        # Those of them over Vars alone, by their identity, which stays theirs as long as they are here; and their parts.
+        self._kept: dict[int, Poly] = {}
+        self._splits: dict[int, tuple[Poly, Poly, tuple[str, ...]]] = {}
         self._used: dict[str, Poly | None] = {}  # the Vars that polynomials were asked of since `offset` began
 
     @property
@@ -114,12 +113,12 @@ class Expressions:
     def split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
         """Return (uniform part, coefficient of LANE, terms that vary otherwise)."""
         known = self._splits.get(id(poly))
-        if known is not None and all(self.values[n].re.lanes == 1 for n in known[3]):
-            return known[1], known[2], []
+        if known is not None and all(self.values[n].re.lanes == 1 for n in known[2]):
+            return known[0], known[1], []
         base, step, varying = self._split(poly)
-        if id(poly) in self._kept and not varying and all(isinstance(a, Var) for m in poly for a in m):
+        if id(poly) in self._kept and not varying:
             names = {a.name for m in poly for a in m if isinstance(a, Var) and a != LANE}
-            self._splits[id(poly)] = poly, base, step, tuple(names)
+            self._splits[id(poly)] = base, step, tuple(names)
             self._kept[id(base)] = base
         return base, step, varying
 
@@ -250,7 +249,8 @@ class Expressions:
             add_to(total, times(self.poly(index), stride))
         if known is None:
             self._offsets[access] = total, self._used
-            self._kept[id(total)] = total
+            if all(isinstance(a, Var) for m in total for a in m):
+                self._kept[id(total)] = total
         self._used = {}
         return total
 
@@ -260,11 +260,10 @@ class Expressions:
 
     def pointer(self, place: Place, offset: Poly) -> Reg:
         """Return the pointer at a uniform offset: outer loops' terms first, the constant last."""
-        atoms = [a for monomial in offset for a in monomial]
-        if id(offset) not in self._kept or not all(isinstance(a, Var) for a in atoms):
+        if id(offset) not in self._kept:
             return self._pointer(place, offset)
         # A name may stand for another register than when the pointer was made.
-        at = id(offset), (place.pointer.text, *(self._atom(a).text for a in atoms))
+        at = id(offset), (place.pointer.text, *(self._atom(a).text for m in offset for a in m))
         if (known := self.b.pointer(at)) is None:
             known = self._pointer(place, offset)
             self.b.regions[known.level].pointers[at] = known

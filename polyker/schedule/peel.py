@@ -76,10 +76,11 @@ def peeled(
         left -= LINE * results * count / extent
     plans: list[Plan] = []
     for m in measures:
-        plans.append(choose(m, free, statement.reduced, target, limit=left / max(1, m.points)))
-        left -= plans[-1].cost * m.points
-        if left < 0:
-            return None
+        if left >= 0:
+            plans.append(choose(m, free, statement.reduced, target, limit=left / max(1, m.points)))
+            left -= plans[-1].cost * m.points
+    if left < 0:
+        return None
     rest = _with(rest, read_set(rest.domain), fresh.statement())
     if start is None:
         return Peeled((whole, None, plans[0]), (rest, None, plans[1]), vector, count)
