@@ -35,9 +35,10 @@ from polyker.codegen.polynomial import Poly, as_constant, expression, plus, poly
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import expressions, rebuild, statements, subexpressions, substitute, uses
 from polyker.ir.dtypes import DType, bool_
+from polyker.schedule.scan_across import KEPT
 
 # The farthest iteration back whose value is kept: each is a register, and a copy in every iteration.
-DISTANCE = 4
+DISTANCE = KEPT
 _LANE = Var("\0lane")
 
 Cell: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane

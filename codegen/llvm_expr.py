@@ -47,6 +47,7 @@ class Expressions:
         self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
         # Of a tile that goes past the caches: the offset of each row in the result, and its cells as memory holds them.
         self.rows_past: list[tuple[Poly, Reg]] | None = None
+        self.lines_past: Reg | None = None  # whether rows of tiles, a line each, pass the caches
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
         # Copies of a statement have the same accesses again and again: their offsets, with what the Vars in these stood for.

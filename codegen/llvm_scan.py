@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen.kernel import Block, Const, For, KExpr, Load, LoopKind, Op, Store, Var
 from polyker.codegen.llvm_convert import Value
-from polyker.codegen.llvm_ops import combine
+from polyker.codegen.llvm_ops import combine, integer_extremum
 from polyker.codegen.llvm_strided import store_backwards
-from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.polynomial import as_constant, plus, scaled
+from polyker.codegen.llvm_text import Builder, Reg, const
+from polyker.codegen.polynomial import as_constant, constant, plus, scaled
 from polyker.codegen.walk import subexpressions, substitute, values_of
-from polyker.ir.dtypes import DType
+from polyker.ir.dtypes import DType, i64
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
+    from polyker.codegen.llvm_statements import Statements
     from polyker.target.model import Target
 
 OPERATORS = ("add", "mul", "minimum", "maximum")
@@ -133,3 +134,30 @@ def _moved(b: Builder, op: str, value: Reg, distance: int, dtype: DType) -> Reg:
 
     neutral = b.splat(identity(op, dtype).re, count)
     return b.shuffle(value, neutral, [count + k if k < distance else k - distance for k in range(count)])
+
+
+def scan_loop(code: Statements, scan: Scan) -> None:
+    """Combine whole vectors of terms with what stands before them, then the rest."""
+    e, b, loop = code.e, code.b, scan.loop
+    lo, hi = e.poly(loop.lo), e.poly(loop.hi)
+    length = as_constant(plus(hi, scaled(lo, -1)))
+    trip = loop.trip if loop.trip is not None else length
+    if trip is not None and trip <= 0:
+        return
+    start, stop, name = e.uniform(lo), e.uniform(hi), f"{loop.var}\0count"
+    some = None if trip is not None else b.compare("icmp slt", start, stop)
+    place, offset = e.places[scan.store.buffer], e.offset(scan.store.buffer, at(scan.store, loop, loop.lo))
+    before = plus(offset, constant(-scan.direction))
+    first = memory.load_scalar(b, place, e.guarded(place, e.pointer(place, before), before, some)).re
+    pointer = Reg(b.name(), "ptr", 1, 0)
+    b.allocas.append(f"  {pointer.text} = alloca <{scan.lanes} x {first.elem}>, align 64")
+    b.line(f"  store {b.splat(first, scan.lanes).typed}, {pointer.typed}, align 64")
+    if trip is None:
+        count = b.binary("sdiv", b.binary("sub", stop, start), const(scan.lanes, "i64"))
+        e.values[name] = Value(i64, integer_extremum(b, "smax", count, const(0, "i64")))
+    whole, rest = parts(scan, Var(name) if trip is None else Const(trip // scan.lanes))
+    e.carried = Carried(scan, pointer)
+    code.serial_loop(whole)
+    code.block(rest)
+    e.carried = None
+    e.values.pop(name, None)

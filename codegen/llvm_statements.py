@@ -10,7 +10,6 @@ from polyker.codegen.facts import Facts
 from polyker.codegen.kernel import (
     Allocate,
     Block,
-    Const,
     For,
     Guard,
     If,
@@ -23,6 +22,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.llvm_columns import columns_loop
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import Expressions
 from polyker.codegen.llvm_fold import number
@@ -30,8 +30,7 @@ from polyker.codegen.llvm_loops import counted, lane_loop
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_parallel import parallel_loop
-from polyker.codegen.llvm_scan import Carried, Scan, at, scan_of
-from polyker.codegen.llvm_scan import parts as scan_parts
+from polyker.codegen.llvm_scan import scan_loop, scan_of
 from polyker.codegen.llvm_stack import StackBuffers
 from polyker.codegen.llvm_store import prefetch, store, store_together
 from polyker.codegen.llvm_stream import (
@@ -51,6 +50,7 @@ from polyker.codegen.llvm_strided import LANE, woven
 from polyker.codegen.llvm_text import Reg, Region, const, literal, vector
 from polyker.codegen.llvm_tiles import Tiles, end_tiles, joined_lines, tile_past, tiles_of, whole_lines
 from polyker.codegen.llvm_transpose import Columns, stored, suits
+from polyker.codegen.llvm_transpose_rows import write_rows
 from polyker.codegen.llvm_weave import Weave, end_weave, weave_of, weave_row
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
@@ -175,10 +175,10 @@ class Statements:
             case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
                 self._stream_loop(stream)
             case For(kind=LoopKind.SCAN) if scan := scan_of(self.e, stmt, self.target):
-                self._scan_loop(scan)
+                scan_loop(self, scan)
             case For(kind=LoopKind.PARALLEL):
                 parallel_loop(self, stmt)
-            case For():
+            case For() if not columns_loop(self, stmt):
                 self.serial_loop(stmt)
             case Allocate(buffer=buffer, body=body):
                 self._allocate(stmt)
@@ -372,6 +372,8 @@ class Statements:
         columns = e.columns = Columns(loop, lo, loop.trip, e.columns)
         for columns.step in range(loop.trip):
             self._bound_block(loop.var, plus(lo, constant(columns.step)), loop.body)
+        for rows in columns.rows.values():
+            write_rows(self, rows)
         e.columns = columns.outer
 
     def _stream_loop(self, stream: Stream) -> None:
@@ -430,32 +432,6 @@ class Statements:
                 weave_row(self, weave, stream, head)
 
         self.either(self.b.compare("icmp eq", head, const(0, "i64")), past, through)
-
-    def _scan_loop(self, scan: Scan) -> None:
-        """Combine whole vectors of terms with what stands before them, then the rest."""
-        e, b, loop = self.e, self.b, scan.loop
-        lo, hi = e.poly(loop.lo), e.poly(loop.hi)
-        length = as_constant(plus(hi, scaled(lo, -1)))
-        trip = loop.trip if loop.trip is not None else length
-        if trip is not None and trip <= 0:
-            return
-        start, stop, name = e.uniform(lo), e.uniform(hi), f"{loop.var}\0count"
-        some = None if trip is not None else b.compare("icmp slt", start, stop)
-        place, offset = e.places[scan.store.buffer], e.offset(scan.store.buffer, at(scan.store, loop, loop.lo))
-        before = plus(offset, constant(-scan.direction))
-        first = memory.load_scalar(b, place, e.guarded(place, e.pointer(place, before), before, some)).re
-        pointer = Reg(b.name(), "ptr", 1, 0)
-        b.allocas.append(f"  {pointer.text} = alloca <{scan.lanes} x {first.elem}>, align 64")
-        b.line(f"  store {b.splat(first, scan.lanes).typed}, {pointer.typed}, align 64")
-        if trip is None:
-            count = b.binary("sdiv", b.binary("sub", stop, start), const(scan.lanes, "i64"))
-            e.values[name] = Value(i64, integer_extremum(b, "smax", count, const(0, "i64")))
-        whole, rest = scan_parts(scan, Var(name) if trip is None else Const(trip // scan.lanes))
-        e.carried = Carried(scan, pointer)
-        self.serial_loop(whole)
-        self.block(rest)
-        e.carried = None
-        e.values.pop(name, None)
 
     def _vector_loop(self, loop: For) -> None:
         e, b, count = self.e, self.b, loop.lanes

@@ -50,6 +50,8 @@ def store(e: Expressions, stmt: Store) -> None:
             before = memory.load_vector(b, place, pointer, count, None)
             value, mask = memory.select_value(b, mask, value, before), None
         memory.store_vector(b, place, pointer, value, mask, e.streamed)
+    elif e.columns is not None and e.columns.store(e, stmt, value):
+        pass
     elif stride == -1:
         strided.store_backwards(e, place, base, value, mask)
     else:

@@ -106,22 +106,32 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
     if place is None or place.buffer.space is not Space.ARGUMENT or names & _read(inside):
         return None
     asked: list[KExpr] = []
-    if not _exceed(code, place, asked):
+    if not exceed(code, place, asked):
         return None
     for row in _rows(loop):
         if row.trip is None or row.trip * place.itemsize != line:
             return None
         for store in (s for s in row.body if isinstance(s, Store)):
             first = tuple(substitute(i, {row.var: row.lo}) for i in store.indices)
-            for monomial, count in e.offset(store.buffer, first).items():
-                if count * place.itemsize % line == 0:
-                    continue
-                of_call = tuple(a for a in monomial if _of_call(code, a))
-                if not of_call:
-                    return None
-                step = Op("mul", (*of_call, Const(count * place.itemsize)))
-                asked.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
-    return _begins(code, place, line, asked)
+            offset = e.offset(store.buffer, first)
+            along = plus(e.offset(store.buffer, store.indices), scaled(offset, -1))
+            if along.get((Var(row.var),), 0) != 1 or not parted_by_lines(code, place, offset, asked):
+                return None
+    return begins(code, place, line, asked)
+
+
+def parted_by_lines(code: Statements, place: Place, offset: Poly, asked: list[KExpr]) -> bool:
+    """Whether each part of an offset may be a number of whole lines; what is to be asked is added."""
+    line = code.target.caches[0].line
+    for monomial, count in offset.items():
+        if count * place.itemsize % line == 0:
+            continue
+        of_call = tuple(a for a in monomial if _of_call(code, a))
+        if not of_call:
+            return False
+        step = Op("mul", (*of_call, Const(count * place.itemsize)))
+        asked.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
+    return True
 
 
 def joined_lines(code: Statements, loop: For) -> Reg | None:
@@ -134,7 +144,7 @@ def joined_lines(code: Statements, loop: For) -> Reg | None:
     if tiles is None or around is None or not _goes_along(code, tiles, around, loop):
         return None
     asked: list[KExpr] = []
-    return _begins(code, tiles.place, tiles.place.itemsize, asked) if _exceed(code, tiles.place, asked) else None
+    return begins(code, tiles.place, tiles.place.itemsize, asked) if exceed(code, tiles.place, asked) else None
 
 
 def _rows(tile: For) -> Iterator[For]:
@@ -142,7 +152,7 @@ def _rows(tile: For) -> Iterator[For]:
     return (s for s in statements((tile,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
 
 
-def _exceed(code: Statements, result: Place, asked: list[KExpr]) -> bool:
+def exceed(code: Statements, result: Place, asked: list[KExpr]) -> bool:
     """Whether the arguments may exceed the last cache, and the result a good part of it; what is to be asked is added."""
     last = code.target.caches[-1].size
     places = [p.buffer for p in code.e.places.values() if p.buffer.space is Space.ARGUMENT]
@@ -162,7 +172,7 @@ def _may_reach(size: KExpr, least: int, asked: list[KExpr]) -> bool:
     return known is None or known >= least
 
 
-def _begins(code: Statements, place: Place, multiple: int, asked: list[KExpr]) -> Reg:
+def begins(code: Statements, place: Place, multiple: int, asked: list[KExpr]) -> Reg:
     """Return whether a buffer begins at a multiple of so many bytes, and all that is asked holds."""
     e, b = code.e, code.b
     address = b.convert("ptrtoint", place.pointer, "i64")
@@ -186,7 +196,8 @@ def _goes_along(code: Statements, tiles: Tiles, around: For, loop: For) -> bool:
             if store.buffer != name:
                 return False
             there = e.offset(name, tuple(substitute(i, following) for i in store.indices))
-            if as_constant(plus(there, scaled(e.offset(name, store.indices), -1))) != tiles.lanes:
+            here = e.offset(name, store.indices)
+            if here.get((Var(row.var),), 0) != 1 or as_constant(plus(there, scaled(here, -1))) != tiles.lanes:
                 return False
     return True
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Block, For, Load, LoopKind, Prefetch, Stmt, Store, Var
+from polyker.codegen.kernel import Block, For, Let, Load, LoopKind, Prefetch, Stmt, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.polynomial import Poly, as_constant, constant, plus, scaled
+from polyker.codegen.llvm_transpose_rows import PIECE, Rows, interleaved, pointers_of
+from polyker.codegen.polynomial import Poly, as_constant, constant, plus
 from polyker.codegen.polynomial import atom as atom_poly
-from polyker.codegen.walk import statements, uses
+from polyker.codegen.walk import expressions, statements, subexpressions, uses
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
 
-PIECE = 16  # bytes: within so many every vector unit shuffles in one cycle
 _STEP = Var("\0step")  # the number of the iteration, in index polynomials
 
 
@@ -40,7 +40,7 @@ def _suits(loop: For, stmt: Stmt) -> bool:
         case For(kind=LoopKind.TRANSPOSE) as inner:
             return not uses(loop.var, inner.lo, inner.hi) and suits(inner)
         case For(kind=LoopKind.VECTOR, lo=lo, hi=hi, trip=int(), body=body):
-            return not uses(loop.var, lo, hi) and all(isinstance(s, Store | Prefetch) for s in body)
+            return not uses(loop.var, lo, hi) and all(isinstance(s, Let | Store | Prefetch) for s in body)
         case Prefetch():
             return True
         case _:
@@ -52,12 +52,17 @@ def stored(block: Block) -> frozenset[str]:
     return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
 
 
+def _read(block: Block) -> frozenset[str]:
+    nodes = (n for s in statements(block) for e in expressions(s) for n in subexpressions(e))
+    return frozenset(n.buffer for n in nodes if isinstance(n, Load))
+
+
 @dataclass(slots=True)
 class Columns:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
 
     `_blocks` has the transposed blocks of each load, by the iteration that they begin with; `_asked` the lines that were asked
-    for.
+    for; `rows` what is written by rows when all iterations are done, of the buffers `_late`.
     """
 
     loop: For
@@ -68,9 +73,13 @@ class Columns:
     _written: frozenset[str] = frozenset()
     _blocks: dict[tuple[str, frozenset[object], int, int], list[Reg]] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
+    _late: frozenset[str] = frozenset()
+    rows: dict[tuple[str, frozenset[object]], Rows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._written = stored(self.loop.body)
+        stores = [s.buffer for s in statements(self.loop.body) if isinstance(s, Store)]
+        self._written = frozenset(stores)
+        self._late = frozenset(n for n in stores if stores.count(n) == 1) - _read(self.loop.body)
 
     def asks(self, pointer: Reg) -> bool:
         """Whether a line is asked for the first time: what differs from column to column alone may be the same line."""
@@ -107,13 +116,33 @@ class Columns:
             if varying or as_constant(stride) in (0, 1, -1):
                 return None
             first = start if direction > 0 else -(start + size - 1)
-            pointers = _pointers(e, place, plus(base, constant(first)), stride, active)
+            pointers = pointers_of(e, place, plus(base, constant(first)), stride, active)
             self._blocks[key] = _block(e.b, place, pointers, rows, size)
         column = self.step - start
         raw = self._blocks[key][column if direction > 0 else size - 1 - column]
         return memory.value_of(e.b, place.buffer.dtype, raw)
 
-    def _offset(self, e: Expressions, expr: Load) -> tuple[Poly, int] | None:
+    def store(self, e: Expressions, stmt: Store, value: Value) -> bool:
+        """Keep what an iteration stores, to be written by rows after the last one; False unless it is contiguous along the loop
+        and strided over the lanes, and nothing else in the loop sees it."""
+        rows, place = e.lanes.count, e.places[stmt.buffer]
+        active = memory.leading_lanes(e.lanes.mask, rows)
+        if not active or stmt.buffer not in self._late or value.im is not None:
+            return False
+        if self.trip > rows or rows & (rows - 1) or (found := self._offset(e, stmt)) is None:
+            return False
+        offset, direction = found
+        key = (stmt.buffer, frozenset(offset.items()))
+        if key not in self.rows:
+            base, stride, varying = e.split(offset)
+            if varying or as_constant(stride) in (0, 1, -1):
+                return False
+            first = 0 if direction > 0 else 1 - self.trip
+            self.rows[key] = Rows(place, plus(base, constant(first)), stride, active, direction)
+        self.rows[key].columns.append(memory.raw_of(e.b, value))
+        return True
+
+    def _offset(self, e: Expressions, expr: Load | Store) -> tuple[Poly, int] | None:
         """Return the offset at the loop's first iteration, and 1 or -1: its step from one to the next."""
         known = e.affine[self.loop.var]
         e.affine[self.loop.var] = plus(self.lo, atom_poly(_STEP))
@@ -126,14 +155,6 @@ class Columns:
                 return None
         direction = offset.get((_STEP,), 0)
         return ({m: c for m, c in offset.items() if m != (_STEP,)}, direction) if direction in (1, -1) else None
-
-
-def _pointers(e: Expressions, place: Place, corner: Poly, stride: Poly, count: int) -> list[Reg]:
-    """Return the pointers to the first of `count` rows that are `stride` apart."""
-    step = as_constant(stride)
-    if step is None:
-        return [e.pointer(place, plus(corner, scaled(stride, r))) for r in range(count)]
-    return e.pointers(place, corner, [r * step for r in range(count)])
 
 
 def _power(value: int) -> int:
@@ -153,8 +174,8 @@ def _block(b: Builder, place: Place, pointers: list[Reg], rows: int, size: int) 
         pieces = [memory.load_piece(b, place, p, size) for p in pointers[r::size]]
         registers.append(_joined(b, [*pieces, *[None] * (places - len(pieces))]))
     half = size // 2
-    low = _interleaved(places * size, size, parts, range(half))
-    high = _interleaved(places * size, size, parts, range(half, size))
+    low = interleaved(places * size, size, parts, range(half))
+    high = interleaved(places * size, size, parts, range(half, size))
     for _ in range(half.bit_length()):
         pairs = [(registers[r], registers[r + half]) for r in range(half)]
         registers = [_mixed(b, x, y, order) for x, y in pairs for order in (low, high)]
@@ -181,13 +202,3 @@ def _mixed(b: Builder, x: Reg | None, y: Reg | None, order: list[int]) -> Reg | 
     if x is None:
         return None
     return b.shuffle(x, x if y is None else y, order)
-
-
-def _interleaved(rows: int, size: int, parts: int, taken: range) -> list[int]:
-    """Return the lanes of `x[k], y[k]` for the taken k, within each place of `size` elements of `parts` lanes."""
-    lanes = []
-    for place in range(0, rows, size):
-        for k in taken:
-            for other in (0, rows):
-                lanes += [(place + k + other) * parts + part for part in range(parts)]
-    return lanes

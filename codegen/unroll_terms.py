@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
+from polyker.codegen.by_columns import lanes_across
 from polyker.codegen.kernel import (
     Allocate,
     Block,
@@ -54,28 +55,33 @@ def several_terms(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel whose loops over the terms of register tiles take several of them in each iteration."""
     if target.halves:
         return kernel
-    found = _loops(kernel.body, 1)
+    arrays = {b.name: b for b in kernel.buffers}
+    found = _loops(kernel.body, 1, arrays)
     most = max((work for _, _, work in found), default=0)
     chosen = {id(loop): weight for loop, weight, work in found if PART * work >= most}
-    buffers = {b.name: b for b in kernel.buffers}
-    buffers |= {s.buffer.name: s.buffer for s in statements(kernel.body) if isinstance(s, Allocate)}
+    buffers = arrays | {s.buffer.name: s.buffer for s in statements(kernel.body) if isinstance(s, Allocate)}
     line = target.caches[0].line
     return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
 
 
-def _loops(block: Block, times: int) -> list[tuple[For, int, int]]:
-    """Return the loops over the terms of a tile, each with the vector operations of one iteration and of all of them."""
+def _loops(block: Block, times: int, arrays: Mapping[str, Buffer]) -> list[tuple[For, int, int]]:
+    """Return the loops over the terms of a tile, each with the vector operations of one iteration and of all of them.
+
+    Vectors across rows are taken by tiles of their own (`llvm_columns`).
+    """
     found = []
     for s in block:
         match s:
+            case For(kind=LoopKind.SERIAL) if lanes_across(s, arrays):
+                pass
             case For(kind=LoopKind.SERIAL, step=1) if (weight := _weight(s.body)) and 2 * weight <= MOST:
                 found.append((s, weight, times * _trips(s) * weight))
             case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
-                found += _loops(s.body, times * _trips(s))
+                found += _loops(s.body, times * _trips(s), arrays)
             case Allocate(body=body):
-                found += _loops(body, times)
+                found += _loops(body, times, arrays)
             case If(body=body, orelse=orelse):
-                found += _loops(body, times) + _loops(orelse, times)
+                found += _loops(body, times, arrays) + _loops(orelse, times, arrays)
     return found
 
 
@@ -113,14 +119,14 @@ def _tile(block: Block) -> tuple[int, int]:
         match s:
             case For(kind=LoopKind.UNROLL | LoopKind.VECTOR as kind, body=body):
                 times = 1 if kind is LoopKind.VECTOR else trip_count(s)
-                vectors, operations = _tile(body)
+                vectors, inner = _tile(body)
                 if times is None or not vectors:
                     return 0, 0
-                stores, weight = stores + times * vectors, weight + times * operations
+                stores, weight = stores + times * vectors, weight + times * inner
             case Store(value=value):
-                stores, weight = stores + 1, weight + _operations(value)
+                stores, weight = stores + 1, weight + operations(value)
             case Let(value=value):
-                weight += _operations(value)
+                weight += operations(value)
             case Prefetch():
                 pass
             case _:
@@ -128,7 +134,8 @@ def _tile(block: Block) -> tuple[int, int]:
     return stores, weight
 
 
-def _operations(value: KExpr) -> int:
+def operations(value: KExpr) -> int:
+    """Return the vector operations of a value."""
     return sum(FUNCTION if e.op in TRANSCENDENTAL else 1 for e in values_of(value) if isinstance(e, Op))
 
 

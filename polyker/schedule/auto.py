@@ -245,7 +245,7 @@ class _Scheduler:
                 plan = replace(plan, chunks=min(plan.chunks, CUT_CHUNKS))
         if len(free) < len(inner):
             plan = beside_scan(self.program, measured, plan, free, self.target)
-            plan, order = scan_plan(measured, plan, free, self.target)
+            plan, order = scan_plan(self.program, measured, plan, free, self.target)
             lanes = 0 if plan.vector is not None else by_vectors(self.program, measured, order, self.target)
             if lanes:
                 self.notes.append(f"{statement.name}: depends on itself; vectors of {lanes} along {order[-1]}, scanned")

@@ -208,7 +208,7 @@ class _Costs:
         measured = replace(item.measured, statement=statement, steady=steady)
         plan = choose(measured, free, reduced, self.target)
         if not item.reduces and len(free) < len(statement.iterators) - statement.outer:
-            plan = scan_plan(measured, plan, free, self.target)[0]
+            plan = scan_plan(self.program, measured, plan, free, self.target)[0]
         return plan
 
     def _blocks(self, rows: int) -> Iterator[int]:

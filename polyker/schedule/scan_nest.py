@@ -26,6 +26,8 @@ from polyker.schedule.measure import Measured
 from polyker.schedule.nest import Nest, band, offset, point_members, shared, tile_member, variants
 from polyker.schedule.order import memory_order
 from polyker.schedule.plan import MOST_OPERATIONS, Plan, values, vector_lanes
+from polyker.schedule.scan_across import across_rows
+from polyker.schedule.stream_nest import exceeds_caches
 from polyker.schedule.tiles import Part
 from polyker.schedule.tree import Kind, Leaf, Tree
 from polyker.schedule.tree import Sequence as TreeSequence
@@ -34,7 +36,7 @@ from polyker.target.model import Target
 # Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
 CHAINS = 6
 # Cycles of moving a vector's lanes and combining them, and of what each vector of a scan costs besides.
-COMBINED, SCANNED = 1.0, 4.0
+COMBINED, SCANNED = 0.5, 4.0
 
 
 def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> tuple[str, ...]:
@@ -44,9 +46,18 @@ def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> t
     return tuple(i if i in free else next(carrying) for i in memory_order(measured, inner, vector))
 
 
-def scan_plan(measured: Measured, plan: Plan, free: Sequence[str], target: Target) -> tuple[Plan, tuple[str, ...]]:
+def scan_plan(
+    program: TypedProgram, measured: Measured, plan: Plan, free: Sequence[str], target: Target
+) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan and the order of the loops; iterations of the innermost free loop run side by side if a carrying loop
-    stands inside it, and where there is no free loop each point costs what it waits for the one before."""
+    stands inside it, as a vector where that pays, and where there is no free loop each point costs what it waits for the one
+    before."""
+    order = scan_order(measured, free, None)
+    across = across_rows(measured, plan, free, order, target)
+    if across is not None:
+        lanes = 0 if exceeds_caches(measured, target) else by_vectors(program, measured, order, target)
+        if not lanes or across.cost < _scanned(lanes):
+            return across, order
     order = scan_order(measured, free, plan.vector)
     if plan.vector is not None or not order or order[-1] in free:
         return plan, order
@@ -77,8 +88,13 @@ def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...]
 def beside_scan(program: TypedProgram, measured: Measured, plan: Plan, free: Sequence[str], target: Target) -> Plan:
     """Return the plan, or none by vectors of a free iterator where vectors along the recurrence's cells are quicker."""
     lanes = 0 if plan.vector is None else by_vectors(program, measured, scan_order(measured, free, None), target)
-    quicker = lanes and (2 * log2(lanes) * COMBINED + SCANNED) / lanes < plan.cost
+    quicker = lanes and _scanned(lanes) < plan.cost
     return replace(plan, vector=None, lanes=1, chunks=1, others=()) if quicker else plan
+
+
+def _scanned(lanes: int) -> float:
+    """Return the cycles of a cell where vectors along the recurrence are scanned."""
+    return (2 * log2(lanes) * COMBINED + SCANNED) / lanes
 
 
 def vector_scan_nest(measured: Measured, order: tuple[str, ...], lanes: int) -> Nest:

@@ -45,7 +45,7 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     if any(e is None for _, e in measured.bounds.values()):
         return False
-    if not _exceeds_caches(measured, target):
+    if not exceeds_caches(measured, target):
         return False
     sizes = _sizes(measured)
     written = sizes[write.tensor]
@@ -63,7 +63,7 @@ def streams_tiles(measured: Measured, plan: Plan, target: Target) -> bool:
     if any(a.tensor == write.tensor for a in measured.accesses if not a.is_write):
         return False
     known = all(e is not None for _, e in measured.bounds.values())
-    return known and _is_whole_lines(measured, plan.vector, target) and _exceeds_caches(measured, target)
+    return known and _is_whole_lines(measured, plan.vector, target) and exceeds_caches(measured, target)
 
 
 def read_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def read_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(inner, key=lambda i: abs(largest.stride(i)), reverse=True))
 
 
-def _exceeds_caches(measured: Measured, target: Target) -> bool:
+def exceeds_caches(measured: Measured, target: Target) -> bool:
     """Whether a statement touches more than the last cache holds, and its result is no small part of that."""
     sizes, last = _sizes(measured), target.caches[-1].size
     return sum(sizes.values()) > last and sizes[measured.write.tensor] >= last // 4

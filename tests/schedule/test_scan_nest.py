@@ -81,7 +81,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def test_the_recurrence_is_innermost_with_rows_side_by_side() -> None:
-    assert loops(ROWS.format(d=1), 60, 1000) == [("for", "tile"), ("for", ""), ("unroll", "point")]
+    assert loops(ROWS.format(d=5), 60, 1000) == [("for", "tile"), ("for", ""), ("unroll", "point")]
 
 
 def test_a_free_contiguous_loop_is_the_vector() -> None:
@@ -93,9 +93,9 @@ def test_the_loop_loads_nothing_that_it_stored(text: str) -> None:
     kind = pk.f32[60, 1000]
     asm = pk.op(text).compile(S=kind, X=kind).source("llvm")
     body = asm[asm.rindex("phi i64") :]
-    stored = next(line for line in body.splitlines() if "store float" in line and "!alias.scope" in line)
+    stored = next(line for line in body.splitlines() if "store " in line and "!alias.scope" in line)
     scope = stored[stored.index("!alias.scope") :].split(",")[0]
-    assert not any("load float" in line and scope in line for line in body.splitlines())
+    assert not any(" load " in line and scope in line for line in body.splitlines())
 
 
 @pytest.mark.parametrize(
