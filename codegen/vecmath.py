@@ -18,7 +18,7 @@ from polyker.codegen import vecmath_piecewise as _pieces
 from polyker.codegen import vecmath_pow as _pow
 from polyker.codegen import vecmath_trig as _trig
 from polyker.codegen.vecmath_build import F32, F64, PURE, Builder, Definition, Features, Value
-from polyker.codegen.vecmath_complex import COMPLEX, absolute, absolute_f32, narrowed
+from polyker.codegen.vecmath_complex import COMPLEX, absolute, narrowed
 from polyker.ir.dtypes import DType
 
 __all__ = ["Definition", "Features", "function", "link", "supported"]
@@ -77,8 +77,8 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: boo
     formula: Any = _formula(op) if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
     if avx512 and dtype.name == "f32":
         formula = _PIECEWISE.get(op, formula)
-    if dtype.name == "c64":
-        formula = absolute_f32 if op == "abs" else narrowed(formula)
+    if dtype.name == "c64" and op != "abs":
+        formula = narrowed(formula)
     result = formula(builder, *parameters)
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
     results = [result] if isinstance(result, Value) else list(result)

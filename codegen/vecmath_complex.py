@@ -18,6 +18,8 @@ from polyker.codegen.vecmath_double import two_product, two_sum
 
 Pair: TypeAlias = tuple[Value, Value]
 _INFINITE = float("inf")
+# Squares down to 2^-ROOM are far above the smallest normal number.
+_ROOM = {"f32": 90, "f64": 900}
 
 
 def _scaled(b: Builder, re: Value, im: Value) -> tuple[Value, Value, Value]:
@@ -43,12 +45,23 @@ def _inverse(b: Builder, exponent: Value) -> Value:
 
 def absolute(b: Builder, re: Value, im: Value) -> Value:
     """Return |z|, infinite if a part is, even if the other is NaN."""
+    form = b.format(re)
+    square = b.fma(re, re, im * im)
+    # Neither has the square overflowed nor lost the smaller part's to subnormal numbers where that could be seen.
+    least, most = (form.bias - _ROOM[form.name]) << form.mantissa, (2 * form.bias) << form.mantissa
+    rare = b.unsigned_ge(b.bits(square) - least, most - least) & (b.abs(re) + b.abs(im)).ne(0.0)
+    usual = b.sqrt(square)
+    repair = _absolute_f32 if form.name == "f32" else _absolute_f64
+    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("abs.rare", repair, re, im), usual)])[0]
+
+
+def _absolute_f64(b: Builder, re: Value, im: Value) -> Value:
     x, y, exponent = _scaled(b, re, im)
     size = b.sqrt(b.fma(x, x, y * y)) * _power(b, exponent)
     return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, size)
 
 
-def absolute_f32(b: Builder, re: Value, im: Value) -> Value:
+def _absolute_f32(b: Builder, re: Value, im: Value) -> Value:
     """Return |z| of single precision: in double precision no square of its overflows, or is too small."""
     x, y = b.convert("fpext", re, "double"), b.convert("fpext", im, "double")
     size = b.convert("fptrunc", b.sqrt(b.fma(x, x, y * y)), "float")
