@@ -6,7 +6,6 @@ two of its indices if they have the same values and it is the same, its factors 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from math import prod
@@ -38,7 +37,9 @@ def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...
         if pair is None or not isinstance(node, TypedStatement):
             body.append(node)
         else:
-            body += _halves(fresh, node, *pair)
+            half, copy = _halves(fresh, node, *pair)
+            assert before is not None
+            body[-1:] = [_without(before, copy), half, copy]
             notes.append(f"{node.name}: is symmetric in {' and '.join(pair)}; one half is computed, the other copied")
     return fresh.finish(tuple(body)), tuple(notes)
 
@@ -90,16 +91,30 @@ def _either(total: Call) -> Call:
     return min(total, other, key=repr)
 
 
-def _halves(fresh: Fresh, statement: TypedStatement, i: str, j: str) -> Iterator[TypedStatement]:
-    """Yield the reduction on one side of the diagonal, and the copy."""
+def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
+    """Return a start without the cells that a copy sets later."""
+    cells = [s.name for s in start.subscripts if isinstance(s, Index)]
+    names = [s.name for s in copy.subscripts if isinstance(s, Index)]
+    if len(names) < len(copy.subscripts):
+        return start
+    copied = read_set(copy.domain).reset_tuple_id()
+    at = read_map(f"{{ [{', '.join(cells)}] -> [{', '.join(start.iterators)}] }}")
+    turned = read_map(f"{{ [{', '.join(copy.iterators)}] -> [{', '.join(names)}] }}")
+    domain = read_set(start.domain).reset_tuple_id().subtract(copied.apply(turned).apply(at))
+    return replace(start, domain=domain_text(domain.coalesce(), start.name))
+
+
+def _halves(fresh: Fresh, statement: TypedStatement, i: str, j: str) -> tuple[TypedStatement, TypedStatement]:
+    """Return the reduction on one side of the diagonal, and the copy."""
     domain, name = read_set(statement.domain).reset_tuple_id(), fresh.statement()
     kept = tuple(n for n in statement.iterators if n not in statement.reduced)
     side = read_set(f"{{ [{', '.join(statement.iterators)}] : {j} <= {i} }}")
-    yield replace(statement, domain=domain_text(domain.intersect(side), statement.name))
+    half = replace(statement, domain=domain_text(domain.intersect(side), statement.name))
     onto = read_map(f"{{ [{', '.join(statement.iterators)}] -> [{', '.join(kept)}] : {j} > {i} }}")
     turned = tuple(substitute(s, {i: Index(j, i64), j: Index(i, i64)}) for s in statement.subscripts)
     value = Read(statement.target, turned, dtype=statement.acc)
-    yield TypedStatement(
+    copy = TypedStatement(
         name, kept, 0, domain_text(domain.apply(onto), name), statement.target, statement.subscripts, "set", value,
         statement.acc, (), statement.span,
     )  # fmt: skip
+    return half, copy

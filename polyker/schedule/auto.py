@@ -237,7 +237,8 @@ class _Scheduler:
         plan = choose(replace(measured, copyable=reads), free, (), self.target)
         if plan.packed:
             return self.copied(statement, plan)
-        if plan.vector is not None and self.steady is None:
+        across = () if plan.vector is None or len(free) < len(inner) else across_of(measured, plan.vector)
+        if plan.vector is not None and self.steady is None and not across:
             statement = from_zero(self.program, statement, plan.vector)
             if statement is not measured.statement:
                 measured = measure(self.program, statement, self.layout)
@@ -252,7 +253,6 @@ class _Scheduler:
                 return vector_scan_nest(measured, order, lanes)
             self.notes.append(f"{statement.name}: depends on itself; {describe(plan)}; loops {', '.join(order)}")
             return scan_nest(self.program, measured, plan, order)
-        across = () if plan.vector is None else across_of(measured, plan.vector)
         if across and plan.vector is not None:
             past = statement.target not in self.near and streams_tiles(measured, plan, self.target)
             order = (read_order if past else write_order)(measured, inner)

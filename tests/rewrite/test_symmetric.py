@@ -7,6 +7,7 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
 from polyker.poly.bind import bind
+from polyker.poly.isl import read_set
 from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.symmetric import ROWS, TERMS, halve_symmetric
 
@@ -61,6 +62,19 @@ def test_what_is_not_symmetric_stays_whole(text):
 def test_small_results_stay_whole():
     assert halves("C[i,j] += A[i,k] * A[j,k]", A=(N - 1, K)) == 0
     assert halves("C[i,j] += A[i,k] * A[j,k]", A=(N, K - 1)) == 0
+
+
+@pytest.mark.parametrize("text", ["C[i,j] += A[i,k] * A[j,k]", "C[j,i] += A[i,k] * A[j,k]"])
+def test_only_the_half_that_is_computed_is_started(text):
+    flat = start_reductions(bind(parse(text), {"A": f32[N, K]}, {}))
+    start, half, copy = halve_symmetric(flat)[0].statements()
+    counts = [int(read_set(s.domain).count_val().to_str()) for s in (start, half, copy)]
+    assert counts == [N * (N + 1) // 2, N * (N + 1) // 2 * K, N * (N - 1) // 2]
+
+
+def test_the_copy_goes_by_tiles_that_lie_across():
+    notes = pk.op("C[i,j] += A[i,k] * A[j,k]").compile(A=pk.f32[N, K], threads=1).source("schedule")
+    assert sum("transposed in registers" in line for line in notes.splitlines()) == 1
 
 
 @pytest.mark.parametrize("shape", [(2, 211, 70), (1, N, 65)])
