@@ -37,7 +37,8 @@ def gelu(b: Builder, x: Value) -> Value:
     reduced = exponential.reduce(b, square, low)
     u = (a - c) / (a + c)
     curve = b.horner2(u, u * u, tables.NORMAL_TAIL_F32 if single else tables.NORMAL_TAIL_F64)
-    # a Phi(-a), whole before it can become subnormal.
-    beyond = -exponential.scale(b, b.fma(curve, reduced.grown, curve), reduced, square)
+    # a Phi(-a), whole before it can become subnormal, and nothing beside a large x.
+    none = (x < -most) | (x > 9.0)
+    beyond = -exponential.scale(b, b.fma(curve, reduced.grown, curve), reduced, square, none)
     far = b.select(x > 0.0, x + beyond, b.select(x < -most, x * 0.0, beyond))
     return b.select(a < 0.75, near, b.select(x > most, x, far))

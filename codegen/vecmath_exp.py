@@ -15,11 +15,12 @@ from polyker.codegen.vecmath_registers import scaled
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """For one format: adding `shift` rounds to an integer, which then stands in the low bits of the sum; `lo` and `hi` bound
-    the arguments whose result is neither 0 nor infinite; below `small` it may be subnormal."""
+    """For one format: adding `shift` rounds to an integer, which then stands in the low bits of the sum; below `lo` x exp(x)
+    is 0, below `zero` exp(x), which may be subnormal below `small` and is infinite above `hi`."""
 
     shift: float
     lo: float
+    zero: float
     hi: float
     small: float
     ln2: tuple[float, ...]
@@ -28,8 +29,8 @@ class _Constants:
 
 
 _CONSTANTS = {
-    "f32": _Constants(1.5 * 2.0**23, -110.0, 89.0, -86.0, tables.LN2_F32, tables.EXP_F32, tables.TANH_F32),
-    "f64": _Constants(1.5 * 2.0**52, -752.5, 710.0, -707.0, tables.LN2_F64, tables.EXP_F64, tables.TANH_F64),
+    "f32": _Constants(1.5 * 2.0**23, -110.0, -103.98, 89.0, -86.0, tables.LN2_F32, tables.EXP_F32, tables.TANH_F32),
+    "f64": _Constants(1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, tables.LN2_F64, tables.EXP_F64, tables.TANH_F64),
 }
 _LOG2E = 1.4426950408889634
 
@@ -73,14 +74,16 @@ def _reduce_well(b: Builder, x: Value) -> Reduced:
     return Reduced(shifted, n, b.fma(square, b.horner2(r, square, c.tail), lost) + r)
 
 
-def scale(b: Builder, p: Value, reduced: Reduced, x: Value) -> Value:
-    """Return p * 2^n with one rounding; subnormal results and overflow come out as they should.
+def scale(b: Builder, p: Value, reduced: Reduced, x: Value, none: Value) -> Value:
+    """Return p * 2^n with one rounding, and 0 where `none`; subnormal results and overflow come out as they should.
 
     2^n may have no representation of its own: so p 2^(n + 64) 2^-64 where the result may be subnormal, else p 2^(n - 1) 2.
+    What rounds to 0 is not computed: results below the normal numbers take processors a hundred cycles.
     """
     if b.features.avx512:
-        return scaled(b, p, reduced.n)
+        return b.select(none, 0.0, scaled(b, p, reduced.n))
     form = b.format(p)
+    p = b.select(none, 0.0, p)
     small = x < _CONSTANTS[form.name].small
     exponent = b.bits(reduced.shifted) + b.choose(
         small, b.constant(form.bias + 64, form.integer), b.constant(form.bias - 1, form.integer)
@@ -90,17 +93,19 @@ def scale(b: Builder, p: Value, reduced: Reduced, x: Value) -> Value:
     return p * power * last
 
 
-def bounded(b: Builder, x: Value) -> Value:
-    """Return x, moved to the bounds beyond which exp is 0 or infinite; NaN stays."""
-    c = _CONSTANTS[b.format(x).name]
-    return b.at_most(b.at_least(x, c.lo), c.hi)
+def vanishes(b: Builder, x: Value) -> Value:
+    """Return whether exp(x) is 0."""
+    return x < _CONSTANTS[b.format(x).name].zero
 
 
 def exp(b: Builder, x: Value, low: Value | None = None) -> Value:
     """Return exp(x + low), `low` much smaller than x."""
-    x = bounded(b, x)
+    none = vanishes(b, x)
+    c = _CONSTANTS[b.format(x).name]
+    # Where what vanishes is masked it may be anything before.
+    x = b.at_most(x if b.features.avx512 else b.at_least(x, c.zero), c.hi)
     reduced = reduce(b, x, low)
-    return scale(b, reduced.grown + 1.0, reduced, x)
+    return scale(b, reduced.grown + 1.0, reduced, x, none)
 
 
 def power_of_two(b: Builder, shifted: Value) -> Value:
@@ -160,7 +165,8 @@ def sigmoid(b: Builder, x: Value) -> Value:
     """Return 1 / (1 + exp(-x)) as 2^-64 / (2^-64 + 2^-64 exp(-x)), which rounds once where it is subnormal."""
     form = b.format(x)
     factor = b.constant(2.0**-64, form.element)
-    return factor / _logistic(b, x, factor, b.constant(form.bias - 64, form.integer))
+    top = b.select(vanishes(b, x), 0.0, factor)
+    return top / _logistic(b, x, factor, b.constant(form.bias - 64, form.integer))
 
 
 def silu(b: Builder, x: Value) -> Value:

@@ -20,10 +20,12 @@ _HALF_PI, _HALF_PI_LOW, _ = tables.HALF_PI_F64
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """For one format: adding `shift` rounds to an integer; below `limit` the parts of pi / 2 are enough."""
+    """For one format: adding `shift` rounds to an integer; below `limit` the parts of pi / 2 are enough, below `far` those of a
+    fused multiply-add, whose products need not be exact."""
 
     shift: float
     limit: float
+    far: float
     parts: tuple[float, ...]
     short: tuple[float, ...]
     sin: tuple[float, ...]
@@ -34,11 +36,11 @@ class _Constants:
 
 _CONSTANTS = {
     "f32": _Constants(
-        1.5 * 2.0**23, 2.0**13, tables.HALF_PI_F32, tables.HALF_PI_SHORT_F32,
+        1.5 * 2.0**23, 2.0**13, 2.0**16, tables.HALF_PI_F32, tables.HALF_PI_SHORT_F32,
         tables.SIN_F32, tables.SIN_QUARTER_F32, tables.COS_QUARTER_F32, tables.TAN_F32,
     ),
     "f64": _Constants(
-        1.5 * 2.0**52, 2.0**24, tables.HALF_PI_F64, tables.HALF_PI_SHORT_F64,
+        1.5 * 2.0**52, 2.0**24, 2.0**24, tables.HALF_PI_F64, tables.HALF_PI_SHORT_F64,
         tables.SIN_F64, tables.SIN_QUARTER_F64, tables.COS_QUARTER_F64, tables.TAN_F64,
     ),
 }  # fmt: skip
@@ -93,6 +95,12 @@ def _narrow(b: Builder, like: Value, r: Value, whole: Value) -> tuple[Value, Val
     return b.convert("fptrunc", r, "float"), b.convert("trunc", whole, "i32")
 
 
+def _limit(b: Builder, a: Value) -> float:
+    """Return the largest |x| = a that is not huge."""
+    c = _CONSTANTS[b.format(a).name]
+    return c.far if b.features.fma else c.limit
+
+
 def _half_turn(b: Builder, a: Value, r: Value, parity: Value, quarter: int) -> list[Value]:
     """Return r and parity, computed anew where |x| = a is huge: sin(x + quarter pi / 2) = (-1)^parity sin(r)."""
 
@@ -108,7 +116,7 @@ def _half_turn(b: Builder, a: Value, r: Value, parity: Value, quarter: int) -> l
         fresh, half = _narrow(b, r, fresh, half)
         return [b.select(big, fresh, r), b.select(big, half, parity)]
 
-    big = a > _CONSTANTS[b.format(a).name].limit
+    big = a > _limit(b, a)
     return b.rare(big, [r, parity], repair)
 
 
@@ -166,7 +174,7 @@ def _quarter(b: Builder, a: Value) -> tuple[Value, Value, Value]:
         tail, _ = _narrow(b, low, lost, quadrant)
         return [b.select(big, fresh, high), b.select(big, tail, low), b.select(big, whole, b.bits(shifted))]
 
-    big = a > c.limit
+    big = a > _limit(b, a)
     r, rest, quadrant = b.rare(big, [high, low, b.bits(shifted)], repair)
     return r, rest, quadrant
 

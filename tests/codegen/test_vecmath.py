@@ -105,6 +105,39 @@ def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool,
     assert np.all(same(got, expected)), [*zip(x, got, expected, strict=True)]
 
 
+@pytest.mark.parametrize("op", ["exp", "sigmoid", "silu", "gelu"])
+@pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
+def test_results_end_where_they_round_to_nothing(op: str, dtype: DType, lanes: int, fma: bool, avx512: bool) -> None:
+    function, wide = compiled(op, dtype, lanes, fma, avx512=avx512), dtype == f64
+    last = -38.5 if wide else -14.4
+    last = last if op == "gelu" else -745.13 if wide else -103.97
+    x = np.linspace(last * 1.1, last * 0.99, 4096).astype(function.element)
+    got = function(np.concatenate([x, [last * 1e6, -1e30, np.inf, np.nan]]).astype(function.element))[0]
+    with mp.workprec(120):
+        exact = {
+            "exp": mp.exp, "sigmoid": lambda v: 1 / (1 + mp.exp(-v)), "silu": lambda v: v / (1 + mp.exp(-v)),
+            "gelu": lambda v: v * mp.erfc(-v / mp.sqrt(2)) / 2,
+        }[op]  # fmt: skip
+        least = mp.mpf(2) ** (-1074 if wide else -149)
+        errors = [abs(mp.mpf(float(g)) - exact(mp.mpf(float(v)))) / least for g, v in zip(got[:-4], x, strict=True)]
+    assert max(errors) <= (
+        1.5 if op == "gelu" else 0.5 + 2.0**-20
+    )  # gelu's tail is rounded before it is scaled by a root
+    assert got[-4:-2].tolist() == [0, 0]
+    assert got[-2] == (1 if op == "sigmoid" else np.inf)
+    assert np.isnan(got[-1])
+
+
+@pytest.mark.parametrize("op", ["sin", "cos", "tan"])
+@pytest.mark.parametrize(("lanes", "fma", "avx512"), [(16, True, False), (16, False, False), (4, True, False)])
+def test_large_angles_lose_nothing(op: str, lanes: int, fma: bool, avx512: bool) -> None:
+    function = compiled(op, f32, lanes, fma, avx512=avx512)
+    rng = np.random.default_rng(8)
+    x = np.exp2(rng.uniform(10, 20, 200_000)).astype("f4") * rng.choice([-1, 1], 200_000).astype("f4")
+    exact = NUMPY[op](x.astype("f8"))
+    assert np.max(np.abs(function(x)[0] - exact) / np.spacing(np.abs(exact).astype("f4"))) <= (2 if fma else 4)
+
+
 @pytest.mark.parametrize("exponent", [2, 5, 6, 11, 64, -2, -3, -12])
 @pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
 def test_powers_by_whole_numbers_err_by_an_ulp_and_overflow_as_numpys(
