@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import Builder, Format, Value
+from polyker.codegen.vecmath_registers import repaired
 
 _ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
 _LEAST_NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
@@ -65,10 +66,20 @@ def _sum(b: Builder, k: Value, f: Value) -> Value:
     return b.fma(k, high, f - (half - inner))
 
 
+# By classes of x: NaN stays, 0 gives -inf, what is negative NaN, inf itself.
+_CLASSES = {"quiet": "quiet", "signaling": "quiet", "zero": "-inf", "-inf": "nan", "inf": "inf", "negative": "nan"}
+
+
 def _special(b: Builder, usual: Value, x: Value, pole: float) -> Value:
     """Return `usual` where pole < x < inf; -inf at the pole, NaN below, inf and NaN for themselves."""
     outside = b.select(x < pole, float("nan"), b.select(x.eq(pole), float("-inf"), x))
     return b.select((x > pole) & (x < float("inf")), usual, outside)
+
+
+def _subnormal(b: Builder, x: Value) -> Value:
+    """Return whether x is a positive number below the normal ones."""
+    least = 1 << b.format(x).mantissa
+    return b.negation(b.unsigned_ge(b.bits(x) - 1, least - 1))
 
 
 def special(b: Builder, x: Value) -> Value:
@@ -88,7 +99,10 @@ def log(b: Builder, x: Value) -> Value:
     """Return the natural logarithm of x."""
     parts = split(b, x, subnormal=False)
     usual = _sum(b, parts.k, parts.m - 1.0)
-    rare = special(b, x)
+    if b.features.avx512:
+        usual, rare = repaired(b, usual, x, _CLASSES), _subnormal(b, x)
+    else:
+        rare = special(b, x)
     return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("log.rare", _log, x), usual)])[0]
 
 

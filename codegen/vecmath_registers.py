@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from polyker.codegen.vecmath_build import F32, Builder, Value, literal
 
@@ -35,6 +35,24 @@ def least_magnitude(b: Builder, x: Value, bound: float) -> Value:
     most = f"{kind} splat (float {literal(bound, 'float')})"
     operands = f"{kind} {{0}}, {most}, i32 {smaller_magnitude_without_sign}, {kind} poison, i16 -1, i32 4"
     return _by_registers(b, "float", 16, f"call {kind} @{name}({operands})", x)
+
+
+# What `repaired` tells apart, and what it puts there, in the order of their numbers.
+_TOKENS = ("quiet", "signaling", "zero", "one", "-inf", "inf", "negative", "positive")
+_RESPONSES = ("usual", "operand", "quiet", "nan", "-inf", "inf")
+
+
+def repaired(b: Builder, usual: Value, x: Value, classes: Mapping[str, str]) -> Value:
+    """Emit `usual` but for the classes of x (of `_TOKENS`) that another value (of `_RESPONSES`) is given for."""
+    form = b.format(x)
+    table = sum(_RESPONSES.index(value) << 4 * _TOKENS.index(token) for token, value in classes.items())
+    lanes, width = 512 // form.bits, form.bits
+    kind, integers = f"<{lanes} x {form.element}>", f"<{lanes} x {form.integer}>"
+    name = f"llvm.x86.avx512.mask.fixupimm.{'ps' if form is F32 else 'pd'}.512"
+    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, {integers}, i32, i{lanes}, i32)")
+    signed = table - (1 << width) if table >= 1 << (width - 1) else table
+    operands = f"{kind} {{0}}, {kind} {{1}}, {integers} splat (i{width} {signed}), i32 0, i{lanes} -1, i32 4"
+    return _by_registers(b, form.element, lanes, f"call {kind} @{name}({operands})", usual, x)
 
 
 def _by_registers(b: Builder, element: str, width: int, call: str, *args: Value) -> Value:
