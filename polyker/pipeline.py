@@ -105,6 +105,7 @@ from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
 from polyker.schedule.barriers import with_barriers
 from polyker.schedule.contract import contract
+from polyker.schedule.convert import convert_once
 from polyker.schedule.crossing import sum_crossing
 from polyker.schedule.dots import sum_by_dots
 from polyker.schedule.fuse_inline import inline_values
@@ -347,14 +348,15 @@ def scheduled(
                 if t.name not in kept
             )
             flat = unfold_windows(fix_single_values(inlined), target)
-            dots, halves = tuple[str, ...](), tuple[str, ...]()
+            dots = halves = converted = tuple[str, ...]()
             if merge:
                 flat, halves = for_vectors(flat, lambda tensor: names.get(tensor, DENSE))
             flat = narrow_indices(flat)
             if merge:
                 flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)
                 flat = inline_values(flat) if dots else flat
-        notes = once + found.notes + outside + shared + online + gone + halves + dots
+                flat, converted = convert_once(flat, target, lambda tensor: names.get(tensor, DENSE), most)
+        notes = once + found.notes + outside + shared + online + gone + halves + dots + converted
         result = lowered_kernel(flat, layouts, target, notes, threads, most)
         if not found.large & {t.name for t in result[2].scratch}:
             break
