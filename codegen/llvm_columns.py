@@ -81,7 +81,8 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
     """Return whether the rows of tiles pass the caches, and the steps before the first line; None where they never do."""
     e, b = code.e, code.b
     place, line = e.places[store.buffer], code.target.caches[0].line
-    if place.buffer.space is not Space.ARGUMENT or size * place.itemsize != line:
+    # Rows of fewer steps than lanes are stored under masks, which cannot pass the caches.
+    if place.buffer.space is not Space.ARGUMENT or size != row.lanes or size * place.itemsize != line:
         return None
     if length is not None and length < _TILES * size:
         return None
@@ -93,8 +94,7 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
 
     begin = offset(row.lo, loop.lo)
     rows = plus(offset(_next(row.lo), loop.lo), scaled(begin, -1))
-    around = {monomial: count for monomial, count in begin.items() if monomial}
-    if not exceed(code, place, asked) or not all(parted_by_lines(code, place, p, asked) for p in (rows, around)):
+    if not exceed(code, place, asked) or not parted_by_lines(code, place, rows, asked):
         return None
     cell = memory.cell_number(b, place, e.pointer(place, begin))
     onwards = as_constant(plus(offset(row.lo, _next(loop.lo)), scaled(begin, -1))) == 1

@@ -78,7 +78,8 @@ def scale(b: Builder, p: Value, reduced: Reduced, x: Value, none: Value) -> Valu
     """Return p * 2^n with one rounding, and 0 where `none`; subnormal results and overflow come out as they should.
 
     2^n may have no representation of its own: so p 2^(n + 64) 2^-64 where the result may be subnormal, else p 2^(n - 1) 2.
-    What rounds to 0 is not computed: results below the normal numbers take processors a hundred cycles.
+    What rounds to 0 is not computed: results below the normal numbers take processors a hundred cycles. With AVX-512 p and n may
+    be anything there; elsewhere x has to lie within the bounds.
     """
     if b.features.avx512:
         return b.select(none, 0.0, scaled(b, p, reduced.n))

@@ -39,6 +39,7 @@ def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...
         else:
             half, copy = _halves(fresh, node, *pair)
             assert before is not None
+            # `before` is the last node so far.
             body[-1:] = [_without(before, copy), half, copy]
             notes.append(f"{node.name}: is symmetric in {' and '.join(pair)}; one half is computed, the other copied")
     return fresh.finish(tuple(body)), tuple(notes)
@@ -95,7 +96,7 @@ def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
     """Return a start without the cells that a copy sets later."""
     cells = [s.name for s in start.subscripts if isinstance(s, Index)]
     names = [s.name for s in copy.subscripts if isinstance(s, Index)]
-    if len(names) < len(copy.subscripts):
+    if len(names) < len(copy.subscripts) or len(cells) < len(start.subscripts):
         return start
     copied = read_set(copy.domain).reset_tuple_id()
     at = read_map(f"{{ [{', '.join(cells)}] -> [{', '.join(start.iterators)}] }}")

@@ -48,7 +48,10 @@ def test_other_operands_stay(text: str, operands: dict[str, object]) -> None:
 
 
 @given(
-    types=st.tuples(*[st.sampled_from(("f16", "bf16", "f32", "f64", "i8", "i16", "i32", "u8"))] * 2),
+    types=st.tuples(
+        st.sampled_from(("f16", "bf16", "f32", "f64", "i8", "i16", "i32", "u8")),
+        st.sampled_from(("bf16", "f32", "f64", "i32")),  # sums of narrow integers wrap
+    ),
     shape=st.tuples(st.integers(60, 90), st.integers(60, 90), st.integers(60, 90)),
     text=st.sampled_from(
         (
@@ -78,7 +81,5 @@ def test_values_are_those_of_the_text(
     x, y = A.astype("f8")[:, :, None], B.astype("f8")[None]
     want = (abs(x - y) if "abs" in text else x * y).sum(1) if "max" not in text else (x + y).max(1)
     results = found if isinstance(found, tuple) else (found,)
-    limit = {"i8": 8, "u8": 8, "i16": 16}.get(results[0].dtype.name, 64)
-    if limit == 64:  # narrow sums wrap
-        assert np.array_equal(results[0].astype("f8"), want.astype(results[0].dtype).astype("f8"))
-        assert all(np.array_equal(r.astype("f8"), 2 * results[0].astype("f8")) for r in results[1:])
+    assert np.array_equal(results[0].astype("f8"), want.astype(results[0].dtype).astype("f8"))
+    assert all(np.array_equal(r.astype("f8"), (2 * want).astype(r.dtype).astype("f8")) for r in results[1:])
