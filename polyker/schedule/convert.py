@@ -35,37 +35,41 @@ def convert_once(
     """
     found = _Converter(program, target, layout, most)
     body = replaced(program.body, found.change)
-    return (found.fresh.finish(body) if found.notes else program), tuple(found.notes)
+    # First of all, so that no reduction is parted from what starts it.
+    return (found.fresh.finish((*found.first, *body)) if found.first else program), tuple(found.notes)
 
 
 @dataclass
 class _Converter:
-    """Rewrites statements; `made`: the temporary of each tensor and type."""
+    """Rewrites statements; `first`: those that convert, `made`: the temporary of each tensor and type."""
 
     program: TypedProgram
     target: Target
     layout: Layouts
     most: int | None
     notes: list[str] = field(default_factory=list)
+    first: list[TypedStatement] = field(default_factory=list)
     made: dict[tuple[str, DType], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fresh = Fresh(self.program)
 
     def change(self, statement: TypedStatement) -> list[TypedStatement]:
-        """Return a statement, and before it what it needs."""
+        """Return a statement that reads what is converted."""
         if statement.outer or not statement.reduced:
             return [statement]
         casts = {e for e in values(statement.expr) if isinstance(e, Cast) and self._suits(e)}
         pays = self._paying(statement, casts) if casts else frozenset()
-        before = [self._stored(statement, e) for e in sorted(pays, key=repr) if _key(e) not in self.made]
+        for e in sorted(pays, key=repr):
+            if _key(e) not in self.made:
+                self._store(statement, e)
 
         def read(e: Expr) -> Expr:
             if isinstance(e, Cast) and isinstance(e.arg, Read) and _key(e) in self.made and e in casts:
                 return replace(e.arg, tensor=self.made[_key(e)], dtype=e.dtype)
             return e if isinstance(e, Read) else rebuild(e, read)
 
-        return [*before, replace(statement, expr=read(statement.expr))]
+        return [replace(statement, expr=read(statement.expr))]
 
     def _suits(self, cast: Cast) -> bool:
         """Whether a value is an input's cell, converted, that no gather finds."""
@@ -100,8 +104,8 @@ class _Converter:
             return False
         return saved - (START + cells * CELL + traffic(size, self.target)) > least
 
-    def _stored(self, statement: TypedStatement, cast: Cast) -> TypedStatement:
-        """Return the statement that converts a whole tensor, and remember it."""
+    def _store(self, statement: TypedStatement, cast: Cast) -> None:
+        """Convert a whole tensor."""
         read = cast.arg
         assert isinstance(read, Read)
         assert cast.dtype is not None
@@ -114,7 +118,8 @@ class _Converter:
         made = self.fresh.statement()
         box = domain_text(read_set(tensor_box(self.program, read.tensor)).reset_tuple_id(), made)
         value = replace(cast, arg=replace(read, subscripts=at))
-        return TypedStatement(made, cell, 0, box, name, at, "set", value, cast.dtype, (), statement.span)
+        stored = TypedStatement(made, cell, 0, box, name, at, "set", value, cast.dtype, (), statement.span)
+        self.first.append(stored)
 
 
 def _constant(extent: Expr) -> int | None:
