@@ -54,7 +54,7 @@ def operands(spec: str, sizes: dict[str, int], dtype: type) -> list[np.ndarray]:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_blocked_contractions_give_numpys_values(tiny_caches: list[bool], data: st.DataObject) -> None:
     spec = data.draw(st.sampled_from(SPECS))
     labels = sorted(set(spec) - set(",->"))
