@@ -27,6 +27,34 @@ def scaled(b: Builder, x: Value, exponent: Value) -> Value:
     return _by_registers(b, form.element, lanes, call, x, exponent)
 
 
+def exponent(b: Builder, x: Value) -> Value:
+    """Emit floor(log2 |x|), of subnormal numbers, too."""
+    name, kind, lanes = _of_whole(b, x, "getexp")
+    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, i{lanes}, i32)")
+    call = f"call {kind} @{name}({kind} {{0}}, {kind} poison, i{lanes} -1, i32 4)"
+    return _by_registers(b, x.element, lanes, call, x)
+
+
+def significand(b: Builder, x: Value) -> Value:
+    """Emit |x| 2^-exponent, from 1 on and below 2."""
+    name, kind, lanes = _of_whole(b, x, "getmant")
+    b.declares.add(f"declare {kind} @{name}({kind}, i32, {kind}, i{lanes}, i32)")
+    without_sign = 0b0100
+    call = f"call {kind} @{name}({kind} {{0}}, i32 {without_sign}, {kind} poison, i{lanes} -1, i32 4)"
+    return _by_registers(b, x.element, lanes, call, x)
+
+
+def _of_whole(b: Builder, x: Value, instruction: str) -> tuple[str, str, int]:
+    """Return an intrinsic on whole registers of a value's type, that type, and its lanes."""
+    form = b.format(x)
+    lanes = 512 // form.bits
+    return (
+        f"llvm.x86.avx512.mask.{instruction}.{'ps' if form is F32 else 'pd'}.512",
+        f"<{lanes} x {form.element}>",
+        lanes,
+    )
+
+
 def least_magnitude(b: Builder, x: Value, bound: float) -> Value:
     """Emit the smaller of |x| and a positive bound of f32, which is also what a NaN gives."""
     name, kind = "llvm.x86.avx512.mask.range.ps.512", "<16 x float>"
