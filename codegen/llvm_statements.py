@@ -10,6 +10,7 @@ from polyker.codegen.facts import Facts
 from polyker.codegen.kernel import (
     Allocate,
     Block,
+    Const,
     For,
     Guard,
     If,
@@ -17,6 +18,7 @@ from polyker.codegen.kernel import (
     KExpr,
     Let,
     LoopKind,
+    Op,
     Prefetch,
     Stmt,
     Store,
@@ -225,7 +227,7 @@ class Statements:
 
     def _guard(self, condition: KExpr, code: int) -> None:
         b, lanes = self.b, self.e.lanes
-        holds = self.e.value(condition).re
+        holds = self._within(condition)
         if holds.lanes > 1:
             wrong = logical_not(b, holds)
             holds = logical_not(b, b.any(wrong if lanes.mask is None else b.binary("and", wrong, lanes.mask)))
@@ -238,6 +240,15 @@ class Statements:
         b.start_block(after)
         for region in b.regions:
             region.blocked = True
+
+    def _within(self, condition: KExpr) -> Reg:
+        """Return whether a condition holds; of an index within an extent, which is not negative, by one comparison."""
+        match condition:
+            case Op(op="and", args=(Op(op="ge", args=(x, Const(value=0))), Op(op="lt", args=(y, extent)))) if (
+                x == y and x.dtype == i64
+            ):
+                return self.b.compare("icmp ult", self.e.value(x).re, self.e.value(extent).re)
+        return self.e.value(condition).re
 
     def _if(self, stmt: If) -> None:
         condition = self.e.value(stmt.condition).re
