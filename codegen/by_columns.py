@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from polyker.codegen.kernel import Buffer, Const, For, KExpr, Let, Load, LoopKind, Op, Stmt, Store, Var
+from polyker.codegen.kernel import Buffer, Const, For, KExpr, Let, LoopKind, Op, Stmt, Store, Var
 from polyker.codegen.polynomial import Poly, plus, polynomial, times
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import expressions, statements, subexpressions, uses
+from polyker.codegen.walk import loaded, uses
 
 
 def lanes_across(loop: For, buffers: Mapping[str, Buffer]) -> int:
@@ -32,8 +32,7 @@ def lanes_across(loop: For, buffers: Mapping[str, Buffer]) -> int:
         return 0
     stores = outside(loop, buffers)
     names = {s.buffer for _, s in stores}
-    nodes = (n for s in statements(loop.body) for e in expressions(s) for n in subexpressions(e))
-    if not stores or len(names) < len(stores) or names & {n.buffer for n in nodes if isinstance(n, Load)}:
+    if not stores or len(names) < len(stores) or names & loaded(loop.body):
         return 0
     counts = {v.lanes for v in loop.body if isinstance(v, For)}
     lanes, trip = max(counts), trip_count(loop)

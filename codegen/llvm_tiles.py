@@ -20,18 +20,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Const, For, KExpr, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.kernel import Const, For, KExpr, LoopKind, Op, Space, Store, Var
 from polyker.codegen.llvm_loops import counted
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import logical_not
 from polyker.codegen.llvm_text import Reg, const, vector
 from polyker.codegen.llvm_weave import NOWHERE
 from polyker.codegen.polynomial import Poly, as_constant, plus, polynomial, scaled
-from polyker.codegen.walk import expressions, statements, subexpressions, substitute
+from polyker.codegen.walk import loaded, statements, substitute
 from polyker.ir.dtypes import bool_
 
 if TYPE_CHECKING:
-    from polyker.codegen.kernel import Buffer, Stmt
+    from polyker.codegen.kernel import Buffer
     from polyker.codegen.llvm_statements import Statements
 
 # A loop of fewer tiles has too many lines that are stored in two parts.
@@ -82,15 +82,10 @@ def tiles_of(code: Statements, loop: For) -> Tiles | None:
         or not place.buffer.once
         or place.itemsize not in _ROTATE
         or place.buffer.dtype.is_complex
-        or names & _read(inside)
+        or names & loaded(loop.body)
     ):
         return None
     return Tiles(place, code.target.caches[0].line // place.itemsize)
-
-
-def _read(inside: list[Stmt]) -> set[str]:
-    nodes = (n for s in inside for e in expressions(s) for n in subexpressions(e))
-    return {n.buffer for n in nodes if isinstance(n, Load)}
 
 
 def whole_lines(code: Statements, loop: For) -> Reg | None:
@@ -103,7 +98,7 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
     inside = list(statements(loop.body))
     names = {s.buffer for s in inside if isinstance(s, Store)}
     place = e.places[next(iter(names))] if len(names) == 1 else None
-    if place is None or place.buffer.space is not Space.ARGUMENT or names & _read(inside):
+    if place is None or place.buffer.space is not Space.ARGUMENT or names & loaded(loop.body):
         return None
     asked: list[KExpr] = []
     if not exceed(code, place, asked):

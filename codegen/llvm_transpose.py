@@ -19,7 +19,7 @@ from polyker.codegen.llvm_text import Builder, Reg
 from polyker.codegen.llvm_transpose_rows import PIECE, Rows, interleaved, pointers_of
 from polyker.codegen.polynomial import Poly, as_constant, constant, plus
 from polyker.codegen.polynomial import atom as atom_poly
-from polyker.codegen.walk import expressions, statements, subexpressions, uses
+from polyker.codegen.walk import loaded, statements, uses
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm_expr import Expressions
@@ -52,11 +52,6 @@ def stored(block: Block) -> frozenset[str]:
     return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
 
 
-def _read(block: Block) -> frozenset[str]:
-    nodes = (n for s in statements(block) for e in expressions(s) for n in subexpressions(e))
-    return frozenset(n.buffer for n in nodes if isinstance(n, Load))
-
-
 @dataclass(slots=True)
 class Columns:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
@@ -79,7 +74,7 @@ class Columns:
     def __post_init__(self) -> None:
         stores = [s.buffer for s in statements(self.loop.body) if isinstance(s, Store)]
         self._written = frozenset(stores)
-        self._late = frozenset(n for n in stores if stores.count(n) == 1) - _read(self.loop.body)
+        self._late = frozenset(n for n in stores if stores.count(n) == 1) - loaded(self.loop.body)
 
     def asks(self, pointer: Reg) -> bool:
         """Whether a line is asked for the first time: what differs from column to column alone may be the same line."""

@@ -66,6 +66,12 @@ def _expressions(stmt: Stmt) -> tuple[KExpr, ...]:
             return ()
 
 
+def loaded(block: Block) -> frozenset[str]:
+    """Return the names of the buffers that a block reads."""
+    nodes = (n for s in statements(block) for e in expressions(s) for n in subexpressions(e))
+    return frozenset(n.buffer for n in nodes if type(n) is Load)
+
+
 def buffers_of(stmt: Stmt) -> set[str]:
     """Return the buffers that a statement, not one in it, reads or writes."""
     found = {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
