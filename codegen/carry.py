@@ -35,10 +35,8 @@ from polyker.codegen.polynomial import Poly, as_constant, expression, plus, poly
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import expressions, rebuild, statements, subexpressions, substitute, uses
 from polyker.ir.dtypes import DType, bool_
-from polyker.schedule.scan_across import KEPT
+from polyker.poly.steps import KEPT
 
-# The farthest iteration back whose value is kept: each is a register, and a copy in every iteration.
-DISTANCE = KEPT
 _LANE = Var("\0lane")
 
 Cell: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane
@@ -116,7 +114,7 @@ class _Carrier:
         """Return the stores whose cells are read a few iterations later, before anything else is stored there."""
         sites = [s for s in _sites(loop) if s.store.buffer in self._types]
         known = trip_count(loop)
-        trip = DISTANCE + 1 if known is None else known
+        trip = KEPT + 1 if known is None else known
         counts: dict[str, int] = {}
         for stmt in statements(loop.body):
             if isinstance(stmt, Store):
@@ -127,7 +125,7 @@ class _Carrier:
             others = [s for s in sites if s.store.buffer == name]
             if len(others) < counts[name] or not _advances(site.cell, loop) or not _is_plain(site.cell, loop):
                 continue
-            distances = tuple(d for d in range(1, min(DISTANCE, trip - 1) + 1) if _is_read(loop, site, d))
+            distances = tuple(d for d in range(1, min(KEPT, trip - 1) + 1) if _is_read(loop, site, d))
             if distances and all(o is site or _apart(site, o, loop, distances[-1]) for o in others):
                 self._count += 1
                 shape = (Const(distances[-1] + 1), *(() if site.vector is None else (Const(site.lanes),)))

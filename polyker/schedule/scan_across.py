@@ -16,12 +16,11 @@ from math import log2
 from polyker.ir.expr import Call, Expr, Read, children
 from polyker.ir.quasi_affine import coefficients, is_quasi_affine
 from polyker.ir.typed import TypedStatement
+from polyker.poly.steps import KEPT
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, is_costly, unit_iterator, values, vector_lanes
 from polyker.target.model import Target
 
-# The farthest step back whose cell is kept in a register (by polyker.codegen.carry).
-KEPT = 4
 # Cycles of a vector's load or store besides log2(lanes) shuffles; of each operation and access of a cell where rows go one by
 # one, and of an access where they are gathered.
 MOVED, ALONE, GATHERED = 1.0, 0.45, 1.0
