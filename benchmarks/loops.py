@@ -181,6 +181,33 @@ def recurrence(X, A, out):
     return out
 
 
+def gated_rows(X, A, out):
+    for n in range(X.shape[0]):
+        out[n, 0] = X[n, 0]
+        for t in range(1, X.shape[1]):
+            out[n, t] = A[n, t] * out[n, t - 1] + X[n, t]
+    return out
+
+
+def second_order_rows(X, A, out):
+    half = X.dtype.type(0.5)
+    for n in range(X.shape[0]):
+        out[n, 0], out[n, 1] = X[n, 0], X[n, 1]
+        for t in range(2, X.shape[1]):
+            out[n, t] = X[n, t] + out[n, t - 1] * half - A[n, t] * out[n, t - 2] * half
+    return out
+
+
+def state_space(X, A, C, out):
+    state = X[0].copy()
+    out[0] = C * state
+    for t in range(1, X.shape[0]):
+        for n in range(X.shape[1]):
+            state[n] = A[n] * state[n] + X[t, n]
+            out[t, n] = C[n] * state[n]
+    return out
+
+
 def transpose_add(A, B, out):
     for block in range(0, A.shape[1], 32):
         for i in range(A.shape[0]):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.case import Array, Case, Operand, Problem, Spelling
-from benchmarks.cases import pictures
+from benchmarks.cases import filters, pictures
 from benchmarks.einsum_case import einsum
 from benchmarks.special import erf
 
@@ -275,6 +275,11 @@ PROGRAMS: tuple[tuple[str, str, Callable[..., Problem], dict[str, int]], ...] = 
     ("tensors", "mttkrp4", partial(einsum, "ijkl,jr,kr,lr->ir", "f32"), {"i": 50, "j": 60, "k": 40, "l": 70, "r": 32}),
     ("tensors", "tucker", partial(einsum, "ijk,ai,bj,ck->abc", "f32"),
      {"i": 160, "j": 180, "k": 200, "a": 32, "b": 24, "c": 40}),
+    ("filters", "gated-rows", partial(filters.gated, "f32"), {"n": 100, "t": 500}),
+    ("filters", "gated-rows-f64", partial(filters.gated, "f64"), {"n": 100, "t": 500}),
+    ("filters", "second-order", filters.second_order, {"n": 100, "t": 500}),
+    ("filters", "state-space", filters.state_space, {"t": 1000, "n": 256}),
+    ("types", "f32-f64", partial(filters.mixed, "f32", "f64"), {"i": 200, "k": 201, "j": 202}),
     ("pictures", "blur", pictures.blur, {"h": 2048, "w": 2048}),
     ("pictures", "gauss", pictures.gauss, {"h": 2048, "w": 2048}),
     ("pictures", "harris", pictures.harris, {"h": 2048, "w": 2048}),
@@ -283,6 +288,7 @@ PROGRAMS: tuple[tuple[str, str, Callable[..., Problem], dict[str, int]], ...] = 
     ("beyond", "argmax-long", place, {"n": 10**7}),
     ("beyond", "blur-12000", pictures.blur, {"h": 12000, "w": 12000}),
     ("beyond", "chain", pictures.chain, {"h": 5000, "w": 5000}),
+    ("beyond", "state-space-long", filters.state_space, {"t": 2000, "n": 6000}),
 )  # fmt: skip
 
 
