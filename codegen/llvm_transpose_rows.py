@@ -81,8 +81,6 @@ def _turned_places(b: Builder, registers: list[Reg], size: int) -> list[Reg]:
 
     The groups with even numbers of two registers become one, those with odd numbers another.
     """
-    if len(registers) == 1:
-        return registers
     lanes = len(registers) * size
 
     def halved(those: list[Reg]) -> list[Reg]:

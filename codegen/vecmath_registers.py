@@ -18,13 +18,10 @@ def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
 
 def scaled(b: Builder, x: Value, exponent: Value) -> Value:
     """Emit x * 2^floor(exponent), rounded once."""
-    form = b.format(x)
-    lanes = 512 // form.bits
-    kind, mask = f"<{lanes} x {form.element}>", f"i{lanes}"
-    name = f"llvm.x86.avx512.mask.scalef.{'ps' if form is F32 else 'pd'}.512"
-    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, {mask}, i32)")
-    call = f"call {kind} @{name}({kind} {{0}}, {kind} {{1}}, {kind} poison, {mask} -1, i32 4)"
-    return _by_registers(b, form.element, lanes, call, x, exponent)
+    name, kind, lanes = _of_whole(b, x, "scalef")
+    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, i{lanes}, i32)")
+    call = f"call {kind} @{name}({kind} {{0}}, {kind} {{1}}, {kind} poison, i{lanes} -1, i32 4)"
+    return _by_registers(b, x.element, lanes, call, x, exponent)
 
 
 def exponent(b: Builder, x: Value) -> Value:
@@ -72,15 +69,14 @@ _RESPONSES = ("usual", "operand", "quiet", "nan", "-inf", "inf")
 
 def repaired(b: Builder, usual: Value, x: Value, classes: Mapping[str, str]) -> Value:
     """Emit `usual` but for the classes of x (of `_TOKENS`) that another value (of `_RESPONSES`) is given for."""
-    form = b.format(x)
+    name, kind, lanes = _of_whole(b, x, "fixupimm")
+    width = b.format(x).bits
     table = sum(_RESPONSES.index(value) << 4 * _TOKENS.index(token) for token, value in classes.items())
-    lanes, width = 512 // form.bits, form.bits
-    kind, integers = f"<{lanes} x {form.element}>", f"<{lanes} x {form.integer}>"
-    name = f"llvm.x86.avx512.mask.fixupimm.{'ps' if form is F32 else 'pd'}.512"
+    integers = f"<{lanes} x i{width}>"
     b.declares.add(f"declare {kind} @{name}({kind}, {kind}, {integers}, i32, i{lanes}, i32)")
     signed = table - (1 << width) if table >= 1 << (width - 1) else table
     operands = f"{kind} {{0}}, {kind} {{1}}, {integers} splat (i{width} {signed}), i32 0, i{lanes} -1, i32 4"
-    return _by_registers(b, form.element, lanes, f"call {kind} @{name}({operands})", usual, x)
+    return _by_registers(b, x.element, lanes, f"call {kind} @{name}({operands})", usual, x)
 
 
 def _by_registers(b: Builder, element: str, width: int, call: str, *args: Value) -> Value:

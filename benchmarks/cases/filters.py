@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.case import Array, Operand, Problem
+from benchmarks.case import DTYPES, Array, Operand, Problem
 
 
 def _steps(t: int, X: Any, A: Any, order: int) -> Array:
@@ -70,11 +70,8 @@ def mixed(left: str, right: str, *, i: int, k: int, j: int) -> Problem:
         Operand("C", wide, (i, j)), 2 * i * j * k, lambda A, B: A @ B,
         {
             "numpy": lambda np, A, B, out: np.matmul(A, B, out=out),
-            "torch": lambda torch, A, B, out: A.to(getattr(torch, _TORCH[wide])) @ B.to(getattr(torch, _TORCH[wide])),
+            "torch": lambda torch, A, B, out: A.to(getattr(torch, DTYPES[wide])) @ B.to(getattr(torch, DTYPES[wide])),
             "jax": lambda jax, A, B, out: jax.numpy.matmul(A, B),
         },
         "sum", k,
     )  # fmt: skip
-
-
-_TORCH = {"f32": "float32", "f64": "float64"}

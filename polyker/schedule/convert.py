@@ -59,8 +59,9 @@ class _Converter:
         if statement.outer or not statement.reduced:
             return [statement]
         casts = {e for e in values(statement.expr) if isinstance(e, Cast) and self._suits(e)}
-        pays = self._paying(statement, casts) if casts else frozenset()
-        for e in sorted(pays, key=repr):
+        if not casts:
+            return [statement]
+        for e in sorted(self._paying(statement, casts), key=repr):
             if _key(e) not in self.made:
                 self._store(statement, e)
 
