@@ -32,6 +32,8 @@ WORTH_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES = 0.05, 8, 64
 CHEAP = 0.03
 # Rows of so many bytes can be read by rows.
 LONG_ROW = 1024
+# So many terms in a page are few: prefetchers have not begun before they go on to the next one.
+TERMS_OF_PAGE = 4
 # Values of an index of unknown extent that a block holds where others are to be in it, too.
 UNKNOWN = 64
 # Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few.
@@ -133,7 +135,7 @@ def blocking(
         near = a.stride(plan.vector or "") == 1
         share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
         far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
-        if share < CHEAP and _is_large(a, measured, plan, depth, target):
+        if share < _cheap(a, measured, plan, depth, target):
             far = True
         elif share < WORTH_BESIDE_ROWS and not far:
             far = _is_by_pages(a, measured, groups, target) or _crowds(a, measured, plan, groups, depth, target)
@@ -336,24 +338,29 @@ def _kept(access: MemoryAccess, groups: _Groups, target: Target) -> int:
     return second.ways * sets // gcd(step // second.line, sets)
 
 
-def _is_large(access: MemoryAccess, measured: Measured, plan: Plan, depth: int, target: Target) -> bool:
-    """Whether a panel of an operand, where it lies, takes more than half of the first cache; its rows begin within a line.
+def _cheap(access: MemoryAccess, measured: Measured, plan: Plan, depth: int, target: Target) -> float:
+    """Return the share of the arithmetic that copying an operand may take wherever it exceeds the first cache: the larger
+    a part of that cache a panel takes where it lies, with rows that begin within a line, the less of it stays.
 
-    Of unknown extents it may well be small.
+    Cells of windows are copied several times. Of extents that nothing is known of it may well be small.
     """
-    if any(measured.bounds[i][1] is None for i in access.strides):
-        return False
     first, row = target.caches[0], plan.size(plan.vector or "") * access.itemsize
-    whole = measured.footprint(access) * access.itemsize
-    return whole > first.size and 2 * depth * (row + first.line) > first.size
+    cells = measured.footprint(access)
+    if any(measured.expected(i) is None for i in access.strides) or cells * access.itemsize <= first.size:
+        return 0.0
+    copies = prod(measured.extent(i) for i in access.strides) / cells
+    return CHEAP * min(1.0, 2 * depth * (row + first.line) / first.size) ** 2 / copies
 
 
 def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, target: Target) -> bool:
-    """Whether each term of a panel of an operand from beyond the second cache lies in a page of its own.
+    """Whether the terms of a panel of an operand from beyond the second cache lie in pages of their own, but for a few.
 
     No prefetcher follows then, and the sums wait for each line; a copy has many of them on their way.
     """
-    return measured.footprint(access) * access.itemsize > target.cache(2).size and groups.step(access) >= PAGE
+    steps = {i: abs(access.stride(i)) * access.itemsize for i in groups.terms}
+    beside = prod(measured.extent(i) for i, step in steps.items() if 0 < step < PAGE)
+    far = measured.footprint(access) * access.itemsize > target.cache(2).size
+    return far and max(steps.values(), default=0) >= PAGE and beside <= TERMS_OF_PAGE
 
 
 def _crowds(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target) -> bool:

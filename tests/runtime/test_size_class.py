@@ -63,7 +63,7 @@ def test_a_size_that_no_shape_gives_may_be_a_constant_of_a_class() -> None:
 def test_sums_that_no_call_of_a_class_makes_longer_are_not_cut() -> None:
     made = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], target="cpu:x86-64-v3")
     for k in (300, 1025):
-        a, b = np.ones((100, k)), np.ones((k, 20))
+        a, b = np.ones((100, k)), np.ones((k, 12))
         np.testing.assert_array_equal(made(a, b), a @ b)
     cut = [".block" in a.stages["schedule"] for a in made._compiled._artifacts.values()]
     assert cut == [True, False, True]
@@ -109,3 +109,12 @@ def test_values_computed_where_symbolic_sums_are_stored_are_right() -> None:
     for b, m, n in ((3, 17, 17), (40, 100, 30), (17, 300, 65)):
         i, w, c = (rng.integers(-4, 5, s).astype("f4") for s in ((b, m), (n, m), (n,)))
         np.testing.assert_array_equal(made(i, w, c), np.maximum(i @ w.T + c, 0))
+
+
+def test_what_is_packed_for_sizes_is_packed_for_their_class() -> None:
+    text, target = "C[i,j] += A[i,k] * B[k,j]", "cpu:x86-64-v4"
+    fixed = pk.op(text).compile(pk.f64[256, 256], pk.f64[256, 256], target=target)
+    assert "B is packed by blocks" in str(fixed.source("schedule"))
+    made = pk.op(text).compile(pk.f64["I", "K"], pk.f64["K", "J"], target=target)._compiled
+    of_class = made.artifact(sizes={name: 256 for name, _ in made.typed.sizes})
+    assert "is packed by blocks" in of_class.stages["schedule"]
