@@ -63,9 +63,12 @@ def test_products_of_unknown_sizes_are_right():
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
-@pytest.mark.parametrize("where, least", [("", None), (" where k >= j and k <= i", None), (" where k <= i", 130)])
-def test_products_of_few_steps_wait_for_their_copies(dtype, where, least):
+@pytest.mark.parametrize(
+    "where, least, dtype",
+    [("", None, "f4"), ("", None, "f8"), ("", None, "c16"), (" where k >= j and k <= i", None, "f4"),
+     (" where k <= i", 130, "f8"), (" where k <= i", 130, "c16")],
+)  # fmt: skip
+def test_products_of_few_steps_wait_for_their_copies(where, least, dtype):
     text = "C[i,j] += A[i,k] * B[k,j]" + where
     sizes = ("N", "N") if least is None else (least, least)
     dtype_of = {"f4": pk.f32, "f8": pk.f64, "c16": pk.c128}[dtype]

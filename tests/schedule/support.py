@@ -81,6 +81,7 @@ class Case:
             found[name] = values.reshape(shape).astype(kind.dtype.numpy)
         return found
 
+    @cached_property
     def expected(self) -> tuple[np.ndarray, ...]:
         return tuple(interpret(self.program, self.arrays(), self.sizes))
 
@@ -126,6 +127,6 @@ def run(
 
 def assert_same(case: Case, scop: Scop, schedule: Schedule, *, native: bool = False) -> None:
     """Assert that a schedule gives what the plain interpreter gives."""
-    for got, wanted in zip(run(scop, schedule, case.arrays(), native=native), case.expected(), strict=True):
+    for got, wanted in zip(run(scop, schedule, case.arrays(), native=native), case.expected, strict=True):
         assert got.dtype == wanted.dtype
         np.testing.assert_array_equal(got, wanted, str(schedule))

@@ -62,7 +62,7 @@ def test_blocks_give_what_two_passes_give(name: str, shape: str) -> None:
     found = case(text, X=shape)
     program, count = blocked(found)
     assert count == pairs
-    for got, want in zip(results(found, program, found.arrays()), found.expected(), strict=True):
+    for got, want in zip(results(found, program, found.arrays()), found.expected, strict=True):
         np.testing.assert_allclose(
             got, want, rtol=1e-12 if "f64" in shape else 2e-6, atol=1e-6 if "f32" in shape else 1e-12
         )

@@ -19,11 +19,14 @@ MACHINE: Target = replace(target(SMALL), caches=(Cache(1 << 10), Cache(1 << 14),
 
 
 def is_cut(text: str, **given: str) -> bool:
+    """Assert that the machine code gives what it should, and where rows are taken together the interpreted kernel, too."""
     found = case(text, **given)
     scop, schedule = found.automatic(MACHINE)
-    assert_same(found, scop, schedule)
+    cut = any(m.label.endswith(".block") for m in loops(schedule.tree))
     assert_same(found, scop, schedule, native=True)
-    return any(m.label.endswith(".block") for m in loops(schedule.tree))
+    if cut:
+        assert_same(found, scop, schedule)
+    return cut
 
 
 @pytest.mark.parametrize(
