@@ -18,15 +18,16 @@ from polyker.schedule.ahead import next_tile
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
 from polyker.schedule.tile_cost import LEAST_TERMS
-from polyker.target.model import PAGE, Target
+from polyker.target.model import PAGE, PAGES, Target
 
 # Cycles to copy one element: along the vector, across it (transposed in registers), along a tile's rows, and one by one.
 COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 # The share of the arithmetic's time that copies may take.
 WORTH = 0.12
 # The same where the operand can be read in the order of its memory instead, by so many rows at a time: more of them by vectors of
-# whole lines, which take a row's part of a tile at once, and sooner than results come and go.
-WORTH_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES = 0.05, 8, 64
+# whole lines, which take a row's part of a tile at once, and sooner than results come and go; fewer where it lies in more pages
+# than a core keeps addresses of. There prefetchers have to follow, which look at some 32 pages, a tile's rows among them.
+WORTH_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES, ROWS_OF_FAR_LINES = 0.05, 8, 48, 24
 # The share that is worth it wherever a panel comes from beyond the first cache: a copy's vectors lie in a line each, and follow
 # each other.
 CHEAP = 0.03
@@ -147,8 +148,7 @@ def blocking(
             left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
     if not packed and not rows and by_rows:
         # A few rows at a time, from end to end; the results come and go in the second cache.
-        lines = target.vector_bytes >= target.caches[0].line
-        terms, _ = _cut(measured, groups.terms, {}, ROWS_OF_LINES if lines else ROWS_AT_ONCE)
+        terms, _ = _cut(measured, groups.terms, {}, _rows_at_once(by_rows, measured, target))
         blocks = ()
     elif not packed and not rows:
         stay = _terms_that_stay(measured, plan, groups, depth, target)
@@ -386,6 +386,13 @@ def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _G
     rows = abs(access.stride(vector)) == 1 and measured.extent(vector) * access.itemsize >= LONG_ROW
     near = 2 * measured.footprint(measured.write) * measured.write.itemsize <= target.cache(2).size
     return rows and near and plan.across is None and _is_by_pages(access, measured, groups, target)
+
+
+def _rows_at_once(accesses: list[MemoryAccess], measured: Measured, target: Target) -> int:
+    if target.vector_bytes < target.caches[0].line:
+        return ROWS_AT_ONCE
+    largest = max(measured.footprint(a) * a.itemsize for a in accesses)
+    return ROWS_OF_LINES if largest <= PAGES * PAGE else ROWS_OF_FAR_LINES
 
 
 def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:

@@ -23,7 +23,7 @@ from polyker.schedule.fuse_zip import paired
 from polyker.schedule.measure import FAR, MemoryAccess, tensor_cells
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_plan
-from polyker.target.model import Target
+from polyker.target.model import PAGES, Target
 
 # Cycles to begin the loops of one statement; the share of all cycles that has to be won.
 START, WORTH = 6.0, 0.01
@@ -34,7 +34,7 @@ BLOCKS = 0.1
 CLOSE = 0.005
 # Lines that could have come while a core goes on to another row: its prefetchers begin anew. So many more where rows lie in more
 # pages than it keeps addresses of.
-JUMP, PAGES = 4, 3072
+JUMP = 4
 # Tiles of a block that is tried in any case, besides single ones and as many as a cache holds.
 FEW = 4
 

@@ -7,6 +7,8 @@ from math import gcd
 
 # What a core's prefetchers do not look beyond, in bytes: what lies farther apart is no stream to them.
 PAGE = 4096
+# Pages whose addresses a core keeps.
+PAGES = 3072
 
 
 @dataclass(frozen=True, slots=True)

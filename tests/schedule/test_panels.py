@@ -36,8 +36,12 @@ def test_a_matrix_in_memory_is_read_by_rows_for_few_rows_and_packed_for_many(row
 
 
 @pytest.mark.parametrize("rows", [2, 4, 8])
-def test_vectors_of_whole_lines_read_more_rows_at_a_time(rows: int) -> None:
-    assert "blocks i2 by 64" in chosen(target("cpu:x86-64-v4"), A=(rows, 1024), B=(1024, 1024))
+@pytest.mark.parametrize(("size", "at_once"), [(1024, 48), (4096, 24)])
+def test_vectors_of_whole_lines_read_more_rows_at_a_time_but_as_many_as_are_followed(
+    rows: int, size: int, at_once: int
+) -> None:
+    found = chosen(target("cpu:x86-64-v4"), A=(rows, size), B=(size, size))
+    assert f"blocks i2 by {-(-size // -(-size // at_once))}" in found
 
 
 @pytest.mark.parametrize(("columns", "found"), [(8192, True), (8200, False)])
