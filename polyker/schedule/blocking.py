@@ -389,6 +389,7 @@ def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _G
 
 
 def _rows_at_once(accesses: list[MemoryAccess], measured: Measured, target: Target) -> int:
+    """Return of how many terms the rows of operands are read side by side."""
     if target.vector_bytes < target.caches[0].line:
         return ROWS_AT_ONCE
     largest = max(measured.footprint(a) * a.itemsize for a in accesses)

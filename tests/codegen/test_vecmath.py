@@ -26,8 +26,8 @@ WITH_AND_WITHOUT_FMA = [
     pytest.param(f32, 16, False, False, id="f32-nofma"),
     pytest.param(f64, 8, False, False, id="f64-nofma"),
 ]
-# Numbers of a sweep in thousands, of a dense one, and how far apart those of f32 are that are compared with f64's: fewer than
-# the documentation tells of, which POLYKER_ALL_TESTS=1 goes through.
+# Thousands of numbers of a sweep, of a dense one, and how far apart those of f32 are that are compared with f64's. More of them
+# take minutes: POLYKER_ALL_TESTS=1 goes through these.
 SWEEP, DENSE, APART = (20, 2000, 64) if os.environ.get("POLYKER_ALL_TESTS") else (8, 600, 256)
 NUMPY = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
