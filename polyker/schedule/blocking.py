@@ -86,9 +86,13 @@ class _Groups:
         """Return how many cells of an operand belong to one iteration of the loops over a batch."""
         return measured.footprint(access, dict.fromkeys(self.both, 1))
 
+    def steps(self, access: MemoryAccess) -> dict[str, int]:
+        """Return how many bytes lie between neighbouring terms of an operand, by the iterators that it moves with."""
+        return {i: abs(access.stride(i)) * access.itemsize for i in self.terms if access.stride(i)}
+
     def step(self, access: MemoryAccess) -> int:
         """Return how many bytes lie between the terms of an operand that are nearest each other, 0 where it moves with none."""
-        return min((abs(access.stride(i)) * access.itemsize for i in self.terms if access.stride(i)), default=0)
+        return min(self.steps(access).values(), default=0)
 
 
 def blocking(
@@ -357,8 +361,8 @@ def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, targ
 
     No prefetcher follows then, and the sums wait for each line; a copy has many of them on their way.
     """
-    steps = {i: abs(access.stride(i)) * access.itemsize for i in groups.terms}
-    beside = prod(measured.extent(i) for i, step in steps.items() if 0 < step < PAGE)
+    steps = groups.steps(access)
+    beside = prod(measured.extent(i) for i, step in steps.items() if step < PAGE)
     far = measured.footprint(access) * access.itemsize > target.cache(2).size
     return far and max(steps.values(), default=0) >= PAGE and beside <= TERMS_OF_PAGE
 
