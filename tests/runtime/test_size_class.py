@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import polyker as pk
 from polyker.runtime.size_class import LARGEST, rounded
+from polyker.target.detect import target
+from polyker.target.model import Cache
 
 
 @pytest.fixture(autouse=True)
@@ -112,9 +116,10 @@ def test_values_computed_where_symbolic_sums_are_stored_are_right() -> None:
 
 
 def test_what_is_packed_for_sizes_is_packed_for_their_class() -> None:
-    text, target = "C[i,j] += A[i,k] * B[k,j]", "cpu:x86-64-v4"
-    fixed = pk.op(text).compile(pk.f64[256, 256], pk.f64[256, 256], target=target)
+    caches = Cache(48 << 10, ways=12), Cache(1280 << 10, ways=20), Cache(48 << 20)
+    text, processor = "C[i,j] += A[i,k] * B[k,j]", replace(target("cpu:x86-64-v4"), caches=caches)
+    fixed = pk.op(text).compile(pk.f64[256, 256], pk.f64[256, 256], target=processor, threads=1)
     assert "B is packed by blocks" in str(fixed.source("schedule"))
-    made = pk.op(text).compile(pk.f64["I", "K"], pk.f64["K", "J"], target=target)._compiled
+    made = pk.op(text).compile(pk.f64["I", "K"], pk.f64["K", "J"], target=processor, threads=1)._compiled
     of_class = made.artifact(sizes={name: 256 for name, _ in made.typed.sizes})
     assert "is packed by blocks" in of_class.stages["schedule"]

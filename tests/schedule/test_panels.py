@@ -120,6 +120,6 @@ def test_what_windows_share_is_copied_with_its_padding(stride: int, copied: bool
 
 def test_windows_whose_cells_a_copy_repeats_are_read_where_they_are_but_from_pages_of_their_own() -> None:
     processor = target("cpu:x86-64-v4")
-    pixels, steps = "O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]", "O[f,t] += X[c,t+4*r] * K[f,c,r]"
-    assert "X is packed" not in chosen(processor, pixels, X=(1, 1, 256, 256), K=(8, 1, 5, 5))
+    pixels, steps = "O[g,f,h,w] += X[g,c,h+r,w+s] * K[g,f,c,r,s]", "O[f,t] += X[c,t+4*r] * K[f,c,r]"
+    assert "X is packed" not in chosen(processor, pixels, X=(4, 32, 30, 30), K=(4, 32, 32, 3, 3))
     assert "X is packed by blocks" in chosen(processor, steps, X=(64, 7492), K=(128, 64, 2))
