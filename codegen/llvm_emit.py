@@ -15,6 +15,7 @@ from polyker.codegen.llvm_text import FLAGS, Builder
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.pair_extrema import paired_extrema
 from polyker.codegen.pipes import balanced
+from polyker.codegen.several_checks import several_checks
 from polyker.codegen.simplify import unroll
 from polyker.codegen.unroll_terms import several_terms
 from polyker.errors.base import InternalError
@@ -24,7 +25,7 @@ from polyker.target.model import Target
 def emit(kernel: Kernel, target: Target) -> str:
     """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
     tiles = several_terms(paired_extrema(checked(kernel, target), target), target)
-    return Emitter(balanced(unroll(tiles), target), target).module()
+    return Emitter(balanced(several_checks(unroll(tiles)), target), target).module()
 
 
 def builder_for(target: Target, fastmath: str = "") -> Builder:
