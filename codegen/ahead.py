@@ -5,9 +5,10 @@
 No hardware foresees where a gathered cell lies, and a core waits for memory with as many loads as fit into its window. The
 indices themselves are read in order, so those of later iterations are at hand: a prefetch of what they point at keeps more
 lines on their way, and costs little beside a line from memory; more still can be on their way to the second cache than to the
-first. In the last cache that pays for cells alone: rows go on, and are near. Where `O[i,j] = X[i, index[j]]` gathers from one
-row after another, the next one is asked for from end to end. A prefetch reads no memory itself, so an index that is out of range
-does no harm; the guard of its own iteration finds it.
+first. In the last cache that pays for cells alone, and where they lie in more pages than a core keeps addresses of: what is
+nearer comes in time, and rows go on. Before a vector whose lanes gather, the cells of all its lanes are asked for. Where
+`O[i,j] = X[i, index[j]]` gathers from one row after another, the next one is asked for from end to end. A prefetch reads no
+memory itself, so an index that is out of range does no harm; the guard of its own iteration finds it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import expressions, names_in, statements, subexpressions, substitute
 from polyker.ir.dtypes import i64
-from polyker.target.model import Target
+from polyker.target.model import PAGE, PAGES, Target
 
 # Lines on their way: more than a core's loads keep, fewer than its caches hold.
 LINES = 96
@@ -48,7 +49,8 @@ HEAD = 16
 def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
     last, second, line = target.caches[-1].size // 2, target.cache(2).size, target.caches[0].line
-    large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > second}
+    least = max(second, min(last, PAGES * PAGE))
+    large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > least}
     if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
         return kernel
     counting = _Ahead(large, {}, second // 2, line)
@@ -80,7 +82,7 @@ def _with_end(vector: For) -> For:
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """A buffer beyond the second cache."""
+    """A buffer whose cells are asked for."""
 
     buffer: Buffer
     in_memory: bool
@@ -135,7 +137,7 @@ class _Ahead:
                 case For(kind=LoopKind.VECTOR, var=var, body=body):
                     vector = replace(stmt, body=self.block(body, (*loops, stmt), later, bound | {var}))
                     goes_on = isinstance(after, For) and after.kind is LoopKind.VECTOR
-                    result.append(vector if goes_on else _with_end(vector))
+                    result += [*self._lanes(stmt, loops, later, bound), vector if goes_on else _with_end(vector)]
                 case For(kind=LoopKind.STREAM, step=1):
                     result += [*self._heads(stmt, loops, later), stmt]
                 case For(body=body):
@@ -163,9 +165,33 @@ class _Ahead:
                     found.append(replace(asked, indices=tuple(substitute(i, at) for i in asked.indices)))
         return found
 
+    def _lanes(
+        self, vector: For, loops: tuple[For, ...], later: Mapping[str, Var], bound: frozenset[str]
+    ) -> list[Stmt]:
+        """Return requests for what a later iteration gathers in each lane of a vector, one lane after another."""
+        lane = Var(f"{vector.var}.lane")
+        if (trip := trip_count(vector)) is None:
+            return []
+        lanes = For(lane.name, vector.lo, vector.hi, (), kind=LoopKind.UNROLL, lanes=trip, trip=trip)
+        later, asked, own, here = dict(later), list[Stmt](), set[str](), {vector.var: lane}
+        for s in vector.body:
+            if isinstance(s, Let):
+                free = vector.var in names_in(s.value) and not names_in(s.value) & bound
+                ahead = self._later(s.name, substitute(s.value, here), (*loops, lanes)) if free else None
+                if ahead is not None:
+                    later[s.name] = Var(ahead.name)
+                    own.add(ahead.name)
+                    asked.append(ahead)
+                bound |= {s.name}
+            for request in self._prefetches(s, (*loops, lanes), later):
+                if isinstance(request, Prefetch) and own & {n for i in request.indices for n in names_in(i)}:
+                    asked.append(replace(request, indices=tuple(substitute(i, here) for i in request.indices)))
+        return [replace(lanes, body=tuple(asked))] if any(isinstance(s, Prefetch) for s in asked) else []
+
     def _later(self, name: str, value: KExpr, loops: tuple[For, ...]) -> Let | None:
         """Return the binding of a later iteration's index: of one that runs, and reads the index as this one does."""
-        place = next((n for n in reversed(range(len(loops))) if loops[n].var in names_in(value)), None)
+        mine = (n for n in reversed(range(len(loops))) if loops[n].var in names_in(value))
+        place = next((n for n in mine if loops[n].kind is not LoopKind.UNROLL), None)
         if place is None or not _loads(value) or value.dtype != i64:
             return None
         owner = loops[place]
@@ -188,11 +214,15 @@ class _Ahead:
                 substitute(i, later) for i in e.indices
             )
             ahead = Prefetch(e.buffer, indices, cache=self.cache)
-            near = not self.large[e.buffer].in_memory and any(self.lines.get(self.owners[n][1], 1) > 1 for n in used)
+            lanes = any(p.kind is LoopKind.UNROLL for p in loops)
+            rows = not lanes and any(self.lines.get(self.owners[n][1], 1) > 1 for n in used)
+            near = rows and not self.large[e.buffer].in_memory
             if used and not near and ahead not in found:
                 found.append(ahead)
                 for place, var in {self.owners[name] for name in used}:
-                    trips = prod(trip_count(p) or 1 for p in loops[place + 1 :] if p.kind is LoopKind.SERIAL)
+                    trips = prod(
+                        trip_count(p) or 1 for p in loops[place + 1 :] if p.kind in (LoopKind.SERIAL, LoopKind.UNROLL)
+                    )
                     self.counts[var] = self.counts.get(var, 0) + trips
         return found
 

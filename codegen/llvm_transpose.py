@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polyker.codegen import llvm_memory as memory
-from polyker.codegen.kernel import Block, For, Let, Load, LoopKind, Prefetch, Stmt, Store, Var
+from polyker.codegen.kernel import Block, For, Guard, Let, Load, LoopKind, Prefetch, Stmt, Store, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_text import Builder, Reg
@@ -40,7 +40,7 @@ def _suits(loop: For, stmt: Stmt) -> bool:
         case For(kind=LoopKind.TRANSPOSE) as inner:
             return not uses(loop.var, inner.lo, inner.hi) and suits(inner)
         case For(kind=LoopKind.VECTOR, lo=lo, hi=hi, trip=int(), body=body):
-            return not uses(loop.var, lo, hi) and all(isinstance(s, Let | Store | Prefetch) for s in body)
+            return not uses(loop.var, lo, hi) and all(isinstance(s, Let | Guard | Store | Prefetch) for s in body)
         case Prefetch():
             return True
         case _:

@@ -62,7 +62,9 @@ def ranked(
 
     `best_alone`: tiles that cost more than the best one found so far, or `limit`, are left out, and are not counted to the end.
     """
-    scalar = Plan(None, 1, 1, _side_by_side(measured, free, reduced), scalar_cost(measured))
+    together = _side_by_side(measured, free, reduced)
+    waits = target.fma_latency if reduced and not together else 0
+    scalar = Plan(None, 1, 1, together, scalar_cost(measured) + waits)
     best: dict[tuple[str | None, int], Plan] = {(None, 1): scalar}
     limit = min(limit, scalar.cost) if best_alone else inf
     size = sum(1 for _ in values(measured.statement.expr))

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 
-from polyker.ir.expr import DOTS, Call
+from polyker.ir.expr import DOTS, Call, Expr
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
@@ -73,8 +73,10 @@ def scalar_cost(measured: Measured) -> float:
 def _operations(measured: Measured) -> float:
     """Return the arithmetic of one instance in multiply-adds; a product that is summed is one."""
     count = 0.0
-    for e in values(measured.statement.expr):
-        if isinstance(e, Call) and e.op not in DOTS:
+    nodes = list(values(measured.statement.expr))
+    differences = {id(x) for e in nodes if isinstance(e, Call) and e.op == "add" for x in e.args if _is_negated(x)}
+    for e in nodes:
+        if isinstance(e, Call) and e.op not in DOTS and id(e) not in differences:
             steps = 12.0 if is_costly(e) else 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
             count += steps * _parts_of(e)
     expr, one = measured.statement.expr, 2 if measured.statement.acc.is_complex else 1
@@ -82,6 +84,10 @@ def _operations(measured: Measured) -> float:
     if measured.statement.op == "add" and isinstance(expr, Call) and expr.op in fused and not is_costly(expr):
         return max(count, float(one))
     return count + one * (measured.statement.op != "set")
+
+
+def _is_negated(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.op == "neg"
 
 
 def _parts_of(call: Call) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyker.codegen.ahead import prefetch_gathers
+from polyker.codegen.ahead import LINES, prefetch_gathers
 from polyker.codegen.kernel import (
     Block,
     Buffer,
@@ -31,10 +31,10 @@ from polyker.codegen.verify import verify
 from polyker.codegen.walk import statements, subexpressions
 from polyker.ir.dtypes import bool_, f32, i32, i64
 from polyker.target.detect import target
-from polyker.target.model import Cache
+from polyker.target.model import PAGE, PAGES, Cache
 from tests.codegen.support import check_same, index
 
-CELLS, WIDTH, COUNT = 60, 8, 50
+CELLS, WIDTH, COUNT = 60, 8, 56
 SMALL = replace(target("cpu"), caches=(Cache(256), Cache(1024)))
 
 
@@ -46,6 +46,8 @@ def buffer(name: str, dtype: object, *shape: int, writable: bool = False) -> Buf
 T, K = buffer("T", f32, CELLS, WIDTH), buffer("K", i32, COUNT)
 O = buffer("O", f32, COUNT, WIDTH, writable=True)  # noqa: E741
 AT, J, G = Var("i"), Var("j"), Var("g")
+LANE = index("add", index("mul", WIDTH, "i"), "j")
+HERE = index("mod", index("add", "h", LANE), COUNT)
 
 
 def inside(extent: int = CELLS) -> Guard:
@@ -79,6 +81,9 @@ FORMS = {
     "rows, the index bound inside": kernel(serial(vector(let(), inside(), row()))),
     "rows by parts": kernel(serial(let(), inside(), serial(row(), hi=Const(WIDTH), var="j"))),
     "an unknown number": kernel(serial(let(), inside(), vector(row()), hi=Var("N"))),
+    "an index in each lane": kernel(serial(
+        vector(let(LANE), inside(), Store("O", (LANE, Const(0)), Load("T", (G, Const(3)), f32))), hi=Const(COUNT // WIDTH)
+    )),
     "two at a time": kernel(serial(
         Let("g", Convert(Load("K", (index("mul", 2, "i"),), i32), i64)), inside(), row(Const(0)), hi=Const(COUNT // 2)
     )),
@@ -106,6 +111,38 @@ def test_what_is_gathered_later_is_asked_for(name: str, n: int) -> None:
     assert run(changed, n) == 0
 
 
+def test_the_lanes_of_a_later_vector_are_asked_for_one_by_one() -> None:
+    changed = prefetch_gathers(FORMS["an index in each lane"], SMALL)
+    (loop,) = changed.body
+    lanes, gather = loop.body  # type: ignore[union-attr]
+    assert (lanes.kind, lanes.trip, gather.kind) == (LoopKind.UNROLL, WIDTH, LoopKind.VECTOR)
+    ahead, asked = lanes.body
+    later = index("minimum", index("add", "i", LINES // WIDTH), index("sub", Const(COUNT // WIDTH), 1))
+    assert ahead.value.arg.indices == (index("add", index("mul", WIDTH, later), lanes.var),)
+    assert (asked.buffer, asked.indices) == ("T", (Var("g.ahead"), Const(3)))
+
+
+def test_a_vector_whose_lanes_all_gather_with_one_index_asks_once() -> None:
+    """The index is bound outside: the lanes have none of their own."""
+    changed = prefetch_gathers(FORMS["rows"], SMALL)
+    assert not any(isinstance(s, For) and s.kind is LoopKind.UNROLL for s in statements(changed.body))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [("cells", True), ("an index in each lane", True), ("rows by parts", False)]
+)
+def test_cells_of_the_last_cache_are_asked_for_from_more_pages_than_a_core_keeps_addresses_of(
+    name: str, asked: bool
+) -> None:
+    machine = replace(SMALL, caches=(Cache(256), Cache(1024), Cache(1 << 30)))
+    found, pages = FORMS[name], PAGES * PAGE // (4 * WIDTH)
+    for count, far in ((pages, False), (pages + 1, True)):
+        changed = prefetch_gathers(
+            replace(found, buffers=(buffer("T", f32, count, WIDTH), *found.buffers[1:])), machine
+        )
+        assert any(isinstance(s, Prefetch) for s in statements(changed.body)) == (asked and far)
+
+
 def test_one_cell_is_far_ahead_and_a_row_nearer() -> None:
     def distance(found: Kernel) -> int:
         names = [s.value for s in statements(found.body) if isinstance(s, Let) and s.name == "g.ahead"]
@@ -125,7 +162,6 @@ def test_a_wrong_index_is_found_in_its_own_iteration() -> None:
 
 LEFT = {
     "a condition": kernel(serial(If(Op("lt", (AT, Const(9)), bool_), (let(), inside(), row(Const(0)))))),
-    "an index in each lane": kernel(serial(vector(let(J), inside(), row()))),
     "an inner loop that may be empty": kernel(serial(
         serial(let(), inside(), row(), hi=Op("minimum", (AT, Const(WIDTH))), var="j")
     )),
@@ -133,6 +169,10 @@ LEFT = {
     "an index of an index": kernel(serial(
         Let("h", Op("mod", (Convert(Load("K", (AT,), i32), i64), Const(COUNT)))), let(Var("h")), inside(), row(Const(0))
     )),
+    "an index of an index in each lane": kernel(serial(vector(
+        Let("h", Op("mod", (Convert(Load("K", (LANE,), i32), i64), Const(COUNT)))), let(HERE), inside(),
+        Store("O", (LANE, Const(0)), Load("T", (G, Const(3)), f32)),
+    ), hi=Const(COUNT // WIDTH))),
 }  # fmt: skip
 
 

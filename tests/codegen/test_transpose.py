@@ -7,12 +7,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.kernel import Block, Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.kernel import (
+    Block,
+    Buffer,
+    Const,
+    Convert,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Store,
+    Var,
+)
 from polyker.codegen.llvm_build import assembly
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.verify import verify
 from polyker.errors import InternalError
-from polyker.ir.dtypes import DTYPES, DType, bool_, f32
+from polyker.ir.dtypes import DTYPES, DType, bool_, f32, i32, i64
 from polyker.target.detect import target
 from tests.codegen.support import check_same, index
 
@@ -124,6 +141,42 @@ def test_a_block_is_made_of_interleavings_within_sixteen_bytes(processor: str, n
     text = assembly(emit(transposition(dtype, 16, lanes, lanes), machine), machine)
     assert instruction in text
     assert "gather" not in text and "vpinsr" not in text
+
+
+def lookup(columns: int, rows: int) -> Kernel:
+    """Return O[j,i] = T[K[i,j], 0] + X[i,j]."""
+    place = Var("g")
+    within = Op("and", (Op("ge", (place, Const(0)), bool_), Op("lt", (place, Const(50)), bool_)), bool_)
+    body = (
+        Let("g", Convert(Load("k", (Var("i"), Var("j")), i32), i64)),
+        Guard(within, 3),
+        Store(
+            "o",
+            (Var("j"), Var("i")),
+            Op("add", (Load("t", (place, Const(0)), f32), Load("x", (Var("i"), Var("j")), f32)), f32),
+        ),
+    )
+    buffers = (
+        buffer("x", f32, (rows, columns)), buffer("k", i32, (rows, columns)), buffer("t", f32, (50, 1)),
+        buffer("o", f32, (columns, rows), writable=True),
+    )  # fmt: skip
+    return Kernel("kernel", buffers, (), (nest(body, columns, rows, rows),))
+
+
+@pytest.mark.parametrize("columns", [1, 4, 7])
+@pytest.mark.parametrize("wrong", [None, (0, 0), (3, 0), (15, -1)])
+def test_cells_that_are_looked_up_keep_their_checks(columns: int, wrong: tuple[int, int] | None) -> None:
+    kernel, machine = lookup(columns, 16), target("cpu:x86-64-v4")
+    verify(kernel)
+    assert "vpinsr" not in assembly(emit(kernel, machine), machine) or columns == 1
+    rng = np.random.default_rng(columns)
+    arrays = {
+        "x": values(f32, (16, columns)), "k": rng.integers(0, 50, (16, columns)).astype("i4"),
+        "t": values(f32, (50, 1), 3), "o": np.zeros((columns, 16), "f4"),
+    }  # fmt: skip
+    if wrong is not None:
+        arrays["k"][wrong] = 50
+    assert check_same(kernel, arrays, {}) == (0 if wrong is None else 3)
 
 
 def test_a_transpose_loop_has_a_bound() -> None:

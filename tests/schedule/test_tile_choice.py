@@ -12,6 +12,7 @@ import polyker as pk
 from polyker.ir.layout import DENSE
 from polyker.schedule.choose import choose, ranked
 from polyker.schedule.measure import measure
+from polyker.schedule.tile_cost import scalar_cost
 from polyker.target.detect import target
 from polyker.target.model import Cache
 from tests.schedule.support import case
@@ -209,3 +210,21 @@ def test_as_many_rows_from_memory_are_summed_at_once_as_come_sooner_so(
     kernel = pk.op(text).compile(A=pk.f64[rows, 4096], B=pk.f64[4096], target=machine, threads=1)
     (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
     assert (f" {tile};" in line) if tile else (" x " not in line)
+
+
+def test_a_lone_sum_of_cells_that_are_looked_up_is_taken_by_vectors() -> None:
+    """Each addition would wait for the one before; of several sums side by side none waits."""
+    assert "vectors of 16 along i0" in chosen("s += X[i] * T[I[i]]", pk.f32[4000], pk.f32[2000], pk.i32[4000])
+    rows = pk.op("s[r] += X[r,i] * T[I[r,i]]").compile(
+        pk.f32[40, 100], pk.f32[2000], pk.i32[40, 100], target=V4, threads=1
+    )
+    assert "S0: scalar x 4" in str(rows.source("schedule"))
+
+
+def test_a_difference_is_one_operation() -> None:
+    def operations(text: str) -> float:
+        program = case(text, X="f32[40]", Y="f32[40]").flat
+        return scalar_cost(measure(program, next(iter(program.statements())), lambda _: DENSE))
+
+    assert operations("O[i] = X[i] - Y[i]") == operations("O[i] = X[i] + Y[i]")
+    assert operations("O[i] = -X[i] * Y[i]") == operations("O[i] = X[i] * Y[i]") + 1
