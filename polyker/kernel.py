@@ -17,6 +17,7 @@ from polyker.runtime.arrays import common_kind, operand
 from polyker.runtime.calls import Plan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.device_repeat import Repeats
+from polyker.runtime.direct import Direct
 from polyker.runtime.dispatch import Dispatch, finished
 
 if TYPE_CHECKING:
@@ -29,20 +30,14 @@ if TYPE_CHECKING:
 STAGES = ("program", "isl", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
 
 
-class Kernel:
-    """A compiled program. Made by `Operator.compile`; call it on arrays of its types, with any strides."""
+class Kernel(Direct):
+    """A compiled program. Made by `Operator.compile`; call it on arrays of its types, with any strides.
 
-    # What is called is the instance's own, so that it can be a function without a frame of Python around it.
-    __slots__ = {
-        "__call__": """Run on arrays of the kernel's types, of any strides; `out` and the results as in a call of the operator.
-
-`stream` (kernels of a GPU): where the work is queued, a handle or a stream of a library's; else the current stream of the
-arrays' library. With arrays on the GPU the call does not wait: what it cannot raise, `sync` or a later call does.
-Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherError.""",
-        "__dict__": "",
-        "__weakref__": "",
-    }
-    __call__: Callable[..., Any]
+    A call takes what a call of the operator takes, `out` and inputs and sizes by name included, and returns what that returns.
+    `stream` (kernels of a GPU): where the work is queued, a handle or a stream of a library's; else the current stream of the
+    arrays' library. With arrays on the GPU the call does not wait: what it cannot raise, `sync` or a later call does.
+    Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherError.
+    """
 
     def __init__(
         self,
@@ -58,7 +53,7 @@ Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherErr
         self.fixed = dict(fixed)
         self._compiled, self._options, self._schedule = compiled, options, schedule
         compiled.artifact()  # so that what can go wrong does so now, not at the first call
-        self.__call__ = _Calls(self).call
+        self.hand_on_to(_Calls(self).call)
 
     @property
     def acc(self) -> str:
@@ -247,7 +242,7 @@ class _Calls:
         if table is None and found is not None and kernel is not None:
             table, function = found
             self._table = ref(table)
-            kernel.__call__ = function
+            kernel.hand_on_to(function)
 
 
 class Text(str):

@@ -27,11 +27,11 @@ def f32(*shape: int, salt: int = 1) -> np.ndarray:
 def both(text: str, *args: Any, outs: tuple[Any, ...] = (), sizes: dict[str, int] | None = None) -> tuple[Any, Any]:
     """Return a kernel whose calls like these go through the entry, and the way through Python of another such kernel."""
     operator, sizes = pk.op(text), sizes or {}
-    fast, slow = operator.compile(*args), operator.compile(*args).__call__
+    fast, slow = operator.compile(*args), operator.compile(*args).func
     for out in (None, *outs):
         for _ in range(4):
             fast(*args, out=out, **sizes)
-    assert type(fast.__call__) is BUILTIN
+    assert type(fast.func) is BUILTIN
     assert type(slow) is not BUILTIN
     return fast, slow
 

@@ -297,7 +297,7 @@ def test_a_kernel_met_with_a_strided_out_alone_makes_row_major_results() -> None
     a, out = f32(4, 6), np.empty((4, 6), np.float32).T
     for _ in range(4):
         kernel(a, out=out)
-    assert type(kernel.__call__) is BUILTIN
+    assert type(kernel.func) is BUILTIN
     result = kernel(a)
     assert result.flags.c_contiguous
     np.testing.assert_array_equal(result, 2 * a.T)

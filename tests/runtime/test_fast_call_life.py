@@ -45,7 +45,7 @@ def test_a_guard_s_error_is_raised_and_nothing_leaks() -> None:
 def test_references_are_given_back_on_every_way() -> None:
     kernel, _ = both(MATMUL, f32(4, 4), f32(4, 4), outs=(f32(4, 4),))
     a, b, out = f32(4, 4), f32(4, 4), f32(4, 4)
-    watched: list[Any] = [a, b, out, a.dtype, kernel, kernel.__call__, None, "out", kernel._compiled]
+    watched: list[Any] = [a, b, out, a.dtype, kernel, kernel.func, None, "out", kernel._compiled]
     watched += kernel._compiled._plans.values()
 
     def calls() -> None:
@@ -72,7 +72,7 @@ def test_a_dropped_kernel_is_freed_at_once_and_its_callable_lives_on_its_own() -
     a, b = f32(4, 4), f32(4, 4, salt=3)
     kernel, _ = both(MATMUL + " * 17", a, b)
     plan = weakref.ref(next(iter(kernel._compiled._plans.values())))
-    call, whole, made = kernel.__call__, weakref.ref(kernel), weakref.ref(kernel._compiled)
+    call, whole, made = kernel.func, weakref.ref(kernel), weakref.ref(kernel._compiled)
     compiling.kernels.clear()
     gc.disable()
     try:
@@ -168,7 +168,7 @@ def test_nothing_outside_the_arrays_is_touched(at_end: bool) -> None:
 
 def test_long_kernels_let_other_threads_run_and_short_ones_do_not() -> None:
     def unlocks(kernel: Any) -> list[int]:
-        return [int(words[Row.UNLOCK]) for _, words, _ in kernel.__call__.__self__[1]._rows]
+        return [int(words[Row.UNLOCK]) for _, words, _ in kernel.func.__self__[1]._rows]
 
     short, _ = both(MATMUL, f32(4, 4), f32(4, 4))
     x = np.ones(600)
