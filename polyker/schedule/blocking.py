@@ -112,7 +112,8 @@ def blocking(
     rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, WORTH * cycles)]
     deepest = small // prod(plan.size(i) for i in groups.rows)
     if rows:
-        deepest = min(deepest, isqrt(second // 4))
+        # Each block of rows passes over the columns' operand, each block of terms over the result, to read it and to write it.
+        deepest = min(deepest, isqrt(2 * (second // 4)))
     if any(measured.expected(i) is None for i in groups.reduced):
         deepest = min(deepest, DEPTH)
     # A copy along a term is to find whole cache lines in a block.

@@ -56,3 +56,11 @@ def test_small_matrices_of_a_batch_are_packed_where_they_come_from_far(batches: 
     matrix = pk.f64[batches, size, size]
     kernel = pk.op("C[b,i,j] += A[b,i,k] * B[b,k,j]").compile(matrix, matrix, target=TARGET, threads=1)
     assert ("B is packed" in kernel.source("schedule")) == packed
+
+
+def test_blocks_of_copied_rows_have_two_terms_for_each_row() -> None:
+    """A result is read and written for each block of terms, the other operand read for each block of rows."""
+    plan = Plan("i1", 8, 4, (("i0", 6),), 0.0)
+    found = blocks_of("C[i,j] += A[k,i] * B[k,j]", plan, A="f64[3000,3000]", B="f64[3000,3000]")
+    ((_, terms),), ((_, rows),) = found.terms, found.row_blocks
+    assert 1.5 < terms / rows < 2.7
