@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.boxes import corners
+from polyker.poly.boxes import corners, free_range
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
@@ -64,9 +64,14 @@ def tile_parts(
     elif not program.sizes and grain and (of_one := _of_vectors(program, domain, iterators, tiles, grain)):
         parts = [Part(part, True) for part in of_one]
     else:
+        ranges = {t[0]: found for t in tiles if (found := free_range(domain, iterators.index(t[0]))) is not None}
+        known = tuple(t for t in tiles if program.sizes and t[0] in ranges)
+        tiles = tuple(t for t in tiles if t not in known)
+        # Tiles that the end of a range of known length cuts are alike, too.
+        shapes = _by_cuts(domain, iterators, tuple(t for t in known if _has_both(*ranges[t[0]], *t[1:])))
         partial = _cut(program, domain, iterators, tiles)
         others = tuple(t for t in tiles if t[0] != apart)
-        parts = [Part(domain.subtract(partial).coalesce(), True)]
+        parts = [Part(shape.subtract(partial).coalesce(), True) for shape in shapes]
         if one_by_one:
             for tile in tiles[:-1]:
                 here = _cut(program, domain, iterators, (tile,)).intersect(partial)

@@ -70,6 +70,29 @@ def test_pieces_of_a_symbolic_domain_have_no_tiles_of_their_own() -> None:
     assert [p.is_own_shape for p in parts] == [False]
 
 
+@pytest.mark.parametrize("parted", [{}, {"apart": "i1"}, {"one_by_one": True}])
+def test_tiles_that_a_known_extent_cuts_are_alike_where_another_extent_is_a_size(parted: dict[str, Any]) -> None:
+    found = case("O[i,j,k] = X[i,j,k]", X="f32[10,n,9]").flat
+    statement = list(found.statements())[-1]
+    parts = tile_parts(
+        found, read_set(statement.domain), statement.iterators, (("i0", 4, 0), ("i1", 4, 0), ("i2", 3, 0)), **parted
+    )
+    assert [p.is_own_shape for p in parts] == [True, True, False]
+    for n in (0, 3, 4, 10):
+        sizes = read_set(f"[n0] -> {{ : n0 = {n} }}")
+        seen = [p.domain.intersect_params(sizes) for p in parts]
+        cells = [d.count_val().to_python() for d in seen]
+        assert cells == [8 * (n // 4 * 4) * 9, 2 * (n // 4 * 4) * 9, 10 * (n % 4) * 9]
+        assert all(a.is_disjoint(b) for x, a in enumerate(seen) for b in seen[:x])
+
+
+def test_extents_that_are_all_known_have_tiles_of_their_own_whatever_the_terms() -> None:
+    found = case("C[i,j] += A[i,k] * B[k,j]", A="f32[10,n]", B="f32[n,10]").flat
+    domain = read_set("[n0] -> { S0[i, j] : n0 > 0 and 0 <= i < 10 and 0 <= j < 10 }")
+    parts = tile_parts(found, domain, ("i", "j"), (("i", 4, 0), ("j", 4, 0)), one_by_one=True)
+    assert [p.is_own_shape for p in parts] == [True] * 4
+
+
 def test_a_tile_that_an_edge_cuts_is_not_mixed_with_the_whole_ones() -> None:
     # All filters fit in one tile: of that loop's one iteration isl makes no loop, and the pieces of the columns lie in it.
     types = pk.f32[32, 120, 120], pk.f32[32, 32, 3, 3]
