@@ -13,7 +13,7 @@ does not count. The terms are added in the same order as before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -32,13 +32,14 @@ from polyker.codegen.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    Space,
     Stmt,
     Store,
     Var,
 )
-from polyker.codegen.polynomial import Poly, constant, expression, plus, polynomial, times
+from polyker.codegen.polynomial import Monomial, Poly, constant, expression, plus, polynomial, scaled, times
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import expressions, statements, subexpressions, uses, values_of, with_blocks
+from polyker.codegen.walk import expressions, statements, subexpressions, substitute, uses, values_of, with_blocks
 from polyker.ir.expr import TRANSCENDENTAL
 from polyker.target.model import Target
 
@@ -47,6 +48,9 @@ TERMS, MOST, LEAST, FUNCTION = 4, 100, 4, 16
 # Sums of a tile beside which no more values than these may pass one by one in a step: the loads of several terms would take the
 # sums' registers (seen in what LLVM makes of tiles of 10 and 12 rows of two vectors; 8 of three, 6 of four and 4 of six fit).
 SUMS, PASSING = 16, 8
+# Places a symbolic stride apart that such terms may read: a core keeps about as many pointers. LLVM goes from one to
+# the next where there are more, loads what all the terms read there, and the values take the sums' registers.
+POINTERS = 10
 # The part of the longest loop's work that a loop has to have, and the trips that one of unknown length is taken to have.
 PART, UNKNOWN = 8, 64
 
@@ -58,8 +62,10 @@ def several_terms(kernel: Kernel, target: Target) -> Kernel:
     arrays = {b.name: b for b in kernel.buffers}
     found = _loops(kernel.body, 1, arrays)
     most = max((work for _, _, work in found), default=0)
-    chosen = {id(loop): weight for loop, weight, work in found if PART * work >= most}
     buffers = arrays | {s.buffer.name: s.buffer for s in statements(kernel.body) if isinstance(s, Allocate)}
+    chosen = {
+        id(loop): weight for loop, weight, work in found if PART * work >= most and not _strays(loop, weight, buffers)
+    }
     line = target.caches[0].line
     return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
 
@@ -112,6 +118,44 @@ def _passing(block: Block) -> int:
     return max([len(spread), *unrolled])
 
 
+def _size(weight: int) -> int:
+    """Return how many terms are taken at once, by the vector operations of one."""
+    return TERMS if TERMS * weight <= MOST else TERMS // 2
+
+
+def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether the terms that would be taken at once are read at more places than there are registers to point at, beside
+    many sums."""
+    strides = (s for b in buffers.values() for s in b.strides)
+    if _tile(loop.body)[0] <= SUMS or all(isinstance(s, Const) for s in strides):
+        return False
+    places: set[tuple[str, frozenset[tuple[Monomial, int]]]] = set()
+    for name, place in _places(loop.body, {}, buffers):
+        step = {tuple(a for a in m if a != Var(loop.var)): c for m, c in place.items() if Var(loop.var) in m}
+        for term in range(_size(weight)):
+            here = plus(place, scaled(step, term))
+            places.add((name, frozenset((m, c) for m, c in here.items() if m)))
+    return len(places) > POINTERS
+
+
+def _places(block: Block, values: Mapping[str, KExpr], buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Poly]]:
+    """Yield where a tile's step reads memory: the buffer, and the place in it."""
+    for s in block:
+        match s:
+            case For(kind=LoopKind.UNROLL, var=var, lo=Const(value=lo), body=body):
+                for n in range(trip_count(s) or 0):
+                    yield from _places(body, {**values, var: Const(int(lo.real) + n)}, buffers)
+            case For(body=body):
+                yield from _places(body, values, buffers)
+            case Store(value=value):
+                for e in subexpressions(value):
+                    if isinstance(e, Load) and buffers[e.buffer].space is not Space.STACK:
+                        place: Poly = {}
+                        for index, stride in zip(e.indices, buffers[e.buffer].strides, strict=True):
+                            place = plus(place, times(polynomial(substitute(index, values)), polynomial(stride)))
+                        yield e.buffer, place
+
+
 def _tile(block: Block) -> tuple[int, int]:
     """Return the vectors that a block stores, and its operations; none where it has other loops or branches."""
     stores, weight = 0, 0
@@ -159,7 +203,7 @@ class _Several:
 
     def _taken(self, loop: For) -> list[Stmt]:
         """Return the loop over whole groups of terms, and the one over the rest."""
-        trip, size = trip_count(loop), TERMS if TERMS * self.chosen[id(loop)] <= MOST else TERMS // 2
+        trip, size = trip_count(loop), _size(self.chosen[id(loop)])
         if trip is not None and trip < 2 * size:
             return [loop]
         group = Var(f"{loop.var}.group")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from polyker.codegen.interp import run
-from polyker.codegen.kernel import For, If, Kernel, KExpr, LoopKind, Op, Prefetch
+from polyker.codegen.kernel import For, If, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store
 from polyker.codegen.simplify import unroll
 from polyker.codegen.unroll_terms import TERMS, several_terms
 from polyker.codegen.verify import verify
-from polyker.codegen.walk import statements
+from polyker.codegen.walk import rebuild, statements, with_blocks
 from polyker.ir.dtypes import bool_
 from polyker.target.detect import target
 from tests.codegen.matrix import SIZES, matrix_product
@@ -121,3 +121,35 @@ def test_tiles_in_both_branches_are_found():
     kernel, other = (with_terms(matrix_product(3, 4, 8), C(0), C(n)) for n in (64, 80))
     branch = If(Op("lt", (V("M"), C(3)), bool_), kernel.body, other.body)
     assert [s.step for s in terms_loops(several_terms(replace(kernel, body=(branch,)), V3))] == [TERMS, TERMS]
+
+
+@pytest.mark.parametrize(
+    ("stride", "rows", "steps"),
+    [
+        (C(4096), 6, [TERMS // 2]),  # vectors at constant distances of each other: one pointer a term, and one a row
+        (V("sj"), 6, [1]),  # one a vector and term: 14
+        (V("sj"), 4, [TERMS // 2]),  # their 16 sums leave registers for what the terms read
+    ],
+)
+def test_tiles_with_more_pointers_than_registers_take_one_term_at_a_time(stride, rows, steps):
+    """C += A[i, k] * B[j / 16, k, j % 16]: each vector of a step in a matrix of its own."""
+    kernel = with_terms(matrix_product(rows, 4, 16), C(0), C(512))
+
+    def moved(expr: KExpr) -> KExpr:
+        if isinstance(expr, Load) and expr.buffer == "B":
+            return replace(expr, indices=(V("jv"), V("k"), V("jl")))
+        return rebuild(expr, moved)
+
+    def changed(block):
+        return tuple(
+            replace(s, value=moved(s.value)) if isinstance(s, Store) else with_blocks(s, changed) for s in block
+        )
+
+    a, b, c = kernel.buffers
+    parted = replace(b, shape=(C(4), V("K"), C(16)), strides=(stride, V("sb"), C(1)))
+    found = replace(kernel, body=changed(kernel.body), buffers=(a, parted, c), integers=(*kernel.integers, "sj"))
+    verify(found)
+    for form in (found, unroll(found)):
+        assert [s.step for s in terms_loops(several_terms(found, target("cpu:x86-64-v4")))] == steps
+        loops = [s for s in statements(several_terms(form, target("cpu:x86-64-v4")).body) if isinstance(s, For)]
+        assert any(s.step == steps[0] and s.var.startswith("k") for s in loops)
