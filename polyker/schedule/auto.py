@@ -16,6 +16,7 @@ from polyker.poly.isl import read_set
 from polyker.poly.least import is_steady
 from polyker.rewrite.accumulate import Block, accumulate, started_apart, starts_fresh
 from polyker.rewrite.affine_parts import parts_of
+from polyker.rewrite.first_step import with_first_steps
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.from_zero import from_zero
 from polyker.rewrite.pack import pack_padded, pack_read, pack_result, start_of_packed
@@ -33,7 +34,7 @@ from polyker.schedule.fuse_inline import inlined
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_nest import fused, held
 from polyker.schedule.fuse_reasons import REASONS, why_apart
-from polyker.schedule.fuse_values import share_values
+from polyker.schedule.fuse_values import SHARED, share_values
 from polyker.schedule.measure import Layouts, Measured, measure
 from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
 from polyker.schedule.order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
@@ -77,13 +78,12 @@ def auto_schedule(
     notes: list[str] = []
     if fuse:
         program, notes = with_steps(program)
-        shared, made = share_values(program)
-        if made:
-            # It pays where the values stay in the cache.
-            more = [f"{len(made)} values of more than one statement are computed once"]
-            found, schedule = _Scheduler(Fresh(shared), target, layout, plain, fuse, notes + more).result()
-            if set(made) <= held(schedule.tree):
-                return found, schedule
+        for (changed, kept), told in ((with_first_steps(program), ""), (share_values(program), SHARED)):
+            # It pays where common loops keep few cells of these temporaries.
+            more = [told.format(len(kept))] if told else []
+            found = _Scheduler(Fresh(changed), target, layout, plain, fuse, notes + more).result() if kept else None
+            if found is not None and set(kept) <= held(found[1].tree):
+                return found
     return _Scheduler(Fresh(program), target, layout, plain, fuse, notes).result()
 
 
@@ -169,7 +169,7 @@ class _Scheduler:
             inner = statement.iterators[statement.outer :]
             return cells_apart(self.program, statement, tuple(i for i in inner if i not in statement.reduced))
 
-        return Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
+        return Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout), in_order=True)
 
     def statements(self, items: list[Item]) -> tuple[list[TypedStatement], list[Nest]]:
         """Return what stands for statements that follow each other, in the order of the text, and their nests as they run."""

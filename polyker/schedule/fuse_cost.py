@@ -21,6 +21,7 @@ from polyker.schedule.fuse_items import Item, touches
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.fuse_zip import paired
 from polyker.schedule.measure import FAR, MemoryAccess, tensor_cells
+from polyker.schedule.own_distances import free_iterators
 from polyker.schedule.plan import Plan
 from polyker.schedule.scan_nest import scan_plan
 from polyker.target.model import PAGES, Target
@@ -114,7 +115,7 @@ def best_fusion(
         if found.strain[worst] <= WORTH * found.total:
             break
         left.append(group.items[worst])
-    if best is not None and not best[0].pays and len(best[0].group.dims) < len(items[0].free):
+    if best is not None and not best[0].pays and len(best[0].group.dims) < len(items[0].loops):
         group, before, after = grow(program, items, _shallow(program, items))
         deeper = fusion_of(program, group, target)
         best = None if deeper is None else (deeper, before, after)
@@ -204,6 +205,8 @@ class _Costs:
     def _plan(self, item: Item, fixed: tuple[str, ...], steady: frozenset[str] | None) -> Plan:
         statement = moved(self.program, item.statement, fixed, len(fixed))
         free = tuple(i for i in item.free if i not in fixed)
+        if item.carried in fixed:
+            free = free_iterators(self.program, statement)  # in one step more may move
         reduced = item.statement.reduced if item.reduces else ()
         measured = replace(item.measured, statement=statement, steady=steady)
         plan = choose(measured, free, reduced, self.target)
@@ -244,7 +247,7 @@ class _Costs:
         turns = self._turns(steps)
         apart = sum(p * self.plan(n, 0, False).cost for n, p in enumerate(points))
         strain = [p * (self.plan(n, rows).cost - self.plan(n, 0, False).cost) for n, p in enumerate(points)]
-        together = apart + turns * START * last
+        together = apart + START * sum(self._turns(steps, n) for n in range(last))
         # What a later item finds of what an earlier one touched.
         total = sum(self._whole)
         seen: dict[str, int] = {}
@@ -351,17 +354,19 @@ class _Costs:
                 near, reach = near * extent, reach + (extent - 1) * step
         return cells * min(near, ceil(reach * access.itemsize / line)) * line
 
-    def _turns(self, steps: tuple[int, ...]) -> float:
-        turns = 1.0
+    def _turns(self, steps: tuple[int, ...], item: int | None = None) -> float:
+        """Return how many iterations the common loops have, those in which one item runs or all of them."""
+        turns, items = 1.0, range(len(self.group.items)) if item is None else (item,)
         for dim, step in zip(self.group.dims, steps, strict=False):
-            turns *= ceil(max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items)) / step)
+            turns *= ceil(max(self.group.items[n].measured.extent(dim[n]) for n in items) / step)
         return turns
 
     def local(self, loops: int) -> frozenset[str]:
         """Return the temporaries of which so many common loops keep a part at a time."""
         if loops not in self.kept:
             self.kept[loops] = local_tensors(self.program, self.group, loops)
-            self.kept[loops] |= rolling_tensors(self.program, self.group, loops)
+            for depth in range(1, loops + 1):
+                self.kept[loops] |= rolling_tensors(self.program, self.group, depth)
         return self.kept[loops]
 
     @cached_property

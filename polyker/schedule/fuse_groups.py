@@ -30,8 +30,8 @@ class Group:
     @classmethod
     def of(cls, item: Item) -> Group:
         """Return the group of one item."""
-        loops = tuple((i,) for i in item.free)
-        return cls((item,), loops, ((0,),) * len(loops), (frozenset(),) * len(loops))
+        loops = tuple((i,) for i in item.loops)
+        return cls((item,), loops, ((0,),) * len(loops), tuple(_own(item, i) for i in item.loops))
 
     def joined(self, program: TypedProgram, item: Item) -> Group | None:
         """Return the group with one more item, and the loops that are left; None where there are none."""
@@ -39,16 +39,16 @@ class Group:
         bound = [n for n, m in enumerate(self.items) if m.conflicts(item)]
         for dim, shifts, crossing in zip(self.dims, self.shifts, self.crossing, strict=True):
             taken = {d[-1] for d, _, _ in found}
-            choices = [i for i in item.free if i not in taken]
+            choices = [i for i in item.loops if i not in taken]
             if not bound:
                 same = self._alike(item, dim, choices)
                 if same is not None:
-                    found.append(((*dim, same), (*shifts, 0), crossing))
+                    found.append(((*dim, same), (*shifts, 0), crossing | _own(item, same)))
                 continue
             step = self._in_step(program, item, dim, shifts, choices, bound)
             if step is not None:
                 iterator, shift, late = step
-                crossing |= {t for n in late for t in self.items[n].tensors & item.tensors}
+                crossing |= {t for n in late for t in self.items[n].tensors & item.tensors} | _own(item, iterator)
                 found.append(((*dim, iterator), (*shifts, shift), crossing))
         if not found:
             return None
@@ -98,6 +98,11 @@ class Group:
             if any(walks_with(m, i, item, iterator) for m, i in zip(self.items, dim, strict=True)):
                 return iterator
         return None
+
+
+def _own(item: Item, iterator: str) -> frozenset[str]:
+    """Return what an iteration of a loop reads that the item wrote in an earlier one."""
+    return frozenset([item.statement.target] if iterator == item.carried else [])
 
 
 def grow(

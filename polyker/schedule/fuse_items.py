@@ -50,6 +50,8 @@ class Item:
     make_free: Callable[[], tuple[str, ...]] = field(repr=False)
     make_measured: Callable[[], Measured] = field(repr=False)
     epilogue: TypedStatement | None = None
+    # Whether loops run in order, so that one may carry what a statement reads of its own cells.
+    in_order: bool = False
     # Tiles that the model chose for it inside some loops, by these and by the tensors that may be copied before them.
     plans: dict[tuple[tuple[str, ...], frozenset[str] | None], Plan] = field(default_factory=dict, repr=False)
 
@@ -57,6 +59,20 @@ class Item:
     def free(self) -> tuple[str, ...]:
         """The iterators that may be moved outside all others of the statement."""
         return self.make_free()
+
+    @cached_property
+    def carried(self) -> str | None:
+        """The iterator that is outermost in the text's order and carries what the statement reads of its own cells, None for
+        another: a loop over it may stand outside all others in that order."""
+        s = self.statement
+        first = s.iterators[s.outer] if len(s.iterators) > s.outer else None
+        steps = self.in_order and not self.reduces and s.op == "set" and s.reads_own
+        return first if steps and first not in self.free else None
+
+    @cached_property
+    def loops(self) -> tuple[str, ...]:
+        """The iterators whose loops may be shared with others."""
+        return self.free if self.carried is None else (self.carried, *self.free)
 
     @cached_property
     def measured(self) -> Measured:

@@ -93,9 +93,16 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     children = _paired(program, fusion, children, scheduler.target)
     members = [_member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)]
     inside = spliced(Sequence(tuple(children)))
-    inside = _held(local_tensors(program, fusion.group, len(loops)), program, fusion, scheduler.target, inside)
-    rolling = rolling_tensors(program, fusion.group, len(loops))
-    tree = band(members[:-1], _held(rolling, program, fusion, scheduler.target, band(members[-1:], inside)))
+    local = local_tensors(program, fusion.group, len(loops))
+    inside = _held(local, program, fusion, scheduler.target, inside, [], len(loops)) or inside
+    tree, within = inside, list[Member]()
+    for depth in range(len(members), 0, -1):
+        within.insert(0, members[depth - 1])
+        rolling = rolling_tensors(program, fusion.group, depth)
+        kept = _held(rolling, program, fusion, scheduler.target, tree, within, depth)
+        if kept is not None:
+            tree, within = kept, []
+    tree = band(within, tree)
     statements = tuple(s for f in children for s in f.statements)
     together = Nest(tuple(s for b in bodies for s in b if s.name in statements), tree)
     return Together(tuple(bodies), tuple(before), together)
@@ -197,12 +204,21 @@ def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
             return tree
 
 
-def _held(tensors: frozenset[str], program: TypedProgram, fusion: Fusion, target: Target, tree: Tree) -> Tree:
-    """Return the tree with buffers for those of the temporaries of which a small enough part is alive at a time."""
+def _held(
+    tensors: frozenset[str],
+    program: TypedProgram,
+    fusion: Fusion,
+    target: Target,
+    tree: Tree,
+    members: list[Member],
+    depth: int,
+) -> Tree | None:
+    """Return loops over a tree with buffers around them, inside the first `depth` common loops or, of what the last of these
+    carries on, around it: for those of the temporaries of which a small enough part is alive at a time. None without any."""
     second, last = target.cache(2).size, target.cache(3).size
     found = []
     for tensor in sorted(tensors):
-        modulo = _modulo(program, fusion, tensor)
+        modulo = _modulo(program, fusion, tensor, depth)
         if modulo is None:
             continue
         size, shape = program.tensor(tensor).dtype.itemsize, program.tensor(tensor).shape
@@ -210,18 +226,20 @@ def _held(tensors: frozenset[str], program: TypedProgram, fusion: Fusion, target
         # What would leave all caches had better stay in the last one.
         if prod(modulo) * size <= (last // 2 if whole > last else second):
             found.append(Promotion(tensor, modulo))
-    return Scope(tuple(found), tree) if found else tree
+    return Scope(tuple(found), band(members, tree) if members else tree) if found else None
 
 
-def _modulo(program: TypedProgram, fusion: Fusion, tensor: str) -> tuple[int, ...] | None:
-    """Return the extents of a temporary's buffer: of a common loop's dimension as many cells as are alive in an iteration."""
+def _modulo(program: TypedProgram, fusion: Fusion, tensor: str, depth: int) -> tuple[int, ...] | None:
+    """Return the extents of a temporary's buffer: along each of the first `depth` common loops as many cells as are alive in an
+    iteration."""
     modulo = []
     touching = [(n, t) for n, item in enumerate(fusion.group.items) for t in item.touches if t.tensor == tensor]
     if not all(t.exact and all(is_quasi_affine(s) for s in t.subscripts) for _, t in touching):
         return None
+    common = list(zip(fusion.loops(), fusion.shifts(), fusion.steps(), strict=True))[:depth]
     for d, extent in enumerate(program.tensor(tensor).shape):
         size = int(extent.value.real) if isinstance(extent, Literal) else None
-        for loop, shift, step in zip(fusion.loops(), fusion.shifts(), fusion.steps(), strict=True):
+        for loop, shift, step in common:
             spans = [_span(fusion, n, t.subscripts[d], loop[n], shift[n]) for n, t in touching]
             if all(s is not None for s in spans):
                 alive = step + max(s[1] for s in spans if s) - min(s[0] for s in spans if s)
@@ -255,11 +273,13 @@ def _span(fusion: Fusion, n: int, subscript: Expr, iterator: str, shift: int) ->
 
 
 def _reach(fusion: Fusion, n: int, touch: Touch, dimension: int) -> int:
-    """Return how far the tiles of an item reach in a dimension, partial ones taken as whole: the generated code need not know
-    that a cell's place is below the extent."""
+    """Return how far the tiles of an item, or blocks of them, reach in a dimension, partial ones taken as whole: the generated
+    code need not know that a cell's place is below the extent."""
     found = alone(touch.subscripts[dimension])
     if found is None or found[0] not in fusion.group.items[n].measured.bounds:
         return 0
+    blocks = (step for loop, step in zip(fusion.loops(), fusion.steps(), strict=True) if loop[n] == found[0])
     size, extent = fusion.plans[n].size(found[0]), fusion.group.items[n].measured.bounds[found[0]][1]
+    size = max(size, *blocks, 1)
     lo = fusion.group.items[n].measured.lo(found[0])
     return 0 if extent is None else -(-extent // size) * size + lo + found[1]

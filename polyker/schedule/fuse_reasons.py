@@ -20,7 +20,7 @@ def why_apart(program: TypedProgram, items: list[Item], target: Target) -> str |
         return None
     names = f"{first.statement.name} and {other.statement.name} have loops of their own"
     for item in (first, other):
-        if not item.free:
+        if not item.loops:
             return f"{names}: no loop of {item.statement.name} may be its outermost one"
     group = Group.of(first).joined(program, other)
     if group is None:
