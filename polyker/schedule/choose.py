@@ -8,8 +8,9 @@ from contextvars import ContextVar
 from math import inf, prod
 
 from polyker.schedule.measure import Measured, MemoryAccess
+from polyker.schedule.operation_cost import scalar_cost
 from polyker.schedule.plan import MOST_OPERATIONS, Plan, unit_iterator, values
-from polyker.schedule.tile_cost import Tiles, scalar_cost
+from polyker.schedule.tile_cost import Tiles
 from polyker.target.model import Target
 
 # How often each copied element is to be used where an operand is packed for a vector that no operand is contiguous along.

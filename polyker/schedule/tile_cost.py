@@ -13,12 +13,12 @@ from functools import cache
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 
-from polyker.ir.expr import DOTS, Call, Expr
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
 from polyker.schedule.measure import Measured, MemoryAccess
-from polyker.schedule.plan import Plan, bare_target, is_costly, takes_pairs, unit_iterator, values, vector_lanes
+from polyker.schedule.operation_cost import operations
+from polyker.schedule.plan import Plan, bare_target, takes_pairs, unit_iterator, vector_lanes
 from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of, passes_once
 from polyker.target.model import PAGE, Target
 
@@ -63,38 +63,6 @@ MASKS = 5
 LEAST_TERMS = 64
 # Iterators that are tried as unrolled ones.
 MOST_OTHERS = 4
-
-
-def scalar_cost(measured: Measured) -> float:
-    """Return the cycles for one point of the iteration domain without vectors."""
-    return 1.0 + 0.7 * len(measured.accesses) + _operations(measured)
-
-
-def _operations(measured: Measured) -> float:
-    """Return the arithmetic of one instance in multiply-adds; a product that is summed is one."""
-    count = 0.0
-    nodes = list(values(measured.statement.expr))
-    differences = {id(x) for e in nodes if isinstance(e, Call) and e.op == "add" for x in e.args if _is_negated(x)}
-    for e in nodes:
-        if isinstance(e, Call) and e.op not in DOTS and id(e) not in differences:
-            steps = 12.0 if is_costly(e) else 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
-            count += steps * _parts_of(e)
-    expr, one = measured.statement.expr, 2 if measured.statement.acc.is_complex else 1
-    fused = ("mul", "pow", *DOTS)
-    if measured.statement.op == "add" and isinstance(expr, Call) and expr.op in fused and not is_costly(expr):
-        return max(count, float(one))
-    return count + one * (measured.statement.op != "set")
-
-
-def _is_negated(expr: Expr) -> bool:
-    return isinstance(expr, Call) and expr.op == "neg"
-
-
-def _parts_of(call: Call) -> int:
-    """Return how many real operations one of a call's stands for: a complex product is four multiply-adds, a sum two."""
-    if call.dtype is None or not call.dtype.is_complex:
-        return 1
-    return 4 if call.op in ("mul", "pow") else 2
 
 
 @dataclass(slots=True)
@@ -143,7 +111,7 @@ class Tiles:
         self.parts = 2 if measured.statement.acc.is_complex else 1
         self.total = measured.points
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
-        self.operations = _operations(measured)
+        self.operations = operations(measured)
         self.expected = all(measured.expected(i) is not None for i in measured.bounds)
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
         self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)

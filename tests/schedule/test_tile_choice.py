@@ -12,7 +12,7 @@ import polyker as pk
 from polyker.ir.layout import DENSE
 from polyker.schedule.choose import choose, ranked
 from polyker.schedule.measure import measure
-from polyker.schedule.tile_cost import scalar_cost
+from polyker.schedule.operation_cost import scalar_cost
 from polyker.target.detect import target
 from polyker.target.model import Cache
 from tests.schedule.support import case
