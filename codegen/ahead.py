@@ -44,6 +44,7 @@ from polyker.target.model import PAGE, PAGES, Target
 LINES = 96
 # Lines of a long row that are asked for: prefetchers of the core bring the others.
 HEAD = 16
+_GOES_ON = (LoopKind.SERIAL, LoopKind.PARALLEL)
 
 
 def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
@@ -78,6 +79,23 @@ def _with_end(vector: For) -> For:
         if isinstance(s, Prefetch) and any(vector.var in names_in(i) for i in s.indices):
             body.append(replace(s, indices=tuple(substitute(i, last) for i in s.indices)))
     return replace(vector, body=tuple(body))
+
+
+def _then(owner: For, distance: int, value: KExpr, around: tuple[For, ...]) -> dict[str, KExpr]:
+    """Return the place so many iterations later, by the loops' variables: after a loop's last one those of its next run come, if
+    the loop around it moves the value on, too; else the last one stays.
+
+    No place is beyond those that some iteration has.
+    """
+    there, trip = Op("add", (Var(owner.var), Const(distance))), trip_count(owner)
+    outer = around[-1] if around else None
+    if outer is None or trip is None or trip < distance or outer.step != 1 or outer.kind not in _GOES_ON:
+        return {owner.var: Op("minimum", (there, Op("sub", (owner.hi, Const(1)))))}
+    if outer.var not in names_in(value) or outer.var in {n for e in (owner.lo, owner.hi) for n in names_in(e)}:
+        return {owner.var: Op("minimum", (there, Op("sub", (owner.hi, Const(1)))))}
+    past = Op("floordiv", (Op("sub", (there, owner.lo)), Const(trip)))
+    following = Op("minimum", (Op("add", (Var(outer.var), past)), Op("sub", (outer.hi, Const(1)))))
+    return {owner.var: Op("sub", (there, Op("mul", (past, Const(trip))))), outer.var: following}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +216,8 @@ class _Ahead:
         if any(owner.var in names_in(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
             return None
         distance = max(2, LINES // max(1, self.lines.get(owner.var, 1)))
-        last = Op("sub", (owner.hi, Const(1)))
-        then = Op("minimum", (Op("add", (Var(owner.var), Const(distance))), last))
         self.owners[name] = place, owner.var
-        return Let(f"{name}.ahead", substitute(value, {owner.var: then}))
+        return Let(f"{name}.ahead", substitute(value, _then(owner, distance, value, loops[:place])))
 
     def _prefetches(self, stmt: Stmt, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
         """Return the prefetches of what later iterations gather with a statement."""

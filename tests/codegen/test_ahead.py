@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from polyker.codegen import ahead
 from polyker.codegen.ahead import LINES, prefetch_gathers
 from polyker.codegen.kernel import (
     Block,
@@ -116,10 +117,44 @@ def test_the_lanes_of_a_later_vector_are_asked_for_one_by_one() -> None:
     (loop,) = changed.body
     lanes, gather = loop.body  # type: ignore[union-attr]
     assert (lanes.kind, lanes.trip, gather.kind) == (LoopKind.UNROLL, WIDTH, LoopKind.VECTOR)
-    ahead, asked = lanes.body
+    later_index, asked = lanes.body
     later = index("minimum", index("add", "i", LINES // WIDTH), index("sub", Const(COUNT // WIDTH), 1))
-    assert ahead.value.arg.indices == (index("add", index("mul", WIDTH, later), lanes.var),)
+    assert later_index.value.arg.indices == (index("add", index("mul", WIDTH, later), lanes.var),)
     assert (asked.buffer, asked.indices) == ("T", (Var("g.ahead"), Const(3)))
+
+
+def value_of(expr: KExpr, values: dict[str, int]) -> int:
+    """The value of an index."""
+    if isinstance(expr, Var):
+        return values[expr.name]
+    if isinstance(expr, Const):
+        return int(expr.value.real)
+    assert isinstance(expr, Op)
+    a, b = (value_of(x, values) for x in expr.args)
+    return {"add": a + b, "sub": a - b, "mul": a * b, "minimum": min(a, b), "floordiv": a // max(1, b)}[expr.op]
+
+
+@pytest.mark.parametrize("trip", [WIDTH, None])
+def test_after_a_row_of_indices_those_of_the_next_one_are_asked_for(
+    trip: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the row's length is known; of the last row, and of others, the last cell is asked for again."""
+    monkeypatch.setattr(ahead, "LINES", 2)
+    end, count = Const(WIDTH) if trip else Var("N"), COUNT // WIDTH
+    gathered = replace(vector(row(Var("c"))), var="c")
+    inner = For("j", Const(0), end, (let(LANE), inside(), gathered), trip=trip)
+    changed = prefetch_gathers(kernel(serial(inner, hi=Const(count))), SMALL)
+    assert run(changed, WIDTH) == 0
+    (later,) = (s.value.arg for s in statements(changed.body) if isinstance(s, Let) and s.name == "g.ahead")
+    for i in range(count):
+        for j in range(WIDTH):
+            place, last = value_of(later.indices[0], {"i": i, "j": j, "N": WIDTH}), WIDTH * (i + 1) - 1
+            if not trip:
+                assert place == min(WIDTH * i + j + 2, last)
+            elif i + 1 < count:
+                assert place == WIDTH * i + j + 2
+            else:
+                assert WIDTH * i <= place <= last
 
 
 def test_a_vector_whose_lanes_all_gather_with_one_index_asks_once() -> None:
