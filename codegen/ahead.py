@@ -81,17 +81,17 @@ def _with_end(vector: For) -> For:
     return replace(vector, body=tuple(body))
 
 
-def _then(owner: For, distance: int, value: KExpr, around: tuple[For, ...]) -> dict[str, KExpr]:
-    """Return the place so many iterations later, by the loops' variables: after a loop's last one those of its next run come, if
-    the loop around it moves the value on, too; else the last one stays.
+def _then(loops: tuple[For, ...], place: int, distance: int, value: KExpr) -> dict[str, KExpr]:
+    """Return the place so many iterations of a loop later, by the loops' variables: after its last one come those of its next run
+    if the loop around it moves the value on, too, and no bound inside; else the last one stays.
 
     No place is beyond those that some iteration has.
     """
+    owner, outer = loops[place], loops[place - 1] if place else None
     there, trip = Op("add", (Var(owner.var), Const(distance))), trip_count(owner)
-    outer = around[-1] if around else None
-    if outer is None or trip is None or trip < distance or outer.step != 1 or outer.kind not in _GOES_ON:
-        return {owner.var: Op("minimum", (there, Op("sub", (owner.hi, Const(1)))))}
-    if outer.var not in names_in(value) or outer.var in {n for e in (owner.lo, owner.hi) for n in names_in(e)}:
+    bounds = {n for p in loops[place:] for e in (p.lo, p.hi) for n in names_in(e)}
+    goes_on = outer is not None and outer.kind in _GOES_ON and outer.var in names_in(value) - bounds
+    if outer is None or not goes_on or trip is None or trip < distance:
         return {owner.var: Op("minimum", (there, Op("sub", (owner.hi, Const(1)))))}
     past = Op("floordiv", (Op("sub", (there, owner.lo)), Const(trip)))
     following = Op("minimum", (Op("add", (Var(outer.var), past)), Op("sub", (outer.hi, Const(1)))))
@@ -217,7 +217,7 @@ class _Ahead:
             return None
         distance = max(2, LINES // max(1, self.lines.get(owner.var, 1)))
         self.owners[name] = place, owner.var
-        return Let(f"{name}.ahead", substitute(value, _then(owner, distance, value, loops[:place])))
+        return Let(f"{name}.ahead", substitute(value, _then(loops, place, distance, value)))
 
     def _prefetches(self, stmt: Stmt, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
         """Return the prefetches of what later iterations gather with a statement."""

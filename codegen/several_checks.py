@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from polyker.codegen.kernel import Block, Const, For, Guard, Kernel, KExpr, Let, Load, LoopKind, Op, Stmt, Store, Var
+from polyker.codegen.kernel import Block, Const, For, Guard, Kernel, KExpr, Let, LoopKind, Op, Stmt, Store, Var
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.unroll_terms import operations, whole_groups
-from polyker.codegen.walk import expressions, statements, subexpressions, substitute, with_blocks, with_body
+from polyker.codegen.walk import expressions, loaded, statements, substitute, with_blocks, with_body
 
 # Cells that are taken at once, and the operations that one may have: beyond, the branch is a small part of them.
 CELLS, MOST = 4, 16
@@ -94,10 +94,6 @@ def _checks(loop: For) -> int:
         return 0
     checks = max((n + 1 for n, s in enumerate(loop.body) if isinstance(s, Guard)), default=0)
     first, written = loop.body[:checks], {s.buffer for s in loop.body if isinstance(s, Store)}
-    if any(isinstance(s, Store) or _loads(s) & written for s in first):
+    if loaded(first) & written or any(isinstance(s, Store) for s in first):
         return 0
     return checks if sum(operations(e) for s in loop.body for e in expressions(s)) <= MOST else 0
-
-
-def _loads(stmt: Stmt) -> set[str]:
-    return {n.buffer for e in expressions(stmt) for n in subexpressions(e) if isinstance(n, Load)}

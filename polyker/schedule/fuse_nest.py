@@ -226,7 +226,7 @@ def _held(
         # What would leave all caches had better stay in the last one.
         if prod(modulo) * size <= (last // 2 if whole > last else second):
             found.append(Promotion(tensor, modulo))
-    return Scope(tuple(found), band(members, tree) if members else tree) if found else None
+    return Scope(tuple(found), band(members, tree)) if found else None
 
 
 def _modulo(program: TypedProgram, fusion: Fusion, tensor: str, depth: int) -> tuple[int, ...] | None:

@@ -64,8 +64,9 @@ def tile_parts(
     elif not program.sizes and grain and (of_one := _of_vectors(program, domain, iterators, tiles, grain)):
         parts = [Part(part, True) for part in of_one]
     else:
-        ranges = {t[0]: found for t in tiles if (found := free_range(domain, iterators.index(t[0]))) is not None}
-        known = tuple(t for t in tiles if program.sizes and t[0] in ranges)
+        of_size = tiles if program.sizes else ()
+        ranges = {t[0]: found for t in of_size if (found := free_range(domain, iterators.index(t[0]))) is not None}
+        known = tuple(t for t in tiles if t[0] in ranges)
         tiles = tuple(t for t in tiles if t not in known)
         # Tiles that the end of a range of known length cuts are alike, too.
         shapes = _by_cuts(domain, iterators, tuple(t for t in known if _has_both(*ranges[t[0]], *t[1:])))

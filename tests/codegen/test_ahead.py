@@ -157,6 +157,25 @@ def test_after_a_row_of_indices_those_of_the_next_one_are_asked_for(
                 assert WIDTH * i <= place <= last
 
 
+def test_lanes_whose_bounds_the_loop_around_moves_do_not_go_on_with_its_next_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """K[8*i + j + lane], the lanes going down as i goes up: those of one i beside the next i would be beyond K."""
+    monkeypatch.setattr(ahead, "LINES", 2)
+    first, count = index("sub", Const(COUNT - 2 * WIDTH), index("mul", WIDTH, "i")), COUNT // WIDTH - 1
+    place = index("add", index("add", index("mul", WIDTH, "i"), "k"), "j")
+    body = (let(place), inside(), Store("O", (place, Const(0)), Load("T", (G, Const(3)), f32)))
+    lanes = For("j", first, index("add", first, WIDTH), body, kind=LoopKind.VECTOR, lanes=WIDTH, trip=WIDTH)
+    inner = For("k", Const(0), Const(WIDTH), (lanes,), trip=WIDTH)
+    changed = prefetch_gathers(kernel(serial(inner, hi=Const(count))), SMALL)
+    (later,) = (s.value.arg for s in statements(changed.body) if isinstance(s, Let) and s.name == "g.ahead")
+    for i in range(count):
+        for k in range(WIDTH):
+            lane = COUNT - 2 * WIDTH - WIDTH * i + WIDTH - 1
+            assert value_of(later.indices[0], {"i": i, "k": k, "j.lane": lane}) < COUNT
+    assert run(changed) == 0
+
+
 def test_a_vector_whose_lanes_all_gather_with_one_index_asks_once() -> None:
     """The index is bound outside: the lanes have none of their own."""
     changed = prefetch_gathers(FORMS["rows"], SMALL)

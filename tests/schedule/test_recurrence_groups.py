@@ -14,10 +14,10 @@ from polyker.schedule.fuse_items import Item
 from polyker.schedule.legality import prove
 from polyker.schedule.measure import measure
 from polyker.schedule.own_distances import free_iterators
-from polyker.schedule.tree import Promotion, Schedule, Scope, Sequence
 from polyker.target.detect import target
 from polyker.target.model import Cache
 from tests.schedule.support import SMALL, assert_same, case
+from tests.schedule.test_fuse_programs import promotions
 
 NEAR = replace(target(SMALL), caches=(Cache(1 << 12), Cache(1 << 14), Cache(1 << 16)))
 TINY = replace(target(SMALL), caches=(Cache(1024), Cache(2048), Cache(4096)))
@@ -38,17 +38,6 @@ READERS = (
 )
 
 
-def promotions(schedule: Schedule) -> dict[str, Promotion]:
-    found: dict[str, Promotion] = {}
-    stack = [schedule.tree]
-    while stack:
-        node = stack.pop()
-        found |= {p.tensor: p for p in node.promotions} if isinstance(node, Scope) else {}
-        stack += [f.child for f in node.children] if isinstance(node, Sequence) else []
-        stack += [c for c in (getattr(node, "child", None),) if c is not None]
-    return found
-
-
 @pytest.mark.parametrize(("start", "rows"), [(FILTER, 2), (SECOND, 3)])
 def test_as_many_steps_are_kept_as_are_read(start: str, rows: int) -> None:
     found = case(start + READERS[0], X="f32[60,512]", A="f32[512]", T=60)
@@ -56,7 +45,7 @@ def test_as_many_steps_are_kept_as_are_read(start: str, rows: int) -> None:
     prove(scop, schedule)
     assert_same(found, scop, schedule, native=True)
     assert any("run together" in n for n in schedule.notes)
-    ((steps, width),) = (p.modulo for t, p in promotions(schedule).items() if scop.program.tensor(t).label == "H")
+    ((steps, width),) = (p.modulo for p in promotions(schedule) if scop.program.tensor(p.tensor).label == "H")
     assert rows <= steps <= rows + 1  # two steps may run together
     assert width == 512
 
@@ -67,12 +56,7 @@ def test_as_many_steps_are_kept_as_are_read(start: str, rows: int) -> None:
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_recurrences_keep_their_values(start: str, reader: str, steps: int, width: int, dtype: str) -> None:
-    text = (
-        (start + reader)
-        .replace("0:T-2", f"0:{max(0, steps - 2)}")
-        .replace("0:N", f"0:{width}")
-        .replace("T-1-t", f"{steps - 1}-t")
-    )
+    text = (start + reader).replace("0:N", f"0:{width}").replace("T-1-t", f"{steps - 1}-t")
     found = case(text, X=f"{dtype}[{steps},{width}]", A=f"{dtype}[{width}]", T=steps)
     scop, schedule = found.automatic(TINY)
     prove(scop, schedule)
