@@ -158,7 +158,7 @@ class _Ahead:
                     result += [*self._lanes(stmt, loops, later, bound), vector if goes_on else _with_end(vector)]
                 case For(kind=LoopKind.STREAM, step=1):
                     result += [*self._heads(stmt, loops, later), stmt]
-                case For(body=body):
+                case For(kind=kind, body=body) if kind is not LoopKind.UNROLL:  # tiles look nothing up
                     result.append(replace(stmt, body=self.block(body)))
                 case _:
                     result.append(stmt)

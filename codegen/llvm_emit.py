@@ -14,7 +14,7 @@ from polyker.codegen.llvm_statements import Statements
 from polyker.codegen.llvm_text import FLAGS, Builder
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.pair_extrema import paired_extrema
-from polyker.codegen.pipes import balanced
+from polyker.codegen.pipes import balanced, moves
 from polyker.codegen.several_checks import several_checks
 from polyker.codegen.simplify import unroll
 from polyker.codegen.unroll_terms import several_terms
@@ -25,7 +25,8 @@ from polyker.target.model import Target
 def emit(kernel: Kernel, target: Target) -> str:
     """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
     tiles = several_terms(paired_extrema(checked(kernel, target), target), target)
-    return Emitter(balanced(several_checks(unroll(tiles)), target), target).module()
+    copied = unroll(tiles, tiles=moves(tiles, target))
+    return Emitter(balanced(several_checks(copied), target), target).module()
 
 
 def builder_for(target: Target, fastmath: str = "") -> Builder:

@@ -13,6 +13,7 @@ from polyker.codegen.llvm_dot import dot, join
 from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_functions import power, real_function
 from polyker.codegen.llvm_memory import Lanes, Place
+from polyker.codegen.llvm_offsets import Offsets
 from polyker.codegen.llvm_ops import multiply_add, real_operation
 from polyker.codegen.llvm_scan import Carried
 from polyker.codegen.llvm_strided import LANE, Row
@@ -41,6 +42,9 @@ class Expressions:
         self.affine: dict[str, Poly] = {}
         self.lanes: Lanes = ONE_LANE
         self.columns: Columns | None = None
+        self.asked: set[tuple[str, int, bool]] | None = (
+            None  # the lines that copies of a repeated loop's body asked for
+        )
         self.vector: Block = ()  # the body of the vector loop around
         self._rows: dict[Row, tuple[int, int]] | None = None
         self.carried: Carried | None = None  # of the SCAN loop around
@@ -50,11 +54,7 @@ class Expressions:
         self.lines_past: Reg | None = None  # whether rows of tiles, a line each, pass the caches
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
-        # Copies of a statement have the same accesses again and again: their offsets, with what the Vars in these stood for.
-        self._offsets: dict[tuple[str, tuple[KExpr, ...]], tuple[Poly, dict[str, Poly | None]]] = {}
-        # Those of them over Vars alone, by their identity, which stays theirs as long as they are here; and their parts.
-        self._kept: dict[int, Poly] = {}
-        self._splits: dict[int, tuple[Poly, Poly, tuple[str, ...]]] = {}
+        self.offsets = Offsets()
         self._used: dict[str, Poly | None] = {}  # the Vars that polynomials were asked of since `offset` began
 
     @property
@@ -113,14 +113,13 @@ class Expressions:
 
     def split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
         """Return (uniform part, coefficient of LANE, terms that vary otherwise)."""
-        known = self._splits.get(id(poly))
+        known = self.offsets.splits.get(id(poly))
         if known is not None and all(self.values[n].re.lanes == 1 for n in known[2]):
             return known[0], known[1], []
         base, step, varying = self._split(poly)
-        if id(poly) in self._kept and not varying:
+        if id(poly) in self.offsets.kept and not varying:
             names = {a.name for m in poly for a in m if isinstance(a, Var) and a != LANE}
-            self._splits[id(poly)] = base, step, tuple(names)
-            self._kept[id(base)] = base
+            self.offsets.part(poly, (base, step, tuple(names)))
         return base, step, varying
 
     def _split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
@@ -240,37 +239,32 @@ class Expressions:
 
     def offset(self, name: str, indices: tuple[KExpr, ...]) -> Poly:
         """Return the element offset of an access."""
-        access = name, indices
-        known = self._offsets.get(access)
-        if known is not None and all(self.affine.get(n) == p for n, p in known[1].items()):
-            return known[0]
-        self._used = {}
+        known = self.offsets.known(name, indices, self.affine)
+        if known is not None:
+            return known
+        self._used, strides = {}, self.strides[name]
         total: dict[Monomial, int] = {}
-        for index, stride in zip(indices, self.strides[name], strict=True):
+        for index, stride in zip(indices, strides, strict=True):
             add_to(total, times(self.poly(index), stride))
-        if known is None:
-            self._offsets[access] = total, self._used
-            if all(isinstance(a, Var) for m in total for a in m):
-                self._kept[id(total)] = total
+        self.offsets.keep(name, indices, strides, total, self._used)
         self._used = {}
         return total
 
-    def forget(self) -> None:
-        """Forget the offsets of accesses: a buffer of the same name may have other strides."""
-        self._offsets.clear()
-
     def pointer(self, place: Place, offset: Poly) -> Reg:
         """Return the pointer at a uniform offset: outer loops' terms first, the constant last."""
-        if id(offset) not in self._kept:
-            return self._pointer(place, offset)
+        if id(offset) not in self.offsets.kept:
+            return self._further(place, self._common(place, offset), offset)
         # A name may stand for another register than when the pointer was made.
-        at = id(offset), (place.pointer.text, *(self._atom(a).text for m in offset for a in m))
-        if (known := self.b.pointer(at)) is None:
-            known = self._pointer(place, offset)
-            self.b.regions[known.level].pointers[at] = known
-        return known
+        texts = (place.pointer.text, *[self._atom(a).text for m in offset for a in m])
+        at = id(offset), texts
+        if (known := self.b.pointer(at)) is not None:
+            return known
+        family = ~self.offsets.families.get(id(offset), id(offset)), texts
+        common = self.b.pointer(family) or self.b.keep_pointer(family, self._common(place, offset))
+        return self.b.keep_pointer(at, self._further(place, common, offset))
 
-    def _pointer(self, place: Place, offset: Poly) -> Reg:
+    def _common(self, place: Place, offset: Poly) -> Reg:
+        """Return the pointer at a uniform offset but for its constant."""
         pointer = place.pointer
         terms: dict[int, list[Reg]] = {}
         for monomial, factor in offset.items():
@@ -279,7 +273,10 @@ class Expressions:
                 terms.setdefault(term.level, []).append(term)
         for level in sorted(terms):
             pointer = memory.offset_pointer(self.b, place, pointer, self._sum(terms[level], 0))
-        return memory.offset_pointer(self.b, place, pointer, const(offset.get((), 0), "i64"))
+        return pointer
+
+    def _further(self, place: Place, common: Reg, offset: Poly) -> Reg:
+        return memory.offset_pointer(self.b, place, common, const(offset.get((), 0), "i64"))
 
     def pointers(self, place: Place, offset: Poly, more: Iterable[int]) -> list[Reg]:
         """Return the pointers so many elements beyond a uniform offset."""

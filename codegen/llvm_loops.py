@@ -1,15 +1,16 @@
-"""Loops of LLVM IR around what a callback emits: counted ones, and those whose lanes end at different times."""
+"""Loops of LLVM IR around what a callback emits: counted ones, those whose lanes end at different times, repeated ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polyker.codegen.kernel import For
+from polyker.codegen.kernel import Const, For
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Lanes
 from polyker.codegen.llvm_text import Reg, Region, const
 from polyker.codegen.llvm_transpose import stored
+from polyker.codegen.polynomial import constant
 from polyker.ir.dtypes import i64
 
 if TYPE_CHECKING:
@@ -85,3 +86,19 @@ def lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
         f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
     ]  # fmt: skip
     b.start_block(end)
+
+
+def repeat(code: Statements, loop: For) -> None:
+    """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that ask for one line do it once."""
+    assert isinstance(loop.lo, Const)
+    e, steps, first = code.e, code.e.offsets.steps, int(loop.lo.value.real)
+    asked = e.asked
+    e.asked = set() if asked is None else asked
+    for n in range(loop.trip or 0):
+        steps[loop.var] = first + n * loop.step
+        e.affine[loop.var] = constant(steps[loop.var])
+        for stmt in loop.body:
+            code.statement(stmt)
+    e.affine.pop(loop.var, None)
+    steps.pop(loop.var, None)
+    e.asked = asked

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.codegen.kernel import Allocate, Block, Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Store, Var
 from polyker.codegen.polynomial import Poly, as_constant, constant, polynomial
 from polyker.codegen.walk import expressions, subexpressions
+from polyker.codegen.work import value_of
 from polyker.errors.base import InternalError
 
 
@@ -33,7 +35,8 @@ class StackLayout:
 class _Lanes:
     """Where a statement stands: the vector loop around it, the variables with a fixed value, and those bound.
 
-    `is_bounded`: the loop alone says which lanes run. `turned`: the variables of loops whose loads are transposed.
+    `is_bounded`: the loop alone says which lanes run. `turned`: the variables of loops whose loads are transposed. `copies`: what
+    the variables of the UNROLL loops around are in each copy of the statement, and `loops` the vector loop around each copy.
     """
 
     count: int = 1
@@ -43,6 +46,8 @@ class _Lanes:
     partial: bool = False
     is_bounded: bool = True
     turned: frozenset[str] = frozenset()
+    copies: tuple[Mapping[str, int], ...] = ({},)
+    loops: tuple[For, ...] = ()
 
 
 class StackBuffers:
@@ -60,9 +65,9 @@ class StackBuffers:
         self._cut: set[str] = set()
         self._kept: set[str] = set()
         self._around: dict[str, frozenset[str]] = {}
-        self._ends: dict[tuple[str, tuple[int, ...]], tuple[int, KExpr, KExpr]] = {}
+        self._ends: dict[tuple[str, tuple[int | None, ...]], tuple[int, KExpr, KExpr]] = {}
         self._found: dict[tuple[KExpr, ...], tuple[bool, frozenset[str]]] = {}
-        self._places: dict[tuple[tuple[KExpr, ...], str], tuple[int, ...] | None] = {}
+        self._places: dict[tuple[tuple[KExpr, ...], str], tuple[Poly, ...] | None] = {}
         self._walk(kernel.body, _Lanes())
 
     def layout(self, buffer: Buffer) -> StackLayout:
@@ -104,11 +109,19 @@ class StackBuffers:
                     inside = replace(at, partial=at.partial or at.count > 1, is_bounded=at.count == 1)
                     self._walk(body, inside)
                     self._walk(orelse, inside)
+                case For(kind=LoopKind.UNROLL, lo=Const(value=lo), var=var, body=body):
+                    steps = [int(lo.real) + n * stmt.step for n in range(stmt.trip or 0)]
+                    copies = tuple([{**c, var: n} for c in at.copies for n in steps])
+                    self._walk(body, replace(at, fixed=at.fixed | {var}, bound=at.bound | {var}, copies=copies))
                 case For(kind=LoopKind.VECTOR, var=var) as loop:
                     placed = at.fixed | {var} if isinstance(loop.lo, Const) else at.fixed
-                    partial = loop.trip != loop.lanes
-                    lanes = _Lanes(max(loop.lanes, 1), loop, placed, at.bound | {var}, partial, turned=at.turned)
-                    self._walk(loop.body, lanes)
+                    loops = tuple([_in_copy(loop, c) for c in at.copies])
+                    partial = any(one.trip != loop.lanes for one in loops)
+                    lanes, bound = max(loop.lanes, 1), at.bound | {var}
+                    self._walk(
+                        loop.body,
+                        _Lanes(lanes, loop, placed, bound, partial, turned=at.turned, copies=at.copies, loops=loops),
+                    )
                 case For(var=var, lo=lo, hi=hi, body=body, kind=kind):
                     # A loop around which there are lanes may run longer in some of them than in others.
                     alike = at.count == 1 or (isinstance(lo, Const) and isinstance(hi, Const))
@@ -142,14 +155,22 @@ class StackBuffers:
         loop = at.loop
         if loop is None or not at.is_bounded or not indices or loop.lo != Const(0):
             return False
-        known = self._place(indices, loop.var)
-        if known is None or known[-1] % loop.lanes:
+        place, outside = self._place(indices, loop.var), self._around[name]
+        if place is None:
             return False
-        outside = self._around[name]
-        if any(isinstance(n, Var) and n.name not in outside and n.name in at.bound for n in subexpressions(loop.hi)):
-            return False
-        end = loop.lanes, loop.lo, loop.hi
-        return self._ends.setdefault((name, known), end) == end
+        for values, one in zip(at.copies, at.loops, strict=True):
+            known = tuple([_number(p, values) for p in place])
+            if known[-1] is None or None in known or known[-1] % loop.lanes:
+                return False
+            hi = one.hi
+            if type(hi) is not Const and any(
+                isinstance(n, Var) and n.name not in outside and n.name in at.bound for n in subexpressions(hi)
+            ):
+                return False
+            end = loop.lanes, loop.lo, hi
+            if self._ends.setdefault((name, known), end) != end:
+                return False
+        return True
 
     def _parts(self, indices: tuple[KExpr, ...]) -> tuple[bool, frozenset[str]]:
         """Return whether there is a load in indices, and their variables; copies of a statement have the same ones."""
@@ -160,13 +181,30 @@ class StackBuffers:
             found = self._found[indices] = any(isinstance(n, Load) for n in nodes), names
         return found
 
-    def _place(self, indices: tuple[KExpr, ...], var: str) -> tuple[int, ...] | None:
-        """Return the cell that an access by vectors along `var` begins at, None where it is not always the same."""
-        if (indices, var) in self._places:
-            return self._places[indices, var]
-        last = dict(polynomial(indices[-1]))
-        along = last.pop((Var(var),), 0)
-        place = [*(as_constant(polynomial(i)) for i in indices[:-1]), as_constant(last)]
-        known = tuple(p for p in place if p is not None)
-        found = self._places[indices, var] = known if along == 1 and len(known) == len(place) else None
-        return found
+    def _place(self, indices: tuple[KExpr, ...], var: str) -> tuple[Poly, ...] | None:
+        """Return the place that an access by vectors along `var` begins at, None where these are not along a row."""
+        if (indices, var) not in self._places:
+            last = dict(polynomial(indices[-1]))
+            along = last.pop((Var(var),), 0)
+            self._places[indices, var] = (*map(polynomial, indices[:-1]), last) if along == 1 else None
+        return self._places[indices, var]
+
+
+def _number(poly: Poly, values: Mapping[str, int]) -> int | None:
+    """Return the value of a polynomial of which nothing but the variables with values is unknown, else None."""
+    total = 0
+    for monomial, factor in poly.items():
+        for atom in monomial:
+            if not isinstance(atom, Var) or atom.name not in values:
+                return None
+            factor *= values[atom.name]
+        total += factor
+    return total
+
+
+def _in_copy(loop: For, values: Mapping[str, int]) -> For:
+    """Return a vector loop with the number of its iterations, where that is known in this copy of it."""
+    if loop.trip is not None or not values:
+        return loop
+    lo, hi = value_of(loop.lo, values), value_of(loop.hi, values)
+    return loop if lo is None or hi is None else replace(loop, hi=Const(hi), trip=max(0, hi - lo))

@@ -28,7 +28,7 @@ from polyker.codegen.llvm_columns import columns_loop
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_expr import Expressions
 from polyker.codegen.llvm_fold import number
-from polyker.codegen.llvm_loops import counted, lane_loop
+from polyker.codegen.llvm_loops import counted, lane_loop, repeat
 from polyker.codegen.llvm_memory import Lanes, Place
 from polyker.codegen.llvm_ops import integer_extremum, logical_not
 from polyker.codegen.llvm_parallel import parallel_loop
@@ -154,11 +154,12 @@ class Statements:
             if together:
                 store_together(self.e, together)
             else:
-                self._statement(block[done])
+                self.statement(block[done])
             done += max(1, len(together))
         self.e.values, self.e.affine = values, affine
 
-    def _statement(self, stmt: Stmt) -> None:
+    def statement(self, stmt: Stmt) -> None:
+        """Emit a statement."""
         match stmt:
             case Store():
                 store(self.e, stmt)
@@ -172,6 +173,8 @@ class Statements:
                 self._if(stmt)
             case For(kind=LoopKind.VECTOR):
                 self._vector_loop(stmt)
+            case For(kind=LoopKind.UNROLL):
+                repeat(self, stmt)
             case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
                 self._transposed(stmt)
             case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
@@ -211,7 +214,7 @@ class Statements:
         place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose, plane)
         self.e.places[buffer.name] = place
         self.e.strides[buffer.name] = layout.strides
-        self.e.forget()
+        self.e.offsets.forget()
         if layout.clear:
             # Without it what a masked store or a cut tile leaves would be carried along in registers to the next iteration.
             lanes = layout.lanes
@@ -449,8 +452,8 @@ class Statements:
         lo = e.poly(loop.lo)
         length = plus(e.poly(loop.hi), scaled(lo, -1)) if loop.trip is None else constant(loop.trip)
         known = as_constant(length)
-        if known is not None and known <= 0:
-            return
+        if known is not None and not 0 < known <= count:
+            return  # a copy that has more than is promised never runs
         if count == 1:
             if known is None:
                 positive = b.compare("icmp sgt", e.uniform(length), const(0, "i64"))

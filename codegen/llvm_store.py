@@ -75,6 +75,11 @@ def prefetch(e: Expressions, stmt: Prefetch) -> None:
     pointer = e.pointer(place, base)
     if e.columns is not None and not e.columns.asks(pointer):
         return
+    if e.asked is not None:
+        request = pointer.text, stmt.cache, stmt.write
+        if request in e.asked:
+            return
+        e.asked.add(request)
     memory.prefetch(e.b, pointer, stmt.cache, write=stmt.write and stmt.cache == 1)
 
 

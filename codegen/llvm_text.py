@@ -75,14 +75,13 @@ class Region:
     """A straight piece of the function under construction.
 
     `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands
-    in it already, so that no load may move above. `values`: what was computed in it, by instruction text; `pointers`: those
-    to places that the emitter knows by a number and registers. `written`: the buffers that some statement of its loop stores to.
+    in it already, so that no load may move above. `values`: what was computed in it, by instruction text. `written`: the buffers
+    that some statement of its loop stores to.
     """
 
     kind: str
     lines: list[str] = field(default_factory=list)
     values: dict[str, Reg] = field(default_factory=dict)
-    pointers: dict[tuple[int, tuple[str, ...]], Reg] = field(default_factory=dict)
     certain: bool = False
     blocked: bool = False
     written: frozenset[str] = frozenset()
@@ -121,6 +120,7 @@ class Builder:
         self.block = "body"
         self.fastmath = f"{fastmath} " if fastmath else ""
         self._count = 0
+        self._pointers: dict[tuple[int, tuple[str, ...]], tuple[Reg, Region]] = {}
 
     def name(self) -> str:
         """Return a fresh register name."""
@@ -210,10 +210,15 @@ class Builder:
 
     def pointer(self, at: tuple[int, tuple[str, ...]]) -> Reg | None:
         """Return the pointer to a place, if it is at hand."""
-        for region in self.regions:
-            if (known := region.pointers.get(at)) is not None:
-                return known
-        return None
+        known = self._pointers.get(at)
+        if known is None or known[0].level >= len(self.regions) or self.regions[known[0].level] is not known[1]:
+            return None
+        return known[0]
+
+    def keep_pointer(self, at: tuple[int, tuple[str, ...]], pointer: Reg) -> Reg:
+        """Keep the pointer to a place that the emitter knows by a number and registers, as long as its region is open."""
+        self._pointers[at] = pointer, self.regions[pointer.level]
+        return pointer
 
     def splat(self, reg: Reg, lanes: int) -> Reg:
         """Return a scalar repeated over `lanes` lanes."""

@@ -44,8 +44,25 @@ class Pipes(NamedTuple):
         return max(2 * self.adds, 2 * self.multiplies, sum(self))
 
 
+def moves(kernel: Kernel, target: Target) -> bool:
+    """Whether `balanced` changes what some store of a kernel computes; its tiles' copies have to be told apart then."""
+    if not target.adds_apart:
+        return False
+    return any(
+        _is_moved(e, s.value) for s in statements(kernel.body) if isinstance(s, Store) for e in values_of(s.value)
+    )
+
+
+def _is_moved(expr: KExpr, top: KExpr) -> bool:
+    return (
+        isinstance(expr, Op)
+        and expr.op in _MOVED
+        and (expr is not top or expr.op not in ("add", "sub") or len(expr.args) > 2)
+    )
+
+
 def balanced(kernel: Kernel, target: Target) -> Kernel:
-    """Return an equal kernel, one without UNROLL loops, whose tiles' operations take both kinds of pipes."""
+    """Return an equal kernel whose tiles' operations take both kinds of pipes; where any do, it has no UNROLL loops."""
     return replace(kernel, body=_block(kernel.body)) if target.adds_apart else kernel
 
 

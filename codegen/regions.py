@@ -118,7 +118,8 @@ class _Estimate:
         times = Op("maximum", (Const(0), Op("floordiv", (length, Const(loop.step)))))
         trips = self._named(Op("minimum", (Const(_MOST_TRIPS), times)))
         each = self.operations(loop.body, {**values, loop.var: self.middle(loop, values)})
-        return self._named(Op("minimum", (Const(_MOST), Op("mul", (trips, Op("add", (Const(1), each)))))))
+        more = Const(0 if loop.kind is LoopKind.UNROLL else 1)
+        return self._named(Op("minimum", (Const(_MOST), Op("mul", (trips, Op("add", (more, each)))))))
 
     def middle(self, loop: For, values: Mapping[str, KExpr]) -> KExpr:
         """Return a value of a loop's variable halfway."""

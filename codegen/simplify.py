@@ -33,9 +33,13 @@ from polyker.codegen.kernel import (
     Wait,
 )
 from polyker.codegen.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
+from polyker.codegen.repeats import Repeats, repeats_of
 from polyker.codegen.simplify_index import FALSE, TRUE, Range, bounds, simplify_expression
 from polyker.codegen.walk import names_in, rebuild, recombined, statements, subexpressions, substitute
 from polyker.ir.dtypes import bool_, i64
+
+# Loops whose iterations have nothing to do with each other as they are emitted.
+_APART = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.UNROLL)
 
 
 def trip_count(loop: For) -> int | None:
@@ -46,15 +50,15 @@ def trip_count(loop: For) -> int | None:
     return None if length is None else max(0, -(-length // loop.step))
 
 
-def unroll(kernel: Kernel) -> Kernel:
-    """Return the kernel with the body of each UNROLL loop repeated.
+def unroll(kernel: Kernel, *, tiles: bool = True) -> Kernel:
+    """Return the kernel with the body of each UNROLL loop repeated; without `tiles`, but for those that the emitter repeats.
 
     Before: `unroll i in lo:hi: S(i)`. After: `S(lo); S(lo+1); ...`; where the trip count is not a constant, each copy
     stands within `if lo+k < hi`. Run before `simplify`, which folds what the copies made constant.
     """
     if not any(isinstance(s, For) and s.kind is LoopKind.UNROLL for s in statements(kernel.body)):
         return kernel
-    return replace(kernel, body=_Copier(kernel).block(kernel.body, {}))
+    return replace(kernel, body=_Copier(kernel, None if tiles else repeats_of(kernel)).block(kernel.body, {}))
 
 
 def simplify(kernel: Kernel) -> Kernel:
@@ -63,9 +67,13 @@ def simplify(kernel: Kernel) -> Kernel:
 
 
 class _Copier:
-    """Copies blocks with variables replaced; Lets of a copy that joins another block get fresh names."""
+    """Copies blocks with variables replaced; Lets of a copy that joins another block get fresh names.
 
-    def __init__(self, kernel: Kernel) -> None:
+    `repeats`: which UNROLL loops stay, outside of loops whose iterations go together; None: none does.
+    """
+
+    def __init__(self, kernel: Kernel, repeats: Repeats | None = None) -> None:
+        self.repeats = repeats
         self.taken = {s.name for s in statements(kernel.body) if isinstance(s, (Let, Shuffle))}
         self._depth = 0
         self._names: dict[int, tuple[KExpr, tuple[str, ...]]] = {}  # of an index by its identity, which stays its own
@@ -115,6 +123,8 @@ class _Copier:
                     pass  # what is in it need not keep what its loops promise
                 case For() if values and _beyond(stmt, values):
                     pass  # nor does this one's branch run: its conditions say so together, where none does by itself
+                case For(kind=LoopKind.UNROLL) if self.repeats is not None and self.repeats.suits(stmt):
+                    result.append(self._statement(stmt, values) if values else stmt)
                 case For(kind=LoopKind.UNROLL):
                     # Copies that prefetch one line do it once.
                     result.extend(
@@ -144,7 +154,11 @@ class _Copier:
                 inner = {k: v for k, v in values.items() if k != var}
                 lo, hi = substitute(lo, values), substitute(hi, values)
                 work = None if stmt.work is None else substitute(stmt.work, values)
+                around = self.repeats
+                if stmt.kind not in _APART:
+                    self.repeats = None
                 body = self.block(body, inner)
+                self.repeats = around
                 copy = For(var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, work, stmt.axis)
                 return _counted(copy) if stmt.kind is LoopKind.VECTOR and stmt.trip is None and values else copy
             case Allocate(buffer=buffer, body=body):

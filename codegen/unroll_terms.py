@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
 
 from polyker.codegen.by_columns import lanes_across
 from polyker.codegen.kernel import (
@@ -39,7 +39,16 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Monomial, Poly, constant, expression, plus, polynomial, scaled, times
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import expressions, statements, subexpressions, substitute, uses, values_of, with_blocks
+from polyker.codegen.walk import (
+    expressions,
+    names_in,
+    statements,
+    subexpressions,
+    substitute,
+    uses,
+    values_of,
+    with_blocks,
+)
 from polyker.ir.expr import TRANSCENDENTAL
 from polyker.target.model import Target
 
@@ -110,12 +119,26 @@ def _crowds(block: Block, sums: int) -> bool:
 
 
 def _passing(block: Block) -> int:
-    """Return how many values a step spreads over the lanes of a vector: of unrolled loops, and those that are written out."""
-    unrolled = [trip_count(s) or 0 for s in block if isinstance(s, For) and s.kind is LoopKind.UNROLL]
-    rows = [s for s in statements(block) if isinstance(s, For) and s.kind is LoopKind.VECTOR]
-    nodes = ((row, n) for row in rows for s in row.body for e in expressions(s) for n in subexpressions(e))
-    spread = {(n.buffer, n.indices) for row, n in nodes if isinstance(n, Load) and not uses(row.var, *n.indices)}
-    return max([len(spread), *unrolled])
+    """Return how many values a step spreads over the lanes of a vector."""
+    return sum(dict(_spread(block, {})).values())
+
+
+def _spread(block: Block, trips: Mapping[str, int]) -> Iterator[tuple[tuple[str, tuple[KExpr, ...]], int]]:
+    """Yield what the vectors of a tile's step read that is the same for all lanes, and in how many places the copies read it.
+
+    `trips`: those of the UNROLL loops around, by their variables.
+    """
+    for s in block:
+        match s:
+            case For(kind=LoopKind.UNROLL, var=var, body=body):
+                yield from _spread(body, {**trips, var: trip_count(s) or 0})
+            case For(var=var, body=body):
+                for e in (e for t in body for top in expressions(t) for e in subexpressions(top)):
+                    if isinstance(e, Load) and not uses(var, *e.indices):
+                        names = names_in(*e.indices)
+                        yield (e.buffer, e.indices), prod([trips[n] for n in trips if n in names])
+            case _:
+                pass
 
 
 def _size(weight: int) -> int:

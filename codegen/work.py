@@ -54,7 +54,7 @@ def _count(block: Block, values: dict[str, int], limit: float) -> float:
                     trips = min(trips, 1)
                 if trips:
                     inside = {**values, var: low + (trips // 2) * step}
-                    total += trips * (1 + _count(body, inside, (limit - total) / trips))
+                    total += trips * ((kind is not LoopKind.UNROLL) + _count(body, inside, (limit - total) / trips))
             case If(condition=condition, body=body, orelse=orelse):
                 total += cost(condition)
                 holds = value_of(condition, values)

@@ -173,7 +173,8 @@ def compile_typed(
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
     verify(lowered.kernel)
-    kernel = prefetch_gathers(carry(merge_folds(unroll(fill(lowered.kernel, target.vector_registers)))), target)
+    filled = fill(lowered.kernel, target.vector_registers)
+    kernel = prefetch_gathers(carry(merge_folds(unroll(filled, tiles=False))), target)
     kernel = replace(settle(kernel), fastmath=options.fastmath)
     verify(kernel)
     text = emit(kernel, target)

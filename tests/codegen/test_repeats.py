@@ -1,0 +1,124 @@
+"""Register tiles that the emitter repeats: the same text as of their copies written out, and what else is unrolled before."""
+
+from dataclasses import replace
+
+import pytest
+
+from polyker.codegen.carry import carry
+from polyker.codegen.fill import fill
+from polyker.codegen.fold import merge_folds
+from polyker.codegen.kernel import Block, Buffer, For, Kernel, KExpr, Let, Load, LoopKind, Op, Space, Store
+from polyker.codegen.llvm_emit import emit
+from polyker.codegen.simplify import unroll
+from polyker.codegen.verify import verify
+from polyker.codegen.walk import statements
+from polyker.ir.dtypes import f32, i64
+from polyker.ir.layout import DENSE
+from polyker.pipeline import scheduled
+from polyker.target.detect import target
+from tests.codegen.matrix import matrix_product
+from tests.codegen.support import C, V, index
+from tests.schedule.support import case
+
+CASES = {
+    "product": ("C[i,j] += A[i,k] * B[k,j]", {"A": "61,70", "B": "70,75"}),
+    "transposed": ("C[j,i] += A[k,i] * B[j,k]", {"A": "300,130", "B": "140,300"}),
+    "masked": ("C[i,j] += A[i,k] * B[k,j]", {"A": "13,9", "B": "9,21"}),
+    "packed": ("C[i,j] += A[i,k] * B[k,j]", {"A": "200,520", "B": "520,190"}),
+    "rows": ("S[i] += A[i,j]", {"A": "45,133"}),
+    "columns": ("S[j] += A[i,j]", {"A": "45,133"}),
+    "distance": ("C[i,j] += abs(A[i,k] - B[k,j])", {"A": "40,30", "B": "30,50"}),
+    "largest": ("C[i,j] max= A[i,k] + B[k,j]", {"A": "40,33", "B": "33,50"}),
+    "convolution": ("Y[o,x] += X[c,x+r] * W[o,c,r]", {"X": "8,66", "W": "20,8,3"}),
+}
+
+
+def nests(kernel: Kernel) -> list[For]:
+    return [s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL]
+
+
+TARGETS = {
+    "v3": target("cpu:x86-64-v3"),
+    "v4": target("cpu:x86-64-v4"),
+    "apart": replace(target("cpu:x86-64-v4"), adds_apart=True),
+    "arm": target("aarch64-linux-gnu"),
+}
+
+
+@pytest.mark.parametrize("aim", TARGETS)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "c64", "i32"])
+@pytest.mark.parametrize("name", CASES)
+def test_copies_have_the_same_text(name: str, dtype: str, aim: str) -> None:
+    text, shapes = CASES[name]
+    if dtype == "c64" and "max" in text:
+        pytest.skip("no maximum of complex numbers")
+    found = case(text, **{n: f"{dtype}[{s}]" for n, s in shapes.items()})
+    layouts = (DENSE,) * len({*found.typed.inputs, *found.typed.outputs})
+    kernel = fill(scheduled(found.typed, layouts, TARGETS[aim])[2].kernel, TARGETS[aim].vector_registers)
+    forms = [carry(merge_folds(unroll(kernel, tiles=tiles))) for tiles in (False, True)]
+    for form in forms:
+        verify(form)
+    assert not nests(forms[1])
+    assert nests(forms[0]) or name in ("rows", "columns")
+    assert emit(forms[0], TARGETS[aim]) == emit(forms[1], TARGETS[aim])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_those_of_sizes_that_the_call_gives(masked: bool) -> None:
+    kernel = matrix_product(3, 2, 8, masked=masked)
+    kept = unroll(kernel, tiles=False)
+    assert len(nests(kept)) == (0 if masked else 6)  # the number of lanes depends on N
+    assert emit(kept, TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
+
+
+def nest(statement: Store, hi: KExpr = C(8), lo: KExpr = C(0), trip: int | None = 8) -> For:
+    vector = For("v", lo, hi, (statement,), kind=LoopKind.VECTOR, lanes=8, trip=trip)
+    return For("r", C(0), C(4), (vector,), kind=LoopKind.UNROLL, lanes=4, trip=4)
+
+
+def stays(inner: For, around: Block = (), *buffers: Buffer) -> bool:
+    """Whether the emitter repeats a nest that stands behind statements."""
+    kernel = Kernel("k", (*XY, *buffers), ("N",), (*around, inner))
+    return nests(unroll(kernel, tiles=False)) == [inner]
+
+
+SHAPE = (C(64), C(64))
+X = Buffer("X", f32, SHAPE, (C(64), C(1)), Space.ARGUMENT)
+XY = (X, replace(X, name="Y", writable=True))
+INDEX = Buffer("I", i64, (C(64),), (C(1),), Space.ARGUMENT)
+ROW = (V("r"), index("add", 8, "v"))
+X_AT, Y_AT = Load("X", ROW, f32), Load("Y", ROW, f32)
+
+
+def test_a_tile_stays() -> None:
+    assert stays(nest(Store("Y", ROW, X_AT)))
+    assert stays(nest(Store("Y", ROW, X_AT), index("minimum", 8, index("sub", 20, index("mul", 7, "r"))), trip=None))
+
+
+def test_what_passes_look_at_copy_by_copy_is_unrolled() -> None:
+    assert not stays(nest(Store("Y", ROW, Op("add", (Y_AT, X_AT), f32))))  # cells that a loop may carry
+    assert not stays(nest(Store("Y", (V("r"), C(0)), X_AT)))  # folds into one cell
+    assert not stays(nest(Store("Y", (V("v"), V("r")), X_AT)))  # across rows
+    assert not stays(nest(Store("Y", (V("r"), index("mul", 2, "v")), X_AT)))  # apart from each other
+    assert not stays(nest(Store("Y", ROW, X_AT), index("minimum", 8, index("sub", "N", "r")), trip=None))
+    assert not stays(nest(Store("Y", ROW, X_AT), C(9), C(1)))
+    found = Load("I", (V("r"),), i64)
+    assert not stays(nest(Store("Y", ROW, Load("X", (found, V("v")), f32))), (), INDEX)
+    assert not stays(
+        nest(Store("Y", ROW, Load("X", (V("g"), V("v")), f32))), (Let("g", Load("I", (C(0),), i64)),), INDEX
+    )
+
+
+def test_nests_in_loops_whose_iterations_go_together_are_unrolled() -> None:
+    inner = nest(Store("Y", ROW, X_AT))
+    for kind, kept in ((LoopKind.SERIAL, 1), (LoopKind.PARALLEL, 1), (LoopKind.TRANSPOSE, 0), (LoopKind.STREAM, 0)):
+        loop = For("t", C(0), C(2), (inner,), kind=kind, trip=2)
+        kernel = Kernel("k", XY, (), (loop,))
+        assert len(nests(unroll(kernel, tiles=False))) == kept
+
+
+def test_a_copy_with_more_lanes_than_are_promised_does_not_run() -> None:
+    beyond = index("sub", index("mul", 5, "r"), 3)  # -3, 2, 7 and 12 of 8 lanes
+    kernel = Kernel("k", XY, (), (nest(Store("Y", ROW, X_AT), beyond, trip=None),))
+    assert len(nests(unroll(kernel, tiles=False))) == 1
+    assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
