@@ -26,6 +26,13 @@ def parser() -> argparse.ArgumentParser:
     cpu.add_argument("--peers", default=",".join(PEERS), help="comma-separated; default: %(default)s")
     cpu.add_argument("--torch-compile", action="store_true", help="torch.compile too: it compiles for seconds a case")
     cpu.add_argument("--rounds", type=int, default=5, help="rounds, of which the median counts; default: %(default)s")
+    cpu.add_argument(
+        "--enough",
+        type=float,
+        default=0.4,
+        metavar="SECONDS",
+        help="more rounds of a case until they took so long; default: %(default)s",
+    )
     cpu.add_argument("--seconds", type=float, help="begin no new round of a case after so long (three there are)")
     cpu.add_argument(
         "--clock",
@@ -88,7 +95,9 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
     peers = tuple(versions)
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
     pace = machine.Pace()
-    settings = Settings(peers, options.rounds, options.seconds, clock, lambda t: console.print(t, style="red"), pace)
+    settings = Settings(
+        peers, options.rounds, options.seconds, clock, lambda t: console.print(t, style="red"), pace, options.enough
+    )
     console.print(report.header(peers), style="bold")
     facts = {"peers": versions, "peaks": measured.peaks, "cores": cores, "python": platform.python_version()}
     outcomes = []

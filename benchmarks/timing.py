@@ -11,6 +11,7 @@ from typing import Any
 ROUND = 2e-3  # seconds that a call is repeated for in one round
 HOPELESS = 6  # a call this many times slower than the quickest is not timed further: it is nobody's best peer
 LEAST = 3  # rounds, however small the budget
+MOST = 41  # rounds, however short
 SPARE = 200  # times that a case waits or measures again, all together, because the machine is slow
 PAUSE = 1e-2  # seconds that it waits at a time
 
@@ -49,12 +50,14 @@ def in_turns(
     clock: Clock = time.perf_counter,
     keep: str = "",
     steady: Callable[[], bool] = lambda: True,
+    enough: float = 0.0,
 ) -> dict[str, Times]:
     """Return the times of each call; every round begins with another.
 
     Each is called before it is timed. `seconds`: no round begins after so long, but for the first three; `keep`: the call
     that is timed however far behind it is; `steady`: whether the machine is as quick as it can be just now. What was
-    timed while it was not is timed again, as long as that is not needed too often.
+    timed while it was not is timed again, as long as that is not needed too often. `enough`: where so many rounds take fewer
+    seconds there are more, up to MOST: the median of five short ones can be a third beside that of fifty.
     """
     if not calls:
         return {}
@@ -63,9 +66,11 @@ def in_turns(
     quickest = min(guess.values())
     timed = [name for name in calls if guess[name] <= HOPELESS * quickest or name == keep]
     found: dict[str, list[float]] = {name: [] for name in timed}
-    disturbed, spare = dict.fromkeys(timed, 0), SPARE
-    for turn in range(rounds):
+    disturbed, spare, timing = dict.fromkeys(timed, 0), SPARE, clock()
+    for turn in range(max(rounds, MOST)):
         if turn >= LEAST and seconds is not None and clock() - begin > seconds:
+            break
+        if turn >= rounds and clock() - timing >= enough:
             break
         first = turn % len(timed)
         for name in timed[first:] + timed[:first]:

@@ -15,7 +15,7 @@ from benchmarks.contestants import Contestant
 from benchmarks.einsum_case import einsum
 from benchmarks.machine import Machine
 from benchmarks.run import Outcome, Settings, run_case
-from benchmarks.timing import LEAST, Times, in_turns
+from benchmarks.timing import LEAST, MOST, Times, in_turns
 
 
 class Fake:
@@ -63,6 +63,16 @@ def test_the_budget_ends_the_rounds_but_not_the_first_three():
     fake = Fake()
     found = in_turns({"a": fake.call("a", 1.0)}, rounds=100, seconds=0.5, clock=fake.clock)
     assert len(found["a"].rounds) == LEAST
+
+
+def test_there_are_more_rounds_until_they_took_long_enough():
+    fake = Fake()
+    found = in_turns({"a": fake.call("a", 0.01), "b": fake.call("b", 0.03)}, rounds=5, clock=fake.clock, enough=0.4)
+    assert len(found["a"].rounds) == len(found["b"].rounds) == 10
+    found = in_turns({"a": fake.call("a", 1e-3)}, rounds=5, clock=fake.clock, enough=10.0)
+    assert len(found["a"].rounds) == MOST
+    found = in_turns({"a": fake.call("a", 1.0)}, rounds=5, clock=fake.clock, enough=0.4)
+    assert len(found["a"].rounds) == 5
 
 
 def test_a_call_far_behind_is_only_estimated():
