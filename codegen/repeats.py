@@ -56,8 +56,8 @@ class Repeats:
                 return self.suits(stmt, unrolled)
             case For():
                 return self._is_row(stmt, unrolled)
-            case Prefetch(indices=indices):
-                return self._is_plain(indices)
+            case Prefetch():
+                return self._looks_nothing_up(stmt)
             case _:
                 return False
 
@@ -71,7 +71,7 @@ class Repeats:
         return all(
             self._is_beside(s, loop.var)
             if isinstance(s, Store)
-            else isinstance(s, Prefetch) and n < asked and self._is_plain(s.indices)
+            else isinstance(s, Prefetch) and n < asked and self._looks_nothing_up(s)
             for n, s in enumerate(loop.body)
         )
 
@@ -86,6 +86,10 @@ class Repeats:
             return False
         loads = [e for e in subexpressions(store.value) if isinstance(e, Load)]
         return self._is_plain(store.indices, store.value) and all(all(map(is_index, e.indices)) for e in loads)
+
+    def _looks_nothing_up(self, ahead: Prefetch) -> bool:
+        loads = any(isinstance(e, Load) for i in ahead.indices for e in subexpressions(i))
+        return not loads and self.bound.isdisjoint(names_in(*ahead.indices))
 
     def _is_plain(self, indices: tuple[KExpr, ...], *values: KExpr) -> bool:
         """Whether indices are arithmetic, and neither they nor values depend on what statements bind."""

@@ -13,8 +13,8 @@ from dataclasses import replace
 from math import prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Read
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
+from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, scale, substitute, subtract
 from polyker.ir.typed import Ahead, Role, TypedProgram
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan
@@ -40,13 +40,13 @@ ENDS = 1.25
 def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
     """Return the cells that a reduction along memory asks for: of operands that it reads once, and that come from far.
 
-    The cells need not exist: those behind a row's last ones are the next row's.
+    The cells need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
     """
     vector = plan.vector
     if vector is None or vector not in measured.statement.reduced or program.sizes or not target.asks_streams:
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
-    return _ahead(measured, streams, vector, target)
+    return _ahead(measured, streams, vector, target, plan)
 
 
 def rows_of_block(
@@ -68,21 +68,41 @@ def rows_of_block(
     return (Ahead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
 
 
-def _ahead(measured: Measured, streams: list[MemoryAccess], vector: str, target: Target) -> tuple[Ahead, ...]:
-    """Return what is asked for of operands that are walked at once."""
+def _ahead(
+    measured: Measured, streams: list[MemoryAccess], vector: str, target: Target, plan: Plan | None = None
+) -> tuple[Ahead, ...]:
+    """Return what is asked for of operands that are walked at once; `plan`: by tiles of so many rows, else one after another."""
     passing = {a.tensor for a in streams}
     beside = [a for a in measured.accesses if not a.is_write and a.tensor not in passing and a.stride(vector)]
     first = target.caches[0].size
     room = (3 * first // 4 - sum(a.itemsize * measured.footprint(a) for a in beside)) // 2
     if room < LEAST:
         return ()
-    distance = min(DISTANCE, first // 3, room)
+    distance = min(DISTANCE, first // 3, room) // max(1, len(streams))
     found = []
     for a in streams:
-        later = {vector: add(Index(vector, i64), lit(distance // len(streams) // a.itemsize))}
+        later = _later(measured, a, vector, distance // a.itemsize, plan)
         subscripts = a.read.subscripts if a.read is not None else ()
         found.append(Ahead(Read(a.tensor, tuple(substitute(s, later) for s in subscripts))))
     return tuple(found)
+
+
+def _later(measured: Measured, access: MemoryAccess, vector: str, cells: int, plan: Plan | None) -> dict[str, Expr]:
+    """Return what the iterators are that many cells later: in a tile of several rows some of each row's, behind the last ones
+    the first of the next tile's. Which they are is told by where a step begins, so that it is one number for all its vectors."""
+    at = Index(vector, i64)
+    rows = [] if plan is None else [(i, n) for i, n in plan.others if n > 1 and access.stride(i)]
+    if plan is None or len(rows) != 1:
+        return {vector: add(at, lit(cells))}
+    ((row, count),) = rows
+    cells //= count
+    step, length, start = plan.size(vector), measured.extent(vector), measured.lo(vector)
+    begin = scale(step, floordiv(subtract(at, lit(start)), step))
+    tiles = floordiv(add(begin, lit(cells)), length)
+    return {
+        vector: subtract(add(at, lit(cells)), scale(length, tiles)),
+        row: add(Index(row, i64), scale(count, tiles)),
+    }
 
 
 def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:

@@ -29,6 +29,7 @@ CASES = {
     "columns": ("S[j] += A[i,j]", {"A": "45,133"}),
     "distance": ("C[i,j] += abs(A[i,k] - B[k,j])", {"A": "40,30", "B": "30,50"}),
     "largest": ("C[i,j] max= A[i,k] + B[k,j]", {"A": "40,33", "B": "33,50"}),
+    "asked for": ("O[i] += X[i,k] * w[k]", {"X": "4001,1021", "w": "1021"}),
     "convolution": ("Y[o,x] += X[c,x+r] * W[o,c,r]", {"X": "8,66", "W": "20,8,3"}),
 }
 

@@ -45,11 +45,21 @@ def test_operands_that_come_from_far_are_asked_for(text: str, types: dict[str, s
 
 @pytest.mark.parametrize(("columns", "distance"), [(256, 1024), (512, 896), (1024, 640), (1536, None), (8192, None)])
 def test_what_is_asked_for_leaves_room_for_what_is_read_again(columns: int, distance: int | None) -> None:
-    # A third of the first cache at most, and half of what w leaves of three quarters of it.
+    # A third of the first cache at most, and half of what w leaves of three quarters of it: of the tile's 13 rows together.
     machine = replace(target(SMALL), caches=(Cache(24 << 10), Cache(1 << 17), Cache(1 << 25)))
     scop, schedule = case("O[i] += X[i,k] * w[k]", X=f"f64[2048,{columns}]", w=f"f64[{columns}]").automatic(machine)
     found = re.findall(r"prefetch \w+\[.* (\d+)\)\]", print_kernel(lowered(scop, schedule).kernel))
-    assert set(map(int, found)) == ({distance} if distance else set())
+    assert set(map(int, found)) == ({distance // 13} if distance else set())
+
+
+def test_behind_the_rows_of_a_tile_come_those_of_the_next_one() -> None:
+    found = case("O[i] += X[i,k] * w[k]", X="f32[4096,1024]", w="f32[1024]")
+    scop, schedule = found.automatic(target(SMALL))
+    assert "vectors of 4 along i1, 2 at a time x 6 i0" in str(schedule.notes)
+    # Of 8192 bytes 341 cells of each row: in a row's last ones, from where the step begins, of the rows 6 further on.
+    past = "(((8 * v4) + 341) // 1024)"
+    asked = f"prefetch t0[((6 * v0) + v5 + (6 * {past})), ((8 * v4) + (4 * v6) + v7 + (-1024 * {past}) + 341)]"
+    assert asked in print_kernel(lowered(scop, schedule).kernel)
 
 
 TALL = "C[i,j] += A[i,k] * B[k,j]"
