@@ -5,10 +5,11 @@
 No hardware foresees where a gathered cell lies, and a core waits for memory with as many loads as fit into its window. The
 indices themselves are read in order, so those of later iterations are at hand: a prefetch of what they point at keeps more
 lines on their way, and costs little beside a line from memory; more still can be on their way to the second cache than to the
-first. In the last cache that pays for cells alone, and where they lie in more pages than a core keeps addresses of: what is
-nearer comes in time, and rows go on. Before a vector whose lanes gather, the cells of all its lanes are asked for. Where
-`O[i,j] = X[i, index[j]]` gathers from one row after another, the next one is asked for from end to end. A prefetch reads no
-memory itself, so an index that is out of range does no harm; the guard of its own iteration finds it.
+first; rows of several lines come sooner into the first on some (`Target.rows_near`). In the last cache that pays for cells
+alone, and where they lie in more pages than a core keeps addresses of: what is nearer comes in time, and rows go on. Before a
+vector whose lanes gather, the cells of all its lanes are asked for. Where `O[i,j] = X[i, index[j]]` gathers from one row
+after another, the next one is asked for from end to end. A prefetch reads no memory itself, so an index that is out of range
+does no harm; the guard of its own iteration finds it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TypeAlias
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -57,6 +59,8 @@ def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     counting = _Ahead(large, {}, second // 2, line)
     counting.block(kernel.body)
     ahead = _Ahead(large, counting.counts, second // 2, line, 2 if target.asks_second else 1)
+    if target.rows_near:
+        ahead.near = frozenset(row for row, size in counting.rows.items() if size > line)
     return replace(kernel, body=ahead.block(kernel.body)) if counting.counts else kernel
 
 
@@ -106,12 +110,17 @@ class Large:
     in_memory: bool
 
 
+_Row: TypeAlias = tuple[str, tuple[KExpr, ...]]
+
+
 @dataclass
 class _Ahead:
     """Adds the prefetches; `lines`: the cells that an iteration of each loop gathers, by its variable; `counts` counts them;
     `room`: the bytes of a row that the second cache keeps while it is gathered from; `cache`: that which lines are brought into.
 
-    `owners`: of an index variable, how many loops stand around the one whose iterations it looks ahead in, and that one's name.
+    `owners`: of an index variable, how many loops stand around the one whose iterations it looks ahead in, and that one's name;
+    `values`: what it stands for. `rows` counts the bytes of each row that an iteration takes, by its buffer and index; `near`:
+    those that are brought into the first cache.
     """
 
     large: Mapping[str, Large]
@@ -121,6 +130,9 @@ class _Ahead:
     cache: int = 1
     counts: dict[str, int] = field(default_factory=dict)
     owners: dict[str, tuple[int, str]] = field(default_factory=dict)
+    values: dict[str, KExpr] = field(default_factory=dict)
+    rows: dict[_Row, int] = field(default_factory=dict)
+    near: frozenset[_Row] = frozenset()
 
     def block(
         self,
@@ -216,7 +228,7 @@ class _Ahead:
         if any(owner.var in names_in(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
             return None
         distance = max(2, LINES // max(1, self.lines.get(owner.var, 1)))
-        self.owners[name] = place, owner.var
+        self.owners[name], self.values[name] = (place, owner.var), value
         return Let(f"{name}.ahead", substitute(value, _then(loops, place, distance, value)))
 
     def _prefetches(self, stmt: Stmt, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
@@ -229,7 +241,8 @@ class _Ahead:
             indices = (self._next_row(e, loops, used) if used else None) or tuple(
                 substitute(i, later) for i in e.indices
             )
-            ahead = Prefetch(e.buffer, indices, cache=self.cache)
+            row = e.buffer, tuple(self.values[n] for n in sorted(used))
+            ahead = Prefetch(e.buffer, indices, cache=1 if row in self.near else self.cache)
             lanes = any(p.kind is LoopKind.UNROLL for p in loops)
             rows = not lanes and any(self.lines.get(self.owners[n][1], 1) > 1 for n in used)
             near = rows and not self.large[e.buffer].in_memory
@@ -240,6 +253,9 @@ class _Ahead:
                         trip_count(p) or 1 for p in loops[place + 1 :] if p.kind in (LoopKind.SERIAL, LoopKind.UNROLL)
                     )
                     self.counts[var] = self.counts.get(var, 0) + trips
+                    wide = loops[-1].lanes if loops[-1].kind is LoopKind.VECTOR else 1
+                    size = 0 if lanes else trips * wide * self.large[e.buffer].buffer.dtype.itemsize
+                    self.rows[row] = self.rows.get(row, 0) + size
         return found
 
     def _next_row(self, load: Load, loops: tuple[For, ...], used: set[str]) -> tuple[KExpr, ...] | None:

@@ -80,7 +80,7 @@ def host() -> Target:
     found = (width, registers, masked, 2, 4, _caches(), _cores(), None, dot)
     mesh = cpu in MESH
     passing, streams = MESH_PASSING if mesh else CYCLES, MESH_STREAMS if mesh else 1
-    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes, streams, passing=passing)
+    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes, streams, mesh, passing)
 
 
 def _vnni(wide: bool) -> set[str]:

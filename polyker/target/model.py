@@ -79,6 +79,7 @@ class Target:
     `adds_apart`: whether additions and extrema pass through other pipes than multiply-adds and comparisons, with registers enough
     to let them.
     `streams`: how many pieces of memory that lie far apart had better be walked side by side by what only passes over it.
+    `rows_near`: whether gathered rows of several lines had better be asked for in the first cache, where single lines had not.
     `passing`: cycles a byte, as `CYCLES` has them, of what one statement passes on to another.
     """
 
@@ -103,6 +104,7 @@ class Target:
     halves: bool = False
     adds_apart: bool = False
     streams: int = 1
+    rows_near: bool = False
     passing: tuple[float, ...] = CYCLES
 
     def cache(self, level: int) -> Cache:

@@ -207,6 +207,31 @@ def test_one_cell_is_far_ahead_and_a_row_nearer() -> None:
     assert distance(cells) == WIDTH * distance(parts)
 
 
+@pytest.mark.parametrize(("parts", "near", "caches"), [(3, True, {1}), (3, False, {2}), (2, True, {2})])
+def test_rows_of_several_lines_come_into_the_first_cache_where_that_is_sooner(
+    parts: int, near: bool, caches: set[int]
+) -> None:
+    wide, width = buffer("T", f32, CELLS, 24), 8  # three vectors are a line and a half
+    vectors = [vector(row(index("add", width * n, "j"))) for n in range(parts)]
+    found = replace(
+        kernel(serial(let(), inside(), *vectors)), buffers=(wide, K, buffer("O", f32, COUNT, 24, writable=True))
+    )
+    changed = prefetch_gathers(found, replace(SMALL, rows_near=near, asks_second=True))
+    assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == caches
+
+
+def test_lanes_that_gather_cells_of_their_own_are_no_rows() -> None:
+    cells = buffer("T", i64, CELLS, 2)
+    form = serial(
+        vector(let(LANE), inside(), Store("O", (LANE, Const(0)), Load("T", (G, Const(1)), i64))),
+        hi=Const(COUNT // WIDTH),
+    )
+    found = replace(kernel(form), buffers=(cells, K, buffer("O", i64, COUNT, 2, writable=True)))
+    caches = (Cache(256, 32), Cache(512, 32))
+    changed = prefetch_gathers(found, replace(SMALL, caches=caches, rows_near=True, asks_second=True))
+    assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == {2}
+
+
 def test_a_wrong_index_is_found_in_its_own_iteration() -> None:
     changed = prefetch_gathers(FORMS["cells"], SMALL)
     arrays = {"T": np.zeros((CELLS, WIDTH), "f4"), "K": np.zeros(COUNT, "i4"), "O": np.ones((COUNT, WIDTH), "f4")}
