@@ -29,9 +29,9 @@ def parser() -> argparse.ArgumentParser:
     cpu.add_argument(
         "--enough",
         type=float,
-        default=0.4,
+        default=0.25,
         metavar="SECONDS",
-        help="more rounds of a case until they took so long; default: %(default)s",
+        help="more rounds of a case until its calls took so long; default: %(default)s",
     )
     cpu.add_argument("--seconds", type=float, help="begin no new round of a case after so long (three there are)")
     cpu.add_argument(

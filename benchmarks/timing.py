@@ -57,7 +57,7 @@ def in_turns(
     Each is called before it is timed. `seconds`: no round begins after so long, but for the first three; `keep`: the call
     that is timed however far behind it is; `steady`: whether the machine is as quick as it can be just now. What was
     timed while it was not is timed again, as long as that is not needed too often. `enough`: where so many rounds take fewer
-    seconds there are more, up to MOST: the median of five short ones can be a third beside that of fifty.
+    seconds of calls there are more, up to MOST: the median of five short ones can be a third beside that of fifty.
     """
     if not calls:
         return {}
@@ -66,11 +66,11 @@ def in_turns(
     quickest = min(guess.values())
     timed = [name for name in calls if guess[name] <= HOPELESS * quickest or name == keep]
     found: dict[str, list[float]] = {name: [] for name in timed}
-    disturbed, spare, timing = dict.fromkeys(timed, 0), SPARE, clock()
+    disturbed, spare, spent = dict.fromkeys(timed, 0), SPARE, 0.0
     for turn in range(max(rounds, MOST)):
         if turn >= LEAST and seconds is not None and clock() - begin > seconds:
             break
-        if turn >= rounds and clock() - timing >= enough:
+        if turn >= rounds and spent >= enough:
             break
         first = turn % len(timed)
         for name in timed[first:] + timed[:first]:
@@ -86,6 +86,7 @@ def in_turns(
                 if calm or not spare:
                     break
                 spare -= 1
+            spent += taken * repeats
             found[name].append(taken)
             disturbed[name] += not calm
     rough = {name: Times((guess[name],), rough=True) for name in calls if name not in found}
