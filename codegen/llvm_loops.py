@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polyker.codegen.kernel import Const, For
+from polyker.codegen.kernel import Const, For, If
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_memory import Lanes
 from polyker.codegen.llvm_text import Reg, Region, const
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.polynomial import constant
+from polyker.codegen.simplify import copies
 from polyker.ir.dtypes import i64
 
 if TYPE_CHECKING:
@@ -90,15 +91,19 @@ def lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
 
 def repeat(code: Statements, loop: For) -> None:
     """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that ask for one line do it once."""
-    assert isinstance(loop.lo, Const)
-    e, steps, first = code.e, code.e.offsets.steps, int(loop.lo.value.real)
+    e, steps = code.e, code.e.offsets.steps
     asked = e.asked
     e.asked = set() if asked is None else asked
-    for n in range(loop.trip or 0):
-        steps[loop.var] = first + n * loop.step
+    for at, within in copies(loop, code.at):
+        assert isinstance(at, Const)
+        code.at[loop.var] = at
+        steps[loop.var] = int(at.value.real)
         e.affine[loop.var] = constant(steps[loop.var])
-        for stmt in loop.body:
-            code.statement(stmt)
-    e.affine.pop(loop.var, None)
-    steps.pop(loop.var, None)
+        if within is not None:
+            code.statement(If(within, loop.body))
+        else:
+            for stmt in loop.body:
+                code.statement(stmt)
+    for known in (e.affine, steps, code.at):
+        known.pop(loop.var, None)
     e.asked = asked

@@ -8,8 +8,8 @@ from math import prod
 
 from polyker.codegen.kernel import Allocate, Block, Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Store, Var
 from polyker.codegen.polynomial import Poly, as_constant, constant, polynomial
+from polyker.codegen.simplify import InCopies, copies
 from polyker.codegen.walk import expressions, subexpressions
-from polyker.codegen.work import value_of
 from polyker.errors.base import InternalError
 
 
@@ -46,8 +46,8 @@ class _Lanes:
     partial: bool = False
     is_bounded: bool = True
     turned: frozenset[str] = frozenset()
-    copies: tuple[Mapping[str, int], ...] = ({},)
-    loops: tuple[For, ...] = ()
+    copies: tuple[Mapping[str, KExpr], ...] = ({},)
+    loops: tuple[For | None, ...] = ()
 
 
 class StackBuffers:
@@ -57,7 +57,8 @@ class StackBuffers:
     need not be kept, which would take a second register for each accumulator.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, in_copies: InCopies) -> None:
+        self._in_copies = in_copies
         self._lanes: dict[str, int] = {}
         self._movable: set[str] = set()
         self._scattered: set[str] = set()
@@ -109,14 +110,13 @@ class StackBuffers:
                     inside = replace(at, partial=at.partial or at.count > 1, is_bounded=at.count == 1)
                     self._walk(body, inside)
                     self._walk(orelse, inside)
-                case For(kind=LoopKind.UNROLL, lo=Const(value=lo), var=var, body=body):
-                    steps = [int(lo.real) + n * stmt.step for n in range(stmt.trip or 0)]
-                    copies = tuple([{**c, var: n} for c in at.copies for n in steps])
-                    self._walk(body, replace(at, fixed=at.fixed | {var}, bound=at.bound | {var}, copies=copies))
+                case For(kind=LoopKind.UNROLL, var=var, body=body):
+                    found = tuple([{**c, var: n} for c in at.copies for n, _ in copies(stmt, c)])
+                    self._walk(body, replace(at, fixed=at.fixed | {var}, bound=at.bound | {var}, copies=found))
                 case For(kind=LoopKind.VECTOR, var=var) as loop:
                     placed = at.fixed | {var} if isinstance(loop.lo, Const) else at.fixed
-                    loops = tuple([_in_copy(loop, c) for c in at.copies])
-                    partial = any(one.trip != loop.lanes for one in loops)
+                    loops = tuple([self._in_copies.of(loop, c) for c in at.copies])
+                    partial = any(one is not None and one.trip != loop.lanes for one in loops)
                     lanes, bound = max(loop.lanes, 1), at.bound | {var}
                     self._walk(
                         loop.body,
@@ -159,6 +159,8 @@ class StackBuffers:
         if place is None:
             return False
         for values, one in zip(at.copies, at.loops, strict=True):
+            if one is None:
+                continue
             known = tuple([_number(p, values) for p in place])
             if known[-1] is None or None in known or known[-1] % loop.lanes:
                 return False
@@ -190,21 +192,14 @@ class StackBuffers:
         return self._places[indices, var]
 
 
-def _number(poly: Poly, values: Mapping[str, int]) -> int | None:
+def _number(poly: Poly, values: Mapping[str, KExpr]) -> int | None:
     """Return the value of a polynomial of which nothing but the variables with values is unknown, else None."""
     total = 0
     for monomial, factor in poly.items():
         for atom in monomial:
-            if not isinstance(atom, Var) or atom.name not in values:
+            known = values.get(atom.name) if isinstance(atom, Var) else None
+            if not isinstance(known, Const):
                 return None
-            factor *= values[atom.name]
+            factor *= int(known.value.real)
         total += factor
     return total
-
-
-def _in_copy(loop: For, values: Mapping[str, int]) -> For:
-    """Return a vector loop with the number of its iterations, where that is known in this copy of it."""
-    if loop.trip is not None or not values:
-        return loop
-    lo, hi = value_of(loop.lo, values), value_of(loop.hi, values)
-    return loop if lo is None or hi is None else replace(loop, hi=Const(hi), trip=max(0, hi - lo))

@@ -56,6 +56,7 @@ from polyker.codegen.llvm_transpose_rows import write_rows
 from polyker.codegen.llvm_weave import Weave, end_weave, weave_of, weave_row
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
+from polyker.codegen.simplify import InCopies
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
 
@@ -75,7 +76,8 @@ class Statements:
     def __init__(self, kernel: Kernel, target: Target, e: Expressions, streamed: str) -> None:
         self.target = target
         self.b, self.e = e.b, e
-        self.stack = StackBuffers(kernel)
+        self.in_copies = InCopies()
+        self.stack = StackBuffers(kernel, self.in_copies)
         self.facts = Facts(e.poly)
         self.failures: dict[int, str] = {}
         self.streams = self.streamed_anywhere = False
@@ -84,6 +86,7 @@ class Statements:
         self.weaves: dict[int, Weave] = {}
         self.tiles: Tiles | None = None
         self.innermost: For | None = None
+        self.at: dict[str, KExpr] = {}  # what the variables of UNROLL loops are in the copy that is emitted
         self.kernel = kernel
         self.spares = ""
         e.spare = self._spare
@@ -172,7 +175,8 @@ class Statements:
             case If():
                 self._if(stmt)
             case For(kind=LoopKind.VECTOR):
-                self._vector_loop(stmt)
+                if (vector := self.in_copies.of(stmt, self.at)) is not None:
+                    self._vector_loop(vector)
             case For(kind=LoopKind.UNROLL):
                 repeat(self, stmt)
             case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
@@ -452,8 +456,8 @@ class Statements:
         lo = e.poly(loop.lo)
         length = plus(e.poly(loop.hi), scaled(lo, -1)) if loop.trip is None else constant(loop.trip)
         known = as_constant(length)
-        if known is not None and not 0 < known <= count:
-            return  # a copy that has more than is promised never runs
+        if known is not None and known <= 0:
+            return
         if count == 1:
             if known is None:
                 positive = b.compare("icmp sgt", e.uniform(length), const(0, "i64"))

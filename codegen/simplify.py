@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from polyker.codegen.kernel import (
@@ -174,25 +174,57 @@ class _Copier:
                 raise AssertionError("wide accesses come later")
 
     def _repeat(self, loop: For, values: dict[str, KExpr]) -> list[Stmt]:
-        lo, hi = polynomial(substitute(loop.lo, values)), substitute(loop.hi, values)
-        trip = trip_count(replace(loop, lo=expression(lo), hi=hi))
         result: list[Stmt] = []
-        for k in range(loop.lanes if trip is None else trip):
-            at = expression(plus(lo, constant(k * loop.step)))
-            within = Op("lt", (at, hi), bool_)
-            if trip is None and _never(within):
-                break  # nor are later ones
+        for at, within in copies(loop, values):
             copy = self.inlined(loop.body, {**values, loop.var: at})
-            if trip is None:
+            if within is not None:
                 result.append(If(within, copy))
             else:
                 result.extend(copy)
         return result
 
 
+def copies(loop: For, values: Mapping[str, KExpr]) -> Iterator[tuple[KExpr, KExpr | None]]:
+    """Yield what the variable of an UNROLL loop is in each copy of its body, and the condition for the copy, None for none.
+
+    `values`: what the variables of loops around it are.
+    """
+    lo, hi = polynomial(substitute(loop.lo, values)), substitute(loop.hi, values)
+    trip = trip_count(replace(loop, lo=expression(lo), hi=hi))
+    for k in range(loop.lanes if trip is None else trip):
+        at = expression(plus(lo, constant(k * loop.step)))
+        within = None if trip is not None else Op("lt", (at, hi), bool_)
+        if within is not None and _never(within):
+            break  # nor are later ones
+        yield at, within
+
+
 def _never(condition: KExpr) -> bool:
     """Whether a condition is false whatever the variables are."""
     return simplify_expression(condition, {}) == FALSE
+
+
+class InCopies:
+    """Vector loops in copies of the bodies around them; copies in which a loop's bounds are the same share it."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, tuple[For, frozenset[str]]] = {}  # of a loop by its identity, which stays its own
+        self._found: dict[tuple[int, tuple[tuple[str, KExpr], ...]], For | None] = {}
+
+    def of(self, loop: For, values: Mapping[str, KExpr]) -> For | None:
+        """Return a loop with the number of its iterations where the copy tells it; None where it would have more of them than it
+        promises. `values`: what the variables of the UNROLL loops around it are in the copy."""
+        if loop.trip is not None or not values:
+            return loop
+        if id(loop) not in self._names:
+            self._names[id(loop)] = loop, frozenset(names_in(loop.lo, loop.hi))
+        names = self._names[id(loop)][1]
+        place = id(loop), tuple([(n, v) for n, v in values.items() if n in names])
+        if place not in self._found:
+            lo, hi = substitute(loop.lo, values), substitute(loop.hi, values)
+            copy = _counted(replace(loop, lo=lo, hi=hi))
+            self._found[place] = None if (copy.trip or 0) > loop.lanes else copy
+        return self._found[place]
 
 
 def _beyond(loop: For, values: Mapping[str, KExpr]) -> bool:

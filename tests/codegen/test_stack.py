@@ -24,6 +24,7 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.llvm_stack import StackBuffers
+from polyker.codegen.simplify import InCopies
 from polyker.ir.dtypes import bool_, f32, i64
 
 ACC = Buffer("acc", f32, (Const(2), Const(16)), (Const(16), Const(1)), Space.STACK, True)
@@ -46,7 +47,7 @@ def add(row: int, var: str) -> Store:
 def is_loose(*body: For | Store | If) -> bool:
     """Return whether the lanes that are off in these statements on `acc` may be written."""
     kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), (Allocate(ACC, body),)),))
-    return StackBuffers(kernel).layout(ACC).loose
+    return StackBuffers(kernel, InCopies()).layout(ACC).loose
 
 
 def test_lanes_beyond_the_one_bound_of_all_loops_mean_nothing() -> None:
