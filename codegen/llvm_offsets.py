@@ -59,9 +59,9 @@ class Offsets:
     def known(self, name: str, indices: tuple[KExpr, ...], affine: Mapping[str, Poly]) -> Poly | None:
         """Return the offset of an access where it was found before, or follows from one that was."""
         access = self._access(name, indices)
-        if access.names is None:
+        at = self._place(access)
+        if at is None:
             return None
-        at = tuple([self.steps.get(n, 0) for n in access.names])
         offset = access.found.get(at)
         base = offset or access.found[access.first]
         for n, p in base.used.items():
@@ -89,8 +89,8 @@ class Offsets:
             access.names = tuple(n for n in used if n in self.steps)
             access.slopes = _slopes(access.names, indices, strides) if access.names else ()
             access.first = tuple([self.steps[n] for n in access.names])
-        at = tuple([self.steps.get(n, 0) for n in access.names])
-        if at in access.found:
+        at = self._place(access)
+        if at is None or at in access.found:
             return
         access.found[at] = Offset(total, {n: p for n, p in used.items() if n not in self.steps})
         if all(isinstance(a, Var) for m in total for a in m):
@@ -100,6 +100,13 @@ class Offsets:
         """Keep the parts of an offset that is kept."""
         self.splits[id(poly)] = split
         self.kept[id(split[0])] = split[0]
+
+    def _place(self, access: _Access) -> tuple[int, ...] | None:
+        """Return the values of the repeated variables in an access; None where one is not repeated here, or none is known."""
+        try:
+            return None if access.names is None else tuple([self.steps[n] for n in access.names])
+        except KeyError:
+            return None
 
     def _access(self, name: str, indices: tuple[KExpr, ...]) -> _Access:
         access = self._accesses.get((name, id(indices)))

@@ -191,6 +191,8 @@ def copies(loop: For, values: Mapping[str, KExpr]) -> Iterator[tuple[KExpr, KExp
     """
     lo, hi = polynomial(substitute(loop.lo, values)), substitute(loop.hi, values)
     trip = trip_count(replace(loop, lo=expression(lo), hi=hi))
+    if trip is not None and 0 < loop.lanes < trip and trip_count(loop) is None:
+        return  # more than is promised: it never runs
     for k in range(loop.lanes if trip is None else trip):
         at = expression(plus(lo, constant(k * loop.step)))
         within = None if trip is not None else Op("lt", (at, hi), bool_)

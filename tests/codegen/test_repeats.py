@@ -125,3 +125,23 @@ def test_a_copy_with_more_lanes_than_are_promised_does_not_run() -> None:
     kernel = Kernel("k", XY, (), (nest(Store("Y", ROW, X_AT), beyond, trip=None),))
     assert len(nests(unroll(kernel, tiles=False))) == 1
     assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
+
+
+def test_copies_of_copies_that_are_more_than_promised_do_not_run() -> None:
+    inner = replace(nest(Store("Y", (V("r"), index("add", index("mul", 8, "u"), "v")), X_AT)), var="u")
+    beyond = index("sub", index("mul", 5, "r"), 3)  # -3, 2, 7 and 12 of 8 copies
+    loop = replace(nest(Store("Y", ROW, X_AT)), body=(replace(inner, hi=beyond, lanes=8, trip=None),))
+    kernel = Kernel("k", XY, (), (loop,))
+    assert nests(unroll(kernel, tiles=False)) == [loop, loop.body[0]]
+    text = emit(unroll(kernel), TARGETS["v3"])
+    assert text.count("store <8") == 9
+    assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == text
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_serial_loop_may_have_the_variable_of_a_nest(first: bool) -> None:
+    inner = nest(Store("Y", ROW, X_AT))
+    loop = replace(inner, kind=LoopKind.SERIAL, lanes=0)
+    kernel = Kernel("k", XY, (), (inner, loop, inner) if first else (loop, inner, loop))
+    assert nests(unroll(kernel, tiles=False))[0] == inner
+    assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
