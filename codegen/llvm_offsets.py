@@ -92,7 +92,7 @@ class Offsets:
         at = self._place(access)
         if at is None or at in access.found:
             return
-        access.found[at] = Offset(total, {n: p for n, p in used.items() if n not in self.steps})
+        access.found[at] = Offset(total, {n: p for n, p in used.items() if n not in access.names})
         if all(isinstance(a, Var) for m in total for a in m):
             self.kept[id(total)] = total
 

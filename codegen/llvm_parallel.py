@@ -199,7 +199,7 @@ def _context(
 def _is_even(loop: For) -> bool:
     """Whether no loop inside has bounds that depend on the iteration."""
     return not any(
-        isinstance(s, For) and s.kind is not LoopKind.VECTOR and uses(loop.var, s.lo, s.hi)
+        isinstance(s, For) and s.kind not in (LoopKind.VECTOR, LoopKind.UNROLL) and uses(loop.var, s.lo, s.hi)
         for s in statements(loop.body)
     )
 

@@ -76,9 +76,14 @@ class Repeats:
         return all(
             self._is_beside(s, loop.var)
             if isinstance(s, Store)
-            else isinstance(s, Prefetch) and n < asked and self._is_arithmetic(*s.indices)
+            else isinstance(s, Prefetch) and n < asked and self._begins(s, loop.var)
             for n, s in enumerate(loop.body)
         )
+
+    def _begins(self, ahead: Prefetch, lane: str) -> bool:
+        """Whether a request in a vector loop is for its first lane's line: the place moves with the lanes or not at all."""
+        atoms = (a for i in ahead.indices for m in polynomial(i) for a in m if a != Var(lane))
+        return self._is_arithmetic(*ahead.indices) and not any(lane in names_in(a) for a in atoms)
 
     def _is_beside(self, store: Store, lane: str) -> bool:
         if store.buffer in self.kept or not store.indices:

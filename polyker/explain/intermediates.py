@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from polyker.codegen.kernel import Allocate, Const, For, Kernel, Load, LoopKind, Space, Store, Var
+from polyker.codegen.simplify import unroll
 from polyker.codegen.walk import expressions, statements, subexpressions
 from polyker.codegen.work import value_of
 from polyker.explain.amounts import Amounts
@@ -84,6 +85,7 @@ def _buffers(tree: Tree) -> dict[str, list[Promotion]]:
 
 def registers(kernel: Kernel) -> frozenset[str]:
     """Return the tensors of which every buffer on the stack has a constant place in each access once loops are unrolled."""
+    kernel = unroll(kernel)
     stack = {s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate)}
     lanes = {s.var for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR}
     touched: set[str] = set()

@@ -97,8 +97,8 @@ def _later(measured: Measured, access: MemoryAccess, vector: str, cells: int, pl
     ((row, count),) = rows
     cells //= count
     step, length, start = plan.size(vector), measured.extent(vector), measured.lo(vector)
-    begin = scale(step, floordiv(subtract(at, lit(start)), step))
-    tiles = floordiv(add(begin, lit(cells)), length)
+    # Steps begin at multiples of their length, rows at `start`.
+    tiles = floordiv(add(scale(step, floordiv(at, step)), lit(cells - start)), length)
     return {
         vector: subtract(add(at, lit(cells)), scale(length, tiles)),
         row: add(Index(row, i64), scale(count, tiles)),

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from polyker.codegen.carry import carry
 from polyker.codegen.fill import fill
 from polyker.codegen.fold import merge_folds
-from polyker.codegen.kernel import Block, Buffer, For, Kernel, KExpr, Let, Load, LoopKind, Op, Space, Store
+from polyker.codegen.kernel import Block, Buffer, For, Kernel, KExpr, Let, Load, LoopKind, Op, Prefetch, Space, Store
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.simplify import unroll
 from polyker.codegen.verify import verify
@@ -17,7 +18,7 @@ from polyker.ir.layout import DENSE
 from polyker.pipeline import scheduled
 from polyker.target.detect import target
 from tests.codegen.matrix import matrix_product
-from tests.codegen.support import C, V, index
+from tests.codegen.support import C, V, check_same, index
 from tests.schedule.support import case
 
 CASES = {
@@ -105,6 +106,11 @@ def test_what_passes_look_at_copy_by_copy_is_unrolled() -> None:
     assert not stays(nest(Store("Y", (V("v"), V("r")), X_AT)))  # across rows
     assert not stays(nest(Store("Y", (V("r"), index("mul", 2, "v")), X_AT)))  # apart from each other
     assert not stays(nest(Store("Y", ROW, X_AT), C(9), C(1)))
+    asks = Prefetch(
+        "X", (V("r"), index("mul", 8, index("floordiv", index("add", "v", 4), 8)))
+    )  # of several vectors' lines
+    row = nest(Store("Y", ROW, X_AT))
+    assert not stays(replace(row, body=(replace(row.body[0], body=(asks, *row.body[0].body)),)))
     found = Load("I", (V("r"),), i64)
     assert not stays(nest(Store("Y", ROW, Load("X", (found, V("v")), f32))), (), INDEX)
     assert not stays(
@@ -144,4 +150,24 @@ def test_a_serial_loop_may_have_the_variable_of_a_nest(first: bool) -> None:
     loop = replace(inner, kind=LoopKind.SERIAL, lanes=0)
     kernel = Kernel("k", XY, (), (inner, loop, inner) if first else (loop, inner, loop))
     assert nests(unroll(kernel, tiles=False))[0] == inner
+    assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
+
+
+def test_a_nest_may_have_the_variable_of_a_serial_loop_seen_before() -> None:
+    place = (V("s"), V("r"), V("v"))
+    cubes = (
+        Buffer("X", f32, (C(8), C(8), C(64)), (C(512), C(64), C(1)), Space.ARGUMENT),
+        Buffer("Y", f32, (C(8), C(8), C(64)), (C(512), C(64), C(1)), Space.ARGUMENT, True),
+    )
+    rows = nest(Store("Y", place, Op("add", (Load("Y", place, f32), Load("X", place, f32)), f32)))
+    two = replace(rows, hi=C(2), lanes=2, trip=2)
+
+    def loop(body: For, kind: LoopKind) -> For:
+        return For("s", C(0), C(3), (body,), kind=kind, lanes=3 if kind is LoopKind.UNROLL else 0, trip=3)
+
+    kernel = Kernel(
+        "k", cubes, (), (loop(two, LoopKind.SERIAL), loop(rows, LoopKind.UNROLL), loop(rows, LoopKind.SERIAL))
+    )
+    arrays = {"X": np.arange(8 * 8 * 64, dtype="f4").reshape(8, 8, 64), "Y": np.zeros((8, 8, 64), "f4")}
+    assert check_same(unroll(kernel, tiles=False), arrays, {}) == 0
     assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])

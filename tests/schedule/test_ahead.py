@@ -62,6 +62,15 @@ def test_behind_the_rows_of_a_tile_come_those_of_the_next_one() -> None:
     assert asked in print_kernel(lowered(scop, schedule).kernel)
 
 
+def test_which_rows_are_asked_for_is_one_number_for_all_vectors_of_a_step() -> None:
+    # The rows begin at 3, their steps at multiples of 8.
+    found = case("O[i] += X[i,k-3] * w[k] for k in 3:1027", X="f32[4096,1024]", w="f32[1027]")
+    scop, schedule = found.automatic(target(SMALL))
+    asked = re.findall(r"prefetch t0.*", print_kernel(lowered(scop, schedule).kernel))
+    assert asked
+    assert {divisor for text in asked for divisor in re.findall(r"// (\d+)", text)} == {"1024"}
+
+
 TALL = "C[i,j] += A[i,k] * B[k,j]"
 
 
