@@ -177,7 +177,7 @@ def _context(
     b.allocas.append(f"  {name} = alloca [{slots[END]} x i64], align 64")
     context = Reg(name, "ptr", 1, 0)
     participants = loop.lanes
-    pieces = PIECES if _is_even(loop) else UNEVEN_PIECES
+    pieces = PIECES if is_even(loop) else UNEVEN_PIECES
     numbers = {
         Context.COUNT: count.text, Context.PIECES: str(pieces), Context.PARTICIPANTS: str(participants),
         Context.FAILURE: "-1",
@@ -196,7 +196,7 @@ def _context(
     return context
 
 
-def _is_even(loop: For) -> bool:
+def is_even(loop: For) -> bool:
     """Whether no loop inside has bounds that depend on the iteration."""
     return not any(
         isinstance(s, For) and s.kind not in (LoopKind.VECTOR, LoopKind.UNROLL) and uses(loop.var, s.lo, s.hi)
@@ -291,4 +291,4 @@ def _counted(b: Builder, lo: Reg, number: Reg, step: int) -> Reg:
     return b.binary("add", lo, b.binary("mul", number, const(step, "i64")))
 
 
-__all__ = ["PARTICIPATE", "parallel_loop"]
+__all__ = ["PARTICIPATE", "is_even", "parallel_loop"]

@@ -10,6 +10,7 @@ from polyker.codegen.fill import fill
 from polyker.codegen.fold import merge_folds
 from polyker.codegen.kernel import Block, Buffer, For, Kernel, KExpr, Let, Load, LoopKind, Op, Prefetch, Space, Store
 from polyker.codegen.llvm_emit import emit
+from polyker.codegen.llvm_parallel import is_even
 from polyker.codegen.simplify import unroll
 from polyker.codegen.verify import verify
 from polyker.codegen.walk import statements
@@ -171,3 +172,10 @@ def test_a_nest_may_have_the_variable_of_a_serial_loop_seen_before() -> None:
     arrays = {"X": np.arange(8 * 8 * 64, dtype="f4").reshape(8, 8, 64), "Y": np.zeros((8, 8, 64), "f4")}
     assert check_same(unroll(kernel, tiles=False), arrays, {}) == 0
     assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
+
+
+@pytest.mark.parametrize(("kind", "even"), [(LoopKind.UNROLL, True), (LoopKind.SERIAL, False)])
+def test_tiles_that_end_with_the_rows_make_no_parallel_loop_uneven(kind: LoopKind, even: bool) -> None:
+    left = index("minimum", 4, index("sub", 30, index("mul", 4, "t")))
+    inner = replace(nest(Store("Y", ROW, X_AT)), hi=left, trip=None, kind=kind)
+    assert is_even(For("t", C(0), C(8), (inner,), kind=LoopKind.PARALLEL, trip=8)) == even
