@@ -16,7 +16,7 @@ from polyker.target.model import Target
 _INTRINSIC = re.compile(
     r"llvm\.(prefetch|fma|fabs|sqrt|floor|ceil|trunc|rint|roundeven|copysign|minimum|maximum|minnum|maxnum|ldexp|smin|smax|umin|umax"
     r"|ctlz|cttz|ctpop|fshl|fshr|fptosi\.sat|fptoui\.sat|vector\.reduce\.(and|or|umax)"
-    r"|masked\.(load|store|gather|scatter)|x86\.(sse|sse2\.pmadd|avx2\.pmadd|avx512\.(pmaddw|vpdpbusd|vpermi2var|permvar|mask\.(scalef|range|cmp|fixupimm|getexp|getmant))))\.[a-z0-9.]+"
+    r"|masked\.(load|store|gather|scatter)|x86\.(sse|sse2\.pmadd|avx2\.pmadd|avx512\.(pmaddw|vpdpbusd|vpermi2var|permvar|rsqrt14|mask\.(scalef|range|cmp|fixupimm|getexp|getmant))))\.[a-z0-9.]+"
 )
 
 

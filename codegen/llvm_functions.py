@@ -93,7 +93,7 @@ def real_function(b: Builder, op: str, args: list[Reg], dtype: DType) -> Value:
     match op:
         case "sqrt":
             result = b.intrinsic("sqrt", x, costly=True, flags=True)
-        case "rsqrt":
+        case "rsqrt" if not b.avx512:
             result = flop(b, "fdiv", const(1.0, x.elem), b.intrinsic("sqrt", x, costly=True, flags=True), wide)
         case _:
             result = _call(b, op, wide, *args)

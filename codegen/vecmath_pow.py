@@ -9,9 +9,10 @@ from __future__ import annotations
 from polyker.codegen import vecmath_exp as exponential
 from polyker.codegen import vecmath_log as logarithm
 from polyker.codegen import vecmath_tables as tables
-from polyker.codegen.vecmath_build import Builder, Value
+from polyker.codegen.vecmath_build import F32, Builder, Value
 from polyker.codegen.vecmath_double import fast_two_sum, two_product
 from polyker.codegen.vecmath_pow_lookup import power as from_tables
+from polyker.codegen.vecmath_registers import reciprocal_root
 
 
 def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Value]:
@@ -153,5 +154,12 @@ def _product(b: Builder, x: Value, x_low: Value | None, y: Value, y_low: Value |
 
 
 def rsqrt(b: Builder, x: Value) -> Value:
-    """Return 1 / sqrt(x)."""
-    return 1.0 / b.sqrt(x)
+    """Return 1 / sqrt(x): with an estimate e of 14 bits, where AVX-512 has one, e (1 - d)^(-1/2) of d = 1 - x e^2."""
+    if not b.features.avx512:
+        return 1.0 / b.sqrt(x)
+    estimate = reciprocal_root(b, x)
+    rest = b.fma(-(x * estimate), estimate, 1.0)
+    series = (1 / 2, 3 / 8) if b.format(x) is F32 else (1 / 2, 3 / 8, 5 / 16, 35 / 128)
+    better = b.fma(estimate * rest, b.horner(rest, series), estimate)
+    # Of zeros and of infinity, whose estimates are exact, the rest is NaN.
+    return b.choose(better.eq(better), better, estimate)

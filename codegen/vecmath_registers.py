@@ -41,6 +41,15 @@ def significand(b: Builder, x: Value) -> Value:
     return _by_registers(b, x.element, lanes, call, x)
 
 
+def reciprocal_root(b: Builder, x: Value) -> Value:
+    """Emit 1 / sqrt(x) to 14 bits, of subnormal numbers, too; that of zeros and of infinity is exact."""
+    form = b.format(x)
+    lanes = 512 // form.bits
+    name, kind = f"llvm.x86.avx512.rsqrt14.{'ps' if form is F32 else 'pd'}.512", f"<{lanes} x {form.element}>"
+    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, i{lanes})")
+    return _by_registers(b, x.element, lanes, f"call {kind} @{name}({kind} {{0}}, {kind} poison, i{lanes} -1)", x)
+
+
 def _of_whole(b: Builder, x: Value, instruction: str) -> tuple[str, str, int]:
     """Return an intrinsic on whole registers of a value's type, that type, and its lanes."""
     form = b.format(x)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mpmath import mp
 
+import polyker as pk
 from polyker.codegen import vecmath
 from polyker.ir.dtypes import DType, f32, f64, i32
 from tests.codegen.vecmath_harness import HAS_AVX512, Compiled, needs_avx512
@@ -105,6 +106,28 @@ def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool,
         expected = NUMPY[op](x)
     got = function(x)[0]
     assert np.all(same(got, expected)), [*zip(x, got, expected, strict=True)]
+
+
+@pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
+def test_roots_of_powers_of_four_are_exact(dtype: DType, lanes: int, fma: bool, avx512: bool) -> None:
+    function = compiled("rsqrt", dtype, lanes, fma, avx512=avx512)
+    half = 510 if dtype == f64 else 62
+    halves = np.arange(-half, half + 1 + -(2 * half + 1) % 64).clip(-half, half)
+    got = function(np.ldexp(1.0, 2 * halves).astype(function.element))[0]
+    assert got.tolist() == np.ldexp(1.0, -halves).tolist()
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_avx512_takes_roots_without_dividing(dtype: DType) -> None:
+    def text(avx512: bool) -> str:
+        return vecmath.link([vecmath.function("rsqrt", dtype, 32, avx512=avx512)])
+
+    assert "fdiv" in text(False)
+    assert "rsqrt14" not in text(False)
+    assert "fdiv" not in text(True)
+    assert text(True).count("rsqrt14") > 32 * dtype.itemsize // 64
+    kernel = pk.op("Y[i] = rsqrt(X[i])").compile(X=dtype[(1000,)], target="cpu:x86-64-v4", threads=1)
+    assert "vrsqrt14p" in kernel.source("asm")
 
 
 @pytest.mark.parametrize("op", ["exp", "sigmoid", "silu", "gelu"])
