@@ -23,14 +23,26 @@ def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Va
     inverse = 1.0 / d
     s = f * inverse
     # d may have been rounded: parts.m - (d - 1) is what it lost.
-    rest = (_less_product(b, f, s, d) - s * (parts.m - (d - 1.0))) * inverse
+    rest = b.fma(-s, parts.m - (d - 1.0), _less_product(b, f, s, d)) * inverse
     double = s + s
-    u, u_low = (_cube_f32 if b.format(x).name == "f32" else _cube_f64)(b, s, double, rest)
-    h = double + u
-    h_low = b.fma(rest, 2.0, u - (h - double)) + u_low
+    v, v_low, slope = (_cube_f32 if b.format(x).name == "f32" else _cube_f64)(b, s, double, rest)
+    h, h_low = _and_product(b, double, v)
+    h_low = b.fma(double, v_low, b.fma(rest, slope, h_low))
     ln2 = tables.LN2_F32 if b.format(x).name == "f32" else tables.LN2_F64
-    high, low = fast_two_sum(b, parts.k * ln2[0], h)
+    # k ln2[0] is exact: these are its sum with h, and what that has lost.
+    high = b.fma(parts.k, ln2[0], h)
+    low = h - b.fma(parts.k, -ln2[0], high)
     return high, low + b.fma(parts.k, ln2[1], h_low)
+
+
+def _and_product(b: Builder, x: Value, v: Value) -> tuple[Value, Value]:
+    """Return x + x v and its error; |v| < 1/2."""
+    if b.features.fma:
+        total = b.fma(x, v, x)
+        return total, b.fma(x, v, x - total)
+    product, error = two_product(b, x, v)
+    total, rest = fast_two_sum(b, x, product)
+    return total, rest + error
 
 
 def _less_product(b: Builder, f: Value, s: Value, d: Value) -> Value:
@@ -41,23 +53,22 @@ def _less_product(b: Builder, f: Value, s: Value, d: Value) -> Value:
     return (f - product) - error
 
 
-def _cube_f64(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value]:
-    """Return 2 (s^3 / 3 + s^5 P(s^2)) as a pair, s being s + rest."""
+def _cube_f64(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value, Value]:
+    """Return v = s^2 / 3 + s^4 P(s^2) as a pair, s being s + rest, and the slope of 2 (s + s v) where v is left as it is."""
     z, z_low = two_product(b, s, s)
     z_low = b.fma(double, rest, z_low)
-    w, w_low = fast_two_sum(b, tables.THIRD_F64[0], z * b.horner2(z, z * z, tables.POW_F64))
+    tail = b.horner2(z, z * z, tables.POW_F64)
+    w = b.fma(z, tail, tables.THIRD_F64[0])
+    w_low = b.fma(z, tail, tables.THIRD_F64[0] - w)
     v, v_low = two_product(b, z, w)
-    v_low = v_low + b.fma(z, w_low + tables.THIRD_F64[1], z_low * w)
-    u, u_low = two_product(b, double, v)
-    return u, u_low + b.fma(double, v_low, (rest + rest) * v)
+    return v, b.fma(z_low, w, b.fma(z, w_low + tables.THIRD_F64[1], v_low)), b.fma(v, 2.0, 2.0)
 
 
-def _cube_f32(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value]:
-    """Return the same in f32; as it is below s / 50, the rounding errors of s^2 and P do no harm."""
+def _cube_f32(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value, Value]:
+    """Return the same in f32, the slope with v's; as v is below 1/50, the rounding errors of s^2 and P do no harm."""
     z = s * s
     v, v_low = two_product(b, z, b.horner(z, (tables.THIRD_F32[0], *tables.POW_F32)))
-    u, u_low = two_product(b, double, v)
-    return u, b.fma(double, v_low, b.fma(rest * v, 6.0, u_low))
+    return v, v_low, b.fma(v, 6.0, 2.0)
 
 
 def _ends(b: Builder, a: Value, x: Value) -> Value:
@@ -108,7 +119,8 @@ def _usual(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     high, low = log_pair(b, x, subnormal=False)
     product, error = two_product(b, y, high)
     reduced = exponential.reduce(b, product, b.fma(y, low, error))
-    return (reduced.grown + 1.0) * exponential.power_of_two(b, reduced.shifted), product
+    power = exponential.power_of_two(b, reduced.shifted)
+    return b.fma(reduced.grown, power, power), product
 
 
 def power(b: Builder, x: Value, y: Value) -> Value:
