@@ -49,7 +49,7 @@ NOT_AN_ARRAY = register(
     "PK709",
     ArgumentError,
     "`{name}` is a {type}, not an array",
-    "arrays are what has __dlpack__, __array_interface__ or __array__, numbers, and nested lists of numbers",
+    "arrays are what has __dlpack__, __array_interface__, __array__ or a buffer of numbers, numbers, and nested lists of numbers",
 )
 NOT_READABLE = register("PK710", ArgumentError, "`{name}`, a {type}, cannot be read as an array: {reason}")
 MASKED = register("PK711", ArgumentError, "`{name}` is a masked array", "pass `{name}.filled(value)`")

@@ -115,6 +115,16 @@ def _foreign(value: object, name: str) -> tuple[Array, str, str | None]:
         return _dlpack_view(value, name), name, kind
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return _converted(value, name), name, "numpy"
+    return _converted(_buffer(value, name), name), name, "numpy"
+
+
+def _buffer(value: Any, name: str) -> memoryview:
+    """Return the memory of what has the buffer protocol, such as array.array; bytes are rather text than numbers."""
+    if not isinstance(value, (bytes, bytearray)):
+        try:
+            return memoryview(value)
+        except (TypeError, ValueError):  # ValueError: one that was released
+            pass
     raise failure(NOT_AN_ARRAY, name=name, type=type(value).__name__)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from array import array
 from typing import Any, ClassVar
 
 import numpy as np
@@ -87,6 +88,21 @@ def test_array_interface_and_array_method_are_read() -> None:
     np.testing.assert_array_equal(double(Holder()), x + x)
     with pytest.raises(ArgumentError):
         double(x, out=Holder())
+
+
+def test_buffers_are_read_without_a_copy() -> None:
+    x, block = array("d", [1, 2, 3]), np.arange(12, dtype=np.int32).reshape(3, 4)
+    assert np.shares_memory(operand(x, "x").array, np.asarray(x))
+    np.testing.assert_array_equal(double(x), [2, 4, 6])
+    kernel = pk.op("y[i,j] = x[i,j] + x[i,j]").compile(pk.i32[3, 2], threads=1)
+    np.testing.assert_array_equal(kernel(memoryview(block[:, ::2])), 2 * block[:, ::2])
+    gone = memoryview(b"12")
+    gone.release()
+    for value in (b"12", bytearray(2), gone, object(), {1, 2}):
+        with pytest.raises(ArgumentError, match="not an array"):
+            double(value)
+    with pytest.raises(DTypeError, match="element type"):
+        double(memoryview(b"12").cast("c"))
 
 
 def test_mixed_kinds_are_refused_with_both_names() -> None:
