@@ -7,6 +7,7 @@ written is an error; a VECTOR loop runs each statement for all of its lanes befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,7 +52,25 @@ from polyker.ir.dtypes import DType
 from polyker.schedule.swizzle import Swizzle
 
 Array: TypeAlias = np.ndarray[Any, Any]
+_TRUE = np.asarray(True)
 _REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
+
+
+@lru_cache(1024)
+def _whole(value: int, dtype: DType) -> Array:
+    found = np.asarray(value, dtype.numpy)
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(1024)
+def _loads(value: KExpr) -> frozenset[str]:
+    return frozenset(e.buffer for e in subexpressions(value) if isinstance(e, Load))
+
+
+def _spread(value: Array, shape: tuple[int, ...]) -> Array:
+    """Return a value for each lane."""
+    return value if value.shape == shape else np.broadcast_to(value, shape)
 
 
 class _Failed(Exception):
@@ -75,6 +94,7 @@ def run(
     """
     state = Interpreter(kernel, buffers, integers)
     if stores is not None:
+        state.counting = True
         stores.update(state.counts)
     try:
         with np.errstate(all="ignore"):
@@ -93,6 +113,7 @@ class Interpreter:
         self.dtypes: dict[str, DType] = {}
         self.defined: dict[str, Array] = {}
         self.counts: dict[str, Array] = {}
+        self.counting = False  # whether anybody asks for them
         self.mask: Array | None = None  # of the vector loop around, else None
         self.swizzles: dict[str, Swizzle] = {}  # of swizzled buffers: their elements are held where they lie
         self.affine: dict[str, Poly] = {}  # of Lets that are index arithmetic
@@ -169,7 +190,7 @@ class Interpreter:
                 raise InternalError("threads meet outside a launch")
 
     def _active(self) -> Array:
-        return np.asarray(True) if self.mask is None else self.mask
+        return _TRUE if self.mask is None else self.mask
 
     def _if(self, condition: Array, body: Block, orelse: Block, env: dict[str, Array]) -> None:
         if self.mask is None:
@@ -222,19 +243,20 @@ class Interpreter:
     # Memory
 
     def _indices(
-        self, name: str, indices: tuple[KExpr, ...], env: dict[str, Array], active: Array
+        self, name: str, indices: tuple[KExpr, ...], env: Mapping[str, Array], active: Array
     ) -> tuple[Array, ...]:
-        """Return checked indices: 0-d each, or one a lane in each; inactive lanes' are 0."""
+        """Return checked indices: 0-d each, or one a lane in those that differ in lanes, whose inactive ones' are 0."""
         values = [self.value(i, env) for i in indices]
         shape = self.arrays[name].shape
         for axis, (value, extent) in enumerate(zip(values, shape, strict=True)):
-            wrong = ((value < 0) | (value >= extent)) & active
+            if value.ndim == 0 and 0 <= value < extent:
+                continue
+            wrong = (value.view(np.uint64) >= extent) & active  # negative ones are large without a sign
             if wrong.any():
-                seen = np.broadcast_to(value, wrong.shape)[wrong].flat[0]
+                seen = _spread(value, wrong.shape)[wrong].flat[0]
                 raise InternalError(f"index {seen} is outside axis {axis} of {name!r} with shape {shape}")
         if any(v.ndim for v in values):
-            lanes = np.broadcast_shapes(*(v.shape for v in values))
-            return tuple(np.where(active, np.broadcast_to(v, lanes), 0) for v in values)
+            return tuple(values) if active.all() else tuple(np.where(active, v, 0) if v.ndim else v for v in values)
         if name in self.swizzles:  # in launches alone: no vector loop is around
             at = self.swizzles[name].place(int(np.ravel_multi_index([int(v) for v in values], shape)))
             return tuple(np.asarray(n) for n in np.unravel_index(at, shape))
@@ -267,7 +289,7 @@ class Interpreter:
             raise InternalError(f"an access of {count} elements of {name!r} at {at}, which is no multiple of them")
         return [(*map(Const, at[:-1]), Const(at[-1] + n)) for n in range(count)]
 
-    def _load(self, load: Load, env: dict[str, Array]) -> Array:
+    def _load(self, load: Load, env: Mapping[str, Array]) -> Array:
         active = self._active()
         if load.predicate is not None:
             active = active & self.value(load.predicate, env)
@@ -301,11 +323,11 @@ class Interpreter:
         value = self.value(stmt.value, env)
         if self.mask is not None:
             if uniform:
-                value = np.broadcast_to(value, self.mask.shape)[np.flatnonzero(self.mask)[-1]]
+                value = _spread(value, self.mask.shape)[np.flatnonzero(self.mask)[-1]]
             else:
-                at = tuple(np.broadcast_to(a, self.mask.shape)[self.mask] for a in at)
+                at = tuple(a[self.mask] if a.ndim else a for a in at)
                 self._check_lanes(stmt, at)
-                value = np.broadcast_to(value, self.mask.shape)[self.mask]
+                value = _spread(value, self.mask.shape)[self.mask]
         self._write(stmt.buffer, at, value)
 
     def _leaf(self, expr: KExpr) -> Poly:
@@ -319,10 +341,9 @@ class Interpreter:
 
     def _check_lanes(self, stmt: Store, at: tuple[Array, ...]) -> None:
         """Refuse updates `x[f(lane)] = g(x[f(lane)])` of one element by two lanes: one of them would be lost."""
-        if stmt.buffer in {e.buffer for e in subexpressions(stmt.value) if isinstance(e, Load)}:
-            places = set(zip(*(a.tolist() for a in at), strict=True))
-            if at and len(places) < len(at[0]):
-                raise InternalError(f"two lanes of a VECTOR loop update one element of {stmt.buffer!r}")
+        lanes = [a.tolist() for a in at if a.ndim]
+        if lanes and stmt.buffer in _loads(stmt.value) and len(set(zip(*lanes, strict=True))) < len(lanes[0]):
+            raise InternalError(f"two lanes of a VECTOR loop update one element of {stmt.buffer!r}")
 
     def _reduce(self, stmt: Store, at: tuple[Array, ...], env: dict[str, Array]) -> bool:
         """`x op= value` at one place in a vector loop: all active lanes are combined."""
@@ -336,7 +357,7 @@ class Interpreter:
         if op not in _REDUCIBLE or not same_cell(stmt, old):
             return False
         assert self.mask is not None
-        terms = np.broadcast_to(self.value(term, env), self.mask.shape)[self.mask]
+        terms = _spread(self.value(term, env), self.mask.shape)[self.mask]
         total = self.value(start, env)
         total = total if total.ndim == 0 else total[np.flatnonzero(self.mask)[0]]
         for one in terms:
@@ -348,7 +369,8 @@ class Interpreter:
         if self.watch is not None:
             self.watch(name, at, write=True)
         self.arrays[name][at] = value
-        np.add.at(self.counts[name], at, 1)
+        if self.counting:
+            np.add.at(self.counts[name], at, 1)
         if name in self.defined:
             self.defined[name][at] = True
 
@@ -358,7 +380,8 @@ class Interpreter:
         """Return the value: 0-d, or one element a lane."""
         match expr:
             case Const(value=value, dtype=dtype):
-                return np.asarray(value, dtype.numpy)
+                # Of other numbers equal ones may differ in their sign.
+                return _whole(value, dtype) if isinstance(value, int) else np.asarray(value, dtype.numpy)
             case Var(name=name):
                 return env[name]
             case Op(op=op, args=args, dtype=dtype):
@@ -366,4 +389,4 @@ class Interpreter:
             case Convert(arg=arg, dtype=dtype):
                 return convert(self.value(arg, env), dtype)
             case Load():
-                return self._load(expr, dict(env))
+                return self._load(expr, env)

@@ -31,17 +31,17 @@ def convert(value: Array, dtype: DType) -> Array:
     """Return `value` as `dtype`; of a complex number the real part where `dtype` is real and no bool."""
     if value.dtype.kind == "c" and dtype.kind not in "cb":
         value = value.real
-    return np.asarray(value).astype(dtype.numpy)
+    return np.asarray(value).astype(dtype.numpy, copy=False)
 
 
 def combine(op: str, x: Array, y: Array) -> Array:
     """Return one step of a reduction."""
-    return np.asarray(_BINARY[op](x, y)).astype(x.dtype)
+    return np.asarray(_BINARY[op](x, y)).astype(x.dtype, copy=False)
 
 
 def apply(op: str, args: list[Array], dtype: DType) -> Array:
     """Return the value of an operation, of type `dtype`."""
-    return np.asarray(_apply(op, [np.asarray(a) for a in args])).astype(dtype.numpy)
+    return np.asarray(_apply(op, args)).astype(dtype.numpy, copy=False)
 
 
 def _apply(op: str, args: list[Array]) -> Any:
