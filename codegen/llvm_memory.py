@@ -243,6 +243,10 @@ def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | Non
         address = b.pure(offset, "ptr", 1, (pointer,)) if lane else pointer
         b.line(f"  store {only.typed}, {address.typed}, align {align}{place.metadata}")
         return
+    if b.avx512 and data.elem in ("i8", "i16", "i32") and not place.on_stack:
+        # So that it does not find a mask to be such a constant later than here: it does not know that no pointer is null.
+        known = b.pure(f"icmp ne {place.pointer.typed}, null", "i1", 1, (place.pointer,))
+        mask = b.binary("and", *b.unify(mask, known))
     name = f"llvm.masked.store.{suffix(data)}.p0"
     b.declare(name, f"declare void @{name}({data.type}, ptr, i32 immarg, {mask.type})")
     call = f"call void @{name}({data.typed}, {pointer.typed}, i32 {align}, {mask.typed}){place.metadata}"

@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+import polyker as pk
 from polyker.codegen.facts import Facts
 from polyker.codegen.kernel import (
     Allocate,
@@ -209,3 +210,16 @@ def evaluate(expr, env):
             return apply(op, [np.asarray(evaluate(a, env)) for a in args], dtype)
         case _:
             return env[expr.name]
+
+
+@pytest.mark.parametrize("dtype", [pk.bf16, pk.f16, pk.i8, pk.i16], ids=str)
+def test_a_mask_that_llvm_finds_to_hold_for_one_lane_writes_that_lane_alone(dtype):
+    # The last tile of a row has one cell, and a condition that holds there: cells beside it are the next row's first ones.
+    given = (((np.arange(34) * 7) % 11 - 5).reshape(17, 2)).astype(dtype.numpy)
+    kernel = pk.op("E[z,d] += N[d,w] for z in 0:7 where z + 2*d != 3").compile(N=dtype[17, 2], threads=1)
+    memory = np.full(7 * 17 + 64, 77).astype(dtype.numpy)
+    out = memory[: 7 * 17].reshape(7, 17)
+    kernel(given, out=out)
+    at = np.arange(7)[:, None] + 2 * np.arange(17) != 3
+    np.testing.assert_array_equal(out.astype(float), np.where(at, given.astype(float).sum(1), 0))
+    assert (memory[7 * 17 :].astype(float) == 77).all()
