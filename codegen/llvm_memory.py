@@ -244,7 +244,7 @@ def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | Non
         b.line(f"  store {only.typed}, {address.typed}, align {align}{place.metadata}")
         return
     if b.avx512 and data.elem in ("i8", "i16", "i32") and not place.on_stack:
-        # So that it does not find a mask to be such a constant later than here: it does not know that no pointer is null.
+        # LLVM may find such a constant later on; not of a mask that hangs on a pointer, which may be null for all that it knows.
         known = b.pure(f"icmp ne {place.pointer.typed}, null", "i1", 1, (place.pointer,))
         mask = b.binary("and", *b.unify(mask, known))
     name = f"llvm.masked.store.{suffix(data)}.p0"
