@@ -6,12 +6,13 @@ A temporary has only the indices that its reduction depends on, and equal reduct
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, rebuild, walk
+from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, children, rebuild, walk
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
@@ -64,14 +65,13 @@ def _carrying(program: TypedProgram, statement: TypedStatement) -> int:
     write = write.intersect_domain(read_set(statement.domain))
     own = ", ".join(statement.iterators)
     depth = least
-    for reduction in (e for e in walk(statement.expr) if isinstance(e, Reduce)):
-        if any(isinstance(e, Reduce) for e in walk(reduction.body)) or reduction.domain is None:
+    for reduction, inner in _reductions(statement.expr, statement.iterators):
+        if reduction.domain is None:
             return every
-        inner = (*statement.iterators, *(r.index for r in reduction.ranges))
         terms = read_set(reduction.domain).set_tuple_name(statement.name)
         around = replace(statement, iterators=inner, domain=str(terms.to_str()))
         onto = read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(inner)}] -> {statement.name}[{own}] }}")
-        for read in (e for e in walk(reduction.body) if isinstance(e, Read) and e.tensor == statement.target):
+        for read in (e for e in _outside_reductions(reduction.body) if e.tensor == statement.target):
             elsewhere = read.pad is not None and read.pad.mode != "constant"
             if elsewhere or not all(map(is_quasi_affine, read.subscripts)):
                 return every
@@ -81,6 +81,24 @@ def _carrying(program: TypedProgram, statement: TypedStatement) -> int:
                 if not _earlier(pairs, level).is_empty():
                     depth = level + 1
     return depth
+
+
+def _reductions(expr: Expr, around: tuple[str, ...]) -> Iterator[tuple[Reduce, tuple[str, ...]]]:
+    """Yield the reductions of an expression, those within others too, each with the iterators of its terms."""
+    if isinstance(expr, Reduce):
+        around = (*around, *(r.index for r in expr.ranges))
+        yield expr, around
+    for part in children(expr):
+        yield from _reductions(part, around)
+
+
+def _outside_reductions(expr: Expr) -> Iterator[Read]:
+    """Yield what an expression reads by itself, not within reductions."""
+    if isinstance(expr, Read):
+        yield expr
+    if not isinstance(expr, Reduce):
+        for part in children(expr):
+            yield from _outside_reductions(part)
 
 
 def _earlier(pairs: isl.Map, level: int) -> isl.Map:
@@ -178,8 +196,6 @@ class _Lift:
         keep: tuple[str, ...],
     ) -> tuple[str, ...]:
         """Return the outer iterators that the reduction depends on, by its body or by the set it runs over."""
-        if self.interleaved:
-            return around
         names = {e.name for e in walk(expr.body) if isinstance(e, Index)} | set(keep)
         used, left = list(around), whole
         for iterator in around:

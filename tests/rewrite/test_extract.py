@@ -30,6 +30,10 @@ IN_PLACE = {
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:j](A[k,i] * B[i,k])": 2,  # the row itself
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = A[i,0] - sum[k](B[k,j; pad=edge])": 2,  # anything
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    for t in 0:3:\n        B[i,j] = A[i,0] - sum[k in 0:2](B[i+k,j; pad=0])": 1,
+    # Reductions within reductions: what the inner one reads counts by the terms of both.
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in i+1:6](A[k,i] * sum[l](B[k,l] * B[k,j]))": 0,
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:i](A[i,k] * max[l](B[k,l] + B[i,l]))": 2,
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = A[i,j] - sum[k in 0:i](A[i,k] * max[l](B[k,l] * A[k,0]))": 1,
 }
 
 
@@ -38,6 +42,17 @@ def test_only_loops_that_carry_what_a_reduction_reads_stay_around_it(text: str) 
     found = case(text, A="f64[6,6]", B="f64[6,5]")
     depth = {s.outer for s in extract_reductions(found.typed).statements() if s.op != "set"}
     assert depth == {IN_PLACE[text]}
+    scop, schedule = found.automatic(target(SMALL))
+    assert_same(found, scop, schedule)
+
+
+def test_a_maximum_within_a_sum_over_the_steps_before_is_taken_once_a_cell() -> None:
+    found = case(
+        "S[0,j] = A[0,j]; S[t,j] = logsumexp[i](S[t-1,i] + A[i,j]) for t in 1:6", A="f64[6,6]"
+    )  # fmt: skip
+    made = extract_reductions(found.typed)
+    sums = [s for s in made.statements() if s.reduced]
+    assert [(s.op, len(s.iterators)) for s in sums] == [("max", 3), ("add", 3)]
     scop, schedule = found.automatic(target(SMALL))
     assert_same(found, scop, schedule)
 
