@@ -33,7 +33,7 @@ IN_PLACE = {
     # Reductions within reductions: what the inner one reads counts by the terms of both.
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in i+1:6](A[k,i] * sum[l](B[k,l] * B[k,j]))": 0,
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:i](A[i,k] * max[l](B[k,l] + B[i,l]))": 2,
-    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = A[i,j] - sum[k in 0:i](A[i,k] * max[l](B[k,l] * A[k,0]))": 1,
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = A[i,0] - sum[k in 0:i](A[i,k] * max[l](B[k,l] * A[k,0]))": 1,
 }
 
 
