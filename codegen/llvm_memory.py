@@ -243,14 +243,18 @@ def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | Non
         address = b.pure(offset, "ptr", 1, (pointer,)) if lane else pointer
         b.line(f"  store {only.typed}, {address.typed}, align {align}{place.metadata}")
         return
-    if b.avx512 and data.elem in ("i8", "i16", "i32") and not place.on_stack:
-        # LLVM may find such a constant later on; not of a mask that hangs on a pointer, which may be null for all that it knows.
-        known = b.pure(f"icmp ne {place.pointer.typed}, null", "i1", 1, (place.pointer,))
-        mask = b.binary("and", *b.unify(mask, known))
+    if b.avx512 and data.elem in ("i8", "i16", "i32"):
+        mask = opaque(b, mask)  # LLVM may find such a constant later on
     name = f"llvm.masked.store.{suffix(data)}.p0"
     b.declare(name, f"declare void @{name}({data.type}, ptr, i32 immarg, {mask.type})")
     call = f"call void @{name}({data.typed}, {pointer.typed}, i32 {align}, {mask.typed}){place.metadata}"
     b.line("  " + call)
+
+
+def opaque(b: Builder, mask: Reg) -> Reg:
+    """Return the mask as one that LLVM does not know: it hangs on an argument, which may lie anywhere for all that it sees."""
+    known = b.pure("icmp ne ptr %pointers, inttoptr (i64 -1 to ptr)", "i1", 1, ())
+    return b.binary("and", *b.unify(mask, known))
 
 
 def _reversed(b: Builder, reg: Reg) -> Reg:
