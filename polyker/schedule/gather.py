@@ -9,17 +9,14 @@ from polyker.schedule.measure import Layouts, measure
 from polyker.schedule.own_distances import cells_apart
 from polyker.target.model import Target
 
-# How many times as cheap it has to be: at both ends of a row cells have fewer terms, which the model of whole tiles leaves out.
-SURE = 3
-
 
 def gather_where_cheaper(program: TypedProgram, target: Target, layout: Layouts) -> TypedProgram:
     """Return the program with scattered terms gathered where the model's register tiles cost less."""
 
     def cycles(found: TypedProgram, statement: TypedStatement) -> float:
+        # For a term: both ways have the same ones, though the box around the gathered ones has more.
         measured = measure(found, statement, layout)
         kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-        plan = choose(measured, cells_apart(found, statement, kept), statement.reduced, target)
-        return plan.cost * measured.points
+        return choose(measured, cells_apart(found, statement, kept), statement.reduced, target).cost
 
-    return gather_terms(program, lambda found, before, after: SURE * cycles(found, after) < cycles(found, before))
+    return gather_terms(program, lambda found, before, after: cycles(found, after) < cycles(found, before))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -12,6 +12,7 @@ from polyker.ir.expr import Call, Expr, Literal, Read, Size, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import EXACT, LARGE, TypedProgram, TypedStatement
+from polyker.poly.boxes import corners
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
 
@@ -23,6 +24,8 @@ LEAST_STRIDE = 16
 CELLS = 1 << 18
 # More values than an iterator is taken to have where no sizes bound them.
 UNLIMITED = 1 << 24
+# Terms along an iterator that a window has at most.
+FEW = 16
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Measured:
     `limits`: of those the numbers that they have no more of, whatever the sizes that the schedule is for, where there are such.
     `steady`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
     `copyable`: of a statement without terms, the reads that can be copied before its own loops.
+    `bordered`: the iterators of the result of whose values some lack a few of the terms, as at the border of an image.
     """
 
     statement: TypedStatement
@@ -69,6 +73,7 @@ class Measured:
     steady: frozenset[str] | None = None
     copyable: frozenset[Read] = frozenset()
     limits: Mapping[str, int] = field(default_factory=dict)
+    bordered: frozenset[str] = frozenset()
 
     @property
     def write(self) -> MemoryAccess:
@@ -147,7 +152,26 @@ def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -
     domain = read_set(statement.domain)
     bounds = {i: values_of(domain, d) for d, i in enumerate(statement.iterators)}
     likely, limits = likely_extents(program, statement, domain), limits_of(program, statement, domain)
-    return Measured(statement, accesses(program, statement, layout), bounds, likely, limits=limits)
+    bordered = frozenset(_bordered(statement, domain, bounds)) if statement.reduced else frozenset[str]()
+    return Measured(statement, accesses(program, statement, layout), bounds, likely, limits=limits, bordered=bordered)
+
+
+def _bordered(
+    statement: TypedStatement, domain: isl.Set, bounds: Mapping[str, tuple[int | None, int | None]]
+) -> Iterator[str]:
+    """Yield the iterators of the result whose value says which values an iterator of a few terms takes."""
+    short = [i for i in statement.reduced if 1 < (bounds[i][1] or 0) <= FEW]
+    if not short or domain.is_box():
+        return
+    places = {i: d for d, i in enumerate(statement.iterators)}
+    for kept in (i for i in statement.iterators if i not in statement.reduced):
+        for term in short:
+            others = [d for i, d in places.items() if i not in (kept, term)]
+            both = domain
+            for d in reversed(others):
+                both = both.project_out(isl.dim_type.set, d, 1)
+            if corners(both.coalesce()) is None:
+                yield kept
 
 
 def tensor_cells(program: TypedProgram, tensor: str) -> int:

@@ -276,7 +276,7 @@ def _terms(
         if plan.across is None:
             loops = [shared(here, places[i], i) for i in reduced_order]
             tiles = tuple((i, plan.size(i), origin[i]) for i in kept)
-            found = None if plan.is_cut or parts.update.in_order else common_terms(program, parts.update, tiles)
+            found = None if parts.update.in_order else common_terms(program, parts.update, tiles)
             few = by_terms(program, parts.update, found[1], tiles) if found else None
             if found is None or (found[0].is_empty() and few is None):
                 return band([*loops, *points], Leaf())

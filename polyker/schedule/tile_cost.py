@@ -247,6 +247,8 @@ class Tiles:
                     if chunks * a <= room:
                         yield chunks, ((i, a),)
             for i, j in combinations(others, 2):
+                if self.measured.bordered.issuperset((i, j)):
+                    continue
                 for a in self._sizes(i):
                     for b in self._sizes(j):
                         if chunks * a * b > room:
@@ -256,6 +258,9 @@ class Tiles:
     def _others(self, free: Sequence[str]) -> list[str]:
         """Return the iterators to unroll: of many, those that leave some read in place, and write close together."""
         others = [i for i in free if i != self.vector and self.measured.extent(i) > 1]
+        if self.vector in self.measured.bordered:
+            # A corner of such a tile would have its own results for each pair of terms.
+            others = [i for i in others if i not in self.measured.bordered]
         if len(others) > MOST_OTHERS:
             ranked = sorted(
                 others, key=lambda i: (all(r.access.stride(i) for r in self.reads), abs(self.write.stride(i)))

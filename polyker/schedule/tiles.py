@@ -13,7 +13,7 @@ from polyker.poly.scop import parameters
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 # Values of an iterator that terms are parted by, at most.
-FEW = 4
+FEW = 8
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,46 @@ def test_border_tiles_have_terms_with_fixed_results() -> None:
     assert all(re.search(r"in range\(\d+, \d+\)", line) for line in unrolled)
 
 
+@pytest.mark.parametrize("terms", [2, 3, 5, 7, 8])
+@pytest.mark.parametrize("processor", ["cpu:x86-64-v3", "cpu:x86-64-v4"])
+def test_no_tile_has_two_borders_and_its_vectors_begin_at_its_first_lane(terms: int, processor: str) -> None:
+    kernel = pk.op("D[n,c,h+r,w+s] += G[n,f,h,w] * K[f,c,r,s]").compile(
+        G=pk.f32[2, 32, 28, 28], K=pk.f32[32, 32, terms, terms], target=processor, threads=1
+    )
+    chosen = str(kernel.source("schedule")).splitlines()[-1]
+    tile = chosen[: chosen.index("; ")]  # the iterators of h + r and w + s
+    rows, columns = re.findall(r"S0\[i0, i1, (i\d+), (i\d+),", str(kernel.source("schedule")))[0]
+    assert (f" {rows}" in tile) + (f" {columns}" in tile) < 2
+    lanes = [line for line in str(kernel.source("loops")).splitlines() if "# vector" in line]
+    assert lanes
+    assert all("in range(0, " in line for line in lanes)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 18), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    processor=st.sampled_from((SMALL, "cpu:x86-64-v3", "cpu")),
+)
+@settings(max_examples=30, deadline=None)
+def test_no_factor_reaches_a_cell_that_its_window_does_not(
+    shape: tuple[int, int, int, int, int], strides: tuple[int, int], processor: str
+) -> None:
+    c, h, w, r, s = shape
+    p, q = strides
+    assume((p <= r or h == 1) and (q <= s or w == 1))
+    rng = np.random.default_rng(sum(shape))
+    G, K = rng.integers(-4, 5, (h, w)).astype("f4"), rng.integers(-4, 5, (c, r, s)).astype("f4")
+    K[0, -1, -1], K[-1, 0, 0] = np.inf, np.nan  # 0 * inf, of a cell outside, would be NaN
+    kernel = pk.op(f"D[c,{p}*h+r,{q}*w+s] += G[h,w] * K[c,r,s]").compile(
+        G=pk.f32[G.shape], K=pk.f32[K.shape], target=processor, threads=1
+    )
+    found = np.zeros((c, p * (h - 1) + r, q * (w - 1) + s), "f4")
+    with np.errstate(invalid="ignore"):
+        for y, x in np.ndindex(h, w):
+            found[:, p * y : p * y + r, q * x : q * x + s] += G[y, x] * K
+        np.testing.assert_array_equal(kernel(G, K), found)
+
+
 def parted(text: str, size: int, **types: str) -> list[int] | None:
     """Return the number of instances of each part of the terms that some results of a tile of the last index have."""
     flat = case(text, **types).flat
@@ -81,7 +121,8 @@ def parted(text: str, size: int, **types: str) -> list[int] | None:
     [
         # Tiles of 4 of ten results: in (0..3) three have s = 1 and two s = 2, in (8, 9) none s = 0 and one s = 1.
         ("D[y] += G[y-s] * K[s] for y in 0:10 where s <= y and y - s < 8", {"G": "f32[8]", "K": "f32[3]"}, [1, 2, 3]),
-        ("D[i] += A[i,k] where k <= i", {"A": "f32[9,9]"}, None),  # a diagonal: many values
+        ("D[i] += A[i,k] where k <= i", {"A": "f32[9,9]"}, [1, 1, 2, 2, 3, 3]),  # a short diagonal
+        ("D[i] += A[i,k] where k <= i", {"A": "f32[19,19]"}, None),  # one of many values
     ],
 )
 def test_few_values_part_the_terms_and_many_do_not(text: str, types: dict[str, str], counts: list[int] | None) -> None:
