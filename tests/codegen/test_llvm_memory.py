@@ -1,6 +1,7 @@
 """Vector accesses: strides, masks and remainders, gathers, stack tiles, values kept by the last lane."""
 
 import itertools
+import re
 from random import Random
 
 import numpy as np
@@ -229,7 +230,7 @@ def test_a_sum_that_some_lanes_have_masks_its_multiply_adds() -> None:
     kernel = pk.op("D[n,c,h+r,w+s] += G[n,f,h,w] * K[f,c,r,s]").compile(
         G=pk.f32[2, 32, 28, 28], K=pk.f32[32, 32, 3, 3], target="cpu:x86-64-v4", threads=1
     )
-    fused = [line for line in str(kernel.source("asm")).splitlines() if "vfmadd" in line]
-    masked = [line for line in fused if "{%k" in line]
-    # A third of the terms is common to all lanes; what the others leave out is not chosen after the sum.
-    assert 0.3 < len(masked) / len(fused) < 0.7
+    lines = str(kernel.source("asm")).splitlines()
+    assert sum("vfmadd" in line and "{%k" in line for line in lines) > 20
+    # What lanes leave out is not chosen after the sum.
+    assert not [line for line in lines if re.search(r"vmovap[sd]\t%zmm\d+, %zmm\d+ {%k", line)]
