@@ -39,6 +39,8 @@ FAR_STORE, SPILL = 1.5, 4.0
 PART_LINES = 5.0
 # What a row costs each step whose line the other rows have thrown out of the first cache.
 THRASH = 1.0
+# How much longer it takes to fetch rows that run along the terms, and whose lines throw each other out.
+ONE_SET = 0.15
 # What it costs to fetch a line for a single result, and to write it back.
 LINE = 40.0
 # What it costs to fetch a line for a single element, where it is gone before its next element's turn.
@@ -350,6 +352,7 @@ class Tiles:
                 longer = ROWS_APART * (several and r.memory)
                 if self.folds:
                     longer = rows_longer(copies // chunks, r.memory and self.measured.steady is None, self.target)
+                    longer += ONE_SET * (self._rows(r.access, others) is not None)
                 if by_rows:
                     lines = r.memory and abs(r.access.stride(self.vector)) * r.access.itemsize >= LONG_ROW
                     longer = (PIECES_FAR if lines else PIECES)[crowd]
