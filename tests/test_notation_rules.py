@@ -429,3 +429,25 @@ def test_an_undeclared_size_is_given_by_keyword(call):
 def test_a_size_that_is_missing_is_an_error():
     with pytest.raises(pk.PolykerError, match="N"):
         pk.op("O[i] = X[N - 1 - i] for i in 0:N")(X)
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "want"),
+    [
+        ("X[i,j] = (B[i,j] - sum[k in 0:i](L[i,k] * X[k,j])) / L[i,i]", {"B": pk.f32[5, 3], "L": pk.f32[5, 5]}, pk.f32),
+        ("X[i] = b[i] + sum[k in 0:i](sin(X[k]))", {"b": pk.f32[5]}, pk.f32),
+        ("X[i] = n[i] / (1 + sum[k in 0:i](X[k]))", {"n": pk.i32[5]}, pk.f64),
+        ("X[i] = c[i] + sum[k in 0:i](X[k] * d[k])", {"c": pk.f32[5], "d": pk.f64[5]}, pk.f64),
+        ("X[i] = sum[k in 0:i](where(m[k] > 0, X[k], b[k])) for i in 0:5", {"m": pk.i64[5], "b": pk.f32[5]}, pk.f32),
+        ("X[i] = sum[k in 0:i](f64(X[k])) + b[i]", {"b": pk.f32[5]}, pk.f64),
+    ],
+)
+def test_a_tensor_that_reads_itself_has_the_type_of_what_else_it_reads(text: str, types, want) -> None:
+    assert pk.op(text).infer(**types).dtype == want
+
+
+def test_a_triangular_system_is_solved_as_it_is_written() -> None:
+    rng = np.random.default_rng(1)
+    L, B = np.tril(rng.standard_normal((20, 20))) / 9 + np.eye(20), rng.standard_normal((20, 3))
+    X = pk.op("X[i,j] = (B[i,j] - sum[k in 0:i](L[i,k] * X[k,j])) / L[i,i]")(B, L)
+    np.testing.assert_allclose(L @ X, B, atol=1e-12)

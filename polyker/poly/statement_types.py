@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyker.errors.base import failure
 from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE
 from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import Call, Cast, Expr, Read, walk
+from polyker.ir.expr import Call, Cast, Expr, Literal, Read, Reduce, walk
 from polyker.ir.promotion import ValueType, computed, integer_range, promote
 from polyker.ir.typing import Typer, UnknownType, accumulator, convert, truth
 from polyker.poly.subjects import Subject
@@ -44,6 +44,8 @@ def type_statements(
         if changed:
             continue
         if missing is not None:
+            if _begun(typer, types, subjects):
+                continue
             culprit = next(s for s in subjects if s.statement.target == missing or types[s.statement.target] is None)
             raise failure(NO_TYPE, span=culprit.statement.target_span, tensor=missing)
         weak = [t for t, v in types.items() if v is not None and v.weak and t not in known]
@@ -102,6 +104,42 @@ def _pass(
     # A statement that was skipped can be typed once the pass has found what it reads.
     progressed = missing is not None and types[missing] is not None
     return typed, missing, changed or progressed
+
+
+def _begun(typer: Typer, types: dict[str, ValueType | None], subjects: Sequence[Subject]) -> bool:
+    """Give tensors that are known by themselves only the type of what else their statements read; return whether any has one.
+
+    `X[i] = (B[i] - sum[k in 0:i](L[i,k] * X[k])) / L[i,i]`: that of B and L, which the next pass widens where it has to.
+    """
+    unknown = frozenset(t for t, found in types.items() if found is None)
+    begun = False
+    for subject in subjects:
+        target = subject.statement.target
+        rest = _without(subject.expr, unknown) if target in unknown else None
+        found = None if rest is None else _contribution(subject.statement.op, typer.type(rest)[1])
+        if found is not None and not found.weak:
+            before = types[target]
+            types[target] = found if before is None else promote(before, found)
+            begun = True
+    return begun
+
+
+def _without(expr: Expr, unknown: frozenset[str]) -> Expr | None:
+    """Return an expression with another operand in the place of each that reads nothing else; None if all of it does."""
+    match expr:
+        case Read(tensor=tensor):
+            return None if tensor in unknown else expr
+        case Call(args=args) if args:
+            parts = [_without(a, unknown) for a in args]
+            known = [p for p in reversed(parts) if p is not None]  # the last: the first one of `where` is a condition
+            return replace(expr, args=tuple(known[0] if p is None else p for p in parts)) if known else None
+        case Cast(arg=arg):
+            return replace(expr, arg=_without(arg, unknown) or Literal(0))
+        case Reduce(body=body):
+            rest = _without(body, unknown)
+            return None if rest is None else replace(expr, body=rest)
+        case _:
+            return expr
 
 
 def _contribution(op: str, body: ValueType) -> ValueType:
