@@ -84,7 +84,7 @@ class Record(_Words):
     """One parameter or result."""
 
     KIND = auto()
-    DTYPE = auto()  # array: the dtype object; size: its value
+    DTYPE = auto()  # array: the dtype object; scalar of numpy: its type; size: its value
     RANK = auto()
     SHAPE = auto()  # extents, then strides in bytes
     SLOT = auto()  # place among the kernel's pointers; POINTERS - 1 for none
@@ -99,6 +99,7 @@ class Kind(_Words):
     ARRAY = auto()
     FLOAT_F64 = auto()  # a Python float for a scalar of f64 or f32
     FLOAT_F32 = auto()
+    SCALAR = auto()  # a scalar of numpy of one type, which holds its value as an array does
     INT = auto()  # a Python int for a scalar of integers, of f64 or of f32
     INT_F64 = auto()
     INT_F32 = auto()
@@ -120,6 +121,7 @@ class Objects:
     strides: int = 40
     dtype: int = 56
     flags: int = 64
+    value: int = 16  # of a scalar of numpy
 
 
 WRITEABLE, WARN_ON_WRITE = 0x400, 1 << 31  # numpy's flags of an array

@@ -124,6 +124,7 @@ given:
     i64 $Kind_ARRAY, label %array
     i64 $Kind_FLOAT_F64, label %float
     i64 $Kind_FLOAT_F32, label %float
+    i64 $Kind_SCALAR, label %numpy
     i64 $Kind_ABSENT, label %no
   ]
 array:
@@ -134,6 +135,17 @@ placed:
   store ptr %data, ptr %place
   %address = ptrtoint ptr %data to i64
   %seen = or i64 %bits, %address
+  br label %advance
+numpy:
+  %type.n = call ptr @field(ptr %a, i64 $type)
+  %wanted.n = call ptr @pointer(ptr %record, i64 $Record_DTYPE)
+  %is.n = icmp eq ptr %type.n, %wanted.n
+  br i1 %is.n, label %held, label %no
+held:
+  %value.at = getelementptr i8, ptr %a, i64 $value
+  store ptr %value.at, ptr %place
+  %address.n = ptrtoint ptr %value.at to i64
+  %seen.n = or i64 %bits, %address.n
   br label %advance
 float:
   %type.f = call ptr @field(ptr %a, i64 $type)
@@ -204,7 +216,7 @@ to.f32:
   store float %n.f32, ptr %scalar
   br label %advance
 advance:
-  %bits.next = phi i64 [ %bits, %nothing ], [ %seen, %placed ], [ %bits, %wide ], [ %bits, %rounded ],
+  %bits.next = phi i64 [ %bits, %nothing ], [ %seen, %placed ], [ %seen.n, %held ], [ %bits, %wide ], [ %bits, %rounded ],
                        [ %bits, %size ], [ %bits, %plain ], [ %bits, %to.f64 ], [ %bits, %to.f32 ]
   %next = add i64 %k, 1
   br label %loop

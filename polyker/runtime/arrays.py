@@ -27,6 +27,11 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 LIMIT = 1 << 62  # extents, element counts and byte offsets stay below it, so that no 64-bit product of the kernel wraps
 _CPU_DEVICES = (1, 3, 13)  # DLPack: CPU, pinned by CUDA, managed by CUDA
 _DEVICES = {2: "a CUDA device", 4: "an OpenCL device", 7: "a Vulkan device", 8: "Metal", 10: "a ROCm device"}
+# Types of numpy's scalars, whose objects end with their value.
+NUMBERS: frozenset[type] = frozenset((
+    np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
+    np.float16, np.float32, np.float64, np.complex64, np.complex128,
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from polyker.ir.dtypes import bf16
-from polyker.runtime.arrays import Array, Operand, kind_of, wrap
+from polyker.runtime.arrays import NUMBERS, Array, Operand, kind_of, wrap
 from polyker.runtime.calls import Plan, start
 from polyker.runtime.memory import address
 
@@ -97,6 +97,8 @@ class Dispatch:
         found.calls += 1
         if found.calls == _FIRST or found.calls % _AGAIN == 0:
             adopt(plan, context, inputs)
+        if any(type(v) in NUMBERS for v in inputs):
+            inputs = [np.asarray(v) if type(v) in NUMBERS else v for v in inputs]
         if found.numbers:
             converted = _converted(inputs, found.numbers)
             if converted is None:
@@ -150,8 +152,9 @@ class Dispatch:
         plan: Plan,
     ) -> None:
         """Keep the plan of a call for calls like it, where arrays went in and came out as they were."""
-        if any(value is not o.array and not o.type.weak for value, o in zip(inputs, operands, strict=True)):
-            return
+        for value, operand in zip(inputs, operands, strict=True):
+            if value is not operand.array and not operand.type.weak and type(value) not in NUMBERS:
+                return
         typed = plan.artifact.typed
         if any(
             typed.tensor(n).limits is not None and not o.type.weak for n, o in zip(typed.inputs, operands, strict=True)
@@ -173,7 +176,7 @@ def _key(context: tuple[Hashable, ...], inputs: Sequence[Any], outs: tuple[Any, 
     for a in inputs:
         if type(a) is _ndarray:
             parts += (a.dtype, a.shape, a.strides)
-        elif type(a) in (int, float, complex):
+        elif type(a) in (int, float, complex) or type(a) in NUMBERS:
             parts.append(type(a))
         else:
             return None

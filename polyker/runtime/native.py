@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from polyker.codegen.call_table import WRITEABLE, Api, Objects
-from polyker.runtime.arrays import Array
+from polyker.runtime.arrays import NUMBERS, Array
 
 _FASTCALL_KEYWORDS = 0x0080 | 0x0002
 _NUMPY_API = "numpy._core._multiarray_umath"
@@ -118,7 +118,7 @@ def _interpreter() -> str | None:
 
 
 def _layout(objects: Objects) -> str | None:
-    """Check the offsets on arrays of several kinds, a tuple and their types."""
+    """Check the offsets on arrays of several kinds, a tuple, scalars, and their types."""
     base = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     read_only = base[1:, ::2].view()
     read_only.flags.writeable = False
@@ -130,6 +130,9 @@ def _layout(objects: Objects) -> str | None:
         at = id(pair)
         if _word(at + objects.size) != 2 or [_word(at + objects.item + 8 * k) for k in (0, 1)] != list(map(id, pair)):
             return "tuples are laid out in another way"
+        numbers = [number(3) for number in NUMBERS]
+        if any(ctypes.string_at(id(n) + objects.value, n.itemsize) != n.tobytes() for n in numbers):
+            return f"scalars of numpy {np.__version__} are laid out in another way"
     except (TypeError, ValueError) as error:
         return f"objects cannot be read: {error}"
     return None

@@ -7,7 +7,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -18,7 +18,7 @@ from polyker.codegen.work import exceeds
 from polyker.ir.program import Program
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedTensor
-from polyker.runtime.arrays import Array
+from polyker.runtime.arrays import NUMBERS, Array
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.dispatch import MISSING
 from polyker.runtime.memory import address
@@ -35,6 +35,15 @@ _NO_SLOT = POINTERS - 1
 def failed(plan: Plan, status: int) -> None:
     """Raise what a kernel's status means."""
     raise meaning(plan.artifact.guards, status)
+
+
+class _Entry(NamedTuple):
+    """A row: its plan, the types of the arguments that it is for, its words, and the objects that these point to."""
+
+    plan: ReferenceType[Plan]
+    kinds: tuple[type, ...]
+    words: Array
+    objects: tuple[object, ...]
 
 
 class CallTable:
@@ -63,7 +72,7 @@ class CallTable:
         identities = np.array([*map(id, self._names)], np.int64)
         self._kept = (api, slow, result, identities)
         self._lock = threading.Lock()
-        self._rows: list[tuple[ReferenceType[Plan], Array, tuple[object, ...]]] = []
+        self._rows: list[_Entry] = []
         self._next = 0
         words = np.zeros(len(Table) - 1 + ROWS, np.int64)
         words[Table.API] = address(api)
@@ -87,8 +96,9 @@ class CallTable:
         if len(self._names) > NAMES or not self._lock.acquire(blocking=False):
             return False
         try:
-            dead = [k for k, (reference, _, _) in enumerate(self._rows) if reference() is None]
-            if any(reference() is plan for reference, _, _ in self._rows):
+            kinds = tuple(map(type, inputs))  # a number may come as a float, as one of numpy's, or as an array
+            dead = [k for k, row in enumerate(self._rows) if row.plan() is None]
+            if any(row.plan() is plan and row.kinds == kinds for row in self._rows):
                 return True
             made = self._row(plan, inputs, sizes)
             if made is None:
@@ -100,7 +110,7 @@ class CallTable:
             def gone(_: ReferenceType[Plan]) -> None:
                 words[place] = 0
 
-            entry = (ref(plan, gone), words, objects)
+            entry = _Entry(ref(plan, gone), kinds, words, objects)
             # Another thread may call between any two of these lines: the table never points to what is freed.
             if dead or len(self._rows) == ROWS:
                 k = dead[0] if dead else self._next
@@ -243,8 +253,10 @@ class _Block:
 
 
 def _scalar(given: type, tensor: TypedTensor) -> dict[Record, int] | None:
-    """Return the words of a record for Python numbers of a type that are given for `tensor`; None for those left out."""
+    """Return the words of a record for numbers of a type that are given for `tensor`; None for those left out."""
     dtype = tensor.dtype
+    if given in NUMBERS and given is dtype.numpy.type and tensor.limits is None:
+        return {Record.KIND: Kind.SCALAR, Record.DTYPE: id(given)}
     if given is float and dtype.name == "f64":
         return {Record.KIND: Kind.FLOAT_F64}
     if given is float and dtype.name == "f32":

@@ -192,6 +192,31 @@ def test_python_numbers_become_what_numpy_makes_of_them(dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", list("?bhilBHILefdFD"))
+def test_numpy_s_scalars_need_no_python_and_count_as_arrays_of_their_type(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = np.dtype(dtype).type(3)
+    x = np.arange(5).astype("f8")
+    given = [number, np.asarray(number), np.float64(0.5)]  # an array and a number of one type are told apart
+    kernels = [pk.op(SCALED).compile(a=g, x=x, threads=1) for g in given]
+    operator = pk.op(SCALED)
+    for _ in range(4):
+        for kernel, value in zip(kernels, given, strict=True):
+            kernel(value, x)
+            operator(value, x)
+    forbid_python(monkeypatch)
+    for kernel, value in zip(kernels, given, strict=True):
+        found = kernel(a=value, x=x)
+        np.testing.assert_array_equal(found, np.asarray(value) * x)
+        assert found.dtype == np.result_type(np.asarray(value).dtype, x)
+        np.testing.assert_array_equal(operator(value, x), found)
+    monkeypatch.undo()
+    assert kernels[2](a=np.float64(-2.5), x=x)[4] == -10
+    with pytest.raises(pk.PolykerError):
+        kernels[2](a=np.complex64(1), x=x)
+
+
 @pytest.mark.parametrize("dtype", ["i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "f64", "f32"])
 def test_python_numbers_for_declared_scalars_have_to_fit(dtype: str) -> None:
     text = f"f(a: {dtype}, x: {dtype}[N]) -> y:\n    y[i] = a * x[i]"

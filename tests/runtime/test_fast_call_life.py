@@ -93,14 +93,14 @@ def test_an_operator_keeps_no_kernel_that_the_cache_let_go() -> None:
     for _ in range(5):
         operator(a, a)
     table = operator._quick[1]
-    assert [reference() is not None for reference, _, _ in table._rows] == [True]
+    assert [row.plan() is not None for row in table._rows] == [True]
     compiling.kernels.clear()
     gc.collect()
-    assert [reference() is not None for reference, _, _ in table._rows] == [False]
+    assert [row.plan() is not None for row in table._rows] == [False]
     np.testing.assert_array_equal(operator(a, a), 19 * (a @ a))
     for _ in range(70):
         operator(a, a)
-    assert [reference() is not None for reference, _, _ in table._rows] == [True]
+    assert [row.plan() is not None for row in table._rows] == [True]
 
 
 def test_the_entry_marks_kernels_as_used_for_the_cache() -> None:
@@ -168,7 +168,7 @@ def test_nothing_outside_the_arrays_is_touched(at_end: bool) -> None:
 
 def test_long_kernels_let_other_threads_run_and_short_ones_do_not() -> None:
     def unlocks(kernel: Any) -> list[int]:
-        return [int(words[Row.UNLOCK]) for _, words, _ in kernel.func.__self__[1]._rows]
+        return [int(row.words[Row.UNLOCK]) for row in kernel.func.__self__[1]._rows]
 
     short, _ = both(MATMUL, f32(4, 4), f32(4, 4))
     x = np.ones(600)
