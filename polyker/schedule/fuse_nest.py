@@ -248,7 +248,7 @@ def _modulo(program: TypedProgram, fusion: Fusion, tensor: str, depth: int) -> t
         else:
             if size is not None:
                 size = max([size, *(_reach(fusion, n, t, d) for n, t in touching)])
-        if size is None:
+        if not size:  # not known, or none: a sum over nothing has no cells
             return None
         modulo.append(size)
     return tuple(modulo)

@@ -346,3 +346,14 @@ def test_where_no_part_sets_a_thread_s_buffer_the_kernel_still_has_one() -> None
     rows = np.ones((13, 2))
     rows[:12] = [[N[r, r, a, 1 - r] for r in range(2)] for a in range(12)]
     np.testing.assert_array_equal(kernel(U=U, N=N), np.arange(13)[:, None] * rows)
+
+
+def test_a_temporary_without_cells_is_held_in_no_buffer() -> None:
+    text = """f(A: f64[2], T: f64[a,6,b], I: f64[b], C: f64[c], L: f64[2,7]) -> S:
+    S[y,n,k] = logsumexp[s](expm1(logsumexp[m](A[1] + T[m,3*y+n+1,3*n]) * I[n+s] + C[s]) where s + 2 <= y) - L[n,k] for y in 0:2
+    """
+    types = {"A": pk.f64[2], "T": pk.f64[1, 6, 4], "I": pk.f64[4], "C": pk.f64[3], "L": pk.f64[2, 7]}
+    kernel = pk.op(text).compile(**types, target="cpu:x86-64-v3", threads=1)
+    assert "plainer" not in str(kernel.source("schedule"))
+    found = kernel(*(np.ones(t.shape) for t in types.values()))
+    assert (found == -np.inf).all()
