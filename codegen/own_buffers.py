@@ -47,8 +47,10 @@ from polyker.codegen.walk import (
 def narrow(kernel: Kernel) -> tuple[Kernel, set[str]]:
     """Return the kernel with a scope of accumulators in each block that their tiles stand in, and the names of these."""
     held = [s.buffer for s in statements(kernel.body) if isinstance(s, Allocate) and s.buffer.space is Space.STACK]
-    own = {b.name: b for b in held if _is_own(b.name, kernel.body)}
-    narrower = _Narrower({b.name for b in held})
+    touched: _Touched = {}
+    _note(kernel.body, touched)
+    own = {b.name: b for b in held if _is_own(b.name, kernel.body, touched)}
+    narrower = _Narrower({b.name for b in held}, touched)
     body = narrower.block(kernel.body, own) if own else kernel.body
     return replace(kernel, body=body), narrower.seen
 
@@ -58,11 +60,12 @@ class _Narrower:
     """Moves scopes of buffers; `taken`: the names of all. A buffer of several blocks has a name for each."""
 
     taken: set[str]
+    touched: _Touched
     seen: set[str] = field(default_factory=set)
 
     def block(self, block: Block, own: Mapping[str, Buffer]) -> Block:
         """Return a block without the scopes of some buffers, with new ones around the tiles in it."""
-        here = {name: buffer for name, buffer in own.items() if _beginning(name, block) is not None}
+        here = {name: buffer for name, buffer in own.items() if _beginning(name, block, self.touched) is not None}
         inner = {name: buffer for name, buffer in own.items() if name not in here}
         found: list[Stmt] = []
         for stmt in block:
@@ -157,23 +160,37 @@ def nest_of(outer: For) -> Nest | None:
     return Nest(tuple(serial), tuple(tile), vector, tuple(ahead), store)
 
 
-def _is_own(name: str, block: Block) -> bool:
+# The buffers that a statement and those in it read or write, by its identity.
+_Touched: TypeAlias = dict[int, frozenset[str]]
+
+
+def _note(block: Block, touched: _Touched) -> frozenset[str]:
+    """Note what each statement of a block touches, and return what all of it does."""
+    for stmt in block:
+        if id(stmt) not in touched:
+            inside = (_note(body, touched) for body in blocks_of(stmt))
+            touched[id(stmt)] = frozenset(buffers_of(stmt)).union(*inside)
+    return frozenset().union(*(touched[id(stmt)] for stmt in block))
+
+
+def _is_own(name: str, block: Block, touched: _Touched) -> bool:
     """Whether all loops over a STACK buffer have the same ends, and the first sets all cells anew whenever the block runs that
     they stand in; there may be several such blocks."""
-    if (first := _beginning(name, block)) is not None:
+    if (first := _beginning(name, block, touched)) is not None:
         shapes: list[_Shape | None] = []
         _collect(name, block, {}, shapes)
         anew = not any(load.buffer == name for load in _loads_of(first.store))
         return anew and shapes[0] is not None and all(s == shapes[0] for s in shapes)
-    using = (s for s in block if _touches(name, (s,)))
+    using = (s for s in block if name in touched[id(s)])
     return all(
-        blocks_of(s) and name not in buffers_of(s) and all(_is_own(name, b) for b in blocks_of(s)) for s in using
+        blocks_of(s) and name not in buffers_of(s) and all(_is_own(name, b, touched) for b in blocks_of(s))
+        for s in using
     )
 
 
-def _beginning(name: str, block: Block) -> Nest | None:
+def _beginning(name: str, block: Block, touched: _Touched) -> Nest | None:
     """Return the first loops of a block that use a buffer, if they are a tile's and store to it."""
-    using = next((s for s in block if _touches(name, (s,))), None)
+    using = next((s for s in block if name in touched[id(s)]), None)
     first = nest_of(using) if isinstance(using, For) else None
     return first if first is not None and not first.serial and first.store.buffer == name else None
 
@@ -215,10 +232,6 @@ def _shape(indices: tuple[KExpr, ...], loops: Mapping[str, For]) -> _Shape | Non
             ends.append((factor, polynomial(end), constant(loops[var].step)))
         found.append((tuple(ends), rest))
     return tuple(found)
-
-
-def _touches(name: str, block: Block) -> bool:
-    return any(name in buffers_of(s) for s in statements(block))
 
 
 def _loads_of(store: Store) -> Iterator[Load]:
