@@ -12,7 +12,7 @@ from polyker.ir.expr import Call, Expr, Literal, Read, Size, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import EXACT, LARGE, TypedProgram, TypedStatement
-from polyker.poly.boxes import corners
+from polyker.poly.boxes import free_range
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
 
@@ -163,14 +163,16 @@ def _bordered(
     short = [i for i in statement.reduced if 1 < (bounds[i][1] or 0) <= FEW]
     if not short or domain.is_box():
         return
-    places = {i: d for d, i in enumerate(statement.iterators)}
     for kept in (i for i in statement.iterators if i not in statement.reduced):
         for term in short:
-            others = [d for i, d in places.items() if i not in (kept, term)]
             both = domain
-            for d in reversed(others):
-                both = both.project_out(isl.dim_type.set, d, 1)
-            if corners(both.coalesce()) is None:
+            for d, iterator in reversed([*enumerate(statement.iterators)]):
+                if iterator not in (kept, term):
+                    both = both.project_out(isl.dim_type.set, d, 1)
+            if (
+                free_range(both.coalesce(), int(statement.iterators.index(kept) < statement.iterators.index(term)))
+                is None
+            ):
                 yield kept
 
 

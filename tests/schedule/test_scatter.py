@@ -10,8 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.ir.layout import DENSE
 from polyker.poly.isl import read_set
 from polyker.rewrite.accumulate import starts_fresh
+from polyker.schedule.measure import measure
 from polyker.schedule.tiles import by_terms, common_terms
 from polyker.target.detect import target
 from tests.schedule.support import SMALL, assert_same, case
@@ -95,6 +97,22 @@ def test_no_factor_reaches_a_cell_that_its_window_does_not(
         for y, x in np.ndindex(h, w):
             found[:, p * y : p * y + r, q * x : q * x + s] += G[y, x] * K
         np.testing.assert_array_equal(kernel(G, K), found)
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "borders"),
+    [
+        ("D[y,c] += G[y-s,c] * K[s] for y in 0:10 where s <= y and y - s < 8", {"G": "f32[8,5]", "K": "f32[3]"}, 1),
+        ("D[y,x] += G[y-r,x-s] * K[r,s] for y in 0:10, x in 0:9 where r <= y < r + 8 and s <= x < s + 7",
+         {"G": "f32[8,7]", "K": "f32[3,3]"}, 2),
+        ("D[y,x] += G[y+r,x+s] * K[r,s]", {"G": "f32[8,7]", "K": "f32[3,3]"}, 0),
+        ("D[y,x] += G[y+r,x+s] * K[r,s]", {"G": "f32[H,W]", "K": "f32[3,3]"}, 0),  # ends that are sizes are none
+        ("D[i] += A[i,k] where k <= i", {"A": "f32[30,30]"}, 0),  # more than a few terms
+    ],
+)  # fmt: skip
+def test_a_border_lacks_some_of_a_few_terms(text: str, types: dict[str, str], borders: int) -> None:
+    flat = case(text, **types).flat
+    assert len(measure(flat, tuple(flat.statements())[-1], lambda _: DENSE).bordered) == borders
 
 
 def parted(text: str, size: int, **types: str) -> list[int] | None:
