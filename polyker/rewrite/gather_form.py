@@ -7,12 +7,14 @@ Before, a transposed convolution: several pairs (h, r) fall into one cell, and n
 After, with r = 2t + s and q = h + t, whose cells 2q + s are all different:
 
     O[2q+s] += X[q-t] * K[2t+s]  for s in 0:2, over t in 0:2 where q-t is an h
+
+Either may count down: of `R[h-r+3] += X[h] * Y[r]` cell q+3 sums X[q+t] * Y[t].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
@@ -35,7 +37,7 @@ def gather_terms(
     for node in program.body:
         made = node if isinstance(node, TypedStatement) else None
         while made is not None and (found := _scattered(made)) is not None:
-            made = _gathered(program, fresh, made, *found)
+            made = _gathered(program, fresh, made, found)
         if isinstance(node, TypedStatement) and made is not None and made is not node:
             body.append(made if is_better(program, node, made) else node)
         else:
@@ -43,8 +45,18 @@ def gather_terms(
     return program if tuple(body) == program.body else fresh.finish(tuple(body))
 
 
-def _scattered(statement: TypedStatement) -> tuple[str, str, int] | None:
-    """Return (h, r, stride) of a dimension `stride h + r` of the target of which several pairs are one cell; None: of none is."""
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A dimension `stride * ways[0] * h + ways[1] * r` of the target, ways being 1 or -1, of which several pairs are one cell."""
+
+    h: str
+    r: str
+    stride: int
+    ways: tuple[int, int]
+
+
+def _scattered(statement: TypedStatement) -> _Window | None:
+    """Return a dimension of the target of which several pairs of values are one cell; None if there is none."""
     if statement.op == "set" or statement.outer or statement.in_order or statement.reads_own:
         return None
     forms = [coefficients(s) for s in statement.subscripts]
@@ -56,22 +68,24 @@ def _scattered(statement: TypedStatement) -> tuple[str, str, int] | None:
         elsewhere = {i for n, s in enumerate(statement.subscripts) if n != d for i in indices_of(s)}
         if len(moving) != 2 or not moving.keys() <= {*statement.iterators} - elsewhere - {*statement.reduced}:
             continue
-        ranges = {i: free_range(domain, statement.iterators.index(i)) for i, c in moving.items() if c == 1}
+        # Phases of a stride count up.
+        taps = [i for i, c in moving.items() if c == 1 or (c == -1 and {abs(n) for n in moving.values()} == {1})]
+        ranges = {i: free_range(domain, statement.iterators.index(i)) for i in taps}
         known = {i: v for i, v in ranges.items() if v is not None and v[0] == 0}
         if known:
             r = min(known, key=lambda i: known[i][1])  # the shorter of two counts the terms of a cell
             (h,) = moving.keys() - {r}
-            if 1 <= moving[h] <= known[r][1]:
-                return h, r, moving[h]
+            if 1 <= abs(moving[h]) <= known[r][1]:
+                return _Window(h, r, abs(moving[h]), (1 if moving[h] > 0 else -1, moving[r]))
     return None
 
 
-def _gathered(
-    program: TypedProgram, fresh: Fresh, statement: TypedStatement, h: str, r: str, stride: int
-) -> TypedStatement:
+def _gathered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, window: _Window) -> TypedStatement:
+    h, r, stride, (way, tap) = window.h, window.r, window.stride, window.ways
     q, s, t = fresh.iterator(), fresh.iterator(), fresh.iterator()
     phase: Expr = Index(s, i64) if stride > 1 else lit(0)
-    values = {h: subtract(Index(q, i64), Index(t, i64)), r: add(scale(stride, Index(t, i64)), phase)}
+    before = subtract(Index(q, i64), scale(tap, Index(t, i64)))
+    values = {h: scale(way, before), r: add(scale(stride, Index(t, i64)), phase)}
     subscripts = []
     for e in statement.subscripts:
         if h in indices_of(e):
@@ -81,7 +95,7 @@ def _gathered(
     kept = [i for i in statement.iterators if i not in statement.reduced and (i != r or stride > 1)]
     renamed = {h: q, r: s}
     iterators = (*(renamed.get(i, i) for i in kept), *statement.reduced, t)
-    places = {h: f"{h} + floor({r}/{stride})", r: f"{r} mod {stride}"}
+    places = {h: f"{way}*{h} + {tap}*floor({r}/{stride})", r: f"{r} mod {stride}"}
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     onto = [*(places.get(i, i) for i in kept), *statement.reduced, f"floor({r}/{stride})"]
     moved = read_map(f"{parameters(program)}{{ {source} -> {statement.name}[{', '.join(onto)}] }}")

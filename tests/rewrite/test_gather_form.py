@@ -19,10 +19,16 @@ SCATTERED = {
     "stride 2": (LINE + "O[2*i+r] += X[i] * K[r]", "X=5 K=4 O=12"),
     "stride 2, taps that are no multiple": (LINE + "O[2*i+r] += X[i] * K[r]", "X=6 K=5 O=15"),
     "the larger of each": (LINE + "O[3*i+r] max= X[i] + K[r]", "X=4 K=7 O=16"),
+    "one that counts down": (LINE + "O[i-r+2] += X[i] * K[r]", "X=7 K=3 O=9"),
+    "a longer one that counts down": (LINE + "O[r-i+6] += X[i] * K[r]", "X=7 K=3 O=9"),
+    "both": (LINE + "O[8-i-r] += X[i] * K[r]", "X=7 K=3 O=9"),
+    "steps that count down": (LINE + "O[8-2*i+r] += X[i] * K[r]", "X=5 K=4 O=12"),
+    "of a part": (LINE + "O[i-r+2] max= X[i] + K[r]  for i in 2:6, r in 0:3", "X=7 K=3 O=9"),
     "the shorter one counts": (LINE + "O[r+i] += X[i] * K[r] + i", "X=3 K=8 O=10"),
 }
 APART = {
     "no two in one cell": (LINE + "O[3*i+r] += X[i] * K[r]", "X=4 K=3 O=12"),
+    "phases that count down": (LINE + "O[2*i-r+3] += X[i] * K[r]", "X=5 K=4 O=12"),
     "each in a row of its own": (LINE + "O[i+r] += X[i] * K[r]  for i in 0:4, r in 0:1", "X=4 K=3 O=4"),
 }
 
