@@ -20,9 +20,9 @@ from polyker.poly.scop import domain_text
 from polyker.rewrite.accumulate import starts_fresh
 from polyker.rewrite.fresh import Fresh
 
-# Rows of results, and terms of each, at least, for the half that is saved to be much more than the copy and the tiles that the
-# diagonal cuts.
-ROWS, TERMS = 192, 64
+# Rows of results, terms of each, and terms of all, at least, for the half that is saved to be much more than the copy and the
+# tiles that the diagonal cuts, and to be worth their code.
+ROWS, TERMS, ALL = 48, 64, 2 << 20
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or"})
 
 
@@ -60,9 +60,10 @@ def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatemen
     if box is None:
         return None
     ends = dict(zip(statement.iterators, box, strict=True))
-    terms = prod(ends[i][1] - ends[i][0] + 1 for i in statement.reduced)
-    large = (p for p in pairs if ends[p[0]] == ends[p[1]] and ends[p[0]][1] - ends[p[0]][0] + 1 >= ROWS)
-    return next(large, None) if terms >= TERMS else None
+    extents = {i: greatest - least + 1 for i, (least, greatest) in ends.items()}
+    if prod(extents[i] for i in statement.reduced) < TERMS or prod(extents.values()) < ALL:
+        return None
+    return next((p for p in pairs if ends[p[0]] == ends[p[1]] and extents[p[0]] >= ROWS), None)
 
 
 def _is_same(expr: Expr, i: str, j: str) -> bool:

@@ -9,9 +9,9 @@ from polyker.ir.dtypes import f32
 from polyker.poly.bind import bind
 from polyker.poly.isl import read_set
 from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.symmetric import ROWS, TERMS, halve_symmetric
+from polyker.rewrite.symmetric import ALL, ROWS, TERMS, halve_symmetric
 
-N, K = ROWS, TERMS
+N, K = ROWS, ALL // ROWS**2 + 1
 
 
 def halves(text, **shapes):
@@ -62,6 +62,7 @@ def test_what_is_not_symmetric_stays_whole(text):
 def test_small_results_stay_whole():
     assert halves("C[i,j] += A[i,k] * A[j,k]", A=(N - 1, K)) == 0
     assert halves("C[i,j] += A[i,k] * A[j,k]", A=(N, K - 1)) == 0
+    assert halves("C[i,j] += A[i,k] * A[j,k]", A=(1000, TERMS - 1)) == 0
 
 
 @pytest.mark.parametrize("text", ["C[i,j] += A[i,k] * A[j,k]", "C[j,i] += A[i,k] * A[j,k]"])
@@ -77,7 +78,7 @@ def test_the_copy_goes_by_tiles_that_lie_across():
     assert sum("transposed in registers" in line for line in notes.splitlines()) == 1
 
 
-@pytest.mark.parametrize("shape", [(2, 211, 70), (1, N, 65)])
+@pytest.mark.parametrize("shape", [(2, 211, 70), (1, N, K)])
 def test_batches_and_what_follows(shape):
     a = np.random.default_rng(2).normal(size=shape).astype("f4")
     gram = np.einsum("bik,bjk->bij", a.astype("f8"), a.astype("f8"))
