@@ -48,10 +48,9 @@ def store(e: Expressions, stmt: Store) -> None:
             mask = None
         elif place.on_stack and mask is not None:
             before = memory.load_vector(b, place, pointer, count, None)
-            # Of a constant LLVM makes a shuffle, which it does not put into the multiply-add as it does a mask.
-            mask = (
-                memory.opaque(b, mask) if b.avx512 and not mask.level and value.re.elem in ("float", "double") else mask
-            )
+            if b.avx512 and not mask.level and value.re.elem in ("float", "double"):
+                # Of a constant LLVM makes a shuffle, which it does not put into the multiply-add as it does a mask.
+                mask = memory.opaque(b, mask)
             value, mask = memory.select_value(b, mask, value, before), None
         memory.store_vector(b, place, pointer, value, mask, e.streamed)
     elif e.columns is not None and e.columns.store(e, stmt, value):
