@@ -77,11 +77,12 @@ def test_no_tile_has_two_borders_and_its_vectors_begin_at_its_first_lane(terms: 
 @given(
     shape=st.tuples(st.integers(1, 3), st.integers(1, 18), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9)),
     strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    up=st.tuples(st.booleans(), st.booleans()),
     processor=st.sampled_from((SMALL, "cpu:x86-64-v3", "cpu")),
 )
 @settings(max_examples=30, deadline=None)
 def test_no_factor_reaches_a_cell_that_its_window_does_not(
-    shape: tuple[int, int, int, int, int], strides: tuple[int, int], processor: str
+    shape: tuple[int, int, int, int, int], strides: tuple[int, int], up: tuple[bool, bool], processor: str
 ) -> None:
     c, h, w, r, s = shape
     p, q = strides
@@ -89,13 +90,15 @@ def test_no_factor_reaches_a_cell_that_its_window_does_not(
     rng = np.random.default_rng(sum(shape))
     G, K = rng.integers(-4, 5, (h, w)).astype("f4"), rng.integers(-4, 5, (c, r, s)).astype("f4")
     K[0, -1, -1], K[-1, 0, 0] = np.inf, np.nan  # 0 * inf, of a cell outside, would be NaN
-    kernel = pk.op(f"D[c,{p}*h+r,{q}*w+s] += G[h,w] * K[c,r,s]").compile(
+    rows, columns = ("+r" if up[0] else f"-r+{r - 1}"), ("+s" if up[1] else f"-s+{s - 1}")
+    kernel = pk.op(f"D[c,{p}*h{rows},{q}*w{columns}] += G[h,w] * K[c,r,s]").compile(
         G=pk.f32[G.shape], K=pk.f32[K.shape], target=processor, threads=1
     )
+    turned = K[:, :: 1 if up[0] else -1, :: 1 if up[1] else -1]
     found = np.zeros((c, p * (h - 1) + r, q * (w - 1) + s), "f4")
     with np.errstate(invalid="ignore"):
         for y, x in np.ndindex(h, w):
-            found[:, p * y : p * y + r, q * x : q * x + s] += G[y, x] * K
+            found[:, p * y : p * y + r, q * x : q * x + s] += G[y, x] * turned
         np.testing.assert_array_equal(kernel(G, K), found)
 
 
