@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -234,3 +235,36 @@ def wrap(array: Array, kind: str, like: object) -> Any:
                 return array if array.ndim else array[()]
             module = namespace()
             return module.from_dlpack(array) if hasattr(module, "from_dlpack") else module.asarray(array)
+
+
+def torch_views(inputs: Sequence[Any], out: Any) -> tuple[list[Any], Any] | None:
+    """Return plain tensors of torch as numpy's views of them, with the numbers among them, and `out`.
+
+    None where there is no tensor among the inputs, or anything else: what is to be refused is refused elsewhere.
+    """
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    if tensor is None or not any(type(v) is tensor for v in inputs):
+        return None
+    views: dict[int, Array] = {}  # one argument given twice is one array
+    several = type(out) is tuple
+    given = out if several else () if out is None else (out,)
+    for value in (*inputs, *given):
+        if type(value) is tensor:
+            try:
+                views[id(value)] = value.numpy()
+            except (RuntimeError, TypeError):  # it requires grad, lies on a device, or has a type that numpy has not
+                return None
+        elif type(value) not in (int, float, complex) and type(value) not in NUMBERS:
+            return None
+    outs = tuple(views.get(id(v)) for v in given)
+    if any(v is None for v in outs):
+        return None
+    return [views.get(id(v), v) for v in inputs], outs if several else outs[0] if given else None
+
+
+def as_torch(result: Any, out: Any, result_tuple: Any) -> Any:
+    """Return what a call on such views came to as the caller of the tensors gets it."""
+    if result_tuple is None:
+        return wrap(np.asarray(result), "torch", None) if out is None else out
+    return result_tuple(*((wrap(np.asarray(r), "torch", None) for r in result) if out is None else out))

@@ -235,6 +235,31 @@ def test_python_integers_beyond_int64_are_weak_too() -> None:
         scaled(2**63, np.arange(2))
 
 
+def test_calls_on_torch_s_tensors_are_those_on_numpy_s_views() -> None:
+    torch = pytest.importorskip("torch", reason="torch is an extra, and not installed")
+    x, y = torch.arange(12.0).reshape(3, 4), torch.ones(4, 3).T
+    both = pk.op("S[i] += X[i,j] * a; T[i,j] = X[i,j] + Y[i,j]")
+    for call in (both, both.compile(X=x, Y=y, a=2.0)):
+        for _ in range(4):
+            found = call(X=x, Y=y, a=2.0)
+        assert torch.equal(found.S, x.sum(1) * 2) and torch.equal(found.T, x + y)
+        outs = torch.zeros(3), torch.zeros(3, 4)
+        assert call(X=x, Y=y, a=2.0, out=outs).T is outs[1]
+        assert torch.equal(outs[0], x.sum(1) * 2) and torch.equal(outs[1], x + y)
+    total = pk.op("s += X[i,j]")
+    assert torch.equal(total(x), torch.tensor(66.0)) and total(x).ndim == 0
+    assert total(x, out=(zero := torch.zeros(()))) is zero and zero == 66
+    # A tensor that is given as `out`, too, starts from itself, as an array does.
+    grown = pk.op("f(A: f32[3,4], steps) -> A:\n    for t in 0:steps:\n        A[i,j] = 2 * A[i,j]")
+    a = torch.ones(3, 4)
+    assert torch.equal(grown(a, 3), 8 * torch.ones(3, 4)) and torch.equal(a, torch.ones(3, 4))
+    assert grown(a, steps=2, out=a) is a and torch.equal(a, 4 * torch.ones(3, 4))
+    with pytest.raises(pk.PolykerError, match="numpy"):
+        both(X=x, Y=y.numpy(), a=2.0)
+    with pytest.raises(pk.PolykerError, match="grad"):
+        both(X=x, Y=y.clone().requires_grad_(), a=2.0)
+
+
 def test_results_of_torch_are_torch_tensors() -> None:
     torch = pytest.importorskip("torch", reason="torch is an extra, and not installed")
     x = torch.arange(6.0)
