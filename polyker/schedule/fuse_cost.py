@@ -402,7 +402,12 @@ class _Costs:
 
 
 def steady_tensors(group: Group) -> frozenset[str]:
-    """Return the tensors that the items read and none writes."""
+    """Return the tensors that the items read and none writes, of which copies can be made before their common loops.
+
+    Inside a loop of the text there are none: such copies have no iterator of it.
+    """
+    if any(i.statement.outer for i in group.items):
+        return frozenset()
     return frozenset().union(*(i.tensors for i in group.items)) - frozenset().union(*(i.writes for i in group.items))
 
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker import pipeline
 from polyker.codegen.kernel_text import print_kernel
+from polyker.einsum_frontend import parse
 from polyker.errors import LegalityError, failure
 from polyker.ir.quasi_affine import indices_of
 from polyker.poly.scop import Scop
+from polyker.reference import interpret
 from polyker.schedule import fuse_cost, order
 from polyker.schedule.legality import BROKEN, prove
 from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Sequence, loops
@@ -357,3 +359,14 @@ def test_a_temporary_without_cells_is_held_in_no_buffer() -> None:
     assert "plainer" not in str(kernel.source("schedule"))
     found = kernel(*(np.ones(t.shape) for t in types.values()))
     assert (found == -np.inf).all()
+
+
+def test_what_shares_loops_inside_the_text_s_own_copies_nothing_before_them() -> None:
+    text = "B[i,j] = logsumexp[p in 0:6](sum[m in i:6](A[p,i] * B[p,j-1; pad=edge] * B[m,j-1; pad=0])) / 4"
+    whole = f"f(A: f64[6,6], B: f64[6,6]) -> B:\n    {text} for i in 0:6, j in 0:6"
+    A, B = (np.random.default_rng(n).integers(-3, 4, (6, 6)) / 4 for n in (1, 2))
+    (want,) = interpret(parse(whole), {"A": A, "B": B.copy()}, {})
+    for processor in ("cpu:x86-64-v3", "cpu:x86-64-v4"):
+        kernel = pk.op(whole).compile(A=pk.f64[6, 6], B=pk.f64[6, 6], threads=1, target=processor)
+        assert "plainer" not in str(kernel.source("schedule"))
+    np.testing.assert_allclose(pk.op(whole)(A, B), want, rtol=1e-12)
