@@ -129,9 +129,12 @@ given:
   ]
 array:
   %like = call i1 @is_like(ptr %a, ptr %table, ptr %record)
-  br i1 %like, label %placed, label %no
+  br i1 %like, label %lying, label %no
+lying:
+  %data.a = call ptr @field(ptr %a, i64 $data)
+  br label %placed
 placed:
-  %data = call ptr @field(ptr %a, i64 $data)
+  %data = phi ptr [ %data.a, %lying ], [ %data.n, %held ]
   store ptr %data, ptr %place
   %address = ptrtoint ptr %data to i64
   %seen = or i64 %bits, %address
@@ -142,11 +145,8 @@ numpy:
   %is.n = icmp eq ptr %type.n, %wanted.n
   br i1 %is.n, label %held, label %no
 held:
-  %value.at = getelementptr i8, ptr %a, i64 $value
-  store ptr %value.at, ptr %place
-  %address.n = ptrtoint ptr %value.at to i64
-  %seen.n = or i64 %bits, %address.n
-  br label %advance
+  %data.n = getelementptr i8, ptr %a, i64 $value
+  br label %placed
 float:
   %type.f = call ptr @field(ptr %a, i64 $type)
   %wanted.f = call ptr @pointer(ptr %table, i64 $Table_FLOAT)
@@ -216,7 +216,7 @@ to.f32:
   store float %n.f32, ptr %scalar
   br label %advance
 advance:
-  %bits.next = phi i64 [ %bits, %nothing ], [ %seen, %placed ], [ %seen.n, %held ], [ %bits, %wide ], [ %bits, %rounded ],
+  %bits.next = phi i64 [ %bits, %nothing ], [ %seen, %placed ], [ %bits, %wide ], [ %bits, %rounded ],
                        [ %bits, %size ], [ %bits, %plain ], [ %bits, %to.f64 ], [ %bits, %to.f32 ]
   %next = add i64 %k, 1
   br label %loop

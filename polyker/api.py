@@ -19,7 +19,7 @@ from polyker.ir.program import Program
 from polyker.kernel import Kernel
 from polyker.options import Options, environment_is_plain, environment_target, interpreting, options
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
-from polyker.runtime.arrays import Operand, as_torch, common_kind, operand, torch_views
+from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import Plan
 from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
@@ -103,10 +103,8 @@ class Operator:
         if named or len(args) != self._plain:
             inputs, given = self._matched(args, named)
         if (views := torch_views(inputs, out)) is not None:
-            plain = self._plain >= 0
-            names = given if plain else {**dict(zip(self.program.inputs, views[0], strict=True)), **given}
-            found = self(*(views[0] if plain else ()), **names, out=views[1])
-            return as_torch(found, out, self._fields)
+            labels = () if self._plain >= 0 else self.program.inputs
+            return on_torch(self, labels, given, views, out, self._fields)
         target = environment_target()
         context = (chosen, target, *given.items())
         if interpreting():

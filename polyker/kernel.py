@@ -13,7 +13,7 @@ from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.options import Options
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
-from polyker.runtime.arrays import as_torch, common_kind, operand, torch_views
+from polyker.runtime.arrays import common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import Plan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.device_repeat import Repeats
@@ -177,10 +177,7 @@ class _Calls:
         labels, outputs = self._program.inputs, self._program.outputs
         kernel = self._kernel()
         if kernel is not None and (views := torch_views(inputs, out)) is not None:
-            plain = self._plain >= 0
-            named = given if plain else {**dict(zip(labels, views[0], strict=True)), **given}
-            found = kernel(*(views[0] if plain else ()), **named, out=views[1])
-            return as_torch(found, out, self._fields)
+            return on_torch(kernel, () if self._plain >= 0 else labels, given, views, out, self._fields)
         operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
         wanted = given_outs(outputs, out)
         outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -263,8 +263,17 @@ def torch_views(inputs: Sequence[Any], out: Any) -> tuple[list[Any], Any] | None
     return [views.get(id(v), v) for v in inputs], outs if several else outs[0] if given else None
 
 
-def as_torch(result: Any, out: Any, result_tuple: Any) -> Any:
-    """Return what a call on such views came to as the caller of the tensors gets it."""
+def on_torch(
+    call: Callable[..., Any],
+    labels: Sequence[str],
+    given: Mapping[str, int],
+    views: tuple[list[Any], Any],
+    out: Any,
+    result_tuple: Any,
+) -> Any:
+    """Return what a call on such views comes to as the caller of the tensors gets it; no `labels`: they go by position."""
+    inputs, named = views[0], dict(zip(labels, views[0], strict=True)) if labels else {}
+    result = call(*(() if labels else inputs), **named, **given, out=views[1])
     if result_tuple is None:
         return wrap(np.asarray(result), "torch", None) if out is None else out
     return result_tuple(*((wrap(np.asarray(r), "torch", None) for r in result) if out is None else out))
