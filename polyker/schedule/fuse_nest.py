@@ -93,12 +93,14 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     children = _paired(program, fusion, children, scheduler.target)
     members = [_member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)]
     inside = spliced(Sequence(tuple(children)))
-    local = local_tensors(program, fusion.group, len(loops))
+    # Cells that a reduction leaves out may be started ahead of the common loops: buffers inside these do not reach them.
+    early = {s.target for nest in before for s in nest.statements}
+    local = local_tensors(program, fusion.group, len(loops)) - early
     inside = _held(local, program, fusion, scheduler.target, inside, [], len(loops)) or inside
     tree, within = inside, list[Member]()
     for depth in range(len(members), 0, -1):
         within.insert(0, members[depth - 1])
-        rolling = rolling_tensors(program, fusion.group, depth)
+        rolling = rolling_tensors(program, fusion.group, depth) - early
         kept = _held(rolling, program, fusion, scheduler.target, tree, within, depth)
         if kept is not None:
             tree, within = kept, []

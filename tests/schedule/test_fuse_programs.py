@@ -370,3 +370,17 @@ def test_what_shares_loops_inside_the_text_s_own_copies_nothing_before_them() ->
         kernel = pk.op(whole).compile(A=pk.f64[6, 6], B=pk.f64[6, 6], threads=1, target=processor)
         assert "plainer" not in str(kernel.source("schedule"))
     np.testing.assert_allclose(pk.op(whole)(A, B), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("left_out", ["x < h", "2 * x < h", "x + h != 3"])
+@pytest.mark.parametrize("processor", ["cpu:x86-64-v3", "cpu:x86-64-v4"])
+def test_what_is_started_ahead_of_common_loops_is_held_in_no_buffer_inside_them(left_out: str, processor: str) -> None:
+    """Cells that a condition leaves out are started by a nest of their own, which runs before the statements' common loops."""
+    text = f"P[x,h,q] += A[x+2*q,k] * D[k,h] for q in 0:3 where {left_out}; F[e,n,x,m] = P[x,e,n] * G[m]"
+    types = {"A": pk.i64[16, 1], "D": pk.i64[1, 16], "G": pk.i64[2]}
+    kernel = pk.op(text).compile(**types, target=processor, threads=1)
+    assert "plainer" not in str(kernel.source("schedule"))
+    rng = np.random.default_rng(0)
+    A, D, G = (rng.integers(-9, 9, t.shape) for t in types.values())
+    (want,) = interpret(parse(text), {"A": A, "D": D, "G": G}, {})
+    np.testing.assert_array_equal(pk.op(text)(A, D, G), want)
