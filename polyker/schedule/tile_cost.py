@@ -388,8 +388,8 @@ class Tiles:
     def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[_Read]:
         """Return the reads that tiles whose vectors run along the terms make again, but not from the first cache.
 
-        Whole rows of all operands pass. What the innermost loop over tiles leaves in place waits for one tile, what it moves for
-        all of that loop. What is read once comes from where it lies.
+        Whole rows of all operands pass, of those that are read once, too. What the innermost loop over tiles leaves in place waits
+        for one tile, what it moves for all of that loop.
         """
         if not self.folds:
             return []
@@ -398,14 +398,18 @@ class Tiles:
             return []
         tile, kept = dict(others), [i for i in self.measured.bounds if i not in self.measured.statement.reduced]
         tiles = {i: ceil(self.measured.extent(i) / tile.get(i, 1)) for i in kept}
-        panels = [r.panel * prod(tile.get(i, 1) for i in kept if r.access.stride(i)) for r in rows]
+
+        def rows_of(reads: list[_Read]) -> list[int]:
+            return [r.panel * prod(tile.get(i, 1) for i in kept if r.access.stride(i)) for r in reads]
+
+        panels, passing = rows_of(rows), sum(rows_of([r for r in self.reads if r.moves and r not in rows]))
 
         def moved(iterator: str) -> int:
             return sum(p for r, p in zip(rows, panels, strict=True) if r.access.stride(iterator))
 
         loops = [i for i in kept if tiles[i] > 1]
         inner = min(loops, key=moved, default=None)
-        one, room = sum(panels), KEPT * self.target.caches[0].size
+        one, room = sum(panels) + passing, KEPT * self.target.caches[0].size
         sweep = one + moved(inner) * (tiles[inner] - 1) if inner is not None else one
         return [
             r
