@@ -23,6 +23,8 @@ from polyker.target.model import PAGE, Target
 # How far ahead, in bytes, of all operands together: more than a core reads while one line comes, and no more than a third of the
 # first cache.
 DISTANCE = 8192
+# The same of each of several rows whose lines come into the second cache.
+SECOND = 1024
 # The least that is worth it where the first cache has little room beside what is read again all the time.
 LEAST = 4096
 # Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
@@ -46,7 +48,14 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
     if vector is None or vector not in measured.statement.reduced or program.sizes or not target.asks_streams:
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
-    return _ahead(measured, streams, vector, target, plan)
+    if target.asks_streams == 1:
+        return _ahead(measured, streams, vector, target, plan)
+    found = []
+    for a in streams:
+        rows = prod(n for i, n in plan.others if a.stride(i))
+        if rows >= ROWS and target.from_memory(measured.footprint(a) * a.itemsize):
+            found.append(_asked(measured, a, vector, rows * SECOND, plan, target.asks_streams))
+    return tuple(found)
 
 
 def rows_of_block(
@@ -79,12 +88,16 @@ def _ahead(
     if room < LEAST:
         return ()
     distance = min(DISTANCE, first // 3, room) // max(1, len(streams))
-    found = []
-    for a in streams:
-        later = _later(measured, a, vector, distance // a.itemsize, plan)
-        subscripts = a.read.subscripts if a.read is not None else ()
-        found.append(Ahead(Read(a.tensor, tuple(substitute(s, later) for s in subscripts))))
-    return tuple(found)
+    return tuple(_asked(measured, a, vector, distance, plan) for a in streams)
+
+
+def _asked(
+    measured: Measured, access: MemoryAccess, vector: str, distance: int, plan: Plan | None, cache: int = 1
+) -> Ahead:
+    """Return what is asked for so many bytes ahead, in all rows of a tile together."""
+    later = _later(measured, access, vector, distance // access.itemsize, plan)
+    subscripts = access.read.subscripts if access.read is not None else ()
+    return Ahead(Read(access.tensor, tuple(substitute(s, later) for s in subscripts)), cache)
 
 
 def _later(measured: Measured, access: MemoryAccess, vector: str, cells: int, plan: Plan | None) -> dict[str, Expr]:

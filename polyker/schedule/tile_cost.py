@@ -388,8 +388,9 @@ class Tiles:
     def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[_Read]:
         """Return the reads that tiles whose vectors run along the terms make again, but not from the first cache.
 
-        Whole rows of all operands pass, of those that are read once, too. What the innermost loop over tiles leaves in place waits
-        for one tile, what it moves for all of that loop.
+        Whole rows of these operands pass. What the innermost loop over tiles leaves in place waits for one tile, what it moves
+        for all of that loop. What is read once comes from where it lies, and passes the first cache, too, while the others wait;
+        where several rows come sooner than one (`Target.streams`) the loads of all of them are on their way together.
         """
         if not self.folds:
             return []
@@ -398,11 +399,9 @@ class Tiles:
             return []
         tile, kept = dict(others), [i for i in self.measured.bounds if i not in self.measured.statement.reduced]
         tiles = {i: ceil(self.measured.extent(i) / tile.get(i, 1)) for i in kept}
-
-        def rows_of(reads: list[_Read]) -> list[int]:
-            return [r.panel * prod(tile.get(i, 1) for i in kept if r.access.stride(i)) for r in reads]
-
-        panels, passing = rows_of(rows), sum(rows_of([r for r in self.reads if r.moves and r not in rows]))
+        panels = [r.panel * prod(tile.get(i, 1) for i in kept if r.access.stride(i)) for r in rows]
+        waits = self.target.streams == 1 or all(tile.get(i, 1) == 1 for i in kept)
+        passing = sum(r.panel for r in self.reads if r.moves and r not in rows) if waits else 0
 
         def moved(iterator: str) -> int:
             return sum(p for r, p in zip(rows, panels, strict=True) if r.access.stride(iterator))

@@ -10,6 +10,7 @@ from pathlib import Path
 from polyker.errors.base import failure
 from polyker.target.known import (
     ADDS_APART,
+    ASKED_STREAMS,
     FIRST_ONLY,
     FOLLOWS,
     GPUS,
@@ -20,7 +21,6 @@ from polyker.target.known import (
     MESH_STREAMS,
     ONE_STREAM,
     UNASKED,
-    UNASKED_STREAMS,
 )
 from polyker.target.model import CYCLES, Cache, Target
 
@@ -75,7 +75,7 @@ def host() -> Target:
         width, registers = (32 if "+avx2" in have else 16), 16
     masked = width == 64
     dot = 1 if not llvm.host_triple().startswith("x86_64") else 4 if _vnni(masked) <= have else 2
-    habits = cpu not in UNASKED, cpu not in FIRST_ONLY, cpu not in UNASKED_STREAMS, cpu in FOLLOWS, cpu in ONE_STREAM
+    habits = cpu not in UNASKED, cpu not in FIRST_ONLY, ASKED_STREAMS.get(cpu, 1), cpu in FOLLOWS, cpu in ONE_STREAM
     pipes = masked and cpu in HALVES, masked and cpu in ADDS_APART
     found = (width, registers, masked, 2, 4, _caches(), _cores(), None, dot)
     mesh = cpu in MESH

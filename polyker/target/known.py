@@ -25,9 +25,9 @@ KNOWN: dict[str, Target] = {
 # from memory takes up to a third longer. On znver5 it takes a fifth less.
 UNASKED = frozenset({"znver4"})
 
-# Processors on which sums along memory are slower where they ask for what comes next: by a sixth on znver3, by 3% on znver4, 7 to
-# 20% for products of a matrix and a vector, as was measured.
-UNASKED_STREAMS = frozenset({"znver3", "znver4"})
+# The cache in which sums along memory had better ask for what comes next, 0 for none: in the first they were slower by a sixth on
+# znver3, by 3% on znver4; several rows asked for in the second (one had better not be) took 0.9 to 1.0 of the time on znver4.
+ASKED_STREAMS = {"znver3": 0, "znver4": 2}
 
 # Processors whose prefetchers follow the rows of register tiles: without requests products of 1024^3 took 0.87 to 0.9 of the
 # time, those with 32 columns 0.75, as was measured on icelake-server; its kin are taken to be alike.

@@ -71,11 +71,11 @@ class Target:
     `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most: 2 of 16 bits, 4 of 8
     bits (unsigned by signed), 1 where there is none. `asks`: whether it pays to ask for the next rows while others are computed;
     where it does not, the core's own prefetchers are on the way, and are led astray. `asks_second`: whether a line that is asked
-    for in the second cache stays out of the first. `asks_streams`: whether it pays to ask for what a sum along memory is to
-    read later. `follows_rows`: whether prefetchers follow the rows of a register tile, and the next one's, by themselves, so that
-    asking for them only costs instructions. `one_stream`: whether one row of memory after another comes sooner than several side
-    by side. `halves`: whether vectors of the full width pass through the core in two halves, and what is read from memory comes
-    sooner by half ones.
+    for in the second cache stays out of the first. `asks_streams`: the cache in which it pays to ask for what a sum along memory
+    is to read later, 0 where it does not pay. `follows_rows`: whether prefetchers follow the rows of a register tile, and the
+    next one's, by themselves, so that asking for them only costs instructions. `one_stream`: whether one row of memory after
+    another comes sooner than several side by side. `halves`: whether vectors of the full width pass through the core in two
+    halves, and what is read from memory comes sooner by half ones.
     `adds_apart`: whether additions and extrema pass through other pipes than multiply-adds and comparisons, with registers enough
     to let them.
     `streams`: how many pieces of memory that lie far apart had better be walked side by side by what only passes over it.
@@ -98,7 +98,7 @@ class Target:
     dot: int = 1
     asks: bool = True
     asks_second: bool = True
-    asks_streams: bool = True
+    asks_streams: int = 1
     follows_rows: bool = False
     one_stream: bool = False
     halves: bool = False

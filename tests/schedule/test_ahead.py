@@ -155,9 +155,28 @@ def test_where_prefetchers_keep_up_rows_that_run_with_others_are_not_asked_for(t
 
 def test_sums_ask_for_nothing_where_prefetchers_keep_up() -> None:
     found = case("O[i] += X[i,k]", X="f32[2048,2048]")
-    for asks in (True, False):
+    for asks in (1, 0):
         scop, schedule = found.automatic(replace(target(SMALL), asks_streams=asks))
         assert ("prefetch" in print_kernel(lowered(scop, schedule).kernel)) == asks
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "found"), [(4096, 4096, True), (300, 4096, False), (4096, 1000, False)]
+)  # in memory by several rows; in the last cache; one row after another
+def test_several_rows_of_memory_are_asked_for_in_the_second_cache(rows: int, terms: int, found: bool) -> None:
+    caches = (Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16))
+    machine = replace(target("cpu:x86-64-v4"), asks_streams=2, one_stream=True, halves=True, caches=caches)
+    kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[rows, terms], B=pk.f64[terms], target=machine, threads=1)
+    loops = str(kernel.source("loops"))
+    assert ("into cache 2" in loops) == found == ("prefetch" in loops)
+
+
+def test_copies_of_a_nest_ask_once_for_a_line_of_several_vectors() -> None:
+    """With vectors of 16 bytes a line has four, each of which would ask for it."""
+    kernel = pk.op("O[i] += X[i,k]").compile(X=pk.f32[2048, 2048], target=SMALL, threads=1)
+    lines = str(kernel.source("llvm")).splitlines()
+    loads = sum("load <4 x float>" in line and "!invariant.load" in line for line in lines)
+    assert sum("call void @llvm.prefetch" in line for line in lines) == loads // 4 > 0
 
 
 def test_one_statement_by_itself_asks_for_nothing() -> None:

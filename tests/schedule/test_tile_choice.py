@@ -207,9 +207,20 @@ def test_as_many_rows_from_memory_are_summed_at_once_as_come_sooner_so(
     text: str, pieces: int, rows: int, tile: str
 ) -> None:
     machine = replace(target(V4), streams=pieces, caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
-    kernel = pk.op(text).compile(A=pk.f64[rows, 4096], B=pk.f64[4096], target=machine, threads=1)
+    kernel = pk.op(text).compile(A=pk.f64[rows, 2048], B=pk.f64[2048], target=machine, threads=1)
     (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
     assert (f" {tile};" in line) if tile else (" x " not in line)
+
+
+@pytest.mark.parametrize(("rows", "terms", "several"), [(4096, 2048, True), (4096, 1024, False), (500, 2048, True)])
+def test_several_rows_are_summed_at_once_where_their_factor_does_not_stay_beside_one(
+    rows: int, terms: int, several: bool
+) -> None:
+    """A vector of 16 KB stays in a first cache of 32 KB, but not while rows of 16 KB pass."""
+    machine = replace(target(V4), one_stream=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[rows, terms], B=pk.f64[terms], target=machine, threads=1)
+    (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
+    assert (" x " in line) == several
 
 
 def test_a_lone_sum_of_cells_that_are_looked_up_is_taken_by_vectors() -> None:
