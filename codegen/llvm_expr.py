@@ -42,8 +42,7 @@ class Expressions:
         self.affine: dict[str, Poly] = {}
         self.lanes: Lanes = ONE_LANE
         self.columns: Columns | None = None
-        # Which bytes, counted from a pointer, copies of a nest asked for, by what cache, to be written or read.
-        self.asked: dict[tuple[str, int, bool], list[int]] | None = None
+        self.asked: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest asked for
         self.vector: Block = ()  # the body of the vector loop around
         self._rows: dict[Row, tuple[int, int]] | None = None
         self.carried: Carried | None = None  # of the SCAN loop around

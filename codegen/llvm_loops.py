@@ -93,7 +93,7 @@ def repeat(code: Statements, loop: For) -> None:
     """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that ask for one line do it once."""
     e, steps = code.e, code.e.offsets.steps
     asked = e.asked
-    e.asked = {} if asked is None else asked
+    e.asked = set() if asked is None else asked
     for at, within in copies(loop, code.at):
         assert isinstance(at, Const)
         code.at[loop.var] = at

@@ -167,7 +167,7 @@ class Statements:
             case Store():
                 store(self.e, stmt)
             case Prefetch():
-                prefetch(self.e, stmt, self.target.caches[0].line)
+                prefetch(self.e, stmt)
             case Let(name=name, value=value):
                 self._let(name, value)
             case Guard(condition=condition, code=code):

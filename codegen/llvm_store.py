@@ -66,8 +66,8 @@ def store_together(e: Expressions, stores: list[Store]) -> None:
     strided.store(e, stores, [_contracted(e, s) for s in stores])
 
 
-def prefetch(e: Expressions, stmt: Prefetch, line: int) -> None:
-    """Emit a prefetch of the first lane's cache line, unless a copy of the nest asked for one less than `line` bytes away.
+def prefetch(e: Expressions, stmt: Prefetch) -> None:
+    """Emit a prefetch of the first lane's cache line.
 
     What is written past the caches must not be in them.
     """
@@ -79,12 +79,10 @@ def prefetch(e: Expressions, stmt: Prefetch, line: int) -> None:
     if e.columns is not None and not e.columns.asks(pointer):
         return
     if e.asked is not None:
-        common = e.pointer(place, {m: c for m, c in base.items() if m})
-        at = base.get((), 0) * place.itemsize
-        known = e.asked.setdefault((common.text, stmt.cache, stmt.write), [])
-        if any(abs(at - k) < line for k in known):
+        request = pointer.text, stmt.cache, stmt.write
+        if request in e.asked:
             return
-        known.append(at)
+        e.asked.add(request)
     memory.prefetch(e.b, pointer, stmt.cache, write=stmt.write and stmt.cache == 1)
 
 

@@ -171,14 +171,6 @@ def test_several_rows_of_memory_are_asked_for_in_the_second_cache(rows: int, ter
     assert ("into cache 2" in loops) == found == ("prefetch" in loops)
 
 
-def test_copies_of_a_nest_ask_once_for_a_line_of_several_vectors() -> None:
-    """With vectors of 16 bytes a line has four, each of which would ask for it."""
-    kernel = pk.op("O[i] += X[i,k]").compile(X=pk.f32[2048, 2048], target=SMALL, threads=1)
-    lines = str(kernel.source("llvm")).splitlines()
-    loads = sum("load <4 x float>" in line and "!invariant.load" in line for line in lines)
-    assert sum("call void @llvm.prefetch" in line for line in lines) == loads // 4 > 0
-
-
 def test_one_statement_by_itself_asks_for_nothing() -> None:
     assert asked("H[i,j] = X[i,j] + X[i,j+1] for j in 0:2047", X="f32[2048,2048]") == []
 
