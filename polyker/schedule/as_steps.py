@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.ir.expr import Index
+from polyker.ir.expr import Call, Index, Read
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.alternate import alternate_buffers
 from polyker.rewrite.late import late_updates
 from polyker.rewrite.part_steps import part_steps
@@ -21,7 +22,7 @@ from polyker.schedule.own_distances import free_within, own_distances
 def with_steps(program: TypedProgram) -> tuple[TypedProgram, list[str]]:
     """Return a program with its time loops written out and rewritten, and what was done in words."""
     notes = []
-    stepped = as_steps(program)
+    stepped = as_steps(_set_updates(program))
     turning = alternate_buffers(stepped)
     if turning is not stepped:
         notes.append("steps that were copied back take turns in two buffers")
@@ -32,6 +33,22 @@ def with_steps(program: TypedProgram) -> tuple[TypedProgram, list[str]]:
     if parted is not late:
         notes.append("steps are parted where what they read is changed in them by few of their cells")
     return parted, notes
+
+
+def _set_updates(program: TypedProgram) -> TypedProgram:
+    """Return a program whose updates of cells by one term in a step, `D[i,j] min= D[i,k] + D[k,j]`, set them to what they were
+    combined with it."""
+
+    def written(statement: TypedStatement) -> TypedStatement:
+        dtype = program.tensor(statement.target).dtype
+        if statement.op == "set" or statement.reduced or not statement.outer or statement.acc != dtype:
+            return statement
+        cell = Read(statement.target, statement.subscripts, dtype=dtype)
+        value = Call(COMBINE[statement.op], (cell, statement.expr), dtype)
+        return replace(statement, op="set", expr=value, defines=None)
+
+    body = replaced(program.body, lambda s: (written(s),))
+    return program if body == program.body else replace(program, body=body)
 
 
 def as_steps(program: TypedProgram) -> TypedProgram:

@@ -84,3 +84,20 @@ def test_kernels_of_any_sizes_and_on_threads_give_the_same() -> None:
         wanted[t, 1:, :-1] = 2 * wanted[t - 1, 1:, :-1] - wanted[t - 2, 1:, :-1] + np.float32(0.5) * near
     for kernel in (pk.op(WAVE).compile(U=pk.f32["T", "N", "M"]), pk.op(WAVE).compile(start, threads=2)):
         np.testing.assert_allclose(kernel(start), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("update", "value"),
+    [
+        ("D[i,j] min= D[i,k] + D[k,j]", "D[i,j] = minimum(D[i,j], D[i,k] + D[k,j])"),
+        ("D[i,j] max= D[i,k] - D[k,j]", "D[i,j] = maximum(D[i,j], D[i,k] - D[k,j])"),
+        ("D[i,j] += D[i,k] * D[k,j] / 64", "D[i,j] = D[i,j] + D[i,k] * D[k,j] / 64"),
+        ("D[i,j] *= D[k,j] / 2 for i in k+1:N", "D[i,j] = D[i,j] * (D[k,j] / 2) for i in k+1:N"),
+    ],
+)
+def test_an_update_by_one_term_in_a_step_is_what_it_sets_its_cell_to(update: str, value: str) -> None:
+    steps = "f(D: f64[N,N]) -> D:\n    for k in 0:N:\n        "
+    found = [case(steps + text, D="f64[21,21]") for text in (update, value)]
+    schedules = [str(f.automatic(target(SMALL))[1].tree) for f in found]
+    assert schedules[0] == schedules[1]
+    assert_same(found[0], *found[0].automatic(target(SMALL)), native=True)
