@@ -26,8 +26,9 @@ from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 # Vectors that are computed for each that holds a result, at most: with tests one costs as much as ten without.
 MOST = 8
-# Shapes of tiles, at most: each has code of its own.
-SHAPES = 5
+# Shapes of tiles, at most; and how many more cells than with the shortest rows are computed for the sake of fewer shapes: each
+# has code of its own.
+SHAPES, MORE = 5, 1 / 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +85,28 @@ def whole_tiles(
 def _cells(
     program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling, grain: tuple[str, int] | None
 ) -> isl.Set:
-    """Return the cells of tiles with as few vectors as the number of shapes allows."""
+    """Return the cells of tiles with as few vectors as the number of shapes allows, or with more where these are few."""
     cells = results.apply(mates(program, "", kept, tiles)).intersect(_box(results)).coalesce()
     inside = reduce(isl.Set.intersect, (uncut(results, kept.index(i), s, o) for i, s, o in tiles))
-    for wide in _parts_of_rows(tiles, grain):
+    for wide in _widths(program, results, kept, tiles, grain):
+        if wide is None:
+            break
         vectors = results.apply(mates(program, "", kept, of_vectors(tiles, wide))).coalesce().intersect(inside)
         parts = by_vectors(program, vectors, kept, tiles, wide)
         if len(parts) <= SHAPES and not any(_are_on_a_line(program, p, kept, tiles, wide[0]) for p in parts):
             return vectors.union(cells.subtract(inside)).coalesce()
     return cells
+
+
+def _widths(
+    program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling, grain: tuple[str, int] | None
+) -> list[tuple[str, int] | None]:
+    """Return the parts that rows of a tile may be cut to, the best first: the longest of those that are nearly as good as the
+    shortest, then the others, and None for whole rows."""
+    widths = [*_parts_of_rows(tiles, grain), None]
+    cells = [_computed(program, results, kept, tiles, wide) for wide in widths]
+    good = [w for w, c in zip(widths, cells, strict=True) if c <= (1 + MORE) * cells[0]]
+    return [*reversed(good), *(w for w in widths if w not in good)]
 
 
 def _are_on_a_line(program: TypedProgram, cells: isl.Set, kept: tuple[str, ...], tiles: Tiling, vector: str) -> bool:

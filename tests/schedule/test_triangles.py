@@ -87,6 +87,14 @@ def test_vectors_of_a_tile_without_a_result_are_left_out() -> None:
     assert sorted(shapes) == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
+@pytest.mark.parametrize(("rows", "shapes"), [(64, 4), (256, 2), (1024, 1)])
+def test_tiles_have_fewer_shapes_where_that_computes_few_more_cells(rows: int, shapes: int) -> None:
+    cells, parts = widened("j <= i", rows, 4, 32, 8)
+    assert len(parts) == shapes
+    least = sum(8 * ((4 * (i // 4) + 3) // 8 + 1) for i in range(rows))
+    assert cells.count_val().to_python() <= least * (1 + 1 / 18)
+
+
 def test_a_row_of_many_vectors_is_cut_to_few_shapes() -> None:
     cells, parts = widened("j <= i + 5 and i <= j + 5", 128, 4, 32, 4)
     assert 1 < len(parts) <= 5
