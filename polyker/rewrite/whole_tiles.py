@@ -16,6 +16,7 @@ from math import prod
 
 import islpy as isl
 
+from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -51,11 +52,12 @@ def whole_tiles(
 
     `tiles` has (kept iterator, size, origin): the tile of x is floor((x - origin) / size). `grain`: (iterator, lanes) of its
     vectors: those without a result are left out of tiles that no end of the box cuts. `moved`: the loops around the statement
-    are its own, moved outside; else they are the text's, and what is read in them may change.
+    are its own, moved outside; else they are the text's, and what is read in them may change: an additional instance reads only
+    what results read in the same iteration, and the statement writes none of it.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     tiles = tuple(t for t in tiles if t[1] > 1 and t[0] in kept)
-    if not tiles or program.sizes or (statement.outer and not moved):
+    if not tiles or program.sizes:
         return None
     domain = read_set(statement.domain)
     results = domain.apply(_onto(program, statement.iterators, kept, statement.name))
@@ -64,7 +66,7 @@ def whole_tiles(
     vectors = tuple((i, grain[1], origin) for i, _, origin in tiles if grain and i == grain[0])
     if _computed(program, results, kept, tiles, grain) > MOST * _computed(program, results, kept, vectors, grain):
         return None
-    cells = _cells(program, results, kept, tiles, grain)
+    cells = _cells(program, results, kept, tiles, grain, statement.outer)
     near = mates(program, statement.name, statement.iterators, tiles)
     onto = _onto(program, statement.iterators, kept, statement.name)
     of_tile = domain.apply(near)
@@ -75,6 +77,8 @@ def whole_tiles(
     for read in statement.reads():
         if not all(map(is_quasi_affine, read.subscripts)):
             return None
+        if statement.outer and not moved and not _is_steady(program, statement, read, domain, wide):
+            return None
         if read.pad is None:
             reached = wide.apply(read_map(access_relation(program, statement, read.tensor, read.subscripts)))
             if not reached.is_subset(read_set(tensor_box(program, read.tensor))):
@@ -82,12 +86,38 @@ def whole_tiles(
     return WholeTiles(replace(statement, domain=domain_text(wide, statement.name)), results)
 
 
+def _is_steady(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set, wide: isl.Set) -> bool:
+    """Whether more instances read what those of the domain read in the same iteration of the loops around, and the statement
+    writes none of it there."""
+    step = _onto(program, statement.iterators, statement.iterators[: statement.outer], statement.name)
+
+    def cells(tensor: str, subscripts: tuple[Expr, ...], instances: isl.Set) -> isl.Map:
+        access = read_map(access_relation(program, statement, tensor, subscripts))
+        return access.intersect_domain(instances).apply_domain(step)
+
+    if read.pad is not None or not cells(read.tensor, read.subscripts, wide).is_subset(
+        cells(read.tensor, read.subscripts, domain)
+    ):
+        return False
+    if read.tensor != statement.target:
+        return True
+    written = cells(statement.target, statement.subscripts, domain)
+    return bool(written.intersect(cells(read.tensor, read.subscripts, wide)).is_empty())
+
+
 def _cells(
-    program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling, grain: tuple[str, int] | None
+    program: TypedProgram,
+    results: isl.Set,
+    kept: tuple[str, ...],
+    tiles: Tiling,
+    grain: tuple[str, int] | None,
+    outer: int,
 ) -> isl.Set:
     """Return the cells of tiles with as few vectors as the number of shapes allows, or with more where these are few."""
-    cells = results.apply(mates(program, "", kept, tiles)).intersect(_box(results)).coalesce()
+    box = _box(results, outer)
+    cells = results.apply(mates(program, "", kept, tiles)).intersect(box).coalesce()
     inside = reduce(isl.Set.intersect, (uncut(results, kept.index(i), s, o) for i, s, o in tiles))
+    inside = inside.intersect(box) if outer else inside
     for wide in _widths(program, results, kept, tiles, grain):
         if wide is None:
             break
@@ -148,10 +178,17 @@ def _numbers(program: TypedProgram, kept: tuple[str, ...], tiles: Tiling) -> isl
     return read_map(f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(places)}] }}")
 
 
-def _box(cells: isl.Set) -> isl.Set:
-    """Return the least box of fixed corners around a set."""
+def _box(cells: isl.Set, outer: int) -> isl.Set:
+    """Return the least box around a set in each iteration of so many outer loops."""
     whole = isl.Set.universe(cells.get_space())
     for d in range(cells.dim(isl.dim_type.set)):
-        whole = whole.lower_bound_val(isl.dim_type.set, d, cells.dim_min_val(d))
-        whole = whole.upper_bound_val(isl.dim_type.set, d, cells.dim_max_val(d))
+        if not outer:
+            whole = whole.lower_bound_val(isl.dim_type.set, d, cells.dim_min_val(d))
+            whole = whole.upper_bound_val(isl.dim_type.set, d, cells.dim_max_val(d))
+        elif d >= outer:
+            others = isl.Set.universe(cells.get_space()).identity()
+            for e in range(outer, cells.dim(isl.dim_type.set)):
+                if e != d:
+                    others = others.project_out(dim.out, e, 1).insert_dims(dim.out, e, 1)
+            whole = whole.intersect(isl.Set.from_basic_set(cells.apply(others).simple_hull()))
     return whole

@@ -110,6 +110,46 @@ def test_cells_whose_operands_are_not_there_are_not_computed() -> None:
     assert whole_tiles(box.flat, tuple(box.flat.statements())[-1], (("i0", 4, 0), ("i1", 8, 0))) is None
 
 
+STEPS = "f(C: f32[32,32], A: f32[9,32,4], D: f32[9,32,32]) -> C:\n    for t in 0:9:\n        C[i,j] += {} where j <= i"
+
+
+@pytest.mark.parametrize(
+    ("term", "found"),
+    [
+        ("A[t,i,k] * A[t,j,k] + D[t,i,0]", True),
+        ("A[t,i,k] * A[t,j,k] * D[t,i,j]", False),  # nothing else reads the cells of D beyond the border
+        ("A[t,i,k] * D[t+0,j,0] * D[t,i,0]", True),
+    ],
+)
+def test_in_a_time_loop_tiles_are_whole_where_they_read_what_results_read(term: str, found: bool) -> None:
+    bound = case(STEPS.format(term), C="f32[32,32]", A="f32[9,32,4]", D="f32[9,32,32]")
+    update = tuple(bound.flat.statements())[-1]
+    tiles = tuple((i, size, 0) for i, size in zip(update.iterators[1:3], (4, 8), strict=True))
+    whole = whole_tiles(bound.flat, update, tiles, (update.iterators[2], 4))
+    assert (whole is not None) == found
+    scop, schedule = bound.automatic(target(SMALL))
+    assert_same(bound, scop, schedule, native=True)
+
+
+def test_in_a_time_loop_tiles_are_not_whole_where_they_would_read_what_results_write() -> None:
+    bound = case(STEPS.format("C[j,i] * A[t,i,k] * D[t,i,0]"), C="f32[32,32]", A="f32[9,32,4]", D="f32[9,32,32]")
+    update = tuple(bound.flat.statements())[-1]
+    tiles = tuple((i, size, 0) for i, size in zip(update.iterators[1:3], (4, 8), strict=True))
+    assert whole_tiles(bound.flat, update, tiles, (update.iterators[2], 4)) is None
+
+
+def test_a_step_of_a_time_loop_has_no_cells_beyond_its_own_rows() -> None:
+    """The results of a step end with it: rows of the tile behind them are no cells, and not computed."""
+    text = "f(C: f32[40,40], A: f32[40,3]) -> C:\n    for t in 0:9:\n        C[i,j] += A[i,k] * A[j,k] where j <= i and i < 4*t+3"
+    bound = case(text, C="f32[40,40]", A="f32[40,3]")
+    update = tuple(bound.flat.statements())[-1]
+    i, j = update.iterators[1:3]
+    whole = whole_tiles(bound.flat, update, ((i, 4, 0), (j, 8, 0)), (j, 4))
+    assert whole is None or all(x < 4 * t + 3 for t, x, *_ in points(read_set(whole.statement.domain)))
+    scop, schedule = bound.automatic(target(SMALL))
+    assert_same(bound, scop, schedule, native=True)
+
+
 def test_terms_that_all_results_of_a_tile_have_are_told_from_the_others() -> None:
     flat = case("C[i,j] += A[i,k] * B[k,j] where k <= i", A="f32[8,8]", B="f32[8,8]").flat
     update = tuple(flat.statements())[-1]
