@@ -56,6 +56,7 @@ from polyker.codegen.llvm_transpose_rows import write_rows
 from polyker.codegen.llvm_weave import Weave, end_weave, weave_of, weave_row
 from polyker.codegen.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
 from polyker.codegen.polynomial import atom as atom_poly
+from polyker.codegen.realign import realigned
 from polyker.codegen.simplify import InCopies
 from polyker.ir.dtypes import i64
 from polyker.target.model import Target
@@ -120,7 +121,8 @@ class Statements:
         body = [*b.allocas, *self._clears(), "  br label %body", "body:", *b.top.lines, *fence, "  ret i64 0"]
         for code, label in self.failures.items():
             body += [f"{label}:", *fence, f"  ret i64 {code}"]
-        return body
+        # What comes from memory, and goes there, waits for that and for nothing else.
+        return realigned(body, self.target.vector_registers) if self.target.halves and not self.streams else body
 
     def _clears(self) -> Iterator[str]:
         """Yield the lines that fill buffers with zeros, once: what they have behind the ends of rows stays as it is."""

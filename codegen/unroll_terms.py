@@ -8,7 +8,8 @@
 A step of a tile of short vectors has few arithmetic instructions, and beside them its counters, its branch and a request for
 a line that the steps before have asked for, too. A core takes four to six instructions a cycle, half as many where its other
 thread is at work: without them there is room for the loads. Where vectors pass in halves a step takes so long that the rest
-does not count. The terms are added in the same order as before.
+does not count; there it pays for windows that move by one element with each term, which are made of each other's vectors where
+several lie in one piece of code (polyker.codegen.realign). The terms are added in the same order as before.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ PART, UNKNOWN = 8, 64
 
 def several_terms(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel whose loops over the terms of register tiles take several of them in each iteration."""
-    if target.halves:
-        return kernel
     arrays = {b.name: b for b in kernel.buffers}
     found = _loops(kernel.body, 1, arrays)
     most = max((work for _, _, work in found), default=0)
     buffers = arrays | {s.buffer.name: s.buffer for s in statements(kernel.body) if isinstance(s, Allocate)}
     chosen = {
-        id(loop): weight for loop, weight, work in found if PART * work >= most and not _strays(loop, weight, buffers)
+        id(loop): weight
+        for loop, weight, work in found
+        if PART * work >= most and not _strays(loop, weight, buffers) and (not target.halves or _slides(loop, buffers))
     }
     line = target.caches[0].line
     return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
@@ -159,6 +160,18 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
             here = plus(place, scaled(step, term))
             places.add((name, frozenset((m, c) for m, c in here.items() if m)))
     return len(places) > POINTERS
+
+
+def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether each vector of a tile that has one row reads a window which the next term moves by one element, on or back."""
+    lanes = next((s.lanes for s in statements(loop.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR), 0)
+    count, _ = _tile(loop.body)
+    windows = set[tuple[str, int]]()
+    for name, place in _places(loop.body, {}, buffers):
+        vectors = [m for m, c in place.items() if c == 1 and len(m) == 1 and m != (Var(loop.var),)]
+        if abs(place.get((Var(loop.var),), 0)) == 1 and vectors:
+            windows.add((name, place.get((), 0)))
+    return count > 1 and len(windows) == count and {at % lanes for _, at in windows} == {min(at for _, at in windows) % lanes}
 
 
 def _places(block: Block, values: Mapping[str, KExpr], buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Poly]]:
