@@ -27,7 +27,7 @@ def access_cost(access: MemoryAccess, vector: str, width: int, target: Target) -
         aligned = all(s % width == 0 for i, s in access.strides.items() if i != vector)
         return (LOAD if aligned else LOAD + CROSSING) * max(1.0, width * access.itemsize / 64)
     if stride == -1:
-        return 2 * LOAD
+        return 2 * LOAD + CROSSING * any(s % width for i, s in access.strides.items() if i != vector)
     if 1 < stride <= STRIDED and (target.masked or not access.is_write):
         return stride * LOAD + (stride - 1) * SHUFFLE
     step = abs(stride) * access.itemsize

@@ -171,8 +171,9 @@ def _may_return(measured: Measured, outer: str, rows: int, results: int, target:
 
 
 def _read_once(measured: Measured, vector: str) -> list[MemoryAccess]:
-    """Return the operands that are contiguous along the vector, each of whose elements is read once."""
-    return [a for a in measured.accesses if not a.is_write and a.stride(vector) == 1 and measured.is_read_once(a)]
+    """Return the operands that are contiguous along the vector, each of whose elements is read once: windows overlap."""
+    along = (a for a in measured.accesses if not a.is_write and a.stride(vector) == 1 and measured.is_read_once(a))
+    return [a for a in along if 2 * measured.footprint(a) > measured.points]
 
 
 def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[str, ...]:

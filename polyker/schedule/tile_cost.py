@@ -47,6 +47,8 @@ LINE = 40.0
 LONE = 12.0
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
+# The part of what windows cost that each term moves by one element, where they are made of each other's vectors.
+REALIGNED = 0.6
 # How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
 # after the other they come sooner.
 APART = 0.15
@@ -85,6 +87,7 @@ class _Read:
     columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
     # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
     lone: str | None
+    slides: bool  # a window that the next term moves by one element, made of others (polyker.codegen.realign)
 
     def copies(self, chunks: int, others: tuple[tuple[str, int], ...]) -> int:
         """Return how many vectors of it a tile reads each step."""
@@ -93,6 +96,11 @@ class _Read:
             if strides.get(i):
                 count *= s
         return count
+
+    def vectors(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
+        """Return what its vectors cost a tile each step, from the first cache."""
+        together = self.slides and chunks > 1 and all(s == 1 for _, s in others)
+        return self.copies(chunks, others) * self.one * (REALIGNED if together else 1.0)
 
 
 class Tiles:
@@ -184,7 +192,13 @@ class Tiles:
             self.target.from_memory(whole) and all(map(is_quasi_affine, read.subscripts)),
             columns,
             self._lone(access),
+            self.target.halves and not self.folds and self._slides(access),
         )
+
+    def _slides(self, access: MemoryAccess) -> bool:
+        """Whether vectors of an operand are windows that a term moves by one element."""
+        terms = self.measured.statement.reduced
+        return access.stride(self.vector) == 1 and any(abs(access.stride(r)) == 1 for r in terms)
 
     def _lone(self, access: MemoryAccess) -> str | None:
         """Return the iterator an operand is contiguous along if the second cache does not keep its lines for the next tile."""
@@ -307,8 +321,8 @@ class Tiles:
         for _, s in others:
             vectors *= s
         for r in self.reads:
-            copies = r.copies(chunks, others)
-            loads += copies * (r.one if r.copying is None else min(r.one, r.near))
+            one = r.vectors(chunks, others)
+            loads += one if r.copying is None else min(one, r.copies(chunks, others) * r.near)
         arithmetic = vectors * self.operations / self.target.fma_per_cycle
         return self._step(arithmetic, loads) / (vectors * self.width)
 
@@ -335,7 +349,7 @@ class Tiles:
             held.append(copies)
             if self._stays(r, chunks):
                 continue
-            cost = float(copies) * r.one
+            cost = r.vectors(chunks, others)
             by_rows, crowd = r.columns > 1, copies * self.width > STREAMS
             if by_rows and crowd:
                 alone = r.crowds and passes_once(self.measured, r.access, self.vector, others)

@@ -223,6 +223,26 @@ def test_several_rows_are_summed_at_once_where_their_factor_does_not_stay_beside
     assert (" x " in line) == several
 
 
+@pytest.mark.parametrize("text", ["y[i] += x[i+k] * w[k]", "y[i] += x[i-k+299] * w[k] for i in 0:10000"])
+def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> None:
+    """It is read again and again, and not by a few terms at a time as rows of memory are; with vectors along the terms each
+    row of a tile would load windows of its own."""
+    for halves in (True, False):
+        machine = replace(target(V4), halves=halves, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+        kernel = pk.op(text).compile(x=pk.f32[10299], w=pk.f32[300], target=machine, threads=1)
+        schedule = str(kernel.source("schedule"))
+        assert "vectors of 16 along i0, 8 at a time; tiles i0; terms i1" in schedule
+        assert ".block" not in schedule
+
+
+@pytest.mark.parametrize("text", ["y[i] += x[i+k] * w[k]", "y[i+k] += x[i] * w[k]"])
+def test_windows_that_are_made_of_each_other_s_vectors_cost_less(text: str) -> None:
+    machine = replace(target(V4), halves=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    kernel = pk.op(text).compile(x=pk.f32[4999], w=pk.f32[2000], target=machine, threads=1)
+    (tile,) = re.findall(r"S0: vectors of 16 along (\w+), 8 at a time; tiles (\w+);", str(kernel.source("schedule")))
+    assert tile[0] == tile[1]  # along results
+
+
 def test_a_lone_sum_of_cells_that_are_looked_up_is_taken_by_vectors() -> None:
     """Each addition would wait for the one before; of several sums side by side none waits."""
     assert "vectors of 16 along i0" in chosen("s += X[i] * T[I[i]]", pk.f32[4000], pk.f32[2000], pk.i32[4000])
