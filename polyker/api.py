@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from polyker.compiling import Bound, Given, argument_type, compiled, interpret
+from polyker.compiling import Bound, Given, argument_type, compiled, declared_type, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_OPTION, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
@@ -345,10 +345,13 @@ class Operator:
         return Bound(given, known, {**symbols, **known}, chosen, target or environment_target() or "cpu")
 
     def _types(self, types: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[TensorType, ...], dict[str, int]]:
-        """Return the inputs' types and the sizes given, from arrays or types by position or name."""
+        """Return the inputs' types and the sizes given: of arrays or types by position or name, or as the text declares them."""
         parameters = self.program.parameters
-        rest = parameters[len(types) :]
-        absent = {n: None for n in rest if n not in named and n not in self.program.inputs}
+        rest = [n for n in parameters[len(types) :] if n not in named]
+        absent: dict[str, Any] = {n: None for n in rest if n not in self.program.inputs}
+        given_none = len(rest) == len(parameters)
+        known = {**self.fixed, **named}
+        absent |= {n: t for n in rest if (t := declared_type(self.program, n, known, symbols=given_none)) is not None}
         values, sizes = matched(self.program, types, {**named, **absent})
         given = tuple(argument_type(v, n) for n, v in zip(self.program.inputs, values, strict=True))
         return given, {n: size_value(n, v) for n, v in sizes.items() if v is not None}

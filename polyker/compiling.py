@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from polyker.codegen.artifact import Artifact
 from polyker.errors.base import CompileTimeout, PolykerError, failure
 from polyker.errors.calls import BAD_TYPE, INTERNAL, NO_TARGET, TIMEOUT
 from polyker.ir.dtypes import DType, TensorType, parse_type
+from polyker.ir.expr import Literal, Size
 from polyker.ir.layout import Layout
 from polyker.ir.program import Program
 from polyker.ir.typed import EXACT, TypedProgram
@@ -247,6 +248,28 @@ def argument_type(value: object, name: str) -> TensorType:
     if isinstance(value, DType):
         raise failure(BAD_TYPE, name=name, value=f"the element type {value} alone")
     return operand(value, name).type
+
+
+def declared_type(program: Program, name: str, sizes: Mapping[str, object], *, symbols: bool) -> TensorType | None:
+    """Return the type that an input is declared to have, None where its text leaves something open.
+
+    `sizes`: those that are known; `symbols`: others may stay symbols.
+    """
+    declared = program.declaration(name) if name in program.inputs else None
+    if declared is None or declared.dtype is None or declared.shape is None:
+        return None
+    shape: list[int | str] = []
+    for extent in declared.shape:
+        match extent:
+            case Literal(value=int(value)):
+                shape.append(value)
+            case Size(name=size) if isinstance(sizes.get(size), int):
+                shape.append(cast(int, sizes[size]))
+            case Size(name=size) if symbols:
+                shape.append(size)
+            case _:
+                return None
+    return TensorType(declared.dtype, tuple(shape))
 
 
 def interpret(
