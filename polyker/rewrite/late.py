@@ -20,17 +20,14 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Read
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale, substitute
+from polyker.ir.expr import Call, Expr, Read
+from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import Map, Set, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text
+from polyker.poly.scop import access_relation
 from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.step_blocks import in_block, least_in_block, of_block, steps_of
 
-# Steps of a block: enough that what a tile loads and stores is little beside its terms, few enough that the panel is a small
-# part. Blocks of a loop, at least.
-STEPS, LEAST_BLOCKS = (64, 32, 16, 8), 12
 _COMBINE = {"add": "add", "maximum": "max", "minimum": "min"}
 
 
@@ -94,8 +91,8 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     low, high = domain.dim_min_val(0), domain.dim_max_val(0)
     if not low.is_int() or not high.is_int():
         return None
-    first, count = low.get_num_si(), high.get_num_si() - low.get_num_si() + 1
-    steps = next((n for n in STEPS if count >= LEAST_BLOCKS * n), None)
+    first = low.get_num_si()
+    steps = steps_of(first, high.get_num_si())
     if steps is None:
         return None
     own = Read(statement.target, statement.subscripts, dtype=statement.acc)
@@ -155,7 +152,7 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
                 return None
     pieces: list[Set] = []
     early = domain.subtract(late)
-    bounds = tuple(_least(late, statement, d, first, steps) for d in range(1, len(statement.iterators)))
+    bounds = tuple(least_in_block(late, statement, d, first, steps) for d in range(1, len(statement.iterators)))
     for iterator, (slope, offset) in zip(statement.iterators[1:], bounds, strict=True):
         before = f"{iterator} < {slope} * floor(({clock} - {first})/{steps}) + {offset}"
         part = early.intersect(
@@ -187,14 +184,7 @@ def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
     labels[number] = f"{labels.get(clock, clock)}_block"
 
     def inside(s: TypedStatement, domain: Set, name: str) -> TypedStatement:
-        iterators = (number, *s.iterators)
-        onto = read_map(
-            f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : "
-            f"{number} = floor(({clock} - {found.first})/{found.steps}) }}"
-        )
-        return replace(
-            s, name=name, iterators=iterators, outer=s.outer + 1, domain=domain_text(domain.apply(onto), name)
-        )
+        return in_block(s, domain, name, number, found.first, found.steps)
 
     def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
         made: list[TypedNode] = []
@@ -213,52 +203,7 @@ def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
 
 
 def _together(fresh: Fresh, found: _Late, number: str, labels: dict[str, str]) -> TypedStatement:
-    """Return the late update of one block: a reduction over its steps, all iterators counted from the block's first ones."""
-    s = found.statement
-    clock, *inner = s.iterators
-    names = {i: fresh.iterator() for i in s.iterators}
-    labels.update({n: labels.get(i, i) for i, n in names.items()})
-    start = add(scale(found.steps, Index(number, i64)), lit(found.first))
-    values: dict[str, Expr] = {clock: add(start, Index(names[clock], i64))}
-    where = [
-        f"{clock} = {found.steps} * {number} + {found.first} + {names[clock]}",
-        f"0 <= {names[clock]} < {found.steps}",
-    ]
-    for i, (slope, offset) in zip(inner, found.bounds, strict=True):
-        values[i] = add(Index(names[i], i64), add(scale(slope, Index(number, i64)), lit(offset)))
-        where.append(f"{i} = {names[i]} + {slope} * {number} + {offset}")
-    name = fresh.statement()
-    iterators = (number, *(names[i] for i in inner), names[clock])
-    onto = read_map(
-        f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : {' and '.join(where)} }}"
-    )
-    return replace(
-        s,
-        name=name,
-        iterators=iterators,
-        outer=1,
-        domain=domain_text(found.late.apply(onto).coalesce(), name),
-        subscripts=tuple(substitute(e, values) for e in s.subscripts),
-        op=found.op,
-        expr=substitute(found.term, values),
-        reduced=(names[clock],),
-        in_order=True,
-    )
-
-
-def _least(late: Set, s: TypedStatement, dimension: int, first: int, steps: int) -> tuple[int, int]:
-    """Return (slope, offset) of the least value of an iterator in a block: offset + slope * block, (0, 0) where it is another."""
-    name = "least"
-    iterators = ", ".join(s.iterators)
-    onto = read_map(
-        f"{{ {s.name}[{iterators}] -> {name}[floor(({s.iterators[0]} - {first})/{steps}), {s.iterators[dimension]}] }}"
-    )
-    reached = late.apply(onto)
-    at = [
-        reached.fix_val(isl.dim_type.set, 0, isl.Val.int_from_si(reached.get_ctx(), n)).dim_min_val(1) for n in (0, 1)
-    ]
-    if any(not v.is_int() for v in at):
-        return 0, 0
-    slope = at[1].get_num_si() - at[0].get_num_si()
-    whole = read_set(f"{{ {name}[n, x] : x >= {at[0].get_num_si()} + {slope} * n }}")
-    return (slope, at[0].get_num_si()) if reached.is_subset(whole) else (0, 0)
+    """Return the late update of one block: a reduction over its steps."""
+    term = replace(found.statement, op=found.op, expr=found.term)
+    made, clock = of_block(fresh, term, found.late, number, found.first, found.steps, found.bounds, labels)
+    return replace(made, reduced=(clock,), in_order=True)

@@ -14,6 +14,7 @@ from polyker.ir.expr import Call, Index, Read
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.alternate import alternate_buffers
+from polyker.rewrite.early import early_sums
 from polyker.rewrite.late import late_updates
 from polyker.rewrite.part_steps import part_steps
 from polyker.schedule.own_distances import free_within, own_distances
@@ -29,6 +30,10 @@ def with_steps(program: TypedProgram) -> tuple[TypedProgram, list[str]]:
     late = late_updates(turning)
     if late is not turning:
         notes.append("updates of what a block of steps does not touch are done after it, together")
+    early = early_sums(late)
+    if early is not late:
+        notes.append("sums over what steps before a block wrote are taken before it, together")
+    late = early
     parted = part_steps(late)
     if parted is not late:
         notes.append("steps are parted where what they read is changed in them by few of their cells")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polyker.poly.scop import build_scop
-from polyker.rewrite import late
+from polyker.rewrite import step_blocks
 from polyker.rewrite.late import late_updates
 from polyker.schedule.auto import default_schedule
 from polyker.schedule.legality import prove
@@ -33,8 +33,8 @@ NOT_LATE = {
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late, "STEPS", (4,))
-    monkeypatch.setattr(late, "LEAST_BLOCKS", 2)
+    monkeypatch.setattr(step_blocks, "STEPS", (4,))
+    monkeypatch.setattr(step_blocks, "LEAST_BLOCKS", 2)
 
 
 @pytest.mark.parametrize("name", LATE)

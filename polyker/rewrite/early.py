@@ -1,0 +1,169 @@
+"""Sums of a time loop over what steps before wrote, taken early and together: the loop runs in blocks.
+
+Before, of a triangle's right-hand sides (each row needs those before it):
+
+    for i: { s[i,j] = 0;  s[i,j] += L[i,k] * X[k,j]  for k < i;  X[i,j] = (B[i,j] - s[i,j]) / L[i,i] }
+
+After, with blocks of 32 steps I:
+
+    for I: { s[i,j] = 0  for i in I;  s[i,j] += L[i,k] * X[k,j]  for i in I, k before I
+             for i in I: { s[i,j] += L[i,k] * X[k,j]  for k in I, k < i;  X[i,j] = (B[i,j] - s[i,j]) / L[i,i] } }
+
+The early part is a product of matrices; row by row the operand was read from end to end for each step. An instance is early if no
+step of its own block writes, before it, what it reads; isl says which are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from polyker.ir.expr import Read
+from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.poly.count import count
+from polyker.poly.isl import Map, Set, read_map, read_set
+from polyker.poly.scop import access_relation
+from polyker.rewrite.fresh import Fresh, identity
+from polyker.rewrite.step_blocks import in_block, least_in_block, of_block, steps_of
+
+# The part of a sum's instances that has to be early.
+PART = 0.5
+
+
+@dataclass(frozen=True)
+class _Early:
+    """The sum `statement` of a temporary that `start` sets to nothing before it, the instances that are early, and the others.
+    `first`: the first step of the loop; `steps`: those of a block."""
+
+    start: TypedStatement
+    statement: TypedStatement
+    early: Set
+    rest: Set
+    first: int
+    steps: int
+
+
+def early_sums(program: TypedProgram) -> TypedProgram:
+    """Return the program with the outermost time loops that have early sums run by blocks."""
+    if program.sizes or not any(isinstance(n, TypedLoop) for n in program.body):
+        return program
+    fresh, labels = Fresh(program), dict(program.labels)
+    body: list[TypedNode] = []
+    for node in program.body:
+        found = list(_candidates(program, node)) if isinstance(node, TypedLoop) else []
+        body.append(_blocked(fresh, node, found, labels) if found and isinstance(node, TypedLoop) else node)
+    if tuple(body) == program.body:
+        return program
+    return replace(fresh.finish(tuple(body)), labels=tuple(labels.items()))
+
+
+def _candidates(program: TypedProgram, loop: TypedLoop) -> Iterator[_Early]:
+    for start, node in zip(loop.body, loop.body[1:], strict=False):
+        if isinstance(start, TypedStatement) and isinstance(node, TypedStatement) and _starts(program, start, node):
+            found = _early(program, loop, start, node)
+            if found is not None:
+                yield found
+
+
+def _starts(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> bool:
+    """Whether a statement sets the temporary that the next one sums up to nothing."""
+    tensor = program.tensor(statement.target)
+    return (
+        statement.op != "set"
+        and bool(statement.reduced)
+        and len(statement.iterators) - len(statement.reduced) > 1  # one vector is read as fast row by row
+        and not (statement.in_order or statement.reads_own)
+        and statement.outer == start.outer == 1
+        and tensor.role is Role.TEMPORARY
+        and tensor.dtype == statement.acc
+        and start.op == "set"
+        and start.target == statement.target
+        and start.expr == identity(statement.op, tensor.dtype)
+    )
+
+
+def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statement: TypedStatement) -> _Early | None:
+    all_of = list(statements_of(loop.body))
+    everything = [(s, r) for s in all_of for r in (None, *dict.fromkeys(s.reads()))]
+    for s, r in everything:
+        places = s.subscripts if r is None else r.subscripts
+        if not all(map(is_quasi_affine, places)) or (r is not None and r.pad is not None):
+            return None
+        if s.iterators[0] != loop.iterator:
+            return None
+    ends = [(d.dim_min_val(0), d.dim_max_val(0)) for d in (read_set(s.domain) for s in all_of)]
+    if not all(low.is_int() and high.is_int() for low, high in ends):
+        return None
+    first = min(low.to_python() for low, _ in ends)
+    steps = steps_of(first, max(high.to_python() for _, high in ends))
+    if steps is None:
+        return None
+
+    def cells(s: TypedStatement, read: Read | None) -> Map:
+        tensor, places = (s.target, s.subscripts) if read is None else (read.tensor, read.subscripts)
+        return read_map(access_relation(program, s, tensor, places)).intersect_domain(read_set(s.domain))
+
+    def step(s: TypedStatement, each: int = 1) -> Map:
+        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({loop.iterator} - {first})/{each})] }}")
+
+    # The sum's cells are those of one step: what it starts with and its early terms may come before the steps of the block.
+    if sum(s.target == statement.target for s in all_of) != 2:
+        return None
+    uses = [cells(s, r).reverse().apply_range(step(s)) for s, r in everything if _touches(s, r, statement.target)]
+    of_step = uses[0]
+    for more in uses[1:]:
+        of_step = of_step.union(more)
+    if not of_step.coalesce().is_single_valued():
+        return None
+    if not cells(statement, None).range().is_subset(cells(start, None).range()):
+        return None
+    domain = read_set(statement.domain)
+    early = domain
+    place = {s.name: n for n, s in enumerate(all_of)}
+    for read in dict.fromkeys(statement.reads()):
+        mine = cells(statement, read)
+        for s in all_of:
+            if s.target != read.tensor:
+                continue
+            pairs = mine.apply_range(cells(s, None).reverse())
+            pairs = pairs.intersect(step(statement, steps).apply_range(step(s, steps).reverse()))
+            before = step(statement).apply_range(read_map("{ [a] -> [b] : b < a }")).apply_range(step(s).reverse())
+            if place[s.name] < place[statement.name]:
+                before = before.union(step(statement).apply_range(step(s).reverse()))
+            early = early.subtract(pairs.intersect(before).domain())
+    early = early.coalesce()
+    some, whole = count(early).number, count(domain).number
+    if early.is_empty() or not some or not whole or some < PART * whole:
+        return None
+    return _Early(start, statement, early, domain.subtract(early).coalesce(), first, steps)
+
+
+def _touches(s: TypedStatement, read: Read | None, tensor: str) -> bool:
+    return (s.target if read is None else read.tensor) == tensor
+
+
+def _blocked(fresh: Fresh, loop: TypedLoop, found: list[_Early], labels: dict[str, str]) -> TypedLoop:
+    number, (first, steps) = fresh.iterator(), (found[0].first, found[0].steps)
+    labels[number] = f"{labels.get(loop.iterator, loop.iterator)}_block"
+    starts, rests = {f.start.name for f in found}, {f.statement.name: f.rest for f in found}
+
+    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
+        made: list[TypedNode] = []
+        for node in body:
+            if isinstance(node, TypedLoop):
+                made.append(replace(node, body=visit(node.body)))
+            elif node.name not in starts:
+                points = rests.get(node.name, read_set(node.domain))
+                if not points.is_empty():
+                    made.append(in_block(node, points, node.name, number, first, steps))
+        return tuple(made)
+
+    def together(s: TypedStatement, points: Set) -> TypedStatement:
+        bounds = [least_in_block(points, s, d, first, steps) for d in range(1, len(s.iterators))]
+        return of_block(fresh, s, points, number, first, steps, bounds, labels)[0]
+
+    head: list[TypedNode] = []
+    for f in found:
+        head += [together(f.start, read_set(f.start.domain)), together(f.statement, f.early)]
+    return TypedLoop(number, (*head, TypedLoop(loop.iterator, visit(loop.body))))
