@@ -107,8 +107,11 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
     def step(s: TypedStatement, each: int = 1) -> Map:
         return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({loop.iterator} - {first})/{each})] }}")
 
-    # The sum's cells are those of one step: what it starts with and its early terms may come before the steps of the block.
+    # The sum's cells are those of one step, and read after it: their start and early terms may come before the steps of the block.
+    place = {s.name: n for n, s in enumerate(all_of)}
     if sum(s.target == statement.target for s in all_of) != 2:
+        return None
+    if any(r and r.tensor == statement.target and place[s.name] < place[statement.name] for s, r in everything):
         return None
     uses = [cells(s, r).reverse().apply_range(step(s)) for s, r in everything if _touches(s, r, statement.target)]
     of_step = uses[0]
@@ -120,7 +123,6 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
         return None
     domain = read_set(statement.domain)
     early = domain
-    place = {s.name: n for n, s in enumerate(all_of)}
     for read in dict.fromkeys(statement.reads()):
         mine = cells(statement, read)
         for s in all_of:
