@@ -107,7 +107,7 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
     def step(s: TypedStatement, each: int = 1) -> Map:
         return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({loop.iterator} - {first})/{each})] }}")
 
-    # The sum's cells are those of one step, and read after it: their start and early terms may come before the steps of the block.
+    # The sum's cells are those of one step, and read after it: their start and early terms may come before the block's steps.
     place = {s.name: n for n, s in enumerate(all_of)}
     if sum(s.target == statement.target for s in all_of) != 2:
         return None
