@@ -223,6 +223,14 @@ def test_several_rows_are_summed_at_once_where_their_factor_does_not_stay_beside
     assert (" x " in line) == several
 
 
+@pytest.mark.parametrize(("terms", "rows"), [(4096, 6), (4104, 13)])
+def test_rows_that_fall_into_one_set_of_the_first_cache_are_taken_by_fewer(terms: int, rows: int) -> None:
+    """A set of eight ways has lines for six rows and the vector beside them, if rows lie a multiple of 4 KB apart."""
+    machine = replace(target(V4), one_stream=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[4096, terms], B=pk.f64[terms], target=machine, threads=1)
+    assert f" x {rows} i0;" in str(kernel.source("schedule"))
+
+
 @pytest.mark.parametrize("text", ["y[i] += x[i+k] * w[k]", "y[i] += x[i-k+299] * w[k] for i in 0:10000"])
 def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> None:
     """It is read again and again, and not by a few terms at a time as rows of memory are; with vectors along the terms each
