@@ -171,7 +171,7 @@ def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
         vectors = [m for m, c in place.items() if c == 1 and len(m) == 1 and m != (Var(loop.var),)]
         if abs(place.get((Var(loop.var),), 0)) == 1 and vectors:
             windows.add((name, place.get((), 0)))
-    return count > 1 and len(windows) == count and {at % lanes for _, at in windows} == {min(at for _, at in windows) % lanes}
+    return 1 < count == len(windows) and len({at % lanes for _, at in windows}) == 1
 
 
 def _places(block: Block, values: Mapping[str, KExpr], buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Poly]]:
