@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.expr import Call, Expr, Read
+from polyker.ir.expr import Call, Expr, Read, reads_in
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import Map, Set, read_map, read_set
@@ -73,7 +73,7 @@ def _candidates(program: TypedProgram, loop: TypedLoop) -> Iterator[_Late]:
 
 
 def _parts(statement: TypedStatement) -> tuple[str, Expr] | None:
-    """Return the operation that combines a cell's own value with a term, and the term."""
+    """Return the operation that combines a cell's own value with a term, and the term, which must not hang on that value."""
     value = statement.expr
     if not isinstance(value, Call) or value.op not in _COMBINE or len(value.args) != 2:
         return None
@@ -83,7 +83,10 @@ def _parts(statement: TypedStatement) -> tuple[str, Expr] | None:
     ]
     if sum(mine) != 1 or value.dtype != statement.acc:
         return None
-    return _COMBINE[value.op], value.args[mine.index(False)]
+    term = value.args[mine.index(False)]
+    if any(r.tensor == statement.target and r.subscripts == statement.subscripts for r in reads_in(term)):
+        return None
+    return _COMBINE[value.op], term
 
 
 def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op: str, term: Expr) -> _Late | None:

@@ -23,6 +23,8 @@ LATE = {
 }
 NOT_LATE = {
     "every cell is read by the next step": "        A[i,j] = A[i,j] - A[i-1,j]  for i in k+1:21, j in k+1:21",
+    "a term hangs on what the cell holds": "        A[i,k] = A[i,k] % 3  for i in k+1:21\n"
+    "        A[i,j] = A[i,j] - A[i,k] * A[i,j]  for i in k+1:21, j in k+1:21",
     "paths: what is read changes in the block": "        A[i,j] = minimum(A[i,j], A[i,k] + A[k,j])",
     "another statement reads all but a border": "        A[i,j] = A[i,j] - k  for i in 0:20, j in 0:21\n"
     "        A[20,k] = sum[i in 0:20, j in 0:20](A[i,j])",
