@@ -168,4 +168,5 @@ def _blocked(fresh: Fresh, loop: TypedLoop, found: list[_Early], labels: dict[st
     head: list[TypedNode] = []
     for f in found:
         head += [together(f.start, read_set(f.start.domain)), together(f.statement, f.early)]
-    return TypedLoop(number, (*head, TypedLoop(loop.iterator, visit(loop.body))))
+    inner = visit(loop.body)
+    return TypedLoop(number, (*head, TypedLoop(loop.iterator, inner)) if inner else tuple(head))

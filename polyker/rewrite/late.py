@@ -201,8 +201,9 @@ def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
                 made.append(inside(node, read_set(node.domain), node.name))
         return tuple(made)
 
-    steps = TypedLoop(clock, visit(found.loop.body))
-    return TypedLoop(number, (steps, _together(fresh, found, number, labels)))
+    steps = visit(found.loop.body)
+    loop = (TypedLoop(clock, steps),) if steps else ()
+    return TypedLoop(number, (*loop, _together(fresh, found, number, labels)))
 
 
 def _together(fresh: Fresh, found: _Late, number: str, labels: dict[str, str]) -> TypedStatement:

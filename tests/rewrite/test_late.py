@@ -65,6 +65,17 @@ def test_what_a_block_touches_is_not_late(name: str) -> None:
     assert late_updates(found.flat) is found.flat
 
 
+def test_a_loop_of_late_updates_alone_has_no_steps() -> None:
+    text = (
+        "f(A: f64[17,17], L: f64[17,17]) -> A:\n    for k in 0:17:\n"
+        "        A[i,j] = A[i,j] - A[k,i] * L[i,k] % 3  for i in 0:k, j in k:17"
+    )
+    found = case(text, A="f64[17,17]", L="f64[17,17]")
+    scop, schedule = found.automatic(target(SMALL))
+    prove(scop, schedule)
+    assert_same(found, scop, schedule, native=True)
+
+
 def test_each_cell_takes_its_terms_in_order() -> None:
     """No partial sums of their own, and no vector along the steps: the rounding is the text's."""
     found = case(HEAD + LATE["square"], A="f64[21,21]")
