@@ -33,9 +33,8 @@ def with_steps(program: TypedProgram) -> tuple[TypedProgram, list[str]]:
     early = early_sums(late)
     if early is not late:
         notes.append("sums over what steps before a block wrote are taken before it, together")
-    late = early
-    parted = part_steps(late)
-    if parted is not late:
+    parted = part_steps(early)
+    if parted is not early:
         notes.append("steps are parted where what they read is changed in them by few of their cells")
     return parted, notes
 
