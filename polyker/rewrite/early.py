@@ -18,14 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from polyker.ir.expr import Read
-from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.count import count
-from polyker.poly.isl import Map, Set, read_map, read_set
-from polyker.poly.scop import access_relation
+from polyker.poly.isl import Set, read_set
 from polyker.rewrite.fresh import Fresh, identity
-from polyker.rewrite.step_blocks import in_block, least_in_block, of_block, steps_of
+from polyker.rewrite.step_blocks import blocks_of, in_block, least_in_block, of_block
 
 # The part of a sum's instances that has to be early.
 PART = 0.5
@@ -85,64 +82,41 @@ def _starts(program: TypedProgram, start: TypedStatement, statement: TypedStatem
 
 def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statement: TypedStatement) -> _Early | None:
     all_of = list(statements_of(loop.body))
-    everything = [(s, r) for s in all_of for r in (None, *dict.fromkeys(s.reads()))]
-    for s, r in everything:
-        places = s.subscripts if r is None else r.subscripts
-        if not all(map(is_quasi_affine, places)) or (r is not None and r.pad is not None):
-            return None
-        if s.iterators[0] != loop.iterator:
-            return None
     ends = [(d.dim_min_val(0), d.dim_max_val(0)) for d in (read_set(s.domain) for s in all_of)]
     if not all(low.is_int() and high.is_int() for low, high in ends):
         return None
-    first = min(low.to_python() for low, _ in ends)
-    steps = steps_of(first, max(high.to_python() for _, high in ends))
-    if steps is None:
+    first, last = min(low.to_python() for low, _ in ends), max(high.to_python() for _, high in ends)
+    blocks = blocks_of(program, loop, first, last)
+    if blocks is None:
         return None
-
-    def cells(s: TypedStatement, read: Read | None) -> Map:
-        tensor, places = (s.target, s.subscripts) if read is None else (read.tensor, read.subscripts)
-        return read_map(access_relation(program, s, tensor, places)).intersect_domain(read_set(s.domain))
-
-    def step(s: TypedStatement, each: int = 1) -> Map:
-        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({loop.iterator} - {first})/{each})] }}")
-
     # The sum's cells are those of one step, and read after it: their start and early terms may come before the block's steps.
     place = {s.name: n for n, s in enumerate(all_of)}
     if sum(s.target == statement.target for s in all_of) != 2:
         return None
-    if any(r and r.tensor == statement.target and place[s.name] < place[statement.name] for s, r in everything):
+    if any(r and r.tensor == statement.target and place[s.name] < place[statement.name] for s, r in blocks.accesses):
         return None
-    uses = [cells(s, r).reverse().apply_range(step(s)) for s, r in everything if _touches(s, r, statement.target)]
+    touching = [(s, r) for s, r in blocks.accesses if (s.target if r is None else r.tensor) == statement.target]
+    uses = [blocks.cells(s, r).reverse().apply_range(blocks.step(s)) for s, r in touching]
     of_step = uses[0]
     for more in uses[1:]:
         of_step = of_step.union(more)
     if not of_step.coalesce().is_single_valued():
         return None
-    if not cells(statement, None).range().is_subset(cells(start, None).range()):
+    if not blocks.cells(statement, None).range().is_subset(blocks.cells(start, None).range()):
         return None
     domain = read_set(statement.domain)
     early = domain
     for read in dict.fromkeys(statement.reads()):
-        mine = cells(statement, read)
-        for s in all_of:
-            if s.target != read.tensor:
-                continue
-            pairs = mine.apply_range(cells(s, None).reverse())
-            pairs = pairs.intersect(step(statement, steps).apply_range(step(s, steps).reverse()))
-            before = step(statement).apply_range(read_map("{ [a] -> [b] : b < a }")).apply_range(step(s).reverse())
+        for s, pairs in blocks.writers(statement, read):
+            before = blocks.apart(statement, s, "<")
             if place[s.name] < place[statement.name]:
-                before = before.union(step(statement).apply_range(step(s).reverse()))
+                before = before.union(blocks.apart(statement, s, "="))
             early = early.subtract(pairs.intersect(before).domain())
     early = early.coalesce()
     some, whole = count(early).number, count(domain).number
     if early.is_empty() or not some or not whole or some < PART * whole:
         return None
-    return _Early(start, statement, early, domain.subtract(early).coalesce(), first, steps)
-
-
-def _touches(s: TypedStatement, read: Read | None, tensor: str) -> bool:
-    return (s.target if read is None else read.tensor) == tensor
+    return _Early(start, statement, early, domain.subtract(early).coalesce(), first, blocks.steps)
 
 
 def _blocked(fresh: Fresh, loop: TypedLoop, found: list[_Early], labels: dict[str, str]) -> TypedLoop:

@@ -21,12 +21,10 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.expr import Call, Expr, Read, reads_in
-from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
-from polyker.poly.isl import Map, Set, read_map, read_set
-from polyker.poly.scop import access_relation
+from polyker.poly.isl import Set, read_set
 from polyker.rewrite.fresh import Fresh
-from polyker.rewrite.step_blocks import in_block, least_in_block, of_block, steps_of
+from polyker.rewrite.step_blocks import blocks_of, in_block, least_in_block, of_block
 
 _COMBINE = {"add": "add", "maximum": "max", "minimum": "min"}
 
@@ -95,27 +93,13 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     if not low.is_int() or not high.is_int():
         return None
     first = low.get_num_si()
-    steps = steps_of(first, high.get_num_si())
-    if steps is None:
-        return None
     own = Read(statement.target, statement.subscripts, dtype=statement.acc)
     if program.tensor(statement.target).dtype != statement.acc:
         return None
-    everything = [(s, r) for s in statements_of(loop.body) for r in (None, *dict.fromkeys(s.reads()))]
-    for s, r in everything:
-        places = s.subscripts if r is None else r.subscripts
-        if not all(map(is_quasi_affine, places)) or (r is not None and r.pad is not None) or s.iterators[0] != clock:
-            return None
-
-    def cells(s: TypedStatement, read: Read | None) -> Map:
-        tensor, places = (s.target, s.subscripts) if read is None else (read.tensor, read.subscripts)
-        return read_map(access_relation(program, s, tensor, places)).intersect_domain(read_set(s.domain))
-
-    def block(s: TypedStatement) -> Map:
-        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [floor(({clock} - {first})/{steps})] }}")
-
-    def step(s: TypedStatement) -> Map:
-        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [{clock}] }}")
+    blocks = blocks_of(program, loop, first, high.get_num_si())
+    if blocks is None:
+        return None
+    everything, steps = blocks.accesses, blocks.steps
 
     # What its own block of steps touches, but for the update's own cells.
     touched: Set | None = None
@@ -124,11 +108,11 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
             continue
         if (s.target if r is None else r.tensor) != statement.target:
             continue
-        pairs = block(s).range_product(cells(s, r)).range()
+        pairs = blocks.block(s).range_product(blocks.cells(s, r)).range()
         touched = pairs if touched is None else touched.union(pairs)
     if touched is None:
         return None
-    where = block(statement).range_product(cells(statement, None))
+    where = blocks.block(statement).range_product(blocks.cells(statement, None))
     whole = (high.get_num_si() - first + 1) // steps * steps + first  # what is no whole block is not worth it
     here = read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {clock} < {whole} }}")
     late = domain.intersect(here).subtract(where.intersect_range(touched).domain()).coalesce()
@@ -137,18 +121,11 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     operands = [r for s, r in everything if s is statement and r is not None and r != own]
     position = {s.name: n for n, s in enumerate(statements_of(loop.body))}
     for read in operands:
-        mine = cells(statement, read)
-        for s in statements_of(loop.body):
-            if s.target != read.tensor:
-                continue
-            writes = cells(s, None)
-            # Pairs of an instance of the update and one that writes what it reads, in one block of steps.
-            pairs = mine.apply_range(writes.reverse())
-            pairs = pairs.intersect(block(statement).apply_range(block(s).reverse()))
-            same = step(statement).apply_range(step(s).reverse())
+        for s, pairs in blocks.writers(statement, read):
+            same = blocks.apart(statement, s, "=")
             if s is statement and not pairs.intersect(same).is_empty():
                 return None
-            after = step(statement).apply_range(read_map("{ [a] -> [b] : b > a }")).apply_range(step(s).reverse())
+            after = blocks.apart(statement, s, ">")
             if position[s.name] > position[statement.name]:
                 after = after.union(same)
             if not pairs.intersect_domain(late).intersect(after).is_empty():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
-from polyker.ir.quasi_affine import add, lit, scale, substitute
-from polyker.ir.typed import TypedStatement
-from polyker.poly.isl import Set, read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale, substitute
+from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement, statements_of
+from polyker.poly.isl import Map, Set, read_map, read_set
+from polyker.poly.scop import access_relation, domain_text
 from polyker.rewrite.fresh import Fresh
 
 # Steps of a block: enough that what a tile loads and stores is little beside its terms, few enough that what is left for the
@@ -23,6 +23,59 @@ STEPS, LEAST_BLOCKS = (64, 32, 16, 8), 12
 def steps_of(first: int, last: int) -> int | None:
     """Return how many steps a block of a loop has, None where the loop is too short for blocks."""
     return next((n for n in STEPS if last - first + 1 >= LEAST_BLOCKS * n), None)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A time loop that may run by blocks: `accesses`, what its statements write (no read) and read; `first`: the first step;
+    `steps`: those of a block."""
+
+    program: TypedProgram
+    accesses: tuple[tuple[TypedStatement, Read | None], ...]
+    first: int
+    steps: int
+
+    def cells(self, s: TypedStatement, read: Read | None) -> Map:
+        """Return the cells that the instances of a statement write, or read."""
+        tensor, places = (s.target, s.subscripts) if read is None else (read.tensor, read.subscripts)
+        return read_map(access_relation(self.program, s, tensor, places)).intersect_domain(read_set(s.domain))
+
+    def block(self, s: TypedStatement) -> Map:
+        """Return the number of each instance's block."""
+        return self._number(s, f"floor(({s.iterators[0]} - {self.first})/{self.steps})")
+
+    def step(self, s: TypedStatement) -> Map:
+        """Return each instance's step."""
+        return self._number(s, s.iterators[0])
+
+    def _number(self, s: TypedStatement, number: str) -> Map:
+        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [{number}] }}")
+
+    def writers(self, s: TypedStatement, read: Read) -> Iterator[tuple[TypedStatement, Map]]:
+        """Yield the statements that write what one reads, and the pairs of its instances and theirs that do in one block."""
+        mine = self.cells(s, read)
+        for other, known in self.accesses:
+            if known is None and other.target == read.tensor:
+                pairs = mine.apply_range(self.cells(other, None).reverse())
+                yield other, pairs.intersect(self.block(s).apply_range(self.block(other).reverse()))
+
+    def apart(self, s: TypedStatement, other: TypedStatement, sign: str) -> Map:
+        """Return the pairs of instances of which the other's step is "<" or ">" the first one's, or "=", the same."""
+        steps = read_map(f"{{ [a] -> [b] : b {sign} a }}")
+        return self.step(s).apply_range(steps).apply_range(self.step(other).reverse())
+
+
+def blocks_of(program: TypedProgram, loop: TypedLoop, first: int, last: int) -> Blocks | None:
+    """Return a loop in blocks, None where it is too short, or isl does not see what its statements touch."""
+    steps = steps_of(first, last)
+    accesses = tuple((s, r) for s in statements_of(loop.body) for r in (None, *dict.fromkeys(s.reads())))
+    if steps is None or any(s.iterators[0] != loop.iterator for s, _ in accesses):
+        return None
+    for s, r in accesses:
+        places = s.subscripts if r is None else r.subscripts
+        if not all(map(is_quasi_affine, places)) or (r is not None and r.pad is not None):
+            return None
+    return Blocks(program, accesses, first, steps)
 
 
 def in_block(s: TypedStatement, domain: Set, name: str, number: str, first: int, steps: int) -> TypedStatement:

@@ -7,13 +7,14 @@ import pytest
 
 import polyker as pk
 from polyker.poly.scop import build_scop
-from polyker.rewrite import step_blocks
 from polyker.rewrite.early import early_sums
 from polyker.schedule.as_steps import as_steps
 from polyker.schedule.auto import default_schedule
 from polyker.schedule.legality import prove
 from polyker.target.detect import target
 from tests.schedule.support import SMALL, Case, assert_same, case
+
+pytestmark = pytest.mark.usefixtures("short_blocks")
 
 HEAD = "f(A: f64[21,21], L: f64[21,21]) -> A:\n    for t in 0:21:\n"
 EARLY = {
@@ -37,12 +38,6 @@ NOT_EARLY = {
 
 def found(text: str) -> Case:
     return case(text, A="f64[21,21]", L="f64[21,21]")
-
-
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_blocks, "STEPS", (4,))
-    monkeypatch.setattr(step_blocks, "LEAST_BLOCKS", 2)
 
 
 @pytest.mark.parametrize("name", EARLY)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from polyker.poly.scop import build_scop
-from polyker.rewrite import step_blocks
 from polyker.rewrite.late import late_updates
 from polyker.schedule.auto import default_schedule
 from polyker.schedule.legality import prove
 from polyker.target.detect import target
 from tests.schedule.support import SMALL, assert_same, case
+
+pytestmark = pytest.mark.usefixtures("short_blocks")
 
 HEAD = "f(A: f64[21,21]) -> A:\n    for k in 0:21:\n"
 LATE = {
@@ -31,12 +32,6 @@ NOT_LATE = {
     "another statement reads all": "        A[i,j] = A[i,j] - A[i,k] * A[k,j] % 2  for i in k+1:21, j in k+1:21\n"
     "        A[k,k] = A[k,k] + sum[i in k+1:21, j in k+1:21](A[i,j])",
 }
-
-
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_blocks, "STEPS", (4,))
-    monkeypatch.setattr(step_blocks, "LEAST_BLOCKS", 2)
 
 
 @pytest.mark.parametrize("name", LATE)

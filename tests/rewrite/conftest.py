@@ -1,0 +1,14 @@
+"""What tests of rewritten time loops share."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyker.rewrite import step_blocks
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let loops of a few steps run by blocks of four."""
+    monkeypatch.setattr(step_blocks, "STEPS", (4,))
+    monkeypatch.setattr(step_blocks, "LEAST_BLOCKS", 2)
