@@ -30,6 +30,12 @@ EARLY = {
     + "        A[t,i] = (A[t,i] - sum[k in t+1:21](L[t,k] * A[k,i]) - A[20-t,i]) % 5\n        A[i,t] = A[i,t] % 3 + L[t,i]",
 }
 NOT_EARLY = {
+    "what the step itself wrote before": HEAD + "        A[t,i] = A[t,i] % 3 + L[t,i]\n"
+    "        A[i,t] = (A[i,t] - sum[k in 0:t](A[i,k] * A[t,k])) % 5  for i in t+1:21",
+    "a temporary that is read before it starts again": "f(A: f64[21,21], L: f64[21,21]) -> X:\n"
+    "    X: f64[21,21]\n    T: f64[21,21]\n    X[i,j] = 0\n    T[i,j] = A[i,j]\n    for t in 0:21:\n"
+    "        X[t,j] = T[t,j] % 7\n        T[t,j] = 0\n        T[t,j] += L[t,k] * X[k,j]  for k in 0:t\n"
+    "        X[t,j] = X[t,j] + T[t,j] % 3",
     "the step before": "X[0,j] = A[0,j]; X[t,j] = sum[i](X[t-1,i] * L[i,j]) % 7 for t in 1:21",
     "one vector": "X[i] = (A[i,0] - sum[k in 0:i](L[i,k] * X[k])) % 7",
     "what each step changes": HEAD + "        A[i,j] = A[i,j] + sum[k in 0:21](L[i,k] * A[k,t]) % 3",
