@@ -45,10 +45,11 @@ from polyker.codegen.polynomial import as_constant, polynomial
 from polyker.codegen.walk import blocks_of, bound_by, rebuild, statements, subexpressions, with_blocks
 from polyker.codegen.work import exceeds
 from polyker.ir.dtypes import DType, bool_, f32
+from polyker.schedule.operation_cost import LOOKED_THROUGH
 from polyker.target.model import Target
 
-# Operations on vectors that the tiles have to do at least for each vector of the inputs.
-WORTH = 32
+# Operations on vectors that the tiles have to do at least for each vector of the inputs: what their choice expects, too.
+WORTH = LOOKED_THROUGH
 # Vectors that are looked at together: a multiply-add's result comes after several others could have begun.
 ABREAST = 4
 # What inputs may be, the weakest demand first; of two that are as weak the one that lets the extremum's identity pass.

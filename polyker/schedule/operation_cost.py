@@ -5,6 +5,10 @@ from __future__ import annotations
 from polyker.ir.expr import DOTS, Call, Expr
 from polyker.schedule.measure import Measured
 from polyker.schedule.plan import is_costly, values
+from polyker.target.model import Target
+
+# Operations for each element of the inputs that are worth a look through these beforehand (polyker.codegen.checked_inputs).
+LOOKED_THROUGH = 32
 
 
 def scalar_cost(measured: Measured) -> float:
@@ -37,3 +41,18 @@ def _parts_of(call: Call) -> int:
     if call.dtype is None or not call.dtype.is_complex:
         return 1
     return 4 if call.op in ("mul", "pow") else 2
+
+
+def takes_pairs(measured: Measured, target: Target) -> bool:
+    """Whether the terms of an extremum of floats are taken two at a time and tested for NaN (polyker.codegen.pair_extrema)."""
+    statement = measured.statement
+    term = isinstance(statement.expr, Call) and statement.expr.op not in ("maximum", "minimum")
+    pairs = statement.op in ("max", "min") and statement.acc.kind == "f" and term and target.pairs_extrema
+    return pairs and not _are_looked_through(measured)
+
+
+def _are_looked_through(measured: Measured) -> bool:
+    """Whether there are so many terms that inputs are looked through for NaN beforehand, and the terms taken without tests."""
+    elements = {a.tensor: measured.footprint(a) for a in measured.accesses if a.read is not None}
+    work = measured.points * operations(measured)
+    return all(hi is not None for _, hi in measured.bounds.values()) and work >= LOOKED_THROUGH * sum(elements.values())

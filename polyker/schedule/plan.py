@@ -82,13 +82,6 @@ def vector_lanes(measured: Measured, target: Target, vector: str | None = None) 
     return lanes // 2 if by_halves else lanes
 
 
-def takes_pairs(measured: Measured, target: Target) -> bool:
-    """Whether the terms of an extremum of floats are taken two at a time (polyker.codegen.pair_extrema)."""
-    statement = measured.statement
-    term = isinstance(statement.expr, Call) and statement.expr.op not in ("maximum", "minimum")
-    return statement.op in ("max", "min") and statement.acc.kind == "f" and term and target.pairs_extrema
-
-
 def _only_passes(measured: Measured, vector: str, target: Target) -> bool:
     """Whether a sum does little but read vectors, each once, from memory: so many that the last cache keeps no part of them."""
     moving = [a for a in measured.accesses if a.read is not None and a.stride(vector)]

@@ -17,8 +17,8 @@ from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
 from polyker.schedule.measure import Measured, MemoryAccess
-from polyker.schedule.operation_cost import operations
-from polyker.schedule.plan import Plan, bare_target, takes_pairs, unit_iterator, vector_lanes
+from polyker.schedule.operation_cost import operations, takes_pairs
+from polyker.schedule.plan import Plan, bare_target, unit_iterator, vector_lanes
 from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of, passes_once
 from polyker.target.model import PAGE, Target
 

@@ -31,8 +31,12 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.number_facts import ANYTHING, FINITE, May, facts, may
 from polyker.codegen.walk import names_in, statements, values_of
+from polyker.ir.layout import DENSE
+from polyker.schedule.measure import measure
+from polyker.schedule.operation_cost import takes_pairs
 from polyker.target.detect import target
 from tests.codegen.support import check_same
+from tests.schedule.support import case
 
 TERMS = {
     "A[i,k] + B[k,j]": lambda a, b: a + b,
@@ -230,3 +234,29 @@ def test_extrema_over_the_lanes_of_a_vector_stay_extrema() -> None:
     for special in (5.0, np.nan, -np.inf):
         x[2, 37] = special
         check_same(made, {"x": x, "o": np.zeros(4, "f4")}, {})
+
+
+@pytest.mark.parametrize(
+    ("shape", "looked_through"),
+    [
+        ((100, 100, 100), True),
+        ((100, 12, 100), True),
+        ((24, 100, 2000), True),
+        ((4, 100, 16), False),
+        ((2, 64, 500), False),
+    ],
+)
+def test_tiles_are_chosen_for_the_tests_that_they_have(shape: tuple[int, int, int], looked_through: bool) -> None:
+    m, k, n = shape
+    types = {"A": f"f32[{m},{k}]", "B": f"f32[{k},{n}]"}
+    for text in ("C[i,j] max= A[i,k] + B[k,j]", "C[i,j] min= abs(A[i,k] - B[k,j])"):
+        program = case(text, **types).flat
+        measured = measure(program, next(s for s in program.statements() if s.reduced), lambda _: DENSE)
+        assert takes_pairs(measured, target("cpu:x86-64-v4")) != looked_through
+        assert bool(branches(text, A=pk.f32[m, k], B=pk.f32[k, n])) == looked_through
+
+
+def test_no_tile_is_chosen_for_fewer_tests_where_sizes_are_unknown() -> None:
+    program = case("C[i,j] max= A[i,k] + B[k,j]", A="f32[M,K]", B="f32[K,N]").flat
+    measured = measure(program, next(s for s in program.statements() if s.reduced), lambda _: DENSE)
+    assert takes_pairs(measured, target("cpu:x86-64-v4"))

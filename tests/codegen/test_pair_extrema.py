@@ -15,9 +15,9 @@ from polyker.target.detect import host, target
 @pytest.mark.parametrize(
     ("text", "dtype", "terms", "pairs", "single"),
     [
-        ("C[i,j] max= A[i,k] + B[k,j]", "f32", 40, 20, 0),  # a tile of 20 vectors
-        ("C[i,j] min= A[i,k] * B[k,j]", "f64", 41, 55, 55),  # the last term is alone
-        ("C[i,j] max= A[i,k] + B[k,j]", "f32", 3, 0, 20),  # too few
+        ("C[i,j] max= A[i,k] + B[k,j]", "f32", 40, 24, 0),  # a tile of 24 vectors
+        ("C[i,j] min= A[i,k] * B[k,j]", "f64", 41, 24, 24),  # the last term is alone
+        ("C[i,j] max= A[i,k] + B[k,j]", "f32", 3, 0, 24),  # too few
         ("C[i,j] max= A[i,k] + B[k,j]", "i32", 40, 0, 0),  # no NaN to look for
         ("C[i,j] += A[i,k] * B[k,j]", "f32", 40, 0, 0),
     ],
