@@ -13,6 +13,7 @@ from polyker.codegen.llvm_parallel import PARTICIPATE
 from polyker.codegen.llvm_statements import Statements
 from polyker.codegen.llvm_text import FLAGS, Builder
 from polyker.codegen.llvm_transpose import stored
+from polyker.codegen.masked_terms import masked_terms
 from polyker.codegen.pair_extrema import paired_extrema
 from polyker.codegen.pipes import balanced, moves
 from polyker.codegen.several_checks import several_checks
@@ -26,7 +27,8 @@ def emit(kernel: Kernel, target: Target) -> str:
     """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
     tiles = several_terms(paired_extrema(checked(kernel, target), target), target)
     copied = unroll(tiles, tiles=moves(tiles, target))
-    return Emitter(balanced(several_checks(copied), target), target).module()
+    kernel = masked_terms(balanced(several_checks(copied), target), target)
+    return Emitter(kernel, target).module()
 
 
 def builder_for(target: Target, fastmath: str = "") -> Builder:

@@ -75,6 +75,7 @@ from polyker.codegen.lower import Lowered, lower
 from polyker.codegen.regions import LEAST, settle
 from polyker.codegen.sim_build import build_sim
 from polyker.codegen.simplify import simplify, unroll
+from polyker.codegen.unswitch import unswitch
 from polyker.codegen.vectors import widen
 from polyker.codegen.verify import verify
 from polyker.codegen.walk import is_parallel
@@ -115,6 +116,7 @@ from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
 from polyker.schedule.online import one_pass
 from polyker.schedule.parallel import PRIVATE, parallel_schedule
+from polyker.schedule.search_blocks import search_blocks
 from polyker.schedule.share import share_results
 from polyker.schedule.short_rows import sum_short_rows, unroll_short_rows
 from polyker.schedule.tree import REFUSED, Schedule
@@ -172,6 +174,7 @@ def compile_typed(
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(*given, layouts)
+    lowered = replace(lowered, kernel=unswitch(lowered.kernel))
     verify(lowered.kernel)
     filled = fill(lowered.kernel, target.vector_registers)
     kernel = prefetch_gathers(carry(merge_folds(unroll(filled, tiles=False))), target)
@@ -349,15 +352,16 @@ def scheduled(
                 if t.name not in kept
             )
             flat = unfold_windows(fix_single_values(inlined), target)
-            dots = halves = converted = tuple[str, ...]()
+            dots = halves = converted = searches = tuple[str, ...]()
             if merge:
                 flat, halves = for_vectors(flat, lambda tensor: names.get(tensor, DENSE))
+                flat, searches = search_blocks(flat, target, lambda tensor: names.get(tensor, DENSE))
             flat = narrow_indices(flat)
             if merge:
                 flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)
                 flat = inline_values(flat) if dots else flat
                 flat, converted = convert_once(flat, target, lambda tensor: names.get(tensor, DENSE), most)
-        notes = once + found.notes + outside + shared + online + gone + halves + dots + converted
+        notes = once + found.notes + outside + shared + online + gone + halves + searches + dots + converted
         result = lowered_kernel(flat, layouts, target, notes, threads, most)
         if not found.large & {t.name for t in result[2].scratch}:
             break

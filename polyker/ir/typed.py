@@ -70,7 +70,8 @@ class TypedStatement:
 
     `prefetch`: what each instance asks the caches for, for a later one. `in_order`: of a reduction, its terms are combined with
     the cell one by one in the order of the text; what it reads of the target are other cells. `regroups`: of a recurrence
-    `cell = earlier cell op term`, its terms may be combined in any grouping.
+    `cell = earlier cell op term`, its terms may be combined in any grouping. `seldom`: of a reduction, the iterators that alone
+    decide whether its terms are identities, which for most of their values they are.
     """
 
     name: str
@@ -88,6 +89,7 @@ class TypedStatement:
     prefetch: tuple[Ahead, ...] = ()
     in_order: bool = False
     regroups: bool = False
+    seldom: frozenset[str] = frozenset()
 
     def reads(self) -> Iterator[Read]:
         """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""

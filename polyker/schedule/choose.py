@@ -76,9 +76,12 @@ def ranked(
     unit = [i for i in (*free, *folded) if any(abs(a.stride(i)) == 1 for a in moving)]
     unit += [i for i in free if i not in unit and any(unit_iterator(measured, a, i) in reduced for a in moving)]
     unit += [i for i in free if i not in unit and reduced and _could_be_packed(measured, moving, i)]
+    # A tile has one value of what decides whether its terms matter.
+    unrolled = [i for i in free if i not in measured.statement.seldom]
+    unit = [i for i in unit if i not in measured.statement.seldom]
     for vector in (packed,) if packed is not None else unit or (*free, *folded):
         tiles = Tiles(measured, vector, tuple(reduced), target, may_pack=packed is None)
-        for chunks, others in tiles.candidates(free):
+        for chunks, others in tiles.candidates(unrolled):
             if chunks * prod(s for _, s in others) <= most:
                 cost = tiles.cost(chunks, others, limit)
                 if cost > limit:

@@ -65,7 +65,7 @@ def branches(text: str, target_name: str = "cpu:x86-64-v4", **types: Any) -> lis
 
 def _count(block: Block, *ops: str) -> int:
     values = [e for s in statements(block) if isinstance(s, Store) for e in values_of(s.value)]
-    return sum(isinstance(e, Op) and e.dtype.kind == "f" and e.op in ops for e in values)
+    return sum(isinstance(e, Op) and e.dtype.kind in "fb" and e.op in ops for e in values)
 
 
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
@@ -260,3 +260,32 @@ def test_no_tile_is_chosen_for_fewer_tests_where_sizes_are_unknown() -> None:
     program = case("C[i,j] max= A[i,k] + B[k,j]", A="f32[M,K]", B="f32[K,N]").flat
     measured = measure(program, next(s for s in program.statements() if s.reduced), lambda _: DENSE)
     assert takes_pairs(measured, target("cpu:x86-64-v4"))
+
+
+def test_places_are_found_without_tests_where_no_term_is_nan() -> None:
+    name = "cpu:x86-64-v4"
+    made = checked(
+        kernel("C[i,j] = argmax[k](A[i,k] + B[k,j])", name, A=pk.f32[96, 96], B=pk.f32[96, 96]), target(name)
+    )
+    chosen = [s for s in statements(made.body) if isinstance(s, If) and "clean.0" in names_in(s.condition)]
+    places = [s for s in chosen if _count(s.orelse, "ne")]
+    assert len(places) == len(chosen) // 2
+    assert all(_count(s.body, "eq") == _count(s.orelse, "eq") > _count(s.body, "ne") == 0 for s in places)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_an_element_that_is_seldom_used_is_not_looked_at(dtype: str) -> None:
+    for text in ("a[i] = argmax[j](X[i,j])", "a[i] = argmax[j](abs(X[i,j]))"):
+        for shape in ((500, 500), (64, 10000)):  # as it stands, and by blocks
+            found = kernel(text, "cpu:x86-64-v4", X=getattr(pk, {"f4": "f32", "f8": "f64"}[dtype])[shape])
+            assert checked(found, target("cpu:x86-64-v4")) == found
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("special", [*SPECIAL, 1.0])
+def test_places_are_numpys_whatever_the_inputs_hold(op: str, special: float) -> None:
+    rng = np.random.default_rng(0)
+    A, B = (rng.integers(-9, 9, (60, 60)).astype("f4") for _ in range(2))
+    A[3, 5] = A[7, 9] = A[7, 30] = B[4, 50] = special
+    found = pk.op(f"C[i,j] = arg{op}[k](A[i,k] + B[k,j])").compile(A=A, B=B, threads=1)(A, B)
+    np.testing.assert_array_equal(found, getattr(np, f"arg{op}")(A[:, :, None] + B[None], 1))

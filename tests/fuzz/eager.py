@@ -15,7 +15,7 @@ from unittest import mock
 
 from polyker import compiling
 from polyker.codegen import checked_inputs, llvm_stream, pair_extrema, pipes
-from polyker.schedule import ahead, blocking, crossing, order, row_heads, stream_nest
+from polyker.schedule import ahead, blocking, crossing, order, row_heads, search_blocks, stream_nest
 from polyker.target.model import Cache, Target
 
 # The last one, which all cores share, is less than a core's own: results are in memory from a row or two on.
@@ -40,6 +40,8 @@ LOWERED: tuple[tuple[ModuleType, str, float], ...] = (
     (blocking, "WORTH", 10.0),
     (blocking, "DEPTH", 16),
     (order, "BLOCK_TERMS", 64),
+    (search_blocks, "LEAST", 1 / 8),
+    (search_blocks, "WORTH", 1e9),
 )
 
 

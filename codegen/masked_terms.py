@@ -1,0 +1,38 @@
+"""Integers' extrema of some terms alone are kept under the terms' condition, not taken with an identity in place of the others.
+
+    m = minimum(m, where(c, t, inf))   ->   m = where(c, minimum(m, t), m)
+
+AVX-512 has the second as one instruction under a mask; of the first LLVM makes a choice and a minimum. Floats are left: their
+extrema are several instructions, which other passes know by their form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.codegen.kernel import Block, Kernel, Op, Stmt, Store
+from polyker.codegen.unswitch import guarded
+from polyker.codegen.walk import with_blocks
+from polyker.target.model import Target
+
+
+def masked_terms(kernel: Kernel, target: Target) -> Kernel:
+    """Return an equal kernel; the same one for targets whose instructions have no masks."""
+    masks = target.triple.startswith("x86_64") and target.vector_bytes >= 64
+    return replace(kernel, body=_block(kernel.body)) if masks else kernel
+
+
+def _block(block: Block) -> Block:
+    return tuple(map(_statement, block))
+
+
+def _statement(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, Store):
+        return with_blocks(stmt, _block)
+    found = guarded(stmt)
+    if found is None or stmt.value.dtype.kind not in "iu" or not isinstance(stmt.value, Op):
+        return stmt
+    condition, term = found
+    old = stmt.value.args[0]
+    taken = replace(stmt.value, args=(old, term))
+    return replace(stmt, value=Op("where", (condition, taken, old), taken.dtype))
