@@ -37,6 +37,7 @@ class _Lanes:
 
     `is_bounded`: the loop alone says which lanes run. `turned`: the variables of loops whose loads are transposed. `copies`: what
     the variables of the UNROLL loops around are in each copy of the statement, and `loops` the vector loop around each copy.
+    `before`: the buffers that are alive around a branch in which it stands.
     """
 
     count: int = 1
@@ -48,13 +49,15 @@ class _Lanes:
     turned: frozenset[str] = frozenset()
     copies: tuple[Mapping[str, KExpr], ...] = ({},)
     loops: tuple[For | None, ...] = ()
+    before: frozenset[str] = frozenset()
 
 
 class StackBuffers:
     """What one walk over a kernel finds out about its STACK buffers.
 
     A vector that no lane of is used but by loops with one and the same bound has lanes that mean nothing: those beyond it. They
-    need not be kept, which would take a second register for each accumulator.
+    need not be kept, which would take a second register for each accumulator. What is set in a branch alone is said to hold
+    nothing before: LLVM would carry it along else, in registers that are saved around each tile that needs them.
     """
 
     def __init__(self, kernel: Kernel, in_copies: InCopies) -> None:
@@ -63,6 +66,7 @@ class StackBuffers:
         self._movable: set[str] = set()
         self._scattered: set[str] = set()
         self._partial: set[str] = set()
+        self._branched: set[str] = set()
         self._cut: set[str] = set()
         self._kept: set[str] = set()
         self._around: dict[str, frozenset[str]] = {}
@@ -85,10 +89,13 @@ class StackBuffers:
         elements = prod(padded) + lanes
         elements = -(-elements // lanes) * lanes
         loose = fixed and buffer.name not in self._kept
-        said = (
-            fixed and buffer.name in self._partial and elements <= 4096 and (not loose or self._around.get(buffer.name))
-        )
-        clear = ("undef" if loose else "zeroinitializer") if said else ""
+        small, around = fixed and elements <= 4096, bool(self._around.get(buffer.name))
+        cut = buffer.name in self._partial and (not loose or around)
+        clear = ""
+        if small and cut:
+            clear = "undef" if loose else "zeroinitializer"
+        elif small and around and buffer.name in self._branched:
+            clear = "undef"
         placed = buffer.name not in self._scattered
         # Registers need none: what is placed lives in them, and would not if a loop filled it.
         beyond = not placed and not loose and buffer.name in self._cut and buffer.dtype.kind in "fc"
@@ -106,8 +113,11 @@ class StackBuffers:
                         self._access(name, indices, at)
                     if at.partial:
                         self._partial.add(name)
+                    if name in at.before:
+                        self._branched.add(name)
                 case If(body=body, orelse=orelse):
-                    inside = replace(at, partial=at.partial or at.count > 1, is_bounded=at.count == 1)
+                    alive = frozenset(self._around)
+                    inside = replace(at, partial=at.partial or at.count > 1, is_bounded=at.count == 1, before=alive)
                     self._walk(body, inside)
                     self._walk(orelse, inside)
                 case For(kind=LoopKind.UNROLL, var=var, body=body):
@@ -120,7 +130,17 @@ class StackBuffers:
                     lanes, bound = max(loop.lanes, 1), at.bound | {var}
                     self._walk(
                         loop.body,
-                        _Lanes(lanes, loop, placed, bound, partial, turned=at.turned, copies=at.copies, loops=loops),
+                        _Lanes(
+                            lanes,
+                            loop,
+                            placed,
+                            bound,
+                            partial,
+                            turned=at.turned,
+                            copies=at.copies,
+                            loops=loops,
+                            before=at.before,
+                        ),
                     )
                 case For(var=var, lo=lo, hi=hi, body=body, kind=kind):
                     # A loop around which there are lanes may run longer in some of them than in others.
