@@ -73,6 +73,23 @@ def test_lanes_that_another_access_uses_are_kept(body: Block) -> None:
     assert not is_loose(*body)
 
 
+def test_what_a_branch_sets_holds_nothing_before_it() -> None:
+    holds = Op("lt", (Var("n"), Const(3)), bool_)
+    tile = vector("a", 16, (add(0, "a"),))
+
+    def clear(*body: For | If, around: bool = True) -> str:
+        scope: Block = (Allocate(ACC, body),)
+        whole = (For("t", Const(0), Const(3), scope),) if around else scope
+        return StackBuffers(Kernel("kernel", (), ("n",), whole), InCopies()).layout(ACC).clear
+
+    assert clear(If(holds, (tile,))) == "undef"
+    assert clear(If(holds, (tile,)), around=False) == ""  # there is no iteration before
+    assert clear(tile) == ""  # it is set whenever the scope is entered
+    branch = (If(holds, (Allocate(ACC, (tile,)),)),)
+    kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), branch),))
+    assert StackBuffers(kernel, InCopies()).layout(ACC).clear == ""  # the scope is within the branch
+
+
 @given(n=st.integers(1, 40), m=st.integers(1, 40), k=st.integers(1, 9), symbolic=st.booleans(), data=st.data())
 @settings(max_examples=10, deadline=None)
 def test_reductions_whose_conditions_cut_vectors_are_numpys(
