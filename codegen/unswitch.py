@@ -19,7 +19,7 @@ _REDUCTIONS = {"maximum": "max", "minimum": "min"}
 
 
 def unswitch(kernel: Kernel) -> Kernel:
-    """Return the kernel with such conditions around the outermost loops that do not change them."""
+    """Return the kernel with such conditions around the outermost serial loops that do not change them."""
     body = _block(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
 
@@ -29,7 +29,8 @@ def _block(block: Block) -> Block:
 
 
 def _statement(stmt: Stmt) -> Stmt:
-    if isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.UNROLL, LoopKind.VECTOR):
+    # A branch in a tile, for each of its rows, would cost more than a choice.
+    if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
         condition = _condition(stmt)
         if condition is not None:
             return If(condition, (_without(stmt),))

@@ -355,7 +355,7 @@ def scheduled(
             dots = halves = converted = searches = tuple[str, ...]()
             if merge:
                 flat, halves = for_vectors(flat, lambda tensor: names.get(tensor, DENSE))
-                flat, searches = search_blocks(flat, target, lambda tensor: names.get(tensor, DENSE))
+                flat, searches = search_blocks(flat, target, lambda tensor: names.get(tensor, DENSE), most)
             flat = narrow_indices(flat)
             if merge:
                 flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)

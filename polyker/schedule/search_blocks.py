@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import inf, sqrt
 
 from polyker.ir.dtypes import bool_, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Read, walk
+from polyker.ir.promotion import integer_range
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import free_range
@@ -32,9 +33,14 @@ LEAST, BLOCKS = 8, 3
 FOLD, OTHERS, SEARCH, WORTH = 20, 6, 4, 0.8
 
 
-def search_blocks(program: TypedProgram, target: Target, layout: Layouts) -> tuple[TypedProgram, tuple[str, ...]]:
-    """Return the program with long searches in blocks, and what was done in words; the same one where there is none."""
-    found = _Searches(program, target, layout)
+def search_blocks(
+    program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
+) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with long searches in blocks, and what was done in words; the same one where there is none.
+
+    `most`: bytes that the blocks' extrema may take, if there is a limit.
+    """
+    found = _Searches(program, target, layout, most)
     body = found.body()
     return (found.fresh.finish(body), tuple(found.notes)) if found.notes else (program, ())
 
@@ -57,6 +63,7 @@ class _Searches:
     program: TypedProgram
     target: Target
     layout: Layouts
+    most: int | None
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -75,12 +82,16 @@ class _Searches:
 
     def searches(self) -> Iterator[_Search]:
         """Yield the searches for places of extrema, in the order of the program."""
-        writers: dict[str, list[TypedStatement]] = {}
-        for statement in self.program.statements():
-            writers.setdefault(statement.target, []).append(statement)
-        for node in self.program.body:
-            found = _search(node, writers) if isinstance(node, TypedStatement) else None
-            if found is not None and self.program.tensor(found.best.tensor).dtype == found.extremum.acc:
+        statements = list(self.program.statements())
+        order = {s.name: n for n, s in enumerate(statements)}
+        for place in statements:
+            found = _search(place, statements)
+            if found is None or self.program.tensor(found.best.tensor).dtype != found.extremum.acc:
+                continue
+            read = {r.tensor for r in found.extremum.reads()}
+            # The terms that are searched are those whose extremum was taken.
+            last = max((order[s.name] for s in statements if s.target in read), default=-1)
+            if last < order[found.extremum.name] < order[place.name]:
                 yield found
 
     def length(self, search: _Search) -> int | None:
@@ -100,8 +111,10 @@ class _Searches:
             terms = length + search.count % length
             return (search.count // length + OTHERS) * FOLD + terms / lanes * searched
 
+        rows = measured.footprint(measured.write) * search.extremum.acc.itemsize
+        room = inf if self.most is None else self.most
         lengths = range(step, round(2 * ideal) + step, step)
-        fit = [n for n in lengths if BLOCKS * n <= search.count]
+        fit = [n for n in lengths if BLOCKS * n <= search.count and search.count // n * rows <= room]
         best = min(fit, key=cost, default=None)
         return best if best is not None and cost(best) < WORTH * search.count / lanes * searched else None
 
@@ -184,8 +197,8 @@ class _Searches:
         return replace(statement, name=name, domain=domain_text(read_set(statement.domain).intersect(terms), name))
 
 
-def _search(place: TypedStatement, writers: dict[str, list[TypedStatement]]) -> _Search | None:
-    """Return what a statement searches for, if it does; `writers`: the statements that write a tensor."""
+def _search(place: TypedStatement, statements: list[TypedStatement]) -> _Search | None:
+    """Return what a statement searches for, if it does; `statements`: all those of the program."""
     match place.expr:
         case Call(op="where", args=(hit, Cast(arg=Index(name=k)), none)) if none == identity(place.op, place.acc):
             pass
@@ -202,7 +215,7 @@ def _search(place: TypedStatement, writers: dict[str, list[TypedStatement]]) -> 
                 return None
         case _:
             return None
-    match writers.get(best.tensor):
+    match [s for s in statements if s.target == best.tensor]:
         case [TypedStatement(op="set") as start, TypedStatement(op="max" | "min") as extremum]:
             pass
         case _:
@@ -223,7 +236,10 @@ def _search(place: TypedStatement, writers: dict[str, list[TypedStatement]]) -> 
     if not plain or not points.is_equal(read_set(extremum.domain).reset_tuple_id()):
         return None
     ends = free_range(points, cells)
-    return _Search(extremum, place, best, ends[1] + 1) if ends is not None and ends[0] == 0 else None
+    # A place's type has room for it: a greater one is never wrapped to a smaller.
+    if ends is None or ends[0] != 0 or place.acc.kind != "i" or ends[1] >= integer_range(place.acc)[1]:
+        return None
+    return _Search(extremum, place, best, ends[1] + 1)
 
 
 def _is_plain(statement: TypedStatement, cells: int) -> bool:

@@ -100,6 +100,14 @@ def test_other_loops_stay(body: For) -> None:
     assert conditions(unswitch(before).body) == conditions(before.body)
 
 
+def test_rows_of_a_tile_have_no_branches() -> None:
+    lanes = For("l", Const(0), Const(4), (term(),), 1, LoopKind.VECTOR, 4, 4)
+    rows = For("b", Const(0), Const(5), (lanes,), 1, LoopKind.UNROLL, 0, 5)
+    before = kernel(loop("k", 3, rows))
+    assert unswitch(before) == before
+    assert conditions(unswitch(kernel(loop("b", 5, loop("k", 3, lanes)))).body) == [("b",)]
+
+
 def test_integers_extrema_keep_the_cell_where_the_condition_fails() -> None:
     before = kernel(loop("b", 5, loop("l", 7, term())))
     after = masked_terms(before, target("cpu:x86-64-v4"))

@@ -47,10 +47,33 @@ def test_long_rows_are_searched_by_blocks(text, shape, length):
         ("a[i] min= where(X[i,j] == max[k](X[i,k]), j, 10000)", "i32[64,10000]"),  # 10000 is no identity
         ("a[i] min= where(X[i,j] == max[k](-X[i,k]), j, 9223372036854775807)", "i32[64,10000]"),  # another's extremum
         ("a[i] += where(X[i,j] == max[k](X[i,k]), j, 0)", "i32[64,10000]"),  # of all places
+        (
+            "f(X: i32[64,10000]) -> a:\n  a: i8[64]\n  a[i] min= where(X[i,j] == max[k](X[i,k]), i8(j), 127)",
+            "i32[64,10000]",
+        ),
     ],
 )
 def test_other_searches_stay(text, shape):
     assert notes(text, X=shape) == ()
+
+
+def test_terms_that_change_in_between_are_all_looked_at():
+    text = """
+        f(X: i32[4,9000]) -> X, a:
+            M[i] = max[j](X[i,j])
+            X[i,j] = X[i,j] + i32(j == 5)
+            a[i] min= where(X[i,j] == M[i], j, 9223372036854775807)
+    """
+    X = np.random.default_rng(0).integers(0, 1000, (4, 9000)).astype("i4")
+    X[:, 5], X[:, 8000] = 999, 1000
+    assert notes(text, X="i32[4,9000]") == ()
+    np.testing.assert_array_equal(pk.op(text)(X=X)[1], [5] * 4)
+
+
+def test_extrema_of_blocks_take_no_more_memory_than_is_allowed():
+    flat = case("a[i] = argmax[j](X[i,j])", X="f32[64,10000]").flat
+    assert search_blocks(flat, V4, lambda tensor: DENSE, 64 * 13 * 4)[1]
+    assert search_blocks(flat, V4, lambda tensor: DENSE, 64 * 4) == (flat, ())
 
 
 def test_terms_of_other_blocks_are_not_looked_at():
