@@ -3,34 +3,39 @@
     m = minimum(m, where(c, t, inf))   ->   m = where(c, minimum(m, t), m)
 
 AVX-512 has the second as one instruction under a mask; of the first LLVM makes a choice and a minimum. Floats are left: their
-extrema are several instructions, which other passes know by their form.
+extrema are several instructions, which other passes know by their form. So is a cell that the lanes of a vector share: they are
+combined by the form of their statement.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.codegen.kernel import Block, Kernel, Op, Stmt, Store
+from polyker.codegen.kernel import Block, For, Kernel, LoopKind, Op, Stmt, Store
 from polyker.codegen.unswitch import guarded
-from polyker.codegen.walk import with_blocks
+from polyker.codegen.walk import uses, with_blocks
 from polyker.target.model import Target
 
 
 def masked_terms(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel; the same one for targets whose instructions have no masks."""
     masks = target.triple.startswith("x86_64") and target.vector_bytes >= 64
-    return replace(kernel, body=_block(kernel.body)) if masks else kernel
+    return replace(kernel, body=_block(kernel.body, None)) if masks else kernel
 
 
-def _block(block: Block) -> Block:
-    return tuple(map(_statement, block))
+def _block(block: Block, lane: str | None) -> Block:
+    """Return a block in the vector loop over `lane`, if there is one."""
+    return tuple([_statement(s, lane) for s in block])
 
 
-def _statement(stmt: Stmt) -> Stmt:
+def _statement(stmt: Stmt, lane: str | None) -> Stmt:
     if not isinstance(stmt, Store):
-        return with_blocks(stmt, _block)
+        inside = stmt.var if isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR else lane
+        return with_blocks(stmt, lambda block: _block(block, inside))
     found = guarded(stmt)
     if found is None or stmt.value.dtype.kind not in "iu" or not isinstance(stmt.value, Op):
+        return stmt
+    if lane is not None and not uses(lane, *stmt.indices):
         return stmt
     condition, term = found
     old = stmt.value.args[0]

@@ -199,6 +199,8 @@ class _Searches:
 
 def _search(place: TypedStatement, statements: list[TypedStatement]) -> _Search | None:
     """Return what a statement searches for, if it does; `statements`: all those of the program."""
+    if place.op not in ("max", "min"):
+        return None
     match place.expr:
         case Call(op="where", args=(hit, Cast(arg=Index(name=k)), none)) if none == identity(place.op, place.acc):
             pass
@@ -223,8 +225,7 @@ def _search(place: TypedStatement, statements: list[TypedStatement]) -> _Search 
     cells = len(best.subscripts)
     names = dict(zip(extremum.iterators, place.iterators, strict=False))
     plain = (
-        place.op in ("max", "min")
-        and place.reduced == (k,)
+        place.reduced == (k,)
         and start.expr == identity(extremum.op, extremum.acc)
         and all(_is_plain(s, cells) for s in (extremum, place))
         and best.subscripts == place.subscripts

@@ -122,6 +122,16 @@ def test_integers_extrema_keep_the_cell_where_the_condition_fails() -> None:
     assert masked_terms(other, target("cpu:x86-64-v4")) == other
 
 
+def test_lanes_that_share_a_cell_are_combined_as_before() -> None:
+    lanes = For("l", Const(0), Const(4), (term(),), 1, LoopKind.VECTOR, 4, 4)
+    made = kernel(loop("b", 5, lanes))
+    assert masked_terms(made, target("cpu:x86-64-v4")) == made
+    B = np.array([5, -3, 8, -3, 7, 0, 2, 9] * 3)
+    op = pk.op("D = argmin[x](B[x])")
+    schedule = op.schedule(B, auto=False)["D.min2"].vectorise(x=8)
+    assert op.compile(B, schedule=schedule)(B) == 1
+
+
 def test_places_are_kept_by_one_instruction_under_a_mask() -> None:
     types = {"A": pk.f32[96, 96], "B": pk.f32[96, 96]}
     text = "C[i,j] = argmax[k](A[i,k] + B[k,j])"
