@@ -42,7 +42,7 @@ def builder_for(target: Target, fastmath: str = "") -> Builder:
         native_half=arm or (x86 and ("+f16c" in features or level)),
         native_maximum=arm or target.triple.startswith("wasm"),
         native_fma=arm or (x86 and ("+fma" in features or level)),
-        avx512=x86 and target.lanes(4) == 16,
+        avx512=target.masks,
         dot=target.dot if x86 else 1,
         dot_lanes=target.lanes(4),
     )

@@ -127,21 +127,17 @@ class StackBuffers:
                     placed = at.fixed | {var} if isinstance(loop.lo, Const) else at.fixed
                     loops = tuple([self._in_copies.of(loop, c) for c in at.copies])
                     partial = any(one is not None and one.trip != loop.lanes for one in loops)
-                    lanes, bound = max(loop.lanes, 1), at.bound | {var}
-                    self._walk(
-                        loop.body,
-                        _Lanes(
-                            lanes,
-                            loop,
-                            placed,
-                            bound,
-                            partial,
-                            turned=at.turned,
-                            copies=at.copies,
-                            loops=loops,
-                            before=at.before,
-                        ),
+                    inside = replace(
+                        at,
+                        count=max(loop.lanes, 1),
+                        loop=loop,
+                        fixed=placed,
+                        bound=at.bound | {var},
+                        partial=partial,
+                        is_bounded=True,
+                        loops=loops,
                     )
+                    self._walk(loop.body, inside)
                 case For(var=var, lo=lo, hi=hi, body=body, kind=kind):
                     # A loop around which there are lanes may run longer in some of them than in others.
                     alike = at.count == 1 or (isinstance(lo, Const) and isinstance(hi, Const))

@@ -19,8 +19,7 @@ from polyker.target.model import Target
 
 def masked_terms(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel; the same one for targets whose instructions have no masks."""
-    masks = target.triple.startswith("x86_64") and target.vector_bytes >= 64
-    return replace(kernel, body=_block(kernel.body, None)) if masks else kernel
+    return replace(kernel, body=_block(kernel.body, None)) if target.masks else kernel
 
 
 def _block(block: Block, lane: str | None) -> Block:
@@ -33,9 +32,8 @@ def _statement(stmt: Stmt, lane: str | None) -> Stmt:
         inside = stmt.var if isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR else lane
         return with_blocks(stmt, lambda block: _block(block, inside))
     found = guarded(stmt)
-    if found is None or stmt.value.dtype.kind not in "iu" or not isinstance(stmt.value, Op):
-        return stmt
-    if lane is not None and not uses(lane, *stmt.indices):
+    shared = lane is not None and not uses(lane, *stmt.indices)
+    if found is None or shared or stmt.value.dtype.kind not in "iu" or not isinstance(stmt.value, Op):
         return stmt
     condition, term = found
     old = stmt.value.args[0]

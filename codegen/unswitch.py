@@ -13,9 +13,10 @@ from dataclasses import replace
 from polyker.codegen.kernel import Block, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Stmt, Store
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import names_in, statements, subexpressions, with_blocks
+from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.fresh import identity
 
-_REDUCTIONS = {"maximum": "max", "minimum": "min"}
+_REDUCTIONS = {COMBINE[op]: op for op in ("max", "min")}
 
 
 def unswitch(kernel: Kernel) -> Kernel:

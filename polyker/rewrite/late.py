@@ -23,10 +23,12 @@ import islpy as isl
 from polyker.ir.expr import Call, Expr, Read, reads_in
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import Set, read_set
+from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.step_blocks import blocks_of, in_block, least_in_block, of_block
 
-_COMBINE = {"add": "add", "maximum": "max", "minimum": "min"}
+# The reductions that an update may be, by what combines a cell with a term.
+_COMBINE = {COMBINE[op]: op for op in ("add", "max", "min")}
 
 
 def late_updates(program: TypedProgram) -> TypedProgram:

@@ -12,7 +12,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import Set, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.fresh import Fresh, identity
 
@@ -75,25 +75,28 @@ def split_sum(
     onto = read_map(f"{head}{{ {statement.name}[{source}] -> [{', '.join(kept)}] }}")
     lanes = read_set(f"{head}{{ [{q}] : 0 <= {q} < {count} }}")
     cells = read_set(statement.domain).apply(onto).flat_product(lanes).coalesce()
+    start, fold = start_and_fold(fresh, statement, partial, (*kept, q), cells)
+    return SplitSum(start, terms, fold, within[0] if within else None)
+
+
+def start_and_fold(
+    fresh: Fresh, statement: TypedStatement, partial: str, iterators: tuple[str, ...], cells: Set
+) -> tuple[TypedStatement, TypedStatement]:
+    """Return what sets the partial results of a reduction to its identity, and what reduces them to its results.
+
+    `iterators`: those of the results, then the one that tells the partial results of each apart; `cells`: their values.
+    """
     begin, fold = fresh.statement(), fresh.statement()
-    start = TypedStatement(
-        begin,
-        (*kept, q),
-        0,
-        domain_text(cells, begin),
-        partial,
-        cell,
-        "set",
-        identity(statement.op, acc),
-        acc,
-    )
+    acc, cell = statement.acc, tuple(Index(i, i64) for i in iterators)
+    least = identity(statement.op, acc)
+    start = TypedStatement(begin, iterators, 0, domain_text(cells, begin), partial, cell, "set", least, acc)
     folded = replace(
         statement,
         name=fold,
-        iterators=(*kept, q),
+        iterators=iterators,
         domain=domain_text(cells, fold),
         expr=Read(partial, cell, dtype=acc),
-        reduced=(q,),
+        reduced=iterators[-1:],
         prefetch=(),
     )
-    return SplitSum(start, terms, folded, within[0] if within else None)
+    return start, folded

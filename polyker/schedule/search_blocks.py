@@ -23,6 +23,7 @@ from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.fresh import Fresh, identity
 from polyker.rewrite.match import match
+from polyker.rewrite.split_sum import start_and_fold
 from polyker.schedule.measure import Layouts, measure
 from polyker.target.model import Target
 
@@ -132,22 +133,12 @@ class _Searches:
             self.cut(extremum, (b, inner), length, blocks), target=part, subscripts=cell, reduced=(inner,)
         )
         over = read_set(partial.domain).reset_tuple_id().project_out(dim.set, cells + 1, 1)
-        start, fold = self.fresh.statement(), self.fresh.statement()
-        least = identity(extremum.op, extremum.acc)
-        acc = extremum.acc
-        begin = TypedStatement(start, (*kept, b), 0, domain_text(over, start), part, cell, "set", least, acc)
-        whole = replace(
-            extremum,
-            name=fold,
-            iterators=(*kept, b),
-            domain=domain_text(over, fold),
-            expr=Read(part, cell, dtype=acc),
-            reduced=(b,),
-        )
+        begin, whole = start_and_fold(self.fresh, extremum, part, (*kept, b), over)
         found = self.fresh.temporary("block", place.acc, self.program.tensor(best.tensor).shape)
         points = over.project_out(dim.set, cells, 1)
         none, number = identity(place.op, place.acc), Cast(place.acc, Index(b, i64), place.acc)
         unset, look = self.fresh.statement(), self.fresh.statement()
+        acc = extremum.acc
         block = Read(part, cell, dtype=acc)
         has: Expr = Call("eq", (block, Read(best.tensor, cell[:-1], dtype=acc)), bool_)
         if acc.kind == "f":

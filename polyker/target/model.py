@@ -135,6 +135,11 @@ class Target:
     def pairs_extrema(self) -> bool:
         """Whether terms of a float's extremum are taken in pairs, which one test for NaN serves: x86's instructions keep a NaN in
         one argument alone, and registers are many."""
+        return self.masks
+
+    @property
+    def masks(self) -> bool:
+        """Whether an instruction may leave some lanes as they are: AVX-512's do."""
         return self.triple.startswith("x86_64") and self.vector_bytes >= 64
 
     def lanes(self, itemsize: int) -> int:

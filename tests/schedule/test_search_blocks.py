@@ -48,6 +48,12 @@ def test_long_rows_are_searched_by_blocks(text, shape, length):
         ("a[i] min= where(X[i,j] == max[k](-X[i,k]), j, 9223372036854775807)", "i32[64,10000]"),  # another's extremum
         ("a[i] += where(X[i,j] == max[k](X[i,k]), j, 0)", "i32[64,10000]"),  # of all places
         ("a[i] = where(i == X[i,i], i, X[i,i])", "i32[64,64]"),  # no reduction
+        ("a[i] min= where(X[i,j] == max[k](X[i,k]), i, 9223372036854775807)", "i32[64,10000]"),  # not the term's place
+        (
+            "f(X: i32[64,10000]) -> a:\n  M[i] = 5 for i in 0:64\n  M[i] max= X[i,j]\n"
+            "  a[i] min= where(X[i,j] == M[i], j, 9223372036854775807)",
+            "i32[64,10000]",
+        ),
         (
             "f(X: i32[64,10000]) -> a:\n  a: i8[64]\n  a[i] min= where(X[i,j] == max[k](X[i,k]), i8(j), 127)",
             "i32[64,10000]",
