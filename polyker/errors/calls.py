@@ -21,7 +21,10 @@ MISSING = register(
 )
 TOO_MANY = register("PK702", ArgumentError, "{given} arguments are given, the operator takes {count}: {parameters}")
 UNKNOWN_NAME = register(
-    "PK703", ArgumentError, "`{name}` is no argument of the operator", "arguments: {parameters}; sizes: {sizes}"
+    "PK703",
+    ArgumentError,
+    "`{name}` is no argument of the operator",
+    "arguments: {parameters}; sizes: {sizes}; options, of `compile` or `polyker.options`: {options}",
 )
 GIVEN_TWICE = register("PK704", ArgumentError, "argument `{name}` is given twice, by position and by name")
 MIXED_KINDS = register(

@@ -26,6 +26,7 @@ from polyker.errors.calls import (
 )
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.ir.program import Program
+from polyker.options import NAMES
 from polyker.runtime.arrays import LIMIT, Array, Operand, operand
 from polyker.runtime.memory import overlap, overlaps_itself
 
@@ -46,7 +47,8 @@ def matched(
         if name in values:
             raise failure(GIVEN_TWICE, name=name)
         if name not in program.parameters and name not in program.sizes:
-            raise failure(UNKNOWN_NAME, name=name, parameters=names(program.parameters), sizes=names(program.sizes))
+            known, sizes = names(program.parameters), names(program.sizes)
+            raise failure(UNKNOWN_NAME, name=name, parameters=known, sizes=sizes, options=", ".join(NAMES))
         values[name] = value
     for name in program.parameters:
         if name not in values:

@@ -78,7 +78,9 @@ class _Searches:
             if length is not None and search.extremum.name not in made:
                 extremum, place = self.parted(search, length)
                 made |= {search.extremum.name: extremum, search.place.name: place}
-                self.notes.append(f"{search.place.name}: searches the blocks of {length} terms that have the extremum")
+                self.notes.append(
+                    f"{search.place.name}: searches the first block of {length} terms that has the extremum"
+                )
         return replaced(self.program.body, lambda s: made.get(s.name, [s]))
 
     def searches(self) -> Iterator[_Search]:

@@ -71,6 +71,11 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK701", lambda: mm(ONES), "`B` is missing"),
     ("PK702", lambda: mm(ONES, ONES, ONES), "3 arguments"),
     ("PK703", lambda: mm(ONES, Q=ONES), "`Q`"),
+    (
+        "PK703",
+        lambda: pk.op(MM).compile(ONES, ONES, thread=1),
+        "`thread`(.|\\n)*arguments: `A`, `B`; sizes: none; options.*: .*threads",
+    ),
     ("PK704", lambda: mm(ONES, A=ONES), "`A` is given twice"),
     ("PK705", lambda: mm(ONES, Library()), "numpy array and `B` a tests array"),
     ("PK706", lambda: mm(ONES, ONES.astype(object)), r"`B` of shape \(2, 2\) has the element type object"),

@@ -32,7 +32,7 @@ def notes(text, **types):
 )
 def test_long_rows_are_searched_by_blocks(text, shape, length):
     (note,) = notes(text, X=shape)
-    assert note.endswith(f"searches the blocks of {length} terms that have the extremum")
+    assert note.endswith(f"searches the first block of {length} terms that has the extremum")
 
 
 @pytest.mark.parametrize(
