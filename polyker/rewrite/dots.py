@@ -24,7 +24,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.accumulate import starts_fresh
-from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.fresh import Fresh, identity
 from polyker.rewrite.pack import box_of, image_of
 from polyker.rewrite.terms import Places, Terms, places_of, remainder, terms_by, where, whole_groups
 from polyker.rewrite.value_range import modulo
@@ -93,7 +93,7 @@ def _part(terms: Terms, factor: Factor, places: Places, values: Sequence[Expr], 
         found = replace(read, subscripts=tuple(_source(terms, places, values, part)))
         if places.own is None and terms.partial and found.pad is None:
             assert read.dtype is not None
-            found = replace(found, pad=Pad("constant", Literal(0, read.dtype)))
+            found = replace(found, pad=Pad("constant", identity("add", read.dtype)))
         value = transform(factor.expr, lambda e: found if e == read else e)
     assert value.dtype is not None
     if factor.shift:

@@ -27,6 +27,9 @@ def programs(count: int) -> dict[str, Case]:
         "matrices": case("C[i,j] += i32(A[i,k]) * i32(B[k,j])", A=f"i8[3,{count}]", B=f"i8[{count},4]"),
         "vector": case("C[i] += i32(A[i,k]) * i32(B[k])", A=f"i8[3,{count}]", B=f"i8[{count}]"),
         "window": case("C[f,i] += i32(A[f,i+k]) * i32(B[f,k])", A=f"i8[2,{count + 4}]", B=f"i8[2,{count}]"),
+        "window of truths": case(
+            "C[f,i] += i32(A[f,i+k]) * i32(B[f,k])", A=f"bool[2,{count + 4}]", B=f"bool[2,{count}]"
+        ),
         "sum": case("s += i32(A[k]) * i32(B[k])", A=f"i8[{count}]", B=f"i8[{count}]"),
         "added": case(
             "f(A: i8[3,K], B: i8[K], C: i32[3]) -> C:\n    C[i] += i32(A[i,k]) * i32(B[k])",
@@ -60,7 +63,7 @@ def test_sums_are_the_same_whatever_is_shifted_and_wherever_the_terms_lie(name, 
     done = 0
     for swap in (False, True):
         for here in ((False, False), (True, False), (False, True), (True, True)):
-            if name == "window" and any(here):
+            if name.startswith("window") and any(here):
                 continue  # windows overlap: they are no groups
             program = grouped(given.flat, kind, here, swap=swap)
             if program is None:

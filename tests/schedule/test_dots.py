@@ -114,7 +114,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("text", FORMS)
-@pytest.mark.parametrize("kinds", [(np.int8, np.int8), (np.uint8, np.int8), (np.int16, np.int16)])
+@pytest.mark.parametrize("kinds", [(np.int8, np.int8), (np.uint8, np.int8), (np.int16, np.int16), (np.bool_, np.bool_)])
 def test_other_sums_of_products_are_numpys(text, kinds):
     wanted, *shapes = FORMS[text]
     rng = np.random.default_rng(1)
