@@ -63,7 +63,7 @@ _FREE = {"maximum": "larger", "minimum": "smaller"}
 def checked(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel that takes extrema without tests where it sees that no term is NaN; or the same one."""
     tiles = _tiles(kernel.body) if target.triple.startswith("x86_64") else ()
-    terms = [term for s in statements(tiles) for term in _terms(s)]
+    terms = [term for s in statements(tiles) if (term := _extremum(s)) is not None]
     if not terms:
         return kernel
     inputs = _inputs(kernel, terms)
@@ -71,8 +71,7 @@ def checked(kernel: Kernel, target: Target) -> Kernel:
     looks = sum((s or 0) // target.lanes(b.dtype.itemsize) for s, b in zip(sizes, inputs, strict=True))
     if not inputs or None in sizes or not exceeds(tiles, {}, WORTH * looks):
         return kernel
-    ops = (t.op for t in terms if isinstance(t, Op))
-    for demand in next((_DEMANDS[op] for op in ops if op in _DEMANDS), (FINITE,)):
+    for demand in _DEMANDS[terms[0].op]:
         known = facts(kernel, {b.name: demand for b in inputs})
         if not any(may(t, known).nan for t in terms):
             break
@@ -101,44 +100,27 @@ def _extremum(stmt: Stmt) -> Op | None:
             return None
 
 
-def _terms(stmt: Stmt) -> list[KExpr]:
-    """Return what a statement tests for NaN: an extremum as a whole, or what another value compares with itself."""
-    if not isinstance(stmt, Store):
-        return []
-    extremum = _extremum(stmt)
-    if extremum is not None:
-        return [extremum]
-    return [e.args[0] for e in subexpressions(stmt.value) if isinstance(e, Op) and _is_test(e)]
-
-
-def _is_test(expr: Op) -> bool:
-    """Whether a value is true of NaN alone."""
-    return expr.op == "ne" and expr.args[0] == expr.args[1] and expr.args[0].dtype.kind == "f"
-
-
 def _is_tile(stmt: Stmt) -> bool:
-    """Whether a statement is a loop over the terms of a register tile of extrema, or of others that are tested for NaN."""
+    """Whether a statement is a loop over the terms of a register tile of extrema."""
     if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL or results(stmt.body) < LEAST:
         return False
     inside = [s for s in statements(stmt.body) if not isinstance(s, Prefetch)]
     loops = all(s.kind in (LoopKind.UNROLL, LoopKind.VECTOR) for s in inside if isinstance(s, For))
-    return loops and all(isinstance(s, For) or _terms(s) for s in inside)
+    return loops and all(isinstance(s, For) or _extremum(s) is not None for s in inside)
 
 
 def _tiles(block: Block) -> Block:
-    """Return a block's register tiles of extrema, and the loops and branches around them; none that may seldom run."""
+    """Return a block's register tiles of extrema, and the loops and branches around them."""
     kept: list[Stmt] = []
     for s in block:
         if _is_tile(s):
             kept.append(s)
-        elif isinstance(s, If) and any(isinstance(e, Load) for e in subexpressions(s.condition)):
-            continue
         elif isinstance(inner := with_blocks(s, _tiles), (For, Allocate, If)) and any(blocks_of(inner)):
             kept.append(inner)
     return tuple(kept)
 
 
-def _inputs(kernel: Kernel, terms: list[KExpr]) -> list[Buffer]:
+def _inputs(kernel: Kernel, terms: list[Op]) -> list[Buffer]:
     """Return the buffers of floats that nobody writes and that the terms depend on."""
     seen: set[str] = set()
     new = {e.buffer for t in terms for e in subexpressions(t) if isinstance(e, Load)}
@@ -186,10 +168,6 @@ class _Free:
             case Op(op="maximum" | "minimum" as op, args=(x, y), dtype=dtype) if dtype.kind == "f":
                 if not may(x, self.known).nan and not may(y, self.known).nan:
                     return Op(_FREE[op], (x, y), dtype)
-            case Op(op="ne", args=(x, _)) if _is_test(expr) and not may(x, self.known).nan:
-                return Const(False, bool_)
-            case Op(op="or", args=(x, Const(value=False))):
-                return x
             case _:
                 pass
         return expr

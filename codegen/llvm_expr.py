@@ -148,7 +148,10 @@ class Expressions:
         terms = list(varying)
         stride = as_constant(step)
         if stride is not None and stride:
-            terms.append(vector([stride * k for k in range(count)], "i64"))
+            # With the offset, so that the vectors of unrolled loops share what else is added to them.
+            offset = base.get((), 0)
+            base = {m: f for m, f in base.items() if m}
+            terms.append(vector([offset + stride * k for k in range(count)], "i64"))
         elif step:
             terms.append(self.b.binary("mul", self.uniform(step), vector(list(range(count)), "i64")))
         scalar = self.uniform(base)

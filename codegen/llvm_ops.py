@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from polyker.codegen.llvm_convert import Value, rounded
 from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const
@@ -263,6 +265,17 @@ def absolute(b: Builder, x: Reg, dtype: DType) -> Reg:
     return b.select(b.compare("icmp slt", x, const(0, x.elem)), b.binary("sub", const(0, x.elem), x), x)
 
 
+def below(b: Builder, x: Reg, dtype: DType) -> Reg:
+    """Return the greatest number less than a f32 or f64; inf for NaN, NaN for -inf."""
+    bits = 8 * dtype.itemsize
+    kind = f"i{bits}"
+    raw, one = b.convert("bitcast", x, kind), const(1, kind)
+    # Magnitudes of numbers above 0 decrease, those of others, 0 as -0, increase: of -inf to a NaN.
+    down = b.binary("add", b.binary("or", raw, const(-(1 << (bits - 1)), kind)), one)
+    next_ = b.select(b.compare("fcmp ogt", x, const(0, x.elem)), b.binary("sub", raw, one), down)
+    return b.select(b.compare("fcmp uno", x, x), const(inf, x.elem), b.convert("bitcast", next_, x.elem))
+
+
 def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:
     """Return an n-ary add, mul, minimum, maximum, and, or: folded from the left."""
     total = args[0]
@@ -309,6 +322,8 @@ def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: D
             return Value(result, absolute(b, args[0], dtype))
         case "sign":
             return Value(result, sign(b, args[0], dtype))
+        case "below":
+            return Value(result, below(b, args[0], dtype))
         case "conj" | "real":
             return Value(result, args[0])
         case "imag":

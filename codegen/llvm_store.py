@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen import llvm_scan as scan
@@ -10,14 +12,15 @@ from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Prefetch, St
 from polyker.codegen.llvm_convert import Value, convert
 from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
-from polyker.codegen.llvm_ops import combine
-from polyker.codegen.llvm_text import Builder, Reg
+from polyker.codegen.llvm_ops import combine, free_extremum
+from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import Poly, as_constant, same_cell
 from polyker.ir.dtypes import DType
 
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 # Extrema in the forms of polyker.codegen.checked_inputs and pipes: over the lanes they are as any other.
 _EXTREMA = {"larger": "maximum", "larger_masked": "maximum", "smaller": "minimum", "smaller_masked": "minimum"}
+_FREE = {"maximum": "larger", "minimum": "smaller"}
 
 
 def store(e: Expressions, stmt: Store) -> None:
@@ -143,13 +146,28 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
 
 def _folded(b: Builder, op: str, value: Value) -> Value:
     """Return all lanes combined: halves, then halves of those; an odd middle lane meets the identity."""
+    if op not in _FREE or value.dtype.kind != "f" or b.native_maximum or value.lanes == 1:
+        return _halved(b, value, identity(op, value.dtype), lambda x, y: _combine(b, op, x, y))
+    # All lanes are tested for NaN at once, beside what combines them: each step after a test of its own would wait for that.
+    nan = b.any(b.compare("fcmp uno", value.re, value.re))
+    best = _halved(
+        b,
+        value,
+        identity(op, value.dtype),
+        lambda x, y: Value(value.dtype, free_extremum(b, _FREE[op], x.re, y.re)),
+    )
+    return Value(value.dtype, b.select(nan, const(float("nan"), best.re.elem), best.re))
+
+
+def _halved(b: Builder, value: Value, none: Value, join: Callable[[Value, Value], Value]) -> Value:
+    """Return the lanes of a value joined; `none`: what changes nothing."""
     while (n := value.lanes) > 1:
         half = -(-n // 2)
         low = _lanes(b, value, list(range(half)))
         high = _lanes(b, value, list(range(n - half, n)))
         if n % 2:
-            high = _with_first_lane(b, high, identity(op, value.dtype))
-        value = _combine(b, op, low, high)
+            high = _with_first_lane(b, high, none)
+        value = join(low, high)
     return value
 
 

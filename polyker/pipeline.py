@@ -117,6 +117,7 @@ from polyker.schedule.once import compute_once
 from polyker.schedule.online import one_pass
 from polyker.schedule.parallel import PRIVATE, parallel_schedule
 from polyker.schedule.search_blocks import search_blocks
+from polyker.schedule.search_limits import search_limits
 from polyker.schedule.share import share_results
 from polyker.schedule.short_rows import sum_short_rows, unroll_short_rows
 from polyker.schedule.tree import REFUSED, Schedule
@@ -355,7 +356,10 @@ def scheduled(
             dots = halves = converted = searches = tuple[str, ...]()
             if merge:
                 flat, halves = for_vectors(flat, lambda tensor: names.get(tensor, DENSE))
-                flat, searches = search_blocks(flat, target, lambda tensor: names.get(tensor, DENSE), most)
+                flat, found_searches = search_limits(flat)
+                flat, searches = search_blocks(
+                    flat, found_searches, target, lambda tensor: names.get(tensor, DENSE), most
+                )
             flat = narrow_indices(flat)
             if merge:
                 flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)

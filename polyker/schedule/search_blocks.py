@@ -9,12 +9,12 @@ and the terms behind the last whole block for themselves. A block's condition is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 
 from polyker.ir.dtypes import bool_, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Read, walk
+from polyker.ir.expr import Call, Cast, Index, Read, transform, walk
 from polyker.ir.promotion import integer_range
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
@@ -22,9 +22,9 @@ from polyker.poly.boxes import free_range
 from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.fresh import Fresh, identity
-from polyker.rewrite.match import match
 from polyker.rewrite.split_sum import start_and_fold
 from polyker.schedule.measure import Layouts, measure
+from polyker.schedule.searches import Search
 from polyker.target.model import Target
 
 # Vectors of a block, and blocks of a row, at least.
@@ -35,31 +35,20 @@ FOLD, OTHERS, SEARCH, WORTH = 20, 6, 4, 0.8
 
 
 def search_blocks(
-    program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
+    program: TypedProgram, searches: Iterable[Search], target: Target, layout: Layouts, most: int | None = None
 ) -> tuple[TypedProgram, tuple[str, ...]]:
-    """Return the program with long searches in blocks, and what was done in words; the same one where there is none.
+    """Return the program with long ones of its searches in blocks, and what was done in words; the same one where there is none.
 
     `most`: bytes that the blocks' extrema may take, if there is a limit.
     """
-    found = _Searches(program, target, layout, most)
-    body = found.body()
+    found = _Blocks(program, target, layout, most)
+    body = found.body(searches)
     return (found.fresh.finish(body), tuple(found.notes)) if found.notes else (program, ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """`place` looks for the term that is the extremum, `best`, which `extremum` makes; both run over `count` values of the last
-    iterator, from 0, whatever the others are."""
-
-    extremum: TypedStatement
-    place: TypedStatement
-    best: Read
-    count: int
-
-
 @dataclass
-class _Searches:
-    """Finds the pairs of statements, and makes others of them."""
+class _Blocks:
+    """Makes other statements of those of searches."""
 
     program: TypedProgram
     target: Target
@@ -70,34 +59,21 @@ class _Searches:
     def __post_init__(self) -> None:
         self.fresh = Fresh(self.program)
 
-    def body(self) -> tuple[TypedNode, ...]:
+    def body(self, searches: Iterable[Search]) -> tuple[TypedNode, ...]:
         """Return the program's statements, long searches in blocks."""
         made: dict[str, list[TypedNode]] = {}
-        for search in self.searches():
-            length = self.length(search)
-            if length is not None and search.extremum.name not in made:
-                extremum, place = self.parted(search, length)
+        for search in searches:
+            count = _count(search)
+            length = None if count is None else self.length(search, count)
+            if count is not None and length is not None and search.extremum.name not in made:
+                extremum, place = self.parted(search, count, length)
                 made |= {search.extremum.name: extremum, search.place.name: place}
                 self.notes.append(
                     f"{search.place.name}: searches the first block of {length} terms that has the extremum"
                 )
         return replaced(self.program.body, lambda s: made.get(s.name, [s]))
 
-    def searches(self) -> Iterator[_Search]:
-        """Yield the searches for places of extrema, in the order of the program."""
-        statements = list(self.program.statements())
-        order = {s.name: n for n, s in enumerate(statements)}
-        for place in statements:
-            found = _search(place, statements)
-            if found is None or self.program.tensor(found.best.tensor).dtype != found.extremum.acc:
-                continue
-            read = {r.tensor for r in found.extremum.reads()}
-            # The terms that are searched are those whose extremum was taken.
-            last = max((order[s.name] for s in statements if s.target in read), default=-1)
-            if last < order[found.extremum.name] < order[place.name]:
-                yield found
-
-    def length(self, search: _Search) -> int | None:
+    def length(self, search: Search, count: int) -> int | None:
         """Return the number of a block's terms; None where there are too few, or where they do not lie side by side."""
         measured = measure(self.program, search.extremum, self.layout)
         (terms,) = search.extremum.reduced
@@ -108,23 +84,23 @@ class _Searches:
         step = max(1, round(LEAST * lanes))
         # Cycles for a vector of terms that are searched: places are as many vectors as they have more bytes.
         searched = SEARCH * max(1, search.place.acc.itemsize // search.extremum.acc.itemsize)
-        ideal = sqrt(search.count * lanes * FOLD / searched)
+        ideal = sqrt(count * lanes * FOLD / searched)
 
         def cost(length: int) -> float:
-            terms = length + search.count % length
-            return (search.count // length + OTHERS) * FOLD + terms / lanes * searched
+            terms = length + count % length
+            return (count // length + OTHERS) * FOLD + terms / lanes * searched
 
         rows = measured.footprint(measured.write) * search.extremum.acc.itemsize
         room = inf if self.most is None else self.most
         lengths = range(step, round(2 * ideal) + step, step)
-        fit = [n for n in lengths if BLOCKS * n <= search.count and search.count // n * rows <= room]
+        fit = [n for n in lengths if BLOCKS * n <= count and count // n * rows <= room]
         best = min(fit, key=cost, default=None)
-        return best if best is not None and cost(best) < WORTH * search.count / lanes * searched else None
+        return best if best is not None and cost(best) < WORTH * count / lanes * searched else None
 
-    def parted(self, search: _Search, length: int) -> tuple[list[TypedNode], list[TypedNode]]:
+    def parted(self, search: Search, count: int, length: int) -> tuple[list[TypedNode], list[TypedNode]]:
         """Return the statements that stand for the extremum, and for the place."""
         extremum, place, best = search.extremum, search.place, search.best
-        blocks = search.count // length
+        blocks = count // length
         cells = len(best.subscripts)
         shape = (*self.program.tensor(best.tensor).shape, lit(blocks))
         part = self.fresh.temporary("part", extremum.acc, shape)
@@ -142,9 +118,9 @@ class _Searches:
         unset, look = self.fresh.statement(), self.fresh.statement()
         acc = extremum.acc
         block = Read(part, cell, dtype=acc)
-        has: Expr = Call("eq", (block, Read(best.tensor, cell[:-1], dtype=acc)), bool_)
-        if acc.kind == "f":
-            has = Call("or", (has, Call("ne", (block, block), bool_)), bool_)
+        names = {old: Index(new, i64) for old, new in zip(place.iterators, kept, strict=False)}
+        term = substitute(search.term, names)
+        has = transform(substitute(search.hit, names), lambda e: block if e == term else e)
         nowhere = TypedStatement(unset, kept, 0, domain_text(points, unset), found, cell[:-1], "set", none, place.acc)
         first = replace(
             place,
@@ -160,7 +136,7 @@ class _Searches:
         there = Call("eq", (number, Read(found, best.subscripts, dtype=place.acc)), bool_)
         value = Call("where", (there, searched.expr, none), place.acc)
         searched = replace(searched, expr=value, seldom=frozenset({*place.iterators[:cells], b}))
-        rest = search.count - length * blocks
+        rest = count - length * blocks
         behind = [self.behind(s, length * blocks) for s in (extremum, place)] if rest else []
         return [begin, partial, whole, *behind[:1]], [nowhere, first, searched, *behind[1:]]
 
@@ -190,54 +166,16 @@ class _Searches:
         return replace(statement, name=name, domain=domain_text(read_set(statement.domain).intersect(terms), name))
 
 
-def _search(place: TypedStatement, statements: list[TypedStatement]) -> _Search | None:
-    """Return what a statement searches for, if it does; `statements`: all those of the program."""
-    if place.op not in ("max", "min"):
+def _count(search: Search) -> int | None:
+    """Return how many values the last iterator takes, from 0, whatever the others are; None where it takes others.
+
+    None, too, where terms are padded, whose blocks would be, too.
+    """
+    place = search.place
+    if any(isinstance(e, Read) and e.pad is not None for e in walk(search.term)):
         return None
-    match place.expr:
-        case Call(op="where", args=(hit, Cast(arg=Index(name=k)), none)) if none == identity(place.op, place.acc):
-            pass
-        case Call(op="where", args=(hit, Index(name=k), none)) if none == identity(place.op, place.acc):
-            pass
-        case _:
-            return None
-    match hit:
-        case Call(op="or", args=(Call(op="eq", args=(term, Read() as best)), Call(op="ne", args=(one, other)))):
-            if not term == one == other:
-                return None
-        case Call(op="eq", args=(term, Read() as best)):
-            if term.dtype is None or term.dtype.kind == "f":
-                return None
-        case _:
-            return None
-    match [s for s in statements if s.target == best.tensor]:
-        case [TypedStatement(op="set") as start, TypedStatement(op="max" | "min") as extremum]:
-            pass
-        case _:
-            return None
-    cells = len(best.subscripts)
-    names = dict(zip(extremum.iterators, place.iterators, strict=False))
-    plain = (
-        place.reduced == (k,)
-        and start.expr == identity(extremum.op, extremum.acc)
-        and all(_is_plain(s, cells) for s in (extremum, place))
-        and best.subscripts == place.subscripts
-        and not any(isinstance(e, Read) and e.pad is not None for e in walk(term))
-        and extremum.acc == term.dtype
-        and match(extremum.expr, term, names) == names
-    )
-    points = read_set(place.domain).reset_tuple_id()
-    if not plain or not points.is_equal(read_set(extremum.domain).reset_tuple_id()):
-        return None
-    ends = free_range(points, cells)
-    # A place's type has room for it: a greater one is never wrapped to a smaller.
+    ends = free_range(read_set(place.domain).reset_tuple_id(), len(search.best.subscripts))
+    # A place's type has room for the count: a greater one is never wrapped to a smaller.
     if ends is None or ends[0] != 0 or place.acc.kind != "i" or ends[1] >= integer_range(place.acc)[1]:
         return None
-    return _Search(extremum, place, best, ends[1] + 1)
-
-
-def _is_plain(statement: TypedStatement, cells: int) -> bool:
-    """Whether a reduction is over its last iterator, into the cells that the others name."""
-    unusual = statement.outer or statement.in_order or statement.reads_own or statement.defines
-    at = tuple(Index(i, i64) for i in statement.iterators[:cells])
-    return not unusual and statement.subscripts == at and statement.reduced == statement.iterators[cells:] != ()
+    return ends[1] + 1

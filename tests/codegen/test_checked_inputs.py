@@ -236,6 +236,7 @@ def test_extrema_over_the_lanes_of_a_vector_stay_extrema() -> None:
         check_same(made, {"x": x, "o": np.zeros(4, "f4")}, {})
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize(
     ("shape", "looked_through"),
     [
@@ -243,34 +244,27 @@ def test_extrema_over_the_lanes_of_a_vector_stay_extrema() -> None:
         ((100, 12, 100), True),
         ((24, 100, 2000), True),
         ((4, 100, 16), False),
+        ((3, 100, 2000), False),
         ((2, 64, 500), False),
     ],
 )
-def test_tiles_are_chosen_for_the_tests_that_they_have(shape: tuple[int, int, int], looked_through: bool) -> None:
+def test_tiles_are_chosen_for_the_tests_that_they_have(
+    shape: tuple[int, int, int], looked_through: bool, dtype: str
+) -> None:
     m, k, n = shape
-    types = {"A": f"f32[{m},{k}]", "B": f"f32[{k},{n}]"}
+    types = {"A": f"{dtype}[{m},{k}]", "B": f"{dtype}[{k},{n}]"}
     for text in ("C[i,j] max= A[i,k] + B[k,j]", "C[i,j] min= abs(A[i,k] - B[k,j])"):
         program = case(text, **types).flat
         measured = measure(program, next(s for s in program.statements() if s.reduced), lambda _: DENSE)
         assert takes_pairs(measured, target("cpu:x86-64-v4")) != looked_through
-        assert bool(branches(text, A=pk.f32[m, k], B=pk.f32[k, n])) == looked_through
+        element = getattr(pk, dtype)
+        assert bool(branches(text, A=element[m, k], B=element[k, n])) == looked_through
 
 
 def test_no_tile_is_chosen_for_fewer_tests_where_sizes_are_unknown() -> None:
     program = case("C[i,j] max= A[i,k] + B[k,j]", A="f32[M,K]", B="f32[K,N]").flat
     measured = measure(program, next(s for s in program.statements() if s.reduced), lambda _: DENSE)
     assert takes_pairs(measured, target("cpu:x86-64-v4"))
-
-
-def test_places_are_found_without_tests_where_no_term_is_nan() -> None:
-    name = "cpu:x86-64-v4"
-    made = checked(
-        kernel("C[i,j] = argmax[k](A[i,k] + B[k,j])", name, A=pk.f32[96, 96], B=pk.f32[96, 96]), target(name)
-    )
-    chosen = [s for s in statements(made.body) if isinstance(s, If) and "clean.0" in names_in(s.condition)]
-    places = [s for s in chosen if _count(s.orelse, "ne")]
-    assert 0 < len(places) == len(chosen) // 2
-    assert all(_count(s.body, "eq") == _count(s.orelse, "eq") > _count(s.body, "ne") == 0 for s in places)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
@@ -281,7 +275,6 @@ def test_places_are_found_without_tests_where_no_term_is_nan() -> None:
         ("abs(X[i,j])", (500, 500)),
         ("X[i,j]", (64, 10000)),
         ("abs(X[i,j])", (64, 10000)),
-        ("abs(abs(abs(X[i,j] - 1) - 2) - 3)", (64, 10000)),  # often, if all blocks were searched
     ],
 )
 def test_an_element_that_is_seldom_used_is_not_looked_at(term: str, shape: tuple[int, int], dtype: str) -> None:

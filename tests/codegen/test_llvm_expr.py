@@ -67,3 +67,10 @@ def test_a_gathered_factor_of_a_row_past_the_caches(offset: int) -> None:
     assert "stream" in kernel.source("schedule")
     kernel(np.arange(100, dtype=np.float32), np.array([7, 8, 9]), np.ones(cells, np.float32), out=out)
     assert (out == 7).all()
+
+
+def test_vectors_of_an_unrolled_loop_share_the_part_of_their_indices_that_varies() -> None:
+    """One scalar goes to a vector register in each loop over groups of vectors: what is added to it are constants."""
+    kernel = pk.op("y[i] = f32(i) * x[i]").compile(pk.f32[100000], target="cpu:x86-64-v4", threads=1)
+    lines = kernel.source("asm").splitlines()
+    assert 0 < sum("vpbroadcast" in line and "%e" in line for line in lines) <= 2

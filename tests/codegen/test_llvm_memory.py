@@ -231,3 +231,22 @@ def test_a_sum_that_some_lanes_have_masks_its_multiply_adds() -> None:
     )
     lines = str(kernel.source("asm")).splitlines()
     assert sum("vfmadd" in line and "{%k" in line for line in lines) > 20
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+@pytest.mark.parametrize("op", ["maximum", "minimum"])
+@pytest.mark.parametrize("lanes", [2, 3, 8, 16])
+def test_an_extremum_over_lanes_is_nan_where_one_of_them_is(lanes: int, op: str, dtype, name: str) -> None:
+    for whole in (True, False):
+        body = loop(
+            Store("M", (C(0),), Op(op, (Load("M", (C(0),), dtype), Load("A", (V("v"),), dtype)), dtype)),
+            lanes=lanes,
+            **({"hi": C(lanes), "trip": lanes} if whole else {}),
+        )
+        kernel = Kernel("k", (vector_buffer("A", dtype, writable=False), vector_buffer("M", dtype, 1)), ("N",), (body,))
+        size = lanes if whole else lanes - 1
+        for at in range(size + 1):
+            arrays = {"A": np.arange(5, 5 + size).astype(dtype.numpy), "M": np.array([7], dtype.numpy)}
+            (arrays["A"] if at < size else arrays["M"])[at % size] = np.nan
+            assert check_same(kernel, arrays, {"N": size}, name) == 0

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from polyker.codegen.kernel import Const, Convert, For, Kernel, Load, LoopKind, Op, Store
-from polyker.ir.dtypes import DTYPES, DType, bool_, f32, f64, i64
+from polyker.codegen.verify import verify
+from polyker.errors import InternalError
+from polyker.ir.dtypes import DTYPES, DType, bool_, c64, f16, f32, f64, i32, i64
 from tests.codegen.support import C, V, bits, check_same, index, run_native, vector_buffer
 
 INTEGERS = [d for d in DTYPES.values() if d.is_integer]
@@ -290,3 +292,24 @@ def test_complex_functions_are_close_to_numpys(op, dtype):
         wanted = getattr(np, op)(x.astype(np.complex128))
         eps = np.finfo(dtype.real.numpy).eps
         assert (np.abs(found - wanted) <= 8 * eps * np.abs(wanted)).all()
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_below_is_the_next_lower_number(dtype):
+    kind = dtype.numpy
+    info = np.finfo(kind)
+    edges = [info.tiny, info.smallest_subnormal, info.max, 2.0, 1 + info.eps]
+    x = np.concatenate([samples(dtype), np.array(edges, kind), -np.array(edges, kind)])
+    check(unary("below", dtype), [dtype], dtype, [x], lanes=(1, 8, 16))
+    result = np.zeros_like(x)
+    run_native(elementwise(unary("below", dtype), [dtype], dtype, 8), {"A0": x, "R": result}, {"N": len(x)})
+    whole, infinity = ~np.isnan(x) & (x != -np.inf), kind.type(np.inf)
+    np.testing.assert_array_equal(result[whole], np.nextafter(x, -infinity)[whole])
+    np.testing.assert_array_equal(result[np.isnan(x)], infinity)
+    assert np.isnan(result[x == -np.inf]).all()
+
+
+@pytest.mark.parametrize("dtype", [f16, i32, c64], ids=str)
+def test_below_is_of_wide_floats(dtype):
+    with pytest.raises(InternalError, match="below takes f32 or f64"):
+        verify(elementwise(unary("below", dtype), [dtype], dtype, 1))

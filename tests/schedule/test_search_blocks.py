@@ -11,6 +11,7 @@ from polyker.codegen.walk import statements
 from polyker.ir.layout import DENSE
 from polyker.schedule import search_blocks as module
 from polyker.schedule.search_blocks import search_blocks
+from polyker.schedule.searches import searches
 from polyker.target.detect import target
 from tests.schedule.support import case
 
@@ -18,7 +19,8 @@ V4 = target("cpu:x86-64-v4")
 
 
 def notes(text, **types):
-    return search_blocks(case(text, **types).flat, V4, lambda tensor: DENSE)[1]
+    flat = case(text, **types).flat
+    return search_blocks(flat, searches(flat), V4, lambda tensor: DENSE)[1]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +81,9 @@ def test_terms_that_change_in_between_are_all_looked_at():
 
 def test_extrema_of_blocks_take_no_more_memory_than_is_allowed():
     flat = case("a[i] = argmax[j](X[i,j])", X="f32[64,10000]").flat
-    assert search_blocks(flat, V4, lambda tensor: DENSE, 64 * 13 * 4)[1]
-    assert search_blocks(flat, V4, lambda tensor: DENSE, 64 * 4) == (flat, ())
+    found = tuple(searches(flat))
+    assert search_blocks(flat, found, V4, lambda tensor: DENSE, 64 * 13 * 4)[1]
+    assert search_blocks(flat, found, V4, lambda tensor: DENSE, 64 * 4) == (flat, ())
 
 
 def test_terms_of_other_blocks_are_not_looked_at():
