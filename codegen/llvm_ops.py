@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+import numpy as np
+
 from polyker.codegen.llvm_convert import Value, rounded
 from polyker.codegen.llvm_fold import number
 from polyker.codegen.llvm_text import LLVM_TYPES, Builder, Reg, const
@@ -266,14 +268,19 @@ def absolute(b: Builder, x: Reg, dtype: DType) -> Reg:
 
 
 def below(b: Builder, x: Reg, dtype: DType) -> Reg:
-    """Return the greatest number less than a f32 or f64; inf for NaN, NaN for -inf."""
-    bits = 8 * dtype.itemsize
+    """Return the greatest number less than a f32 or f64; inf for NaN, NaN for -inf.
+
+    Where the thread takes what is below the normal numbers for 0 (DAZ) it is less than x all the same.
+    """
+    bits, info = 8 * dtype.itemsize, np.finfo(dtype.numpy)
     kind = f"i{bits}"
     raw, one = b.convert("bitcast", x, kind), const(1, kind)
     # Magnitudes of numbers above 0 decrease, those of others, 0 as -0, increase: of -inf to a NaN.
     down = b.binary("add", b.binary("or", raw, const(-(1 << (bits - 1)), kind)), one)
-    next_ = b.select(b.compare("fcmp ogt", x, const(0, x.elem)), b.binary("sub", raw, one), down)
-    return b.select(b.compare("fcmp uno", x, x), const(inf, x.elem), b.convert("bitcast", next_, x.elem))
+    moved = b.select(b.compare("fcmp ogt", x, const(0, x.elem)), b.binary("sub", raw, one), down)
+    next_ = b.convert("bitcast", moved, x.elem)
+    next_ = b.select(b.compare("fcmp ult", next_, x), next_, const(-float(info.tiny), x.elem))
+    return b.select(b.compare("fcmp uno", x, x), const(inf, x.elem), next_)
 
 
 def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:

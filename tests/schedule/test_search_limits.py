@@ -1,5 +1,8 @@
 """Places of floats' extrema are found by one comparison a term, whatever the terms are; other statements stay."""
 
+import ctypes
+
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +12,7 @@ import polyker as pk
 from polyker.ir.expr import Call, walk
 from polyker.schedule.search_limits import search_limits
 from polyker.schedule.searches import searches
+from polyker.target.detect import target
 from tests.schedule.support import case
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, 1e-45, 3.4e38, -3.4e38]
@@ -88,6 +92,42 @@ def test_terms_next_to_the_extremum_are_none(dtype):
     np.testing.assert_array_equal(
         pk.op("a[i] = argmin[j](X[i,j])")(np.stack([above, X], 1)), np.where(X == np.inf, 0, 1)
     )
+
+
+_SET = """
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define void @set(i32 %value) {
+  %place = alloca i32
+  store i32 %value, ptr %place
+  call void @llvm.x86.sse.ldmxcsr(ptr %place)
+  ret void
+}"""
+# MXCSR of x86: all exceptions masked; with DAZ and FTZ, as programs set that want no numbers below the normal ones.
+PLAIN, FLUSHED = 0x1F80, 0x9FC0
+
+
+@pytest.mark.skipif(not target("cpu").triple.startswith("x86_64"), reason="sets a register of x86")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_a_thread_that_has_no_denormal_numbers_finds_places_too(op, dtype):
+    far = 1 if op == "argmin" else -1
+    X = np.zeros((4, 100), dtype)
+    X[1] = far
+    X[1, 7] = -0.0
+    X[2:, :50] = far * np.finfo(dtype).tiny
+    X[3, 50:] = np.finfo(dtype).smallest_subnormal
+    kernel = pk.op(f"a[i] = {op}[j](X[i,j])").compile(X, threads=1)
+    engine = llvm.create_mcjit_compiler(
+        llvm.parse_assembly(_SET), llvm.Target.from_default_triple().create_target_machine()
+    )
+    engine.finalize_object()
+    set_mxcsr = ctypes.CFUNCTYPE(None, ctypes.c_int32)(engine.get_function_address("set"))
+    set_mxcsr(FLUSHED)
+    try:
+        found = kernel(X)
+    finally:
+        set_mxcsr(PLAIN)
+    np.testing.assert_array_equal(found, [0, 7, 50, 50])
 
 
 @settings(max_examples=80, deadline=None)
