@@ -62,9 +62,9 @@ def _apply(op: str, args: list[Array]) -> Any:
             return x * args[1] + args[2]
         case "join":
             return _joined(args)
-        case "below":
-            lowest = x.dtype.type(-np.inf)
-            return np.where(np.isnan(x), -lowest, np.where(x == lowest, np.nan, np.nextafter(x, lowest)))
+        case "below" | "above":
+            end = x.dtype.type(-np.inf if op == "below" else np.inf)
+            return np.where(np.isnan(x), -end, np.where(x == end, np.nan, np.nextafter(x, end)))
         case "dot2":
             return sum(p * q for p, q in zip(_parts(x, np.int16), _parts(args[1], np.int16), strict=True))
         case "dot4":

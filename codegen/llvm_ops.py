@@ -267,20 +267,25 @@ def absolute(b: Builder, x: Reg, dtype: DType) -> Reg:
     return b.select(b.compare("icmp slt", x, const(0, x.elem)), b.binary("sub", const(0, x.elem), x), x)
 
 
-def below(b: Builder, x: Reg, dtype: DType) -> Reg:
-    """Return the greatest number less than a f32 or f64; inf for NaN, NaN for -inf.
+def next_number(b: Builder, op: str, x: Reg, dtype: DType) -> Reg:
+    """Return below or above of a f32 or f64 (polyker.ir.expr.INTERNAL).
 
-    Where the thread takes what is below the normal numbers for 0 (DAZ) it is less than x all the same.
+    Where the thread takes what is below the normal numbers for 0 (DAZ) it differs from x all the same.
     """
     bits, info = 8 * dtype.itemsize, np.finfo(dtype.numpy)
     kind = f"i{bits}"
-    raw, one = b.convert("bitcast", x, kind), const(1, kind)
+    sign, one = const(-(1 << (bits - 1)), kind), const(1, kind)
+    # Signs change as bits: fastmath may not assume that none of these is NaN.
+    flip = sign if op == "above" else const(0, kind)
+    raw = b.binary("xor", b.convert("bitcast", x, kind), flip)
+    x = b.convert("bitcast", raw, x.elem)
     # Magnitudes of numbers above 0 decrease, those of others, 0 as -0, increase: of -inf to a NaN.
-    down = b.binary("add", b.binary("or", raw, const(-(1 << (bits - 1)), kind)), one)
+    down = b.binary("add", b.binary("or", raw, sign), one)
     moved = b.select(b.compare("fcmp ogt", x, const(0, x.elem)), b.binary("sub", raw, one), down)
-    next_ = b.convert("bitcast", moved, x.elem)
-    next_ = b.select(b.compare("fcmp ult", next_, x), next_, const(-float(info.tiny), x.elem))
-    return b.select(b.compare("fcmp uno", x, x), const(inf, x.elem), next_)
+    found = b.convert("bitcast", moved, x.elem)
+    found = b.select(b.compare("fcmp ult", found, x), found, const(-float(info.tiny), x.elem))
+    found = b.select(b.compare("fcmp uno", x, x), const(inf, x.elem), found)
+    return b.convert("bitcast", b.binary("xor", b.convert("bitcast", found, kind), flip), x.elem)
 
 
 def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:
@@ -329,8 +334,8 @@ def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: D
             return Value(result, absolute(b, args[0], dtype))
         case "sign":
             return Value(result, sign(b, args[0], dtype))
-        case "below":
-            return Value(result, below(b, args[0], dtype))
+        case "below" | "above":
+            return Value(result, next_number(b, op, args[0], dtype))
         case "conj" | "real":
             return Value(result, args[0])
         case "imag":

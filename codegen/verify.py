@@ -360,7 +360,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
         _check(result == dtype.real, "{} of {} is {}", expr, op, dtype, dtype.real)
     else:
         _check(result == dtype, "{} of {} is {}, not {}", expr, op, dtype, dtype, result)
-    _check(op != "below" or (dtype.kind == "f" and dtype.itemsize >= 4), "{} takes f32 or f64", expr, op)
+    _check(op not in ("below", "above") or (dtype.kind == "f" and dtype.itemsize >= 4), "{} takes f32 or f64", expr, op)
     _check(op not in LOGICAL or dtype == bool_, "{} takes bools", expr, op)
     _check(op not in _REAL_ONLY or not dtype.is_complex, "{} takes no complex numbers", expr, op)
     if op in ("sub", "neg", "floordiv", "mod", "pow"):

@@ -26,9 +26,10 @@ FUNCTIONS = (
 # What rewrites make of what the text says: multiply_add(x, y, z) is x * y + z, rounded once where the processor can;
 # join(a, b) and join(a, b, c, d) are the bits of narrow integers side by side in 32, the first lowest; dot2(x, y) the sum of the
 # products of the two i16 in x and in y, dot4(x, y) of the four u8 in x and the four i8 in y, modulo 2^32; below(x) of a float
-# (f32 or f64) is the greatest number, -inf included, that is less than x, inf where x is NaN, and NaN where x is -inf.
+# (f32 or f64) is the greatest number, -inf included, that is less than x, inf where x is NaN, and NaN where x is -inf; above(x)
+# is -below(-x).
 DOTS = ("dot2", "dot4")
-INTERNAL = ("multiply_add", "join", "below", *DOTS)
+INTERNAL = ("multiply_add", "join", "below", "above", *DOTS)
 # Functions that take a dozen operations or more, as polynomials do.
 TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "gelu", "silu")
 REDUCTIONS = ("sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all")

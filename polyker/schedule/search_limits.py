@@ -5,7 +5,8 @@
     L[p] = below(M[p]);  A[p] min= where(not (e(p,k) <= L[p]), k, none)
 
 No term is greater than their maximum, so those above the next lower number are equal to it; a comparison with NaN is false. Where
-a term is NaN so is M, of which `below` is inf: no number is greater. Of -inf it is NaN: then all terms are -inf.
+a term is NaN so is M, of which `below` is inf: no number is greater. Of -inf it is NaN: then all terms are -inf. Of minima `above`
+is the limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import bool_, i64
-from polyker.ir.expr import Call, Expr, Index, Read
+from polyker.ir.expr import Call, Index, Read
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import dim, read_set
 from polyker.poly.scop import domain_text
@@ -65,10 +66,8 @@ class _Limits:
         points = read_set(extremum.domain).reset_tuple_id().project_out(dim.set, len(cells), 1)
         cell = tuple(Index(i, i64) for i in cells)
 
-        def negated(value: Expr) -> Expr:
-            return value if extremum.op == "max" else Call("neg", (value,), acc)
-
-        value = negated(Call("below", (negated(Read(search.best.tensor, cell, dtype=acc)),), acc))
+        beside = "below" if extremum.op == "max" else "above"
+        value = Call(beside, (Read(search.best.tensor, cell, dtype=acc),), acc)
         sets = TypedStatement(name, cells, 0, domain_text(points, name), limit, cell, "set", value, acc)
         self.nodes[extremum.name] = (extremum, sets)
         self.limits[extremum.name] = limit

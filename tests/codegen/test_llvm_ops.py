@@ -295,21 +295,23 @@ def test_complex_functions_are_close_to_numpys(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
-def test_below_is_the_next_lower_number(dtype):
+@pytest.mark.parametrize(("op", "end"), [("below", -np.inf), ("above", np.inf)])
+def test_below_and_above_are_the_numbers_next_to_one(op, end, dtype):
     kind = dtype.numpy
     info = np.finfo(kind)
     edges = [info.tiny, info.smallest_subnormal, info.max, 2.0, 1 + info.eps]
     x = np.concatenate([samples(dtype), np.array(edges, kind), -np.array(edges, kind)])
-    check(unary("below", dtype), [dtype], dtype, [x], lanes=(1, 8, 16))
+    check(unary(op, dtype), [dtype], dtype, [x], lanes=(1, 8, 16))
     result = np.zeros_like(x)
-    run_native(elementwise(unary("below", dtype), [dtype], dtype, 8), {"A0": x, "R": result}, {"N": len(x)})
-    whole, infinity = ~np.isnan(x) & (x != -np.inf), kind.type(np.inf)
-    np.testing.assert_array_equal(result[whole], np.nextafter(x, -infinity)[whole])
-    np.testing.assert_array_equal(result[np.isnan(x)], infinity)
-    assert np.isnan(result[x == -np.inf]).all()
+    run_native(elementwise(unary(op, dtype), [dtype], dtype, 8), {"A0": x, "R": result}, {"N": len(x)})
+    whole = ~np.isnan(x) & (x != end)
+    np.testing.assert_array_equal(result[whole], np.nextafter(x, kind.type(end))[whole])
+    np.testing.assert_array_equal(result[np.isnan(x)], -kind.type(end))
+    assert np.isnan(result[x == end]).all()
 
 
+@pytest.mark.parametrize("op", ["below", "above"])
 @pytest.mark.parametrize("dtype", [f16, i32, c64], ids=str)
-def test_below_is_of_wide_floats(dtype):
-    with pytest.raises(InternalError, match="below takes f32 or f64"):
-        verify(elementwise(unary("below", dtype), [dtype], dtype, 1))
+def test_below_and_above_are_of_wide_floats(op, dtype):
+    with pytest.raises(InternalError, match=f"{op} takes f32 or f64"):
+        verify(elementwise(unary(op, dtype), [dtype], dtype, 1))
