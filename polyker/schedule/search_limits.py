@@ -5,8 +5,8 @@
     L[p] = below(M[p]);  A[p] min= where(not (e(p,k) <= L[p]), k, none)
 
 No term is greater than their maximum, so those above the next lower number are equal to it; a comparison with NaN is false. Where
-a term is NaN so is M, of which `below` is inf: no number is greater. Of -inf it is NaN: then all terms are -inf. Of minima `above`
-is the limit.
+a term is NaN so is M, of which `below` is inf: no number is greater. Of -inf it is NaN: then all terms are -inf. The limit of a
+minimum is `above`.
 """
 
 from __future__ import annotations
