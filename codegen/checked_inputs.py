@@ -20,6 +20,7 @@ from math import prod
 import numpy as np
 
 from polyker.codegen.kernel import (
+    FREE,
     Allocate,
     Block,
     Buffer,
@@ -57,7 +58,6 @@ _DEMANDS = {
     "maximum": (May(False, True, True), May(False, False, True), May(False, True, False), FINITE),
     "minimum": (May(False, True, True), May(False, True, False), May(False, False, True), FINITE),
 }
-_FREE = {"maximum": "larger", "minimum": "smaller"}
 
 
 def checked(kernel: Kernel, target: Target) -> Kernel:
@@ -167,7 +167,7 @@ class _Free:
         match expr:
             case Op(op="maximum" | "minimum" as op, args=(x, y), dtype=dtype) if dtype.kind == "f":
                 if not may(x, self.known).nan and not may(y, self.known).nan:
-                    return Op(_FREE[op], (x, y), dtype)
+                    return Op(FREE[op], (x, y), dtype)
             case _:
                 pass
         return expr

@@ -119,6 +119,9 @@ class Load:
 
 KExpr: TypeAlias = Const | Var | Op | Convert | Load
 
+# Extrema, and what they are where no argument is NaN: one instruction of x86.
+FREE = {"maximum": "larger", "minimum": "smaller"}
+
 
 @dataclass(frozen=True, slots=True)
 class Store:

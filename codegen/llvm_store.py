@@ -8,7 +8,7 @@ from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen import llvm_scan as scan
 from polyker.codegen import llvm_strided as strided
-from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Prefetch, Store
+from polyker.codegen.kernel import FREE, Const, Convert, KExpr, Load, Op, Prefetch, Store
 from polyker.codegen.llvm_convert import Value, convert
 from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
@@ -20,7 +20,6 @@ from polyker.ir.dtypes import DType
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 # Extrema in the forms of polyker.codegen.checked_inputs and pipes: over the lanes they are as any other.
 _EXTREMA = {"larger": "maximum", "larger_masked": "maximum", "smaller": "minimum", "smaller_masked": "minimum"}
-_FREE = {"maximum": "larger", "minimum": "smaller"}
 
 
 def store(e: Expressions, stmt: Store) -> None:
@@ -146,7 +145,7 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
 
 def _folded(b: Builder, op: str, value: Value) -> Value:
     """Return all lanes combined: halves, then halves of those; an odd middle lane meets the identity."""
-    if op not in _FREE or value.dtype.kind != "f" or b.native_maximum or value.lanes == 1:
+    if op not in FREE or value.dtype.kind != "f" or b.native_maximum or value.lanes == 1:
         return _halved(b, value, identity(op, value.dtype), lambda x, y: _combine(b, op, x, y))
     # All lanes are tested for NaN at once, beside what combines them: each step after a test of its own would wait for that.
     nan = b.any(b.compare("fcmp uno", value.re, value.re))
@@ -154,7 +153,7 @@ def _folded(b: Builder, op: str, value: Value) -> Value:
         b,
         value,
         identity(op, value.dtype),
-        lambda x, y: Value(value.dtype, free_extremum(b, _FREE[op], x.re, y.re)),
+        lambda x, y: Value(value.dtype, free_extremum(b, FREE[op], x.re, y.re)),
     )
     return Value(value.dtype, b.select(nan, const(float("nan"), best.re.elem), best.re))
 

@@ -64,13 +64,14 @@ class _Blocks:
         made: dict[str, list[TypedNode]] = {}
         for search in searches:
             count = _count(search)
-            length = None if count is None else self.length(search, count)
-            if count is not None and length is not None and search.extremum.name not in made:
-                extremum, place = self.parted(search, count, length)
-                made |= {search.extremum.name: extremum, search.place.name: place}
-                self.notes.append(
-                    f"{search.place.name}: searches the first block of {length} terms that has the extremum"
-                )
+            if count is None or search.extremum.name in made:
+                continue
+            length = self.length(search, count)
+            if length is None:
+                continue
+            extremum, place = self.parted(search, count, length)
+            made |= {search.extremum.name: extremum, search.place.name: place}
+            self.notes.append(f"{search.place.name}: searches the first block of {length} terms that has the extremum")
         return replaced(self.program.body, lambda s: made.get(s.name, [s]))
 
     def length(self, search: Search, count: int) -> int | None:

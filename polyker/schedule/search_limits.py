@@ -65,7 +65,6 @@ class _Limits:
         limit = self.fresh.temporary("limit", acc, self.original.tensor(search.best.tensor).shape)
         points = read_set(extremum.domain).reset_tuple_id().project_out(dim.set, len(cells), 1)
         cell = tuple(Index(i, i64) for i in cells)
-
         beside = "below" if extremum.op == "max" else "above"
         value = Call(beside, (Read(search.best.tensor, cell, dtype=acc),), acc)
         sets = TypedStatement(name, cells, 0, domain_text(points, name), limit, cell, "set", value, acc)

@@ -275,6 +275,7 @@ def test_no_tile_is_chosen_for_fewer_tests_where_sizes_are_unknown() -> None:
         ("abs(X[i,j])", (500, 500)),
         ("X[i,j]", (64, 10000)),
         ("abs(X[i,j])", (64, 10000)),
+        ("abs(abs(abs(X[i,j] - 1) - 2) - 3)", (64, 10000)),
     ],
 )
 def test_an_element_that_is_seldom_used_is_not_looked_at(term: str, shape: tuple[int, int], dtype: str) -> None:

@@ -79,6 +79,23 @@ def test_terms_that_change_in_between_are_all_looked_at():
     np.testing.assert_array_equal(pk.op(text)(X=X)[1], [5] * 4)
 
 
+def test_one_extremum_is_parted_once_whatever_its_statements_call_their_indices():
+    hit = "X[q,l] == M[q] or X[q,l] != X[q,l]"
+    text = f"""
+        f(X: f32[64,10000]) -> a, b:
+            M[i] max= X[i,j]
+            a[q] min= where({hit}, l, {2**63 - 1})
+            b[q] max= where({hit}, l, {-(2**63)})
+    """
+    X = np.random.default_rng(0).integers(0, 1000, (64, 10000)).astype("f4")
+    X[5, 700] = X[5, 9900] = np.nan
+    kernel = pk.op(text).compile(X=X, threads=1, target="cpu:x86-64-v3")
+    assert kernel.source("schedule").count("searches the first block") == 1
+    first, last = kernel(X)
+    np.testing.assert_array_equal(first, X.argmax(1))
+    np.testing.assert_array_equal(last, 9999 - X[:, ::-1].argmax(1))
+
+
 def test_extrema_of_blocks_take_no_more_memory_than_is_allowed():
     flat = case("a[i] = argmax[j](X[i,j])", X="f32[64,10000]").flat
     found = tuple(searches(flat))
