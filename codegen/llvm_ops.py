@@ -54,6 +54,15 @@ def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     return multiply_add(b, first, hidden, second)
 
 
+def copied(b: Builder, x: Reg) -> Reg:
+    """Return a copy that may be overwritten: without it LLVM reads the other operand of what does so on its own.
+
+    A number keeps copies of one value apart, it is no part of the code.
+    """
+    text = f'call {x.type} asm "", "=v,0,i"({x.typed}, i32 {b.number()}) memory(none)'
+    return b.pure(text, x.elem, x.lanes, (x,))
+
+
 def arithmetic(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return add, sub or mul of two reals."""
     match dtype.kind:
@@ -316,6 +325,8 @@ def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: D
             return Value(result, free_extremum(b, op, args[0], args[1]))
         case "fused_add" | "fused_sub":
             return Value(result, fused(b, op.removeprefix("fused_"), args[0], args[1], dtype))
+        case "copied":
+            return Value(result, copied(b, args[0]))
         case "sub":
             return Value(result, arithmetic(b, "sub", args[0], args[1], dtype))
         case "neg":

@@ -124,8 +124,12 @@ class Builder:
 
     def name(self) -> str:
         """Return a fresh register name."""
+        return f"%v{self.number()}"
+
+    def number(self) -> int:
+        """Return a number that nothing else has."""
         self._count += 1
-        return f"%v{self._count}"
+        return self._count
 
     def label(self) -> str:
         """Return a fresh block name."""

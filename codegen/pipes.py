@@ -1,16 +1,21 @@
 """Additions and extrema of a register tile pass through the pipes of multiply-adds, where a core has others for additions.
 
     m = maximum(m, a + b)            ->  m = maximum(m, a * 1 + b)
-    s = s + |a - b|                  ->  s = s + |b * -1 + a|
+    s = s + |a - b|                  ->  s = |a - b| + s * 1
     m = larger(m, smaller(a, b))     ->  m = larger(m, where(b < a, b, a)), comparison and choice in two instructions
 
 On such a core additions and extrema wait for two pipes while those of multiply-adds and comparisons idle. The results are the
 same: the product is exact. So many operations of a tile are moved as make it fastest: what takes the two pipes, what takes the
 two others, and half of all, whichever is most, is what a step takes.
+
+A value that one vector alone has in all its lanes is to be the operand in memory of its operation, which spreads it over them for
+nothing; an instruction of its own for that takes the pipes, too. So it is what is subtracted, where the sign does not matter, and
+a multiply-add overwrites a copy of its other operand.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
@@ -18,7 +23,8 @@ from typing import NamedTuple
 
 from polyker.codegen.kernel import Block, Const, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store, Var
 from polyker.codegen.pair_extrema import LEAST
-from polyker.codegen.walk import rebuild, statements, values_of, with_blocks
+from polyker.codegen.polynomial import same_cell
+from polyker.codegen.walk import rebuild, statements, uses, values_of, with_blocks
 from polyker.target.model import Target
 
 _ADDS = ("add", "sub", "larger", "smaller")
@@ -92,7 +98,9 @@ def _combines(stmt: Store) -> bool:
             return (
                 bool(terms)
                 and dtype.itemsize >= 4
-                and all(isinstance(e, Op) and e.op in known and e.dtype.kind in "fb" for e in operations)
+                and all(
+                    isinstance(e, Op) and (e.op in known or _is_square(e)) and e.dtype.kind in "fb" for e in operations
+                )
             )
         case _:
             return False
@@ -101,17 +109,77 @@ def _combines(stmt: Store) -> bool:
 def _tile(loop: For) -> For:
     """Return a tile of whose operations some are moved, in even distances."""
     loop = replace(loop, body=_by_two(loop.body))
-    values = [s.value for s in statements(loop.body) if isinstance(s, Store)]
+    alone = lone(loop)
+    loop = replace(loop, body=_subtracting(loop.body, alone))
+    stores = [s for s in statements(loop.body) if isinstance(s, Store)]
+    values = [s.value for s in stores]
     pipes = Pipes()
     for value in values:
         pipes = _add(pipes, value)
+    totals = sum(map(_is_total, stores))
     sums = sum(1 for v in values for _ in _movable(v, ("add", "sub")))
     extrema = sum(1 for v in values for _ in _movable(v, ("larger", "smaller")))
-    best = min((_after(pipes, m), m) for m in range(sums + 1))[1]
+    best = min((_after(pipes, m), m) for m in range(totals + sums + 1))[1]
     pipes = pipes.plus(-best, best)
     masked = min((pipes.plus(-m, m, m).halves, m) for m in range(extrema + 1))[1]
-    move = _Move({"add": (best, sums), "sub": (best, sums), "larger": (masked, extrema), "smaller": (masked, extrema)})
+    # Totals are overwritten all the same, the operands of other sums would be copied first.
+    first = min(best, totals)
+    move = _Move({"totals": (first, totals), "sums": (best - first, sums), "extrema": (masked, extrema)}, alone)
     return replace(loop, body=move.block(loop.body))
+
+
+def lone(tile: For) -> frozenset[Load]:
+    """Return the reads of a tile that each term has anew, the same for all lanes of one vector, and for no other vector."""
+    found: Counter[Load] = Counter()
+    for vector in tile.body:
+        if isinstance(vector, For):
+            stores = [s for s in statements(vector.body) if isinstance(s, Store)]
+            reads = [e for s in stores for e in values_of(s.value) if isinstance(e, Load)]
+            found.update(e for e in reads if uses(tile.var, *e.indices) and not uses(vector.var, *e.indices))
+    return frozenset(e for e, count in found.items() if count == 1)
+
+
+def _subtracting(block: Block, lone: frozenset[Load]) -> Block:
+    """Return a tile that subtracts what is in all lanes of a vector from the vector, where the sign does not matter."""
+
+    def turned(expr: KExpr) -> KExpr:
+        expr = rebuild(expr, turned)
+        match expr:
+            case Op(op="add", args=(x, Op(op="neg", args=(y,))), dtype=dtype) if x in lone or y in lone:
+                return Op("sub", (x, y), dtype)
+            case Op(args=(Op(op="sub", args=(x, y), dtype=dtype), *rest)) if expr.op == "abs" or _is_square(expr):
+                return replace(expr, args=(Op("sub", (y, x), dtype), *rest)) if x in lone and y not in lone else expr
+            case _:
+                return expr
+
+    return tuple(
+        replace(s, value=turned(s.value)) if isinstance(s, Store) else with_blocks(s, lambda b: _subtracting(b, lone))
+        for s in block
+    )
+
+
+def _is_square(expr: KExpr) -> bool:
+    match expr:
+        case Op(op="pow", args=(_, Const(value=2))):
+            return True
+        case _:
+            return False
+
+
+def _is_product(expr: KExpr) -> bool:
+    """Whether a multiply-add adds a term to its cell."""
+    factors = expr.args[0] if isinstance(expr, Op) and expr.op == "neg" else expr
+    return isinstance(factors, Op) and (factors.op == "mul" or _is_square(factors))
+
+
+def _is_total(store: Store) -> bool:
+    """Whether a cell is added to that a multiply-add may add to: a term that is no product, and takes the same pipes itself."""
+    match store.value:
+        case Op(op="add", args=(Load() as old, term)) if same_cell(store, old):
+            operations = [e.op for e in values_of(term) if isinstance(e, Op)]
+            return not _is_product(term) and any(op in (*_ADDS, "minimum", "maximum") for op in operations)
+        case _:
+            return False
 
 
 def _by_two(block: Block) -> Block:
@@ -141,15 +209,17 @@ def _add(pipes: Pipes, value: KExpr) -> Pipes:
             continue
         count = max(1, len(e.args) - 1)
         if e.op in _ADDS:
-            fused = sum(isinstance(a, Op) and a.op == "mul" for a in e.args[1:]) if e is value else 0
+            fused = sum(map(_is_product, e.args[1:])) if e is value else 0
             pipes = pipes.plus(count - fused, 0)
         elif e.op in ("minimum", "maximum"):
             tested = e is value
             pipes = pipes.plus(count, tested, tested)
-        elif e.op in _MULTIPLIES:
+        elif e.op in _MULTIPLIES or _is_square(e):
             pipes = pipes.plus(0, count)
         else:
             pipes = pipes.plus(0, 0, 1)
+        if e.op == "add":  # x + -y is one instruction
+            pipes = pipes.plus(0, 0, -sum(isinstance(a, Op) and a.op == "neg" for a in e.args))
     return pipes
 
 
@@ -161,26 +231,36 @@ def _movable(value: KExpr, ops: tuple[str, ...]) -> Iterator[Op]:
 
 
 class _Move:
-    """Moves operations; `quota`: how many of how many, by name."""
+    """Moves operations; `quota`: how many of how many; `lone`: what may stay in memory."""
 
-    def __init__(self, quota: dict[str, tuple[int, int]]) -> None:
-        self.quota = quota
-        self.seen: dict[tuple[int, int], int] = {}
+    def __init__(self, quota: dict[str, tuple[int, int]], lone: frozenset[Load]) -> None:
+        self.quota, self.lone = quota, lone
+        self.seen = dict.fromkeys(quota, 0)
 
     def block(self, block: Block) -> Block:
-        return tuple(
-            replace(s, value=self._value(s.value, s.value)) if isinstance(s, Store) else with_blocks(s, self.block)
-            for s in block
-        )
+        return tuple(self._store(s) if isinstance(s, Store) else with_blocks(s, self.block) for s in block)
+
+    def _store(self, store: Store) -> Store:
+        value = self._value(store.value, store.value)
+        if _is_total(store) and self._next("totals"):
+            assert isinstance(value, Op)
+            value = replace(value, op="fused_add")
+        return replace(store, value=value)
 
     def _value(self, expr: KExpr, top: KExpr) -> KExpr:
-        chosen = any(e is expr for e in _movable(top, tuple(_MOVED))) and self._next(expr)
+        kind = "sums" if isinstance(expr, Op) and expr.op in ("add", "sub") else "extrema"
+        chosen = any(e is expr for e in _movable(top, tuple(_MOVED))) and self._next(kind)
         expr = rebuild(expr, lambda e: self._value(e, top))
-        return Op(_MOVED[expr.op], expr.args, expr.dtype) if chosen and isinstance(expr, Op) else expr
+        if not chosen or not isinstance(expr, Op):
+            return expr
+        args = expr.args
+        if expr.op in ("add", "sub") and sum(a in self.lone for a in args) == 1:
+            args = tuple(a if a in self.lone else Op("copied", (a,), expr.dtype) for a in args)
+        return Op(_MOVED[expr.op], args, expr.dtype)
 
-    def _next(self, expr: KExpr) -> bool:
-        assert isinstance(expr, Op)
-        chosen, of = quota = self.quota[expr.op]
-        number = self.seen.get(quota, 0)
-        self.seen[quota] = number + 1
+    def _next(self, kind: str) -> bool:
+        """Whether the next one of a kind is moved."""
+        chosen, of = self.quota[kind]
+        number = self.seen[kind]
+        self.seen[kind] += 1
         return (number + 1) * chosen // of > number * chosen // of

@@ -99,6 +99,7 @@ from polyker.rewrite.quotients import split_quotients
 from polyker.rewrite.running import running_reductions
 from polyker.rewrite.single import fix_single_values
 from polyker.rewrite.sink import sink_operators
+from polyker.rewrite.squares import square_products
 from polyker.rewrite.symmetric import halve_symmetric
 from polyker.rewrite.truth import count_truths
 from polyker.rewrite.unfold import unfold_windows
@@ -374,7 +375,7 @@ def scheduled(
 
 def for_vectors(program: TypedProgram, layout: Callable[[str], Layout]) -> tuple[TypedProgram, tuple[str, ...]]:
     """Return the program with other indices than the text's: such that more of it is by whole vectors, and what was halved."""
-    flat = split_quotients(affine_parts(program))
+    flat = split_quotients(affine_parts(square_products(program)))
     flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
     flat, notes = halve_symmetric(sum_short_rows(flat, layout))
     return unroll_short_rows(sum_crossing(flat, layout), layout), notes

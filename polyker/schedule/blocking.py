@@ -16,6 +16,7 @@ from polyker.ir.typed import EXACT, Ahead, TypedProgram
 from polyker.rewrite.pack_block import can_pack_block
 from polyker.schedule.ahead import next_tile
 from polyker.schedule.measure import Measured, MemoryAccess
+from polyker.schedule.operation_cost import arithmetic
 from polyker.schedule.plan import Plan
 from polyker.schedule.tile_cost import LEAST_TERMS
 from polyker.target.model import PAGE, PAGES, Target
@@ -107,7 +108,7 @@ def blocking(
         return None
     item = max(a.itemsize for a in groups.column_reads + groups.row_reads)
     second, last = (target.cache(n).size // item for n in (2, 3))
-    cycles = prod(measured.extent(i) for i in measured.bounds) / (plan.lanes * target.fma_per_cycle)
+    cycles = arithmetic(measured, target).cycles(prod(measured.extent(i) for i in measured.bounds) / plan.lanes)
     small = target.caches[0].size // 2 // item
     rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, WORTH * cycles)]
     deepest = small // prod(plan.size(i) for i in groups.rows)

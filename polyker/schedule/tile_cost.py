@@ -8,7 +8,7 @@ knows strides, extents and the Target; no operator has a case.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
@@ -17,9 +17,10 @@ from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
 from polyker.schedule.measure import Measured, MemoryAccess
-from polyker.schedule.operation_cost import operations, takes_pairs
+from polyker.schedule.operation_cost import arithmetic, takes_pairs
 from polyker.schedule.plan import Plan, bare_target, unit_iterator, vector_lanes
-from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of, passes_once
+from polyker.schedule.tile_lines import is_whole_lines, panel_of, passes_once
+from polyker.schedule.tile_read import TileRead
 from polyker.target.model import PAGE, Target
 
 # Cycles that a loop iteration costs besides.
@@ -47,8 +48,6 @@ LINE = 40.0
 LONE = 12.0
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
-# The part of what windows cost that each term moves by one element, where they are made of each other's vectors.
-REALIGNED = 0.6
 # How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
 # after the other they come sooner.
 APART = 0.15
@@ -69,40 +68,6 @@ LEAST_TERMS = 64
 MOST_OTHERS = 4
 
 
-@dataclass(slots=True)
-class _Read:
-    """What a read costs one tile: `one` vector of it in cycles; packed first for `copying` cycles in all, `near`."""
-
-    access: MemoryAccess
-    one: float
-    moves: bool  # with the vector
-    near: float
-    copying: float | None
-    panel: int  # bytes that one vector's place reads over all the terms
-    again: Panel | None  # that tiles read again where it lies
-    crowds: bool  # comes later by many rows at once
-    apart: bool  # each element once, from beyond the first cache
-    fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
-    memory: bool  # from beyond the last cache, where subscripts say which row
-    columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
-    # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
-    lone: str | None
-    slides: bool  # a window that the next term moves by one element, made of others (polyker.codegen.realign)
-
-    def copies(self, chunks: int, others: tuple[tuple[str, int], ...]) -> int:
-        """Return how many vectors of it a tile reads each step."""
-        count, strides = chunks if self.moves else 1, self.access.strides
-        for i, s in others:
-            if strides.get(i):
-                count *= s
-        return count
-
-    def vectors(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
-        """Return what its vectors cost a tile each step, from the first cache."""
-        together = self.slides and chunks > 1 and all(s == 1 for _, s in others)
-        return self.copies(chunks, others) * self.one * (REALIGNED if together else 1.0)
-
-
 class Tiles:
     """The tiles of one statement with one vector iterator; `may_pack`: an operand may be copied for it."""
 
@@ -121,7 +86,7 @@ class Tiles:
         self.parts = 2 if measured.statement.acc.is_complex else 1
         self.total = measured.points
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
-        self.operations = operations(measured)
+        self.arithmetic = arithmetic(measured, target)
         self.expected = all(measured.expected(i) is not None for i in measured.bounds)
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
         self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
@@ -141,19 +106,20 @@ class Tiles:
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
         self.stored = cache(self._stored)
 
-    def _read(self, access: MemoryAccess) -> _Read:
+    def _read(self, access: MemoryAccess) -> TileRead:
         read, vector, width = access.read, self.vector, self.width
         assert read is not None
         one = access_cost(access, vector, width, self.target)
         if self.parts > 1:  # both parts of a cell are spread over the lanes, or those of a vector's cells sorted
             one = self.parts * one if not access.stride(vector) else one + self.parts * SHUFFLE
         unit = unit_iterator(self.measured, access, vector)
-        across, columns = unit is not None, 1
+        across, columns, shuffles = unit is not None, 1, 0.0
         if across and not self.reduces:
             one = min(one, TRANSPOSE * width)
         elif across and self.across is not None and unit == self.across[0]:
             columns = self.across[1]
-            one = (TRANSPOSE_TERMS + READ_PIECE / columns) * width
+            shuffles = self.target.vector_bytes / PIECE - 1 + log2(columns)
+            one = (TRANSPOSE_TERMS + READ_PIECE / columns) * width + self.arithmetic.taken(shuffles)
         near = LOAD * max(1.0, width * access.itemsize / 64)
         blocked = self.reduces and self.may_pack and self.measured.steady is None
         if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
@@ -178,7 +144,7 @@ class Tiles:
         far = self.reduces and self._is_far(access)
         fetched = whole * (LOAD / 64 + self.target.beyond(whole)) if far else 0.0
         outside = whole > self.target.caches[0].size
-        return _Read(
+        return TileRead(
             access,
             one,
             bool(access.stride(vector)),
@@ -193,6 +159,9 @@ class Tiles:
             columns,
             self._lone(access),
             self.target.halves and not self.folds and self._slides(access),
+            shuffles,
+            not access.stride(vector),
+            not access.stride(vector) and self.arithmetic.takes(read),
         )
 
     def _slides(self, access: MemoryAccess) -> bool:
@@ -323,15 +292,19 @@ class Tiles:
         for r in self.reads:
             one = r.vectors(chunks, others)
             loads += one if r.copying is None else min(one, r.copies(chunks, others) * r.near)
-        arithmetic = vectors * self.operations / self.target.fma_per_cycle
-        return self._step(arithmetic, loads) / (vectors * self.width)
+        return self._step(self.arithmetic.cycles(vectors), loads, inside=loads) / (vectors * self.width)
 
-    def _step(self, arithmetic: float, loads: float, folding: float = 0.0, streamed: float = 0.0) -> float:
-        """Return the cycles of one step: the port that has most to do decides, or memory; the other one's work delays it."""
+    def _step(
+        self, arithmetic: float, loads: float, folding: float = 0.0, streamed: float = 0.0, inside: float = 0.0
+    ) -> float:
+        """Return the cycles of one step: the port that has most to do decides, or memory; the other one's work delays it.
+
+        `inside`: those of the loads that are part of the arithmetic's instructions.
+        """
         most = max(max(arithmetic, loads, self.latency) + folding, streamed)
-        return most + 0.15 * min(arithmetic, loads) + LOOP / 2
+        return most + 0.15 * min(arithmetic, loads - inside) + LOOP / 2
 
-    def _stays(self, read: _Read, chunks: int) -> bool:
+    def _stays(self, read: TileRead, chunks: int) -> bool:
         """Whether a vector that a read has along the terms is the same in every tile: one step has all of them."""
         return self.folds and chunks * self.width >= self.terms and set(read.access.strides) == {self.vector}
 
@@ -344,6 +317,7 @@ class Tiles:
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
         again, streamed, near, tile = self._from_second(others), 0.0, 0.0, dict(others)
+        apart = inside = 0.0  # instructions that spread or transpose operands, loads that are part of others
         for r in self.reads:
             copies = r.copies(chunks, others)
             held.append(copies)
@@ -357,6 +331,9 @@ class Tiles:
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows
+            in_memory = r.in_memory and copies == vectors
+            apart += copies * (r.shuffles if by_rows else r.in_lanes and not in_memory)
+            inside += cost * in_memory
             if r in again or (not self.folds and 2 * chunks * r.panel > self.target.caches[0].size):
                 cost *= SECOND_CACHE
             several = any(map(r.access.strides.get, tile))
@@ -382,10 +359,10 @@ class Tiles:
             )
             if by_rows:
                 held[-1] = 0
-        arithmetic = vectors * self.operations / self.target.fma_per_cycle
+        arithmetic = self.arithmetic.cycles(vectors, apart)
         rows = vectors // chunks
         folding = self.folding * (rows + 1) * chunks
-        cycles = self._step(arithmetic, loads, folding, max(streamed, near))
+        cycles = self._step(arithmetic, loads, folding, max(streamed, near), inside)
         store, _ = self.stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
             store += LINE  # each result is alone in its line, which is gone before the next one's turn
@@ -394,12 +371,12 @@ class Tiles:
         if self.reduces:
             # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
             operands = self.together * (sum(held) - max(held) + 1)
-            registers = self.parts * (vectors + transposed + operands) + (self.operations > 1) + self.tested
+            registers = self.parts * (vectors + transposed + operands) + (self.arithmetic.operations > 1) + self.tested
             cycles += SPILL * max(0, registers - self.registers)
         self.known[key] = cycles
         return cycles
 
-    def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[_Read]:
+    def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[TileRead]:
         """Return the reads that tiles whose vectors run along the terms make again, but not from the first cache.
 
         Whole rows of these operands pass. What the innermost loop over tiles leaves in place waits for one tile, what it moves

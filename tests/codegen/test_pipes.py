@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.llvm_ops import fused
+from polyker.codegen.kernel import Const, For, Load, LoopKind, Op, Store, Var
+from polyker.codegen.llvm_ops import copied, fused
 from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.pipes import Pipes
+from polyker.codegen.pipes import Pipes, lone
 from polyker.target.detect import host, target
 from polyker.target.model import Target
 
@@ -23,6 +24,10 @@ TEXTS = {
     "largest difference": "C[i,j] max= abs(A[i,k] - B[k,j])",
     "largest sum of three": "C[i,j] max= A[i,k] + B[k,j] + 0.5",
     "squares": "C[i,j] += (A[i,k] - B[k,j])**2",
+    "squares as products": "C[i,j] += (A[i,k] - B[k,j]) * (A[i,k] - B[k,j])",
+    "difference from a row": "C[i,j] max= A[i,k] - B[k,j]",
+    "difference from a column": "C[i,j] max= B[k,j] - A[i,k]",
+    "sum of extrema": "C[i,j] += maximum(A[i,k], B[k,j])",
     "selected": "C[i,j] += where(A[i,k] + B[k,j] > 0, A[i,k] - B[k,j], B[k,j] + A[i,k])",
 }
 
@@ -48,21 +53,70 @@ def test_results_are_the_same_bits(name: str, kind: object) -> None:
     A, B = rng.standard_normal((61, 70)).astype(dtype), rng.standard_normal((70, 150)).astype(dtype)
     A[:, 3], A[9], B[3] = -0.0, 1e-40, 0.0
     apart, plain = both(TEXTS[name], kind)
-    np.testing.assert_array_equal(apart(A, B).view("u1"), plain(A, B).view("u1"))
+    np.testing.assert_array_equal(apart(A=A, B=B).view("u1"), plain(A=A, B=B).view("u1"))
     A[7, 5], B[5, 60], B[8, 2], A[20, 8] = np.inf, -np.inf, np.finfo(dtype).max, np.nan
-    np.testing.assert_array_equal(apart(A, B), plain(A, B))
+    np.testing.assert_array_equal(apart(A=A, B=B), plain(A=A, B=B))
 
 
 def inner(kernel: pk.Kernel, least: int) -> list[str]:
-    """Return the parts of the assembly, from label to label, that have so many operations on whole registers."""
-    parts = re.split(r"^\.L\w+:", str(kernel.source("asm")), flags=re.M)
+    """Return the parts of the assembly between labels and jumps that have so many operations on whole registers."""
+    parts = re.split(r"^\.L\w+:|^\tj\w+\t.*$", str(kernel.source("asm")), flags=re.M)
     return [p for p in parts if len(re.findall(r"\tv(add|sub|max|min)ps.*zmm|\tvf\w+ps.*zmm", p)) >= least]
 
 
-def test_additions_become_multiply_adds() -> None:
-    apart, plain = both("C[i,j] += abs(A[i,k] - B[k,j])", pk.f32, terms=400)
-    assert any(p.count("\tvf") >= 10 and p.count("vaddps") >= 10 and "vsubps" not in p for p in inner(apart, 30))
-    assert not any("\tvf" in p for p in inner(plain, 30))
+@pytest.mark.parametrize("text", ["C[i,j] += abs(A[i,k] - B[k,j])", "C[i,j] += abs(B[k,j] - A[i,k])"])
+def test_totals_become_multiply_adds(text: str) -> None:
+    apart, plain = both(text, pk.f32, terms=400)
+    tiles = inner(apart, 24)
+    assert tiles
+    for p in tiles:
+        assert (
+            p.count("\tvf") == p.count("vsubps") == p.count("1to16") >= 12
+        )  # what is spread is subtracted, from memory
+        assert "vaddps" not in p
+        assert "vbroadcast" not in p
+    assert not any("\tvf" in p for p in inner(plain, 24))
+
+
+def test_a_square_subtracts_from_memory() -> None:
+    apart, _ = both("C[i,j] += (A[i,k] - B[k,j])**2", pk.f32, terms=400)
+    tiles = inner(apart, 24)
+    assert tiles
+    assert all(p.count("vsubps") == p.count("1to16") >= 12 and "vbroadcast" not in p for p in tiles)
+
+
+@pytest.mark.parametrize("term", ["A[i,k] + B[k,j]", "A[i,k] - B[k,j]", "B[k,j] - A[i,k]"])
+def test_a_sum_in_an_extremum_overwrites_a_copy(term: str) -> None:
+    apart, _ = both(f"C[i,j] max= {term}", pk.f32, terms=400)
+    tiles = [p for p in inner(apart, 24) if "vcmpunord" not in p]
+    assert tiles
+    for p in tiles:
+        assert p.count("\tvf") == p.count("1to16") == p.count("vmaxps") >= 12
+        assert "vaddps" not in p
+        assert "vbroadcast" not in p
+
+
+def test_what_one_vector_has_alone_may_stay_in_memory() -> None:
+    read, fixed = Load("A", (Var("k"),), pk.f32), Load("A", (Const(0),), pk.f32)
+    vectors = []
+    for var in ("v", "w"):
+        loop = For(var, Const(0), Const(16), (), kind=LoopKind.VECTOR, lanes=16)
+        cell = Load("B", (Var(var),), pk.f32)
+        vectors.append(replace(loop, body=(Store("C", cell.indices, Op("add", (cell, read, fixed), pk.f32)),)))
+    tile = For("k", Const(0), Const(8), tuple(vectors))
+    assert lone(replace(tile, body=tile.body[:1])) == {read}  # the other one is in a register before the loop
+    assert lone(tile) == frozenset()
+
+
+@pytest.mark.parametrize("op", ["fused_add", "fused_sub"])
+def test_copies_of_one_value_stay_apart(op: str) -> None:
+    b = Builder(native_fma=True, avx512=True)
+    x = Reg("%x", "float", 16, 0)
+    one, two = copied(b, x), copied(b, x)
+    assert one != two
+    fused(b, op.removeprefix("fused_"), one, two, pk.f32)
+    lines = [line for region in b.regions for line in region.lines]
+    assert len(lines) == len(set(lines)) == 4
 
 
 def test_extrema_become_comparisons_where_nothing_else_can_move() -> None:

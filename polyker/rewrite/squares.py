@@ -1,0 +1,26 @@
+"""A value multiplied by itself is a square: it is computed, and counted by the cost model, once.
+
+Before: `S[i,j] += (A[i,k] - B[k,j]) * (A[i,k] - B[k,j])`. After: `S[i,j] += (A[i,k] - B[k,j])**2`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.ir.expr import Call, Expr, Literal, transform
+from polyker.ir.typed import TypedProgram, replaced
+
+
+def square_products(program: TypedProgram) -> TypedProgram:
+    """Return the program with squares for products of a computed real value and the same."""
+    return replace(program, body=replaced(program.body, lambda s: (replace(s, expr=transform(s.expr, _squared)),)))
+
+
+def _squared(expr: Expr) -> Expr:
+    match expr:
+        case Call(op="mul", args=(Call() as one, other), dtype=dtype) if (
+            one == other and dtype is not None and dtype.kind == "f"
+        ):
+            return Call("pow", (one, Literal(2, dtype)), dtype, expr.span)
+        case _:
+            return expr
