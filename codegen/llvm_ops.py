@@ -43,10 +43,14 @@ def multiply_add(b: Builder, x: Reg, y: Reg, z: Reg) -> Reg:
     return b.intrinsic("fma", x, y, z, flags=True)
 
 
+def _fills_register(b: Builder, elem: str, lanes: int) -> bool:
+    return b.avx512 and lanes * {"float": 32, "double": 64}[elem] == 512
+
+
 def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return x + y or x - y as a multiply-add by 1 or -1, which LLVM is not to know, where a vector fills an AVX-512 register."""
     lanes = max(x.lanes, y.lanes)
-    if not b.avx512 or lanes * {"float": 32, "double": 64}[x.elem] != 512:
+    if not _fills_register(b, x.elem, lanes):
         return arithmetic(b, op, x, y, dtype)
     first, second, factor = (x, y, 1.0) if op == "add" else (y, x, -1.0)
     known = Reg(f"splat ({const(factor, x.elem).typed})", x.elem, lanes, 0)
@@ -57,8 +61,10 @@ def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
 def copied(b: Builder, x: Reg) -> Reg:
     """Return a copy that may be overwritten: without it LLVM reads the other operand of what does so on its own.
 
-    A number keeps copies of one value apart, it is no part of the code.
+    A number keeps copies of one value apart, it is no part of the code. What fills no AVX-512 register is not copied.
     """
+    if not _fills_register(b, x.elem, x.lanes):
+        return x
     text = f'call {x.type} asm "", "=v,0,i"({x.typed}, i32 {b.number()}) memory(none)'
     return b.pure(text, x.elem, x.lanes, (x,))
 

@@ -78,7 +78,7 @@ def _block(block: Block) -> Block:
 
 def _is_tile(stmt: For) -> bool:
     """Whether a loop is one over the terms of a register tile: it combines vectors of floats with their cells."""
-    if stmt.kind is not LoopKind.SERIAL or len(stmt.body) < LEAST:
+    if stmt.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE) or len(stmt.body) < LEAST:
         return False
     vectors = [s for s in stmt.body if not isinstance(s, Prefetch)]
     stores = [s for s in statements(stmt.body) if isinstance(s, Store)]

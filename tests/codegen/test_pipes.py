@@ -78,6 +78,15 @@ def test_totals_become_multiply_adds(text: str) -> None:
     assert not any("\tvf" in p for p in inner(plain, 24))
 
 
+def test_a_tile_that_transposes_its_operand_has_its_totals_moved() -> None:
+    kernel = pk.op("C[i,j] += abs(A[i,k] - B[j,k])").compile(
+        A=pk.f32[24, 24], B=pk.f32[24, 24], target=wide(apart=True), threads=1
+    )
+    tiles = [p for p in inner(kernel, 24) if "vunpck" in p]
+    assert tiles
+    assert all(p.count("\tvf") == p.count("vsubps") and "vaddps" not in p for p in tiles)
+
+
 def test_a_square_subtracts_from_memory() -> None:
     apart, _ = both("C[i,j] += (A[i,k] - B[k,j])**2", pk.f32, terms=400)
     tiles = inner(apart, 24)
@@ -143,6 +152,14 @@ def test_a_tile_takes_what_the_fullest_pipes_take(pipes: Pipes, halves: int) -> 
     assert pipes.halves == halves
 
 
+def test_columns_of_few_rows_beside_whole_vectors() -> None:
+    """Vectors of 2 have no registers of their own."""
+    for rows in (33, 34):
+        apart, plain = both("C[i,j] max= A[i,k] + B[k,j]", pk.f32, rows, 30, 12)
+        A, B = np.random.default_rng(1).random((rows, 30), "f4"), np.random.default_rng(2).random((30, 12), "f4")
+        np.testing.assert_array_equal(apart(A=A, B=B), plain(A=A, B=B))
+
+
 def test_known_processors() -> None:
     assert not target("cpu:x86-64-v4").adds_apart
 
@@ -151,5 +168,5 @@ def test_known_processors() -> None:
 def test_vectors_that_fill_no_register_are_added(lanes: int) -> None:
     b = Builder(native_fma=True, avx512=True)
     x = Reg("%x", "float", lanes, 0)
-    fused(b, "add", x, x, pk.f32)
+    fused(b, "add", x, copied(b, x), pk.f32)
     assert not any("asm" in line for region in b.regions for line in region.lines)
