@@ -24,7 +24,7 @@ from polyker.target.model import Target
 
 # The part of a vector that the last results may fill; what the two reductions may cost of what the one does; cycles that loops
 # more cost besides.
-LANES, WORTH, NEST = 1 / 4, 0.97, 50.0
+LANES, WORTH, NEST = 1 / 2, 0.97, 50.0
 
 # A reduction, the start of its cells, and its tile.
 Part = tuple[TypedStatement, TypedStatement | None, Plan]
