@@ -1,8 +1,8 @@
 """The last results along a vector, where they fill few of its lanes, as a reduction of their own.
 
 Before, over 65 columns: `C[i,j] += A[i,k] * B[k,j]`, a fifth vector of which one lane is of use. After: the same for j < 64,
-by whole vectors; and for j = 64, where the cheapest vectors may run along the terms or along the rows. Results that lie beyond
-the second cache are fetched once more for it.
+by whole vectors; and for j = 64, where the cheapest vectors may run along the terms or along the rows. Results and operands that
+lie beyond the second cache are fetched once more for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from polyker.poly.scop import domain_text, values_taken
 from polyker.rewrite.accumulate import started_apart
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.choose import choose
-from polyker.schedule.measure import Measured
+from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.plan import Plan, vector_lanes
 from polyker.schedule.tile_cost import LINE
 from polyker.target.model import Target
@@ -74,6 +74,7 @@ def peeled(
     left = WORTH * plan.cost * measured.points - NEST
     if results * write.itemsize > target.cache(2).size:
         left -= LINE * results * count / extent
+    left -= sum(_fetched_again(a, vector, measured, target) for a in measured.accesses if a.read is not None)
     plans: list[Plan] = []
     for m in measures:
         if left >= 0:
@@ -89,6 +90,14 @@ def peeled(
     lines = values_taken(program, whole, kept)
     first, second = started_apart(program, fresh, start, whole, lines)
     return Peeled((whole, first, plans[0]), (rest, second, plans[1]), vector, count)
+
+
+def _fetched_again(access: MemoryAccess, vector: str, measured: Measured, target: Target) -> float:
+    """Return the cycles to fetch the lines of an operand that the whole vectors have a part of, and the rest another."""
+    size = measured.footprint(access) * access.itemsize
+    if not access.stride(vector) or size <= target.cache(2).size:
+        return 0.0
+    return measured.footprint(access, {vector: 1}) * target.caches[0].line * target.beyond(size)
 
 
 def _with(statement: TypedStatement, domain: Set, name: str) -> TypedStatement:

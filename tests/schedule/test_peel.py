@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.target.detect import target
 
 V4 = "cpu:x86-64-v4"
 PEELED = "of i1 are computed apart"
@@ -19,7 +22,9 @@ PEELED = "of i1 are computed apart"
         (64, "f32", False),
         (65, "f32", True),
         (68, "f32", True),
-        (72, "f32", False),  # half a vector
+        (69, "f32", True),
+        (120, "f32", False),  # half a vector, which rows take as long for
+        (121, "f32", False),  # more than half
         (15, "f32", False),  # no whole vector
         (65, "f64", True),
         (1025, "f64", False),  # one in 128 vectors
@@ -44,6 +49,14 @@ def test_results_in_memory_are_not_fetched_twice_for_it() -> None:
         types = pk.f64[rows, 25, 24], pk.f64[24, 25, 17]
         schedule = str(pk.op(text).compile(*types, target=V4).source("schedule"))
         assert ("are computed apart" in schedule) == found, rows
+
+
+def test_operands_in_memory_are_not_fetched_twice_for_it() -> None:
+    halves = replace(target(V4), name="halves", halves=True)
+    for planes, text in ((1, "C[i,j] += A[i,k] * B[k,j]"), (200, "C[i,k] += A[i,j,k]")):
+        types = (pk.f32[300, 300], pk.f32[300, 260]) if planes == 1 else (pk.f32[planes, 300, 260],)
+        schedule = str(pk.op(text).compile(*types, target=halves).source("schedule"))
+        assert ("are computed apart" in schedule) == (planes == 1), planes
 
 
 def test_an_epilogue_stays_with_its_results() -> None:
