@@ -82,7 +82,7 @@ class Op(_Kept):
     join of two integers of 16 bits or four of 8, dot2 and dot4 on i32 or u32, below and above on f32 or f64
     (polyker.ir.expr.INTERNAL).
     What llvm_emit makes of verified kernels: larger, smaller, larger_masked and smaller_masked (extrema, the first argument where
-    one is NaN), fused_add and fused_sub (sums by a multiply-add).
+    one is NaN), fused_add and fused_sub (sums by a multiply-add), copied (of a vector, that the next operation may overwrite).
     """
 
     op: str

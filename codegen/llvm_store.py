@@ -18,8 +18,14 @@ from polyker.codegen.polynomial import Poly, as_constant, same_cell
 from polyker.ir.dtypes import DType
 
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
-# Extrema in the forms of polyker.codegen.checked_inputs and pipes: over the lanes they are as any other.
-_EXTREMA = {"larger": "maximum", "larger_masked": "maximum", "smaller": "minimum", "smaller_masked": "minimum"}
+# Forms of polyker.codegen.checked_inputs and pipes: over the lanes they are as any other.
+_FORMS = {
+    "larger": "maximum",
+    "larger_masked": "maximum",
+    "smaller": "minimum",
+    "smaller_masked": "minimum",
+    "fused_add": "add",
+}
 
 
 def store(e: Expressions, stmt: Store) -> None:
@@ -132,7 +138,7 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
             pass  # combined in a wider type than is stored
         case _:
             return False
-    op = _EXTREMA.get(op, op)
+    op = _FORMS.get(op, op)
     if op not in REDUCIBLE or not same_cell(stmt, old):
         return False
     value = memory.splat_value(e.b, e.value(term), e.lanes.count)

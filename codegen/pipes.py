@@ -134,26 +134,26 @@ def lone(tile: For) -> frozenset[Load]:
     for vector in tile.body:
         if isinstance(vector, For):
             stores = [s for s in statements(vector.body) if isinstance(s, Store)]
-            reads = [e for s in stores for e in values_of(s.value) if isinstance(e, Load)]
+            reads = [e for s in stores for e in values_of(s.value) if isinstance(e, Load) and e.predicate is None]
             found.update(e for e in reads if uses(tile.var, *e.indices) and not uses(vector.var, *e.indices))
     return frozenset(e for e, count in found.items() if count == 1)
 
 
-def _subtracting(block: Block, lone: frozenset[Load]) -> Block:
+def _subtracting(block: Block, alone: frozenset[Load]) -> Block:
     """Return a tile that subtracts what is in all lanes of a vector from the vector, where the sign does not matter."""
 
     def turned(expr: KExpr) -> KExpr:
         expr = rebuild(expr, turned)
         match expr:
-            case Op(op="add", args=(x, Op(op="neg", args=(y,))), dtype=dtype) if x in lone or y in lone:
+            case Op(op="add", args=(x, Op(op="neg", args=(y,))), dtype=dtype) if x in alone or y in alone:
                 return Op("sub", (x, y), dtype)
             case Op(args=(Op(op="sub", args=(x, y), dtype=dtype), *rest)) if expr.op == "abs" or _is_square(expr):
-                return replace(expr, args=(Op("sub", (y, x), dtype), *rest)) if x in lone and y not in lone else expr
+                return replace(expr, args=(Op("sub", (y, x), dtype), *rest)) if x in alone and y not in alone else expr
             case _:
                 return expr
 
     return tuple(
-        replace(s, value=turned(s.value)) if isinstance(s, Store) else with_blocks(s, lambda b: _subtracting(b, lone))
+        replace(s, value=turned(s.value)) if isinstance(s, Store) else with_blocks(s, lambda b: _subtracting(b, alone))
         for s in block
     )
 
@@ -218,8 +218,6 @@ def _add(pipes: Pipes, value: KExpr) -> Pipes:
             pipes = pipes.plus(0, count)
         else:
             pipes = pipes.plus(0, 0, 1)
-        if e.op == "add":  # x + -y is one instruction
-            pipes = pipes.plus(0, 0, -sum(isinstance(a, Op) and a.op == "neg" for a in e.args))
     return pipes
 
 
@@ -231,10 +229,10 @@ def _movable(value: KExpr, ops: tuple[str, ...]) -> Iterator[Op]:
 
 
 class _Move:
-    """Moves operations; `quota`: how many of how many; `lone`: what may stay in memory."""
+    """Moves operations; `quota`: how many of how many; `alone`: what may stay in memory."""
 
-    def __init__(self, quota: dict[str, tuple[int, int]], lone: frozenset[Load]) -> None:
-        self.quota, self.lone = quota, lone
+    def __init__(self, quota: dict[str, tuple[int, int]], alone: frozenset[Load]) -> None:
+        self.quota, self.alone = quota, alone
         self.seen = dict.fromkeys(quota, 0)
 
     def block(self, block: Block) -> Block:
@@ -254,8 +252,8 @@ class _Move:
         if not chosen or not isinstance(expr, Op):
             return expr
         args = expr.args
-        if expr.op in ("add", "sub") and sum(a in self.lone for a in args) == 1:
-            args = tuple(a if a in self.lone else Op("copied", (a,), expr.dtype) for a in args)
+        if expr.op in ("add", "sub") and sum(a in self.alone for a in args) == 1:
+            args = tuple(a if a in self.alone else Op("copied", (a,), expr.dtype) for a in args)
         return Op(_MOVED[expr.op], args, expr.dtype)
 
     def _next(self, kind: str) -> bool:

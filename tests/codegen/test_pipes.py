@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel import Const, For, Load, LoopKind, Op, Store, Var
+from polyker.codegen.interp import run as interpret
+from polyker.codegen.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.llvm_emit import emit
 from polyker.codegen.llvm_ops import copied, fused
 from polyker.codegen.llvm_text import Builder, Reg
 from polyker.codegen.pipes import Pipes, lone
 from polyker.target.detect import host, target
 from polyker.target.model import Target
+from tests.codegen.support import build, call, index
 
 TEXTS = {
     "sum of differences": "C[i,j] += abs(A[i,k] - B[k,j])",
@@ -87,11 +91,22 @@ def test_a_tile_that_transposes_its_operand_has_its_totals_moved() -> None:
     assert all(p.count("\tvf") == p.count("vsubps") and "vaddps" not in p for p in tiles)
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_product_is_added_as_it_is(sign: str) -> None:
+    apart, _ = both(f"C[i,j] += {sign}((A[i,k] - B[k,j] - 1) * (A[i,k] + B[k,j]))", pk.f32, terms=400)
+    tiles = inner(apart, 24)
+    assert tiles
+    assert not any("vmulps" in p for p in tiles)
+
+
 def test_a_square_subtracts_from_memory() -> None:
     apart, _ = both("C[i,j] += (A[i,k] - B[k,j])**2", pk.f32, terms=400)
     tiles = inner(apart, 24)
     assert tiles
-    assert all(p.count("vsubps") == p.count("1to16") >= 12 and "vbroadcast" not in p for p in tiles)
+    for p in tiles:
+        assert p.count("\tvf") == p.count("vsubps") == p.count("1to16") >= 12
+        assert "vmulps" not in p
+        assert "vbroadcast" not in p
 
 
 @pytest.mark.parametrize("term", ["A[i,k] + B[k,j]", "A[i,k] - B[k,j]", "B[k,j] - A[i,k]"])
@@ -114,7 +129,44 @@ def test_what_one_vector_has_alone_may_stay_in_memory() -> None:
         vectors.append(replace(loop, body=(Store("C", cell.indices, Op("add", (cell, read, fixed), pk.f32)),)))
     tile = For("k", Const(0), Const(8), tuple(vectors))
     assert lone(replace(tile, body=tile.body[:1])) == {read}  # the other one is in a register before the loop
+    tested = replace(read, predicate=Op("lt", (Var("k"), Const(4)), pk.bool_), other=Const(0.0, pk.f32))
+    store = Store("C", (Var("v"),), Op("add", (Load("B", (Var("v"),), pk.f32), tested), pk.f32))
+    assert lone(replace(tile, body=(replace(vectors[0], body=(store,)),))) == frozenset()
     assert lone(tile) == frozenset()
+
+
+def tile(stored: Callable[[int, Op], Store]) -> Kernel:
+    """Return a loop over six terms of four vectors; `stored`: the store of each, of its number and x[16 n + lane] - y[k]."""
+    buffers = (Buffer(n, pk.f32, (Const(64),), (Const(1),), Space.ARGUMENT, n == "s") for n in "xys")
+    vectors = []
+    for n in range(4):
+        term = Op("sub", (Load("x", (index("add", 16 * n, f"v{n}"),), pk.f32), Load("y", (Var("k"),), pk.f32)), pk.f32)
+        body = (stored(n, term),)
+        vectors.append(For(f"v{n}", Const(0), Const(16), body, kind=LoopKind.VECTOR, lanes=16, trip=16))
+    return Kernel("kernel", tuple(buffers), (), (For("k", Const(0), Const(6), tuple(vectors), trip=6),))
+
+
+def test_lanes_are_added_up_to_one_cell() -> None:
+    def stored(n: int, term: Op) -> Store:
+        cell = Load("s", (Const(n),), pk.f32)
+        return Store("s", cell.indices, Op("add", (cell, Op("abs", (term,), pk.f32)), pk.f32))
+
+    kernel = tile(stored)
+    arrays = {n: np.arange(64, dtype="f4") * 7 % 23 for n in "xys"}
+    expected = {n: a.copy() for n, a in arrays.items()}
+    assert interpret(kernel, expected, {}) == 0
+    assert call(build(emit(kernel, wide(apart=True)), host()), list(arrays.values()), []) == 0
+    np.testing.assert_array_equal(arrays["s"], expected["s"])
+
+
+def test_a_negative_product_is_added_as_it_is() -> None:
+    def stored(n: int, term: Op) -> Store:
+        cell = Load("s", (index("add", 16 * n, f"v{n}"),), pk.f32)
+        less = Op("sub", (term, Const(1.0, pk.f32)), pk.f32)
+        product = Op("mul", (term, less), pk.f32)
+        return Store("s", cell.indices, Op("add", (cell, Op("neg", (product,), pk.f32)), pk.f32))
+
+    assert "fmul" not in emit(tile(stored), wide(apart=True))
 
 
 @pytest.mark.parametrize("op", ["fused_add", "fused_sub"])
@@ -136,11 +188,9 @@ def test_extrema_become_comparisons_where_nothing_else_can_move() -> None:
 
 
 def test_products_and_memory_stay() -> None:
-    for text in ("C[i,j] += A[i,k] * B[k,j]", "C[i,j] = A[i,j] + B[i,j]"):
-        kernels = (
-            pk.op(text).compile(A=pk.f32[96, 96], B=pk.f32[96, 96], target=wide(apart=apart), threads=1)
-            for apart in (True, False)
-        )
+    for text in ("C[i,j] += A[i,k] * B[k,j]", "C[i,j] = A[i,j] + B[i,j]", "C[j] += abs(A[i,j])"):
+        types = {n: pk.f32[96, 96] for n in "AB" if f"{n}[" in text}
+        kernels = (pk.op(text).compile(**types, target=wide(apart=apart), threads=1) for apart in (True, False))
         one, two = (str(k.source("llvm")) for k in kernels)
         assert one == two
 
