@@ -9,7 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker import errors, pipeline
-from polyker.errors import GatherError, ShapeError
+from polyker.errors import DTypeError, GatherError, ShapeError
 from polyker.ir.typed import Role
 from polyker.schedule.auto import default_schedule
 from tests.fuzz import oracles
@@ -193,6 +193,15 @@ def test_a_call_that_is_wrong_twice_may_fail_for_either_reason(monkeypatch):
 
     monkeypatch.setattr("tests.fuzz.run._compiled", refuse)
     assert _must_fail(case, "compile", Outcome()).kind == "ok"
+    assert _must_fail(once, "compile", Outcome()).kind == "error"
+
+    # `-` takes no bool, whatever the shapes.
+    twice = Case(
+        0, 1, "O[i] = X[i] - X[i+1] for i in 0:3", (Input("X", "bool", (3,)),), layouts=("plain",), invalid=True
+    )
+    assert isinstance(oracles.reference(twice), DTypeError)
+    assert _must_fail(twice, "compile", Outcome()).kind == "ok"
+    once = replace(twice, inputs=(Input("X", "bool", (4,)),))
     assert _must_fail(once, "compile", Outcome()).kind == "error"
 
 
