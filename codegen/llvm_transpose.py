@@ -56,8 +56,9 @@ def stored(block: Block) -> frozenset[str]:
 class Columns:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
 
-    `_blocks` has the transposed blocks of each load, by the iteration that they begin with; `_asked` the lines that were asked
-    for; `rows` what is written by rows when all iterations are done, of the buffers `_late`.
+    `_blocks` has the transposed blocks of each load, by the iteration that they begin with and the rows that they have of so many
+    lanes; `_asked` the lines that were asked for; `rows` what is written by rows when all iterations are done, of the buffers
+    `_late`.
     """
 
     loop: For
@@ -66,7 +67,7 @@ class Columns:
     outer: Columns | None
     step: int = 0
     _written: frozenset[str] = frozenset()
-    _blocks: dict[tuple[str, frozenset[object], int, int], list[Reg]] = field(default_factory=dict)
+    _blocks: dict[tuple[str, frozenset[object], int, int, int, int], list[Reg]] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
     _late: frozenset[str] = frozenset()
     rows: dict[tuple[str, frozenset[object]], Rows] = field(default_factory=dict)
@@ -105,7 +106,7 @@ class Columns:
             return None
         offset, direction = found
         start = min(self.step // size * size, self.trip - size)
-        key = (expr.buffer, frozenset(offset.items()), direction, start)
+        key = (expr.buffer, frozenset(offset.items()), direction, start, active, rows)
         if key not in self._blocks:
             base, stride, varying = e.split(offset)
             if varying or as_constant(stride) in (0, 1, -1):

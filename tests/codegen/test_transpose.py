@@ -105,6 +105,22 @@ def test_loads_of_any_other_form_keep_their_meaning(form: str, rows: int) -> Non
     check_same(kernel, {"x": values(f32, shape), "o": values(f32, shape, 3)}, {})
 
 
+@pytest.mark.parametrize("counts", [(1, 2, 3, 4), (2, 4), (4, 2), (3, 8, 5), (8, 8)])
+@pytest.mark.parametrize("lanes", [8, None])
+def test_vectors_of_one_loop_read_as_many_rows_as_each_has_lanes(counts: tuple[int, ...], lanes: int | None) -> None:
+    """Rows of a triangle: what was transposed for two lanes was taken for three, too."""
+    body: Block = ()
+    for n, rows in enumerate(counts):
+        store = Store("o", (index("add", 8 * n, "j"), Var("i")), X)
+        body += (For("i", Const(0), Const(rows), (store,), kind=LoopKind.VECTOR, lanes=lanes or rows, trip=rows),)
+    loop = For("j", Const(0), Const(8), body, kind=LoopKind.TRANSPOSE, lanes=8, trip=8)
+    shape = 8 * len(counts), 8
+    buffers = (buffer("x", f32, (max(counts), 8)), buffer("o", f32, shape, writable=True))
+    check_same(
+        Kernel("kernel", buffers, (), (loop,)), {"x": values(f32, (max(counts), 8)), "o": values(f32, shape)}, {}
+    )
+
+
 def test_a_body_with_conditions_runs_as_a_plain_loop() -> None:
     store = Store("o", (Var("j"), Var("i")), X)
     kernel = transposition(f32, 8, 8, 8)
