@@ -130,13 +130,14 @@ def _tile(loop: For) -> For:
 
 def lone(tile: For) -> frozenset[Load]:
     """Return the reads of a tile that each term has anew, the same for all lanes of one vector, and for no other vector."""
+    written = {s.buffer for s in statements(tile.body) if isinstance(s, Store)}
     found: Counter[Load] = Counter()
     for vector in tile.body:
         if isinstance(vector, For):
             stores = [s for s in statements(vector.body) if isinstance(s, Store)]
             reads = [e for s in stores for e in values_of(s.value) if isinstance(e, Load) and e.predicate is None]
             found.update(e for e in reads if uses(tile.var, *e.indices) and not uses(vector.var, *e.indices))
-    return frozenset(e for e, count in found.items() if count == 1)
+    return frozenset(e for e, count in found.items() if count == 1 and e.buffer not in written)
 
 
 def _subtracting(block: Block, alone: frozenset[Load]) -> Block:
@@ -153,7 +154,9 @@ def _subtracting(block: Block, alone: frozenset[Load]) -> Block:
                 return expr
 
     return tuple(
-        replace(s, value=turned(s.value)) if isinstance(s, Store) else with_blocks(s, lambda b: _subtracting(b, alone))
+        replace(s, value=rebuild(s.value, turned))
+        if isinstance(s, Store)
+        else with_blocks(s, lambda b: _subtracting(b, alone))
         for s in block
     )
 

@@ -146,10 +146,14 @@ def tile(stored: Callable[[int, Op], Store]) -> Kernel:
     return Kernel("kernel", tuple(buffers), (), (For("k", Const(0), Const(6), tuple(vectors), trip=6),))
 
 
-def test_lanes_are_added_up_to_one_cell() -> None:
+@pytest.mark.parametrize("form", ["abs", "neg", "square"])
+@pytest.mark.parametrize("moves", [True, False])
+def test_lanes_are_added_up_to_one_cell(form: str, moves: bool) -> None:
     def stored(n: int, term: Op) -> Store:
-        cell = Load("s", (Const(n),), pk.f32)
-        return Store("s", cell.indices, Op("add", (cell, Op("abs", (term,), pk.f32)), pk.f32))
+        cell = Load("s", (index("add", 6 * n, "k") if moves else Const(n),), pk.f32)
+        square = Op("pow", (term, Const(2.0, pk.f32)), pk.f32)
+        value = square if form == "square" else Op(form, (term,), pk.f32)
+        return Store("s", cell.indices, Op("add", (cell, value), pk.f32))
 
     kernel = tile(stored)
     arrays = {n: np.arange(64, dtype="f4") * 7 % 23 for n in "xys"}
@@ -157,6 +161,21 @@ def test_lanes_are_added_up_to_one_cell() -> None:
     assert interpret(kernel, expected, {}) == 0
     assert call(build(emit(kernel, wide(apart=True)), host()), list(arrays.values()), []) == 0
     np.testing.assert_array_equal(arrays["s"], expected["s"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "loops"),
+    [("S[i,r] += -A[i,r,k]", (10, 4, 16), ("k", "r")), ("S[i] += -A[i,j] for k in 0:16", (4, 40), ("k", "i"))],
+)
+def test_negative_terms_of_all_lanes_are_added_up(text: str, shape: tuple[int, ...], loops: tuple[str, str]) -> None:
+    op, A = pk.op(text), np.ones(shape, "f4")
+    schedule = op.schedule(pk.f32[shape], auto=False)
+    if "j" in text:
+        schedule = schedule["S"].interchange("j", "i", "k")
+    vector, rows = loops
+    schedule = schedule["S"].vectorise(**{vector: 16})["S"].unroll(**{rows: 4})
+    kernel = op.compile(schedule=schedule)
+    np.testing.assert_array_equal(kernel(A), pk.op(text)(A))
 
 
 def test_a_negative_product_is_added_as_it_is() -> None:
