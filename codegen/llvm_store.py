@@ -125,6 +125,8 @@ def _factors(term: KExpr) -> tuple[KExpr, ...]:
             return (Op("neg", (factors[0],), dtype), *factors[1:])
         case Op(op="pow", args=(x, Const(value=2))):
             return (x, x)
+        case Op(op="neg", args=(Op(op="pow", args=(x, Const(value=2))),), dtype=dtype):
+            return (Op("neg", (x,), dtype), x)
         case _:
             return ()
 

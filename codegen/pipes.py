@@ -54,9 +54,8 @@ def moves(kernel: Kernel, target: Target) -> bool:
     """Whether `balanced` changes what some store of a kernel computes; its tiles' copies have to be told apart then."""
     if not target.adds_apart:
         return False
-    return any(
-        _is_moved(e, s.value) for s in statements(kernel.body) if isinstance(s, Store) for e in values_of(s.value)
-    )
+    stores = (s for s in statements(kernel.body) if isinstance(s, Store))
+    return any(_is_total(s) or any(_is_moved(e, s.value) for e in values_of(s.value)) for s in stores)
 
 
 def _is_moved(expr: KExpr, top: KExpr) -> bool:

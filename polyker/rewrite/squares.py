@@ -18,8 +18,9 @@ def square_products(program: TypedProgram) -> TypedProgram:
 
 def _squared(expr: Expr) -> Expr:
     match expr:
+        # By text, as 0.0 equals -0.0.
         case Call(op="mul", args=(Call() as one, other), dtype=dtype) if (
-            one == other and dtype is not None and dtype.kind == "f"
+            dtype is not None and dtype.kind == "f" and one == other and repr(one) == repr(other)
         ):
             return Call("pow", (one, Literal(2, dtype)), dtype, expr.span)
         case _:

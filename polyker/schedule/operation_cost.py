@@ -59,11 +59,13 @@ def arithmetic(measured: Measured, target: Target) -> Arithmetic:
     if not apart or any(map(is_costly, nodes)):
         return Arithmetic(count, target.fma_per_cycle, None)
     others = sum(n for e, n in steps if e.op in EITHER)
+    # A sum or an extremum alone stays where it is.
+    balanced = (count - others) / 2 if count - others > 1 else count - others
     # Of an extremum of extrema a part is by comparisons and choices, which take their operands twice.
     twice = ("maximum", "minimum") if statement.op in ("max", "min") else ()
     found = Counter(a for e in nodes for a in _signless(e) * (2 if e.op in twice else 1))
     once = frozenset(a for a, n in found.items() if n == 1 and isinstance(a, Read))
-    return Arithmetic(count, target.fma_per_cycle, max(products, (count - others) / 2), once)
+    return Arithmetic(count, target.fma_per_cycle, max(products, balanced), once)
 
 
 def scalar_cost(measured: Measured) -> float:

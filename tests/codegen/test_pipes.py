@@ -99,6 +99,12 @@ def test_a_product_is_added_as_it_is(sign: str) -> None:
     assert not any("vmulps" in p for p in tiles)
 
 
+def test_sums_of_extrema_have_their_totals_moved() -> None:
+    apart, plain = both("C[i,j] += maximum(A[i,k], B[k,j])", pk.f32, terms=400)
+    assert any(p.count("\tvf") >= 10 and "vaddps" not in p for p in inner(apart, 20))
+    assert not any("\tvf" in p for p in inner(plain, 20))
+
+
 def test_a_square_subtracts_from_memory() -> None:
     apart, _ = both("C[i,j] += (A[i,k] - B[k,j])**2", pk.f32, terms=400)
     tiles = inner(apart, 24)

@@ -42,7 +42,22 @@ def test_results_are_those_of_the_product(dtype: str) -> None:
     A, B = rng.standard_normal((9, 70)).astype(dtype), rng.standard_normal((70, 33)).astype(dtype)
     A[0, 0], A[1, 1], B[2, 3] = np.inf, np.nan, -0.0
     product = pk.op("C[i,j] = sum[k]((A[i,k] - B[k,j]) * (A[i,k] - B[k,j]))")(A=A, B=B)
-    power = pk.op("C[i,j] = sum[k]((A[i,k] - B[k,j])**2)")(A=A, B=B)
-    np.testing.assert_array_equal(product, power)
+    exact = np.square(A[:, :, None].astype("f8") - B[None].astype("f8")).sum(1)
+    np.testing.assert_allclose(product, exact, rtol=1e-2 if dtype == "f2" else 1e-5)
     if dtype != "f2":  # which is computed as floats
         np.testing.assert_array_equal(pk.op("C[i,j] = (A[i,j] - 1) * (A[i,j] - 1)")(A), (A - A.dtype.type(1)) ** 2)
+
+
+def test_factors_of_other_zeros_are_no_square() -> None:
+    A = np.array([-0.0, 1.0], "f4")
+    with np.errstate(divide="ignore"):
+        expected = 1 / ((A + np.float32(0.0)) * (A + np.float32(-0.0)))
+    np.testing.assert_array_equal(pk.op("C[i] = 1 / ((A[i] + 0.0) * (A[i] + (-0.0)))")(A), expected)
+
+
+@pytest.mark.parametrize("square", ["(A[i,k] - B[k,j])**2", "(A[i,k] - B[k,j]) * (A[i,k] - B[k,j])"])
+def test_negative_squares_are_added_with_one_rounding(square: str) -> None:
+    types = {"A": pk.f32[64, 64], "B": pk.f32[64, 64]}
+    text = str(pk.op(f"C[i,j] += -({square})").compile(**types, target="cpu:x86-64-v4", threads=1).source("llvm"))
+    assert "@llvm.fma" in text
+    assert "fmul" not in text

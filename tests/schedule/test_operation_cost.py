@@ -37,6 +37,8 @@ def measured(text: str, kind: str = "f32") -> Measured:
         ("C[i,j] += abs(A[i,k] - B[j,k])", 3, 1),
         ("C[i,j] += A[i,k] * B[j,k] * abs(A[i,k])", 3, 2),
         ("C[i,j] max= A[i,k] + B[j,k] + 1", 3, 1.5),
+        ("C[i] += A[i,k]", 1, 1),
+        ("C[i] += abs(A[i,k])", 2, 1),
     ],
 )
 def test_what_passes_the_pipes(text: str, operations: float, multiplies: float | None) -> None:
