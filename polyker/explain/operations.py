@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Work
-from polyker.ir.expr import COMPARISONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Read
+from polyker.ir.expr import COMPARISONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Literal, Read
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
@@ -51,6 +51,9 @@ def _operations(expr: Expr, once: bool) -> Iterator[str]:
                 yield from (op for _ in args[1:])
                 # a + (-b) is one subtraction.
                 stack += [a.args[0] if op == "add" and isinstance(a, Call) and a.op == "neg" else a for a in args]
+            case Call(op="pow", args=(base, Literal(value=2))):
+                yield "mul"
+                stack.append(base)
             case Call(op=op, args=args):
                 count = len(args) - 1 if op in ("minimum", "maximum", "and", "or", "div", "floordiv", "mod") else 1
                 yield from (op for _ in range(count))

@@ -145,6 +145,8 @@ def test_the_steps_of_a_contraction_are_told_from_what_was_written() -> None:
 def test_values_of_one_instance_that_are_computed_once_count_once() -> None:
     found = explained("T[i] = X[i] + 1; O[i] = T[i] * T[i]", {"X": f32[1000]})
     assert (found.flops, found.scheduled_flops) == (2000, 2000)
+    square = explained("T[i] = X[i] + 1; O[i] = T[i]**2", {"X": f32[1000]})
+    assert (square.flops, square.scheduled_flops) == (2000, 2000)
 
 
 def test_a_gather_reads_at_most_what_its_instances_reach() -> None:
