@@ -25,7 +25,7 @@ class Arithmetic:
     """The operations of one instance, in multiply-adds, and how many a core does in a cycle.
 
     `multiplies`: those that need the pipes of multiply-adds where additions have as many others, which are told apart
-    (polyker.codegen.pipes); None where all take the same ones. `in_memory`: what one operation alone takes, which may read it.
+    (polyker.codegen.pipes); None where all take the same ones. `in_memory`: what one operation alone takes, which may spread it.
     """
 
     operations: float
@@ -42,10 +42,6 @@ class Arithmetic:
     def taken(self, apart: float) -> float:
         """Return the cycles that instructions which bring operands take of full pipes."""
         return 0.0 if self.multiplies is None else BRING * apart / 2 / self.rate
-
-    def takes(self, read: Read) -> bool:
-        """Whether an operation may take a value from memory that it spreads over its lanes."""
-        return read in self.in_memory
 
 
 def arithmetic(measured: Measured, target: Target) -> Arithmetic:

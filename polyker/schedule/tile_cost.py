@@ -160,8 +160,7 @@ class Tiles:
             self._lone(access),
             self.target.halves and not self.folds and self._slides(access),
             shuffles,
-            not access.stride(vector),
-            not access.stride(vector) and self.arithmetic.takes(read),
+            not access.stride(vector) and read in self.arithmetic.in_memory,
         )
 
     def _slides(self, access: MemoryAccess) -> bool:
@@ -332,7 +331,7 @@ class Tiles:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows
             in_memory = r.in_memory and copies == vectors
-            apart += copies * (r.shuffles if by_rows else r.in_lanes and not in_memory)
+            apart += copies * (r.shuffles if by_rows else not r.moves and not in_memory)
             inside += cost * in_memory
             if r in again or (not self.folds and 2 * chunks * r.panel > self.target.caches[0].size):
                 cost *= SECOND_CACHE

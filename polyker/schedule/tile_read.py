@@ -31,8 +31,7 @@ class TileRead:
     lone: str | None
     slides: bool  # a window that the next term moves by one element, made of others (polyker.codegen.realign)
     shuffles: float  # instructions that transpose one vector of it
-    in_lanes: bool  # the same in all lanes of a vector
-    in_memory: bool  # and the operand in memory of an operation, where no other vector has it
+    in_memory: bool  # the same in all lanes, and the operand in memory of an operation where no other vector has it
 
     def copies(self, chunks: int, others: tuple[tuple[str, int], ...]) -> int:
         """Return how many vectors of it a tile reads each step."""

@@ -65,7 +65,7 @@ def test_cycles() -> None:
 
 def taken(text: str) -> set[str]:
     found = measured(text)
-    return {a.tensor for a in found.accesses if a.read is not None and arithmetic(found, APART).takes(a.read)}
+    return {a.tensor for a in found.accesses if a.read in arithmetic(found, APART).in_memory}
 
 
 def test_what_one_operation_takes_may_stay_in_memory() -> None:
