@@ -8,13 +8,14 @@ from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen import llvm_scan as scan
 from polyker.codegen import llvm_strided as strided
-from polyker.codegen.kernel import FREE, Const, Convert, KExpr, Load, Op, Prefetch, Store
+from polyker.codegen.kernel import FREE, Convert, KExpr, Load, Op, Prefetch, Store
 from polyker.codegen.llvm_convert import Value, convert
 from polyker.codegen.llvm_expr import Expressions, constant_value
 from polyker.codegen.llvm_memory import Place
 from polyker.codegen.llvm_ops import combine, free_extremum
 from polyker.codegen.llvm_text import Builder, Reg, const
 from polyker.codegen.polynomial import Poly, as_constant, same_cell
+from polyker.codegen.walk import factors_of
 from polyker.ir.dtypes import DType
 
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
@@ -109,26 +110,11 @@ def _contracted(e: Expressions, stmt: Store) -> Value:
         ):
             total = e.value(old)
             for term in terms:
-                factors = _factors(term)
+                factors = factors_of(term)
                 total = e.fused(total, factors) if factors else _combine(e.b, "add", total, e.value(term))
             return total
         case value:
             return e.value(value)
-
-
-def _factors(term: KExpr) -> tuple[KExpr, ...]:
-    """Return the factors of a product, else nothing."""
-    match term:
-        case Op(op="mul", args=factors) if len(factors) > 1:
-            return factors
-        case Op(op="neg", args=(Op(op="mul", args=factors),), dtype=dtype) if len(factors) > 1:
-            return (Op("neg", (factors[0],), dtype), *factors[1:])
-        case Op(op="pow", args=(x, Const(value=2))):
-            return (x, x)
-        case Op(op="neg", args=(Op(op="pow", args=(x, Const(value=2))),), dtype=dtype):
-            return (Op("neg", (x,), dtype), x)
-        case _:
-            return ()
 
 
 def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:

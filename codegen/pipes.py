@@ -24,7 +24,7 @@ from typing import NamedTuple
 from polyker.codegen.kernel import Block, Const, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store, Var
 from polyker.codegen.pair_extrema import LEAST
 from polyker.codegen.polynomial import same_cell
-from polyker.codegen.walk import rebuild, statements, uses, values_of, with_blocks
+from polyker.codegen.walk import factors_of, rebuild, statements, uses, values_of, with_blocks
 from polyker.target.model import Target
 
 _ADDS = ("add", "sub", "larger", "smaller")
@@ -168,18 +168,12 @@ def _is_square(expr: KExpr) -> bool:
             return False
 
 
-def _is_product(expr: KExpr) -> bool:
-    """Whether a multiply-add adds a term to its cell."""
-    factors = expr.args[0] if isinstance(expr, Op) and expr.op == "neg" else expr
-    return isinstance(factors, Op) and (factors.op == "mul" or _is_square(factors))
-
-
 def _is_total(store: Store) -> bool:
     """Whether a cell is added to that a multiply-add may add to: a term that is no product, and takes the same pipes itself."""
     match store.value:
         case Op(op="add", args=(Load() as old, term)) if same_cell(store, old):
             operations = [e.op for e in values_of(term) if isinstance(e, Op)]
-            return not _is_product(term) and any(op in (*_ADDS, "minimum", "maximum") for op in operations)
+            return not factors_of(term) and any(op in (*_ADDS, "minimum", "maximum") for op in operations)
         case _:
             return False
 
@@ -211,7 +205,7 @@ def _add(pipes: Pipes, value: KExpr) -> Pipes:
             continue
         count = max(1, len(e.args) - 1)
         if e.op in _ADDS:
-            fused = sum(map(_is_product, e.args[1:])) if e is value else 0
+            fused = sum(1 for term in e.args[1:] if factors_of(term)) if e is value else 0
             pipes = pipes.plus(count - fused, 0)
         elif e.op in ("minimum", "maximum"):
             tested = e is value

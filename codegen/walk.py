@@ -168,6 +168,21 @@ def values_of(expr: KExpr) -> Iterator[KExpr]:
             yield from values_of(part)
 
 
+def factors_of(term: KExpr) -> tuple[KExpr, ...]:
+    """Return the factors of a product, a negated one or a square, which a multiply-add adds to a sum, else nothing."""
+    match term:
+        case Op(op="mul", args=factors) if len(factors) > 1:
+            return factors
+        case Op(op="neg", args=(Op(op="mul", args=factors),), dtype=dtype) if len(factors) > 1:
+            return (Op("neg", (factors[0],), dtype), *factors[1:])
+        case Op(op="pow", args=(x, Const(value=2))):
+            return (x, x)
+        case Op(op="neg", args=(Op(op="pow", args=(x, Const(value=2))),), dtype=dtype):
+            return (Op("neg", (x,), dtype), x)
+        case _:
+            return ()
+
+
 def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
     """Return `expr` with `change` applied to each direct sub-expression."""
     if isinstance(expr, (Var, Const)):
