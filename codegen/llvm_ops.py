@@ -14,6 +14,7 @@ from polyker.ir.dtypes import DType, bool_
 _FCMP = {"lt": "fcmp olt", "le": "fcmp ole", "gt": "fcmp ogt", "ge": "fcmp oge", "eq": "fcmp oeq", "ne": "fcmp une"}
 _ICMP = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _INT = {"add": "add", "mul": "mul", "sub": "sub"}
+_BITS = {"float": 32, "double": 64}
 _BOOL = {"add": "or", "mul": "and", "and": "and", "or": "or", "maximum": "or", "minimum": "and"}
 
 
@@ -44,11 +45,12 @@ def multiply_add(b: Builder, x: Reg, y: Reg, z: Reg) -> Reg:
 
 
 def _fills_register(b: Builder, elem: str, lanes: int) -> bool:
-    return b.avx512 and lanes * {"float": 32, "double": 64}[elem] == 512
+    """Whether a vector is all of a register, or of the first half or quarter of one, whose instructions AVX-512 has, too."""
+    return b.avx512 and lanes * _BITS[elem] in (128, 256, 512)
 
 
 def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
-    """Return x + y or x - y as a multiply-add by 1 or -1, which LLVM is not to know, where a vector fills an AVX-512 register."""
+    """Return x + y or x - y as a multiply-add by 1 or -1, which LLVM is not to know, where a vector fills a register."""
     lanes = max(x.lanes, y.lanes)
     if not _fills_register(b, x.elem, lanes):
         return arithmetic(b, op, x, y, dtype)
@@ -61,7 +63,7 @@ def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
 def copied(b: Builder, x: Reg) -> Reg:
     """Return a copy that may be overwritten: without it LLVM reads the other operand of what does so on its own.
 
-    A number keeps copies of one value apart, it is no part of the code. What fills no AVX-512 register is not copied.
+    A number keeps copies of one value apart, it is no part of the code. What fills no register is not copied.
     """
     if not _fills_register(b, x.elem, x.lanes):
         return x
@@ -117,16 +119,17 @@ def free_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
 
 
 def masked_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
-    """Return the same by a comparison and a choice where a vector fills an AVX-512 register."""
+    """Return the same by a comparison and a choice where a vector fills a register."""
     x, y = b.unify(x, y)
-    bits = {"float": 32, "double": 64}[x.elem]
-    if not b.avx512 or x.lanes * bits != 512:
+    if not _fills_register(b, x.elem, x.lanes):
         return free_extremum(b, op, x, y)
-    name = f"llvm.x86.avx512.mask.cmp.p{'s' if bits == 32 else 'd'}.512"
+    size = x.lanes * _BITS[x.elem]
+    name = f"llvm.x86.avx512.mask.cmp.p{x.elem[0].replace('f', 's')}.{size}"
     mask = f"<{x.lanes} x i1>"
-    b.declare(name, f"declare {mask} @{name}({x.type}, {x.type}, i32, {mask}, i32)")
+    last, rounding = (", i32", ", i32 4") if size == 512 else ("", "")
+    b.declare(name, f"declare {mask} @{name}({x.type}, {x.type}, i32, {mask}{last})")
     less, (first, second) = 1, (x, y) if op == "larger" else (y, x)
-    text = f"call {mask} @{name}({first.typed}, {second.typed}, i32 {less}, {mask} splat (i1 true), i32 4)"
+    text = f"call {mask} @{name}({first.typed}, {second.typed}, i32 {less}, {mask} splat (i1 true){rounding})"
     return b.select(b.pure(text, "i1", x.lanes, (x, y)), y, x)
 
 

@@ -16,6 +16,7 @@ from polyker.codegen.llvm_emit import emit
 from polyker.codegen.llvm_ops import copied, fused
 from polyker.codegen.llvm_text import Builder, Reg
 from polyker.codegen.pipes import Pipes, lone
+from polyker.ir.dtypes import DType
 from polyker.target.detect import host, target
 from polyker.target.model import Target
 from tests.codegen.support import build, call, index
@@ -141,14 +142,14 @@ def test_what_one_vector_has_alone_may_stay_in_memory() -> None:
     assert lone(tile) == frozenset()
 
 
-def tile(stored: Callable[[int, Op], Store]) -> Kernel:
-    """Return a loop over six terms of four vectors; `stored`: the store of each, of its number and x[16 n + lane] - y[k]."""
-    buffers = (Buffer(n, pk.f32, (Const(64),), (Const(1),), Space.ARGUMENT, n == "s") for n in "xys")
+def tile(stored: Callable[[int, Op], Store], lanes: int = 16, kind: DType = pk.f32) -> Kernel:
+    """Return a loop over six terms of four vectors; `stored`: the store of each, of its number and x[lanes n + lane] - y[k]."""
+    buffers = (Buffer(n, kind, (Const(64),), (Const(1),), Space.ARGUMENT, n == "s") for n in "xys")
     vectors = []
     for n in range(4):
-        term = Op("sub", (Load("x", (index("add", 16 * n, f"v{n}"),), pk.f32), Load("y", (Var("k"),), pk.f32)), pk.f32)
+        term = Op("sub", (Load("x", (index("add", lanes * n, f"v{n}"),), kind), Load("y", (Var("k"),), kind)), kind)
         body = (stored(n, term),)
-        vectors.append(For(f"v{n}", Const(0), Const(16), body, kind=LoopKind.VECTOR, lanes=16, trip=16))
+        vectors.append(For(f"v{n}", Const(0), Const(lanes), body, kind=LoopKind.VECTOR, lanes=lanes, trip=lanes))
     return Kernel("kernel", tuple(buffers), (), (For("k", Const(0), Const(6), tuple(vectors), trip=6),))
 
 
@@ -239,7 +240,29 @@ def test_known_processors() -> None:
     assert not target("cpu:x86-64-v4").adds_apart
 
 
-@pytest.mark.parametrize("lanes", [3, 8, 32])
+@pytest.mark.parametrize(("lanes", "kind"), [(4, pk.f32), (8, pk.f32), (2, pk.f64), (4, pk.f64), (8, pk.f64)])
+@pytest.mark.parametrize(("op", "inner", "moved"), [("larger", "sub", 'asm ""'), ("smaller", "larger", "mask.cmp.p")])
+def test_parts_of_registers_are_as_whole_ones(lanes: int, kind: DType, op: str, inner: str, moved: str) -> None:
+    def kernel(op: str, inner: str) -> Kernel:
+        def stored(n: int, term: Op) -> Store:
+            cell = Load("s", (index("add", lanes * n, f"v{n}"),), kind)
+            return Store("s", cell.indices, Op(op, (cell, replace(term, op=inner)), kind))
+
+        return tile(stored, lanes, kind)
+
+    arrays = {
+        n: np.arange(64, dtype=kind.name.replace("f", "float")) * m % 23 for n, m in (("x", 7), ("y", 5), ("s", 3))
+    }
+    expected = {n: a.copy() for n, a in arrays.items()}
+    tested = {"larger": "maximum", "smaller": "minimum"}
+    assert interpret(kernel(tested[op], tested.get(inner, inner)), expected, {}) == 0
+    text = emit(kernel(op, inner), wide(apart=True))
+    assert moved in text
+    assert call(build(text, host()), list(arrays.values()), []) == 0
+    np.testing.assert_array_equal(arrays["s"], expected["s"])
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 32])
 def test_vectors_that_fill_no_register_are_added(lanes: int) -> None:
     b = Builder(native_fma=True, avx512=True)
     x = Reg("%x", "float", lanes, 0)
