@@ -29,7 +29,7 @@ class Arithmetic:
     """
 
     operations: float
-    rate: int
+    rate: float
     multiplies: float | None
     in_memory: frozenset[Read] = frozenset()
 

@@ -22,9 +22,8 @@ from polyker.schedule.plan import Plan, vector_lanes
 from polyker.schedule.tile_cost import LINE
 from polyker.target.model import Target
 
-# The part of a vector that the last results may fill; what the two reductions may cost of what the one does; cycles that loops
-# more cost besides.
-LANES, WORTH, NEST = 1 / 2, 0.97, 50.0
+# The part of a vector that the last results may fill; what the two reductions may cost of what the one does.
+LANES, WORTH = 1 / 2, 0.97
 
 # A reduction, the start of its cells, and its tile.
 Part = tuple[TypedStatement, TypedStatement | None, Plan]
@@ -71,10 +70,12 @@ def peeled(
     results = measured.footprint(write)
     measures = [measure(s) for s in (whole, rest)]
     # What is left of the cycles that the two may take to pay.
-    left = WORTH * plan.cost * measured.points - NEST
+    left = WORTH * plan.cost * measured.points
     if results * write.itemsize > target.cache(2).size:
         left -= LINE * results * count / extent
-    left -= sum(_fetched_again(a, vector, measured, target) for a in measured.accesses if a.read is not None)
+    once = plan.vector == vector and plan.chunks * plan.lanes >= extent
+    reads = (a for a in measured.accesses if a.read is not None)
+    left -= sum(_fetched_again(a, vector, once, measured, target) for a in reads)
     plans: list[Plan] = []
     for m in measures:
         if left >= 0:
@@ -92,12 +93,18 @@ def peeled(
     return Peeled((whole, first, plans[0]), (rest, second, plans[1]), vector, count)
 
 
-def _fetched_again(access: MemoryAccess, vector: str, measured: Measured, target: Target) -> float:
-    """Return the cycles to fetch the lines of an operand that the whole vectors have a part of, and the rest another."""
+def _fetched_again(access: MemoryAccess, vector: str, once: bool, measured: Measured, target: Target) -> float:
+    """Return the cycles to fetch the lines of an operand that both the whole vectors and the rest have a part of.
+
+    `once`: a tile has all of its vectors, and passes what does not move with them but once. Of that the tiles' costs count the
+    bytes, but not that elements may lie in a line each.
+    """
+    second, line = target.cache(2).size, target.caches[0].line
     size = measured.footprint(access) * access.itemsize
-    if not access.stride(vector) or size <= target.cache(2).size:
-        return 0.0
-    return measured.footprint(access, {vector: 1}) * target.caches[0].line * target.beyond(size)
+    if access.stride(vector):
+        return measured.footprint(access, {vector: 1}) * line * target.beyond(size) if size > second else 0.0
+    lines = measured.footprint(access) * min([line, *(abs(s) * access.itemsize for s in access.strides.values())])
+    return lines * target.beyond(lines) if once and size <= second < lines else 0.0
 
 
 def _with(statement: TypedStatement, domain: Set, name: str) -> TypedStatement:

@@ -46,6 +46,8 @@ ONE_SET = 0.15
 LINE = 40.0
 # What it costs to fetch a line for a single element, where it is gone before its next element's turn.
 LONE = 12.0
+# The bytes of a quarter of the widest registers.
+QUARTER = 16
 # Sizes of an unrolled loop, and of vectors along the vector iterator.
 ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
 # How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
@@ -79,7 +81,8 @@ class Tiles:
         self.reduces, self.folds = bool(reduced), vector in reduced
         self.extent = {i: measured.extent(i) for i in measured.bounds}
         most = 1 << max(0, self.extent[vector] - 1).bit_length()
-        self.width = min(vector_lanes(measured, target, vector), max(2, most))
+        lanes = vector_lanes(measured, target, vector)
+        self.width = min(lanes, max(2, most))
         # Terms whose operands are held at once, registers for the tests of them for NaN, and those that a vector takes: a complex
         # one's real and imaginary parts have one each.
         self.together, self.tested = (2, 2) if takes_pairs(measured, target) else (1, 0)
@@ -87,10 +90,12 @@ class Tiles:
         self.total = measured.points
         self.terms = prod(measured.extent(r) for r in measured.statement.reduced) if self.reduces else 1
         self.arithmetic = arithmetic(measured, target)
+        self.part = self._part(lanes)
+        self.arithmetic = replace(self.arithmetic, rate=self.arithmetic.rate / self.part)
         self.expected = all(measured.expected(i) is not None for i in measured.bounds)
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
         self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
-        self.latency = float(target.fma_latency) * self.parts if self.reduces else 0.0
+        self.latency = float(target.fma_latency) * self.parts * self.part if self.reduces else 0.0
         self.folding = FOLD * log2(self.width) / max(1.0, self.terms / self.width) if self.folds else 0.0
         self.write = measured.write
         self.across = self._across(reduced)
@@ -106,10 +111,23 @@ class Tiles:
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
         self.stored = cache(self._stored)
 
+    def _part(self, lanes: int) -> float:
+        """Return the part that a vector takes of what one of all lanes does.
+
+        Where these pass in two halves one of half the width, or less, takes half, and of what moves to the pipes of multiply-adds
+        (polyker.codegen.pipes) one that fills the first quarter of a register.
+        """
+        if not self.target.halves or 2 * self.width > lanes or lanes < vector_lanes(self.measured, self.target):
+            return 1.0
+        size = min(self.width, self.extent[self.vector]) * self.measured.statement.acc.itemsize
+        return 1.0 if self.arithmetic.multiplies is not None and size < QUARTER else 0.5
+
     def _read(self, access: MemoryAccess) -> TileRead:
         read, vector, width = access.read, self.vector, self.width
         assert read is not None
         one = access_cost(access, vector, width, self.target)
+        if access.stride(vector) == 1 or (not access.stride(vector) and not self._is_far(access)):
+            one *= self.part  # what waits for its lines is no sooner there
         if self.parts > 1:  # both parts of a cell are spread over the lanes, or those of a vector's cells sorted
             one = self.parts * one if not access.stride(vector) else one + self.parts * SHUFFLE
         unit = unit_iterator(self.measured, access, vector)
@@ -120,7 +138,7 @@ class Tiles:
             columns = self.across[1]
             shuffles = self.target.vector_bytes / PIECE - 1 + log2(columns)
             one = (TRANSPOSE_TERMS + READ_PIECE / columns) * width + self.arithmetic.taken(shuffles)
-        near = LOAD * max(1.0, width * access.itemsize / 64)
+        near = LOAD * max(self.part, width * access.itemsize / 64)
         blocked = self.reduces and self.may_pack and self.measured.steady is None
         if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
             one = near  # it is copied by blocks, each vector in a line of its own

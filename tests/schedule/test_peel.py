@@ -59,6 +59,22 @@ def test_operands_in_memory_are_not_fetched_twice_for_it() -> None:
         assert ("are computed apart" in schedule) == (planes == 1), planes
 
 
+@pytest.mark.parametrize(("text", "columns"), [("C[i,j] += A[i,k] * B[k,j]", 24), ("C[i,j] max= A[i,k] + B[k,j]", 20)])
+def test_half_a_vector_takes_half_the_time_where_whole_ones_pass_in_two_halves(text: str, columns: int) -> None:
+    for halves in (True, False):
+        machine = replace(target(V4), name=f"halves {halves}", halves=halves, adds_apart=halves)
+        schedule = str(pk.op(text).compile(pk.f32[60, 50], pk.f32[50, columns], target=machine).source("schedule"))
+        assert (PEELED in schedule) == halves
+
+
+def test_lines_of_lone_elements_are_not_fetched_twice_for_it() -> None:
+    halves = replace(target(V4), name="halves", halves=True)
+    text = "C[a,b,j] += A[a,i,b,i] * B[i,j]"
+    for rows, found in ((4, True), (64, False)):
+        schedule = str(pk.op(text).compile(pk.f32[rows, 40, 48, 40], pk.f32[40, 56], target=halves).source("schedule"))
+        assert ("are computed apart" in schedule) == found, rows
+
+
 def test_an_epilogue_stays_with_its_results() -> None:
     types = pk.f32[65, 65], pk.f32[65, 65]
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j];  O[i,j] = maximum(C[i,j], 0)").compile(*types, target=V4)
