@@ -89,6 +89,13 @@ def test_nothing_is_known_of_zero_times_what_may_overflow(dtype):
     assert np.isinf(bound.err[np.isnan(right)]).all()
 
 
+@pytest.mark.parametrize("term", ["prod[l](C[l] + 9)", "sum[l]((C[l] + 9) * 3e37)", "(C[3] + 9) * (C[3] + 3e38)"])
+def test_nothing_is_known_of_an_overflow_that_a_wider_type_takes_in(term):
+    inputs = (Input("X", "c128", (2,), data="coded"), Input("C", "c64", (64,), data="coded"))
+    (bound,) = oracles.tracked(Case(0, 1, f"Q[m] = X[m] - {term}", inputs, layouts=("plain", "plain")))
+    assert np.isinf(bound.err).all()
+
+
 def test_bounds_are_known_of_quotients_of_numbers_and_of_sums_over_nothing():
     quotient = Case(0, 1, "O[i] = (T // T) // A[i]", (Input("T", "f32", (), python=True), Input("A", "f32", (5,))))
     nothing = Case(0, 1, "O = max[k in 0:0](B - A[2])", (Input("B", "f32", ()), Input("A", "i8", (1,))))

@@ -111,6 +111,8 @@ def _read(read: Read, scope: Scope) -> Value:
 
 
 def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
+    if op == "add":
+        return _sum(args, scope)
     values = [evaluate(a, scope) for a in args]
     if op == "where":
         return _where(values, scope.widen)
@@ -118,8 +120,6 @@ def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
         test = convert(values[0], dt.bool_, scope.widen)
         true = dt.bool_.numpy.type
         return Value(dt.bool_, lambda env: true(not test(env)))
-    if op == "add":
-        return _sum(args, values, scope)
     if op == "pow":
         total = values[-1]
         for v in reversed(values[:-1]):
@@ -142,15 +142,18 @@ def _unary(op: str, value: Value, widen: bool) -> Value:
     return Value(gives, lambda env: function(of(env)))
 
 
-def _sum(args: tuple[Expr, ...], values: list[Value], scope: Scope) -> Value:
+def _sum(args: tuple[Expr, ...], scope: Scope) -> Value:
     """Fold additions from the left; a negated term is subtracted, so that `a - b` promotes before it negates."""
-    total = values[0]
-    for arg, value in zip(args[1:], values[1:], strict=True):
-        if isinstance(arg, Call) and arg.op == "neg":
-            total = _pair("sub", total, evaluate(arg.args[0], scope), scope.widen)
-        else:
-            total = _pair("add", total, value, scope.widen)
+    total = evaluate(args[0], scope)
+    for arg in args[1:]:
+        op, term = _added(arg)
+        total = _pair(op, total, evaluate(term, scope), scope.widen)
     return total
+
+
+def _added(term: Expr) -> tuple[str, Expr]:
+    """Return how a term of a sum is taken, and what of it."""
+    return ("sub", term.args[0]) if isinstance(term, Call) and term.op == "neg" else ("add", term)
 
 
 def _pair(op: str, a: Value, b: Value, widen: bool) -> Value:
@@ -200,6 +203,8 @@ def type_of(expr: Expr, tags: Mapping[str, Tag | None]) -> Tag | None:
 
 
 def _type_of_call(op: str, args: tuple[Expr, ...], tags: Mapping[str, Tag | None]) -> Tag | None:
+    if op == "add":
+        return _type_of_sum(args, tags)
     known = [t for t in (type_of(a, tags) for a in (args[1:] if op == "where" else args)) if t is not None]
     if op == "not" or op in ("and", "or", "lt", "le", "gt", "ge", "eq", "ne"):
         return dt.bool_
@@ -207,7 +212,7 @@ def _type_of_call(op: str, args: tuple[Expr, ...], tags: Mapping[str, Tag | None
         return None
     total = known[-1] if op == "pow" else known[0]
     rest = known[-2::-1] if op == "pow" else known[1:]
-    if op in ("add", "where"):
+    if op == "where":
         for t in rest:
             total = promote(total, t)
         return total
@@ -220,6 +225,18 @@ def _type_of_call(op: str, args: tuple[Expr, ...], tags: Mapping[str, Tag | None
             return Weak("f")
         return total
     return unary(op, total, False)[1]
+
+
+def _type_of_sum(args: tuple[Expr, ...], tags: Mapping[str, Tag | None]) -> Tag | None:
+    total = type_of(args[0], tags)
+    for arg in args[1:]:
+        op, term = _added(arg)
+        tag = type_of(term, tags)
+        if total is None or tag is None:
+            total = tag if total is None else total
+        else:
+            total = binary(op, total, tag, False)[1]
+    return total
 
 
 def _negative(expr: Expr) -> bool:

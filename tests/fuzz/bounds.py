@@ -66,9 +66,14 @@ def rounded(tag, val, err, stored=False, ulps=0.5, at=None):
         tiny = (size < LD(2) ** normal) & (size > 0)
         slip = np.where(tiny, np.maximum(slip, LD(2) ** least), slip)
         slip = np.where(np.isfinite(val), slip, 0)
-        limit = {"f16": 65504, "bf16": 3.3e38}.get(settle(tag).name, 3.4e38 if bits == 24 else 1.7e308)
-        slip = np.where(np.abs(val) + err > limit, np.where(np.isfinite(val), np.inf, slip), slip)
-    return V(tag, val, err + slip.astype(float))
+    return V(tag, val, overflowed(tag, val, err, bits) + slip.astype(float))
+
+
+def overflowed(tag, val, err, bits):
+    """Return the error, infinite where a number may be too large for the type."""
+    limit = {"f16": 65504, "bf16": 3.3e38}.get(settle(tag).name, 3.4e38 if bits == 24 else 1.7e308)
+    with np.errstate(all="ignore"):
+        return np.where((np.abs(val) + err > limit) & np.isfinite(val), np.inf, err)
 
 
 def convert(v, tag, explicit=False):
@@ -113,7 +118,7 @@ def combine(op, start, body, parent):
         np.add.at(err, parent, body.err)
         exact = _quantum(start.val, body.val, parent, size, bits_of(acc))
         slip = np.where(exact, 0, (count + 1) * u * size * 1.01)
-        return V(acc, val, (err + slip).astype(float))
+        return V(acc, val, overflowed(acc, val, (err + slip).astype(float), bits_of(acc)))
     # A product: relative errors add.
     size = np.maximum(np.abs(start.val), 1).astype(LD)
     np.multiply.at(size, parent, np.maximum(finite, 1))
@@ -124,7 +129,7 @@ def combine(op, start, body, parent):
     np.add.at(relative, parent, np.where(body.err > 0, body.err / np.abs(body.val), 0))
     slip = np.where(exact & (relative == 0), 0, np.abs(val) * (1.1 * relative + (count + 1) * u * 2))
     slip = np.where(np.isnan(slip) | _order_decides(start.val, body.val, parent, size, bits_of(acc)), np.inf, slip)
-    return V(acc, val, slip.astype(float))
+    return V(acc, val, overflowed(acc, val, slip.astype(float), bits_of(acc)))
 
 
 def _order_decides(start, body, parent, most, bits):

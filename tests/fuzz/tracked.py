@@ -31,6 +31,7 @@ from tests.fuzz.bounds import (
     fits,
     identities,
     numeric,
+    overflowed,
     rounded,
     small,
 )
@@ -157,7 +158,9 @@ class Evaluator:
                 return convert(self.evaluate(arg, env, n, ranged), to, explicit=True)
             case Reduce():
                 return self.reduce(e, env, n, ranged)
-        args = [self.evaluate(a, env, n, ranged) for a in e.args]
+        # A difference promotes before it negates.
+        minus = [k > 0 and e.op == "add" and isinstance(a, Call) and a.op == "neg" for k, a in enumerate(e.args)]
+        args = [self.evaluate(a.args[0] if m else a, env, n, ranged) for a, m in zip(e.args, minus, strict=True)]
         if e.op == "where":
             test = convert(args[0], dt.bool_).val
             tag = promote(args[1].tag, args[2].tag)
@@ -171,10 +174,8 @@ class Evaluator:
         for k in range(1, len(args)):
             if e.op == "pow":
                 total = self.binary("pow", args[-1 - k], total)
-            elif e.op == "add" and isinstance(e.args[k], Call) and e.args[k].op == "neg":
-                total = self.binary("sub", total, self.evaluate(e.args[k].args[0], env, n, ranged))
             else:
-                total = self.binary(e.op, total, args[k])
+                total = self.binary("sub" if minus[k] else e.op, total, args[k])
         return total
 
     def read(self, e, env):
@@ -276,7 +277,7 @@ class Evaluator:
                 exact = small(x, y) & (err == 0)
                 val = x * y
                 slip = np.where(exact, 0, 4 * ax * ay * LD(2) ** -bits_of(gives))
-                return V(gives, val, (err + slip).astype(float))
+                return V(gives, val, overflowed(gives, val, (err + slip).astype(float), bits_of(gives)))
             case "div":
                 val = x / y
                 err = (ex + np.abs(val) * ey) / np.maximum(ay - ey, 0)

@@ -334,6 +334,18 @@ def test_promotion_is_numpys(a, b):
     same(run("O[i] = A[i] == B[i]", A=A, B=B), A == B)
 
 
+@pytest.mark.parametrize("a", TYPES)
+@pytest.mark.parametrize("b", TYPES)
+def test_differences_promote_before_they_negate(a, b):
+    A, B = np.array([1, 0, 1]).astype(a), np.array([1, 1, 0]).astype(b)
+    if a == b == "?":
+        with pytest.raises(DTypeError, match="`-` does not take bool and bool"):
+            run("O[i] = A[i] - B[i]", A=A, B=B)
+    else:
+        same(run("O[i] = A[i] - B[i]", A=A, B=B), A - B)
+        same(run("O[i] = A[i] + A[i] - B[i]", A=A, B=B), A + A - B if a != "?" else (A | A) - B)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_literals_sizes_and_python_scalars_are_weak(dtype):
     A = np.array([1, 0, 1]).astype(dtype)
