@@ -27,6 +27,8 @@ PEELED = "of i1 are computed apart"
         (121, "f32", False),  # more than half
         (15, "f32", False),  # no whole vector
         (65, "f64", True),
+        (33, "f64", True),  # so small that a loop more is no matter
+        (41, "f64", True),
         (1025, "f64", False),  # one in 128 vectors
     ],
 )
@@ -65,6 +67,13 @@ def test_half_a_vector_takes_half_the_time_where_whole_ones_pass_in_two_halves(t
         machine = replace(target(V4), name=f"halves {halves}", halves=halves, adds_apart=halves)
         schedule = str(pk.op(text).compile(pk.f32[60, 50], pk.f32[50, columns], target=machine).source("schedule"))
         assert (PEELED in schedule) == halves
+
+
+def test_less_than_a_quarter_of_a_register_takes_as_long_where_additions_cannot_move() -> None:
+    machine = replace(target(V4), name="halves", halves=True, adds_apart=True)
+    types = pk.f32[33, 33], pk.f32[33, 33]
+    schedule = str(pk.op("C[i,j] max= A[i,k] + B[k,j]").compile(*types, target=machine).source("schedule"))
+    assert "S2: vectors of 16 along i2" in schedule  # along the terms
 
 
 def test_lines_of_lone_elements_are_not_fetched_twice_for_it() -> None:

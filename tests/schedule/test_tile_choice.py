@@ -267,3 +267,11 @@ def test_a_difference_is_one_operation() -> None:
 
     assert operations("O[i] = X[i] - Y[i]") == operations("O[i] = X[i] + Y[i]")
     assert operations("O[i] = -X[i] * Y[i]") == operations("O[i] = X[i] * Y[i]") + 1
+
+
+def test_half_vectors_wait_for_what_they_spread_from_far_as_whole_ones_do() -> None:
+    machine = replace(target(V4), name="halves", halves=True)
+    for rows, vector in ((100, "vectors of 8 along i1"), (20000, "vectors of 16 along i0")):
+        types = pk.f32[rows, 64], pk.f32[64, 8]
+        kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(*types, target=machine, threads=1)
+        assert vector in str(kernel.source("schedule")), rows
