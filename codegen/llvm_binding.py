@@ -1,22 +1,19 @@
 """The only door to llvmlite: a typed facade over the few of its functions that polyker uses.
 
-All calls hold one process-wide lock: LLVM's own lock is not safe over `fork`, so a fork waits for the lock here.
+Callers hold the compile lock (polyker.process): LLVM's own is not safe over `fork`, nor where threads end inside LLVM.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
+from collections import deque
 from functools import cache
 from typing import Any
+from weakref import ref
 
 import llvmlite.binding as _llvm
 
 from polyker.errors.base import InternalError
-
-LOCK = threading.RLock()
-os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 # What is left to do once the schedule has shaped the loops and the emitter has placed the invariants. No vectoriser, no
 # unroller; no instruction combiner either: it finds nothing here that the code generator does not, and leaks 4-8 KiB. Nor
@@ -132,34 +129,48 @@ def library_address(name: str) -> int | None:
 
 
 class Library:
-    """Machine code in memory, freed when the object is."""
+    """Machine code in memory, freed some time after the object is: see `free_dropped`."""
+
+    __slots__ = ("__weakref__", "address")
 
     def __init__(self, image: bytes, symbol: str, imports: frozenset[str]) -> None:
+        free_dropped()
         # JITLink lays all sections of an object side by side. The older linker maps each where there is room, and ends the
         # process where code and constants come to lie more than 2 GiB apart, as they may beside large arrays.
-        self._jit: Any = _llvm.create_lljit_compiler(None, use_jit_link=True, suppress_errors=True)
+        jit: Any = _llvm.create_lljit_compiler(None, use_jit_link=True, suppress_errors=True)
         builder = _llvm.JITLibraryBuilder().add_object_img(image).export_symbol(symbol)
         for name in sorted(imports):
             address = library_address(name)
             if address is not None:
                 builder.import_symbol(name, address)
         try:
-            self._tracker: Any = builder.link(self._jit, "kernel")
+            tracker: Any = builder.link(jit, "kernel")
         except RuntimeError as error:
-            self._jit.close()
-            self._jit = None
+            jit.close()
             raise InternalError(f"machine code does not link: {error}") from error
-        self.address = int(self._tracker[symbol])
+        self.address = int(tracker[symbol])
+        code = _Code(self, _dropped.append)
+        code.handles = (tracker, jit)
+        _living[id(code)] = code
 
-    def close(self) -> None:
-        """Free the code; `address` must not be called any more."""
-        with LOCK:
-            if self._jit is not None:
-                self._tracker.close()
-                self._jit.close()
-                self._jit = None
 
-    def __del__(self) -> None:
-        # At the interpreter's end the module's names may be gone already; the code goes with the process then.
-        if getattr(self, "_jit", None) is not None and _llvm is not None and LOCK is not None:
-            self.close()
+class _Code(ref[Library]):
+    """What LLVM keeps of a library; in `_dropped` once nobody holds that any more."""
+
+    __slots__ = ("handles",)
+    handles: tuple[Any, Any]
+
+
+# A library may be dropped anywhere: in a thread that holds LLVM's lock, or in one that a signal handler or the end of the process
+# may stop. So all that happens then is that a C function puts it in this queue.
+_dropped: deque[ref[Library]] = deque()
+_living: dict[int, _Code] = {}
+# At the interpreter's end threads may still run kernels: the code goes with the process.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_living))
+
+
+def free_dropped() -> None:
+    """Free the machine code that nobody holds any more."""
+    while _dropped:
+        for handle in _living.pop(id(_dropped.popleft())).handles:
+            handle.close()

@@ -9,6 +9,7 @@ from polyker.codegen import llvm_binding as llvm
 from polyker.codegen.llvm_functions import EXTERNALS
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import UNKNOWN_CPU
+from polyker.process.jobs import checkpoint, run_exclusively
 from polyker.target.known import KNOWN
 from polyker.target.model import Target
 
@@ -45,14 +46,16 @@ def _optimized(text: str, target: Target) -> object:
 
 def assembly(text: str, target: Target) -> str:
     """Return the assembly text of an LLVM IR module."""
-    with llvm.LOCK:
-        return llvm.emit_assembly(_optimized(text, target), target.triple, target.cpu, target.features)
+    return run_exclusively(
+        lambda: llvm.emit_assembly(_optimized(text, target), target.triple, target.cpu, target.features)
+    )
 
 
 def object_code(text: str, target: Target) -> bytes:
     """Return the object file (ELF, or WebAssembly) of an LLVM IR module."""
-    with llvm.LOCK:
-        return llvm.emit_object(_optimized(text, target), target.triple, target.cpu, target.features)
+    return run_exclusively(
+        lambda: llvm.emit_object(_optimized(text, target), target.triple, target.cpu, target.features)
+    )
 
 
 @dataclass(slots=True)
@@ -85,9 +88,23 @@ def build(text: str, target: Target) -> LoadedCode:
 
     Raises InternalError where the text is no valid module or calls what it may not.
     """
-    with llvm.LOCK:
-        image = object_code(text, target)
-        if not is_host(target):
-            return LoadedCode(0, text, target)
-        library = llvm.Library(image, "kernel", EXTERNALS)
-        return LoadedCode(library.address, text, target, library)
+    checkpoint()
+    image = object_code(text, target)
+    if not is_host(target):
+        return LoadedCode(0, text, target)
+    library = run_exclusively(lambda: llvm.Library(image, "kernel", EXTERNALS))
+    return LoadedCode(library.address, text, target, library)
+
+
+def own_library(
+    text: str, symbol: str, target: Target, effort: int, imports: frozenset[str] = frozenset()
+) -> llvm.Library:
+    """Return the machine code of a module of polyker's own, which is no kernel; `effort` as of `llvm.machine`."""
+
+    def made() -> llvm.Library:
+        module = llvm.parse(text)
+        llvm.optimize(module, target.triple, target.cpu, target.features)
+        image = llvm.emit_object(module, target.triple, target.cpu, target.features, effort)
+        return llvm.Library(image, symbol, imports)
+
+    return run_exclusively(made)

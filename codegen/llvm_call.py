@@ -7,7 +7,6 @@ row fits is handed on, arguments untouched, to `slow`; so every check that fails
 
 from __future__ import annotations
 
-from functools import cache
 from string import Template
 
 from polyker.codegen import llvm_binding as llvm
@@ -24,6 +23,7 @@ from polyker.codegen.call_table import (
     Row,
     Table,
 )
+from polyker.codegen.llvm_build import own_library
 from polyker.codegen.llvm_call_match import MATCH
 from polyker.codegen.llvm_call_run import RUN
 from polyker.codegen.llvm_call_scratch import SCRATCH
@@ -164,12 +164,7 @@ def entry_text(triple: str, objects: Objects) -> str:
     )
 
 
-@cache
 def entry(target: Target, objects: Objects) -> llvm.Library:
-    """Return the entry's machine code for this machine, compiled once a process and never freed."""
-    with llvm.LOCK:
-        module = llvm.parse(entry_text(target.triple, objects))
-        llvm.optimize(module, target.triple, target.cpu, target.features)
-        # Straight compares and calls: more effort takes ten times as long and saves a few nanoseconds a call.
-        image = llvm.emit_object(module, target.triple, target.cpu, target.features, effort=0)
-        return llvm.Library(image, "call", frozenset())
+    """Return the entry's machine code for this machine."""
+    # Straight compares and calls: more effort takes ten times as long and saves a few nanoseconds a call.
+    return own_library(entry_text(target.triple, objects), "call", target, 0)

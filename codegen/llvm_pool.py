@@ -14,10 +14,10 @@ A region is `parallel_for` of codegen.llvm_parallel. The caller takes part as pa
 
 from __future__ import annotations
 
-from functools import cache
 from string import Template
 
 from polyker.codegen import llvm_binding as llvm
+from polyker.codegen.llvm_build import own_library
 from polyker.target.model import Target
 
 # Most threads of a region; bytes of a worker's stack; nanoseconds that a worker looks for work before it sleeps.
@@ -343,11 +343,6 @@ def pool_text(triple: str) -> str:
     return Template(_POOL).substitute(machine, triple=triple, ones=ones, **numbers)
 
 
-@cache
 def pool(target: Target) -> llvm.Library:
-    """Return the pool's machine code for this machine, compiled once a process; `address` is that of `pool`."""
-    with llvm.LOCK:
-        module = llvm.parse(pool_text(target.triple))
-        llvm.optimize(module, target.triple, target.cpu, target.features)
-        image = llvm.emit_object(module, target.triple, target.cpu, target.features, effort=1)
-        return llvm.Library(image, "pool", _EXTERNALS)
+    """Return the pool's machine code for this machine; `address` is that of `pool`."""
+    return own_library(pool_text(target.triple), "pool", target, 1, _EXTERNALS)

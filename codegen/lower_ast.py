@@ -10,6 +10,7 @@ import islpy as isl
 from polyker.errors.base import failure
 from polyker.errors.codegen import LOST
 from polyker.poly.isl import read_set
+from polyker.process.jobs import uninterrupted
 
 
 def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -> isl.AstNode:
@@ -20,10 +21,12 @@ def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -
     isl says for each call in them which instances it stands for. (Where a loop was skewed by another one that had been cut from
     the same index, and the domain had strides, instances were missing.)
     """
-    runs: list[isl.UnionSet] = []
+    builds: list[isl.AstBuild] = []
 
     def note(node: isl.AstNode, here: isl.AstBuild) -> isl.AstNode:
-        runs.append(here.get_schedule().domain())
+        # isl gets nothing from a callback that raises, and does not survive that: so isl's operations, which its quota may end,
+        # come later, and no signal handler may run in between.
+        builds.append(here.copy())
         return node
 
     if numbers:
@@ -31,7 +34,8 @@ def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -
         within = " and ".join(f"0 <= {name} < {count}" for name, count in numbers.items())
         context = context.intersect(read_set(f"[{names}] -> {{ : {within} }}"))
     noting, _kept = isl.AstBuild.from_context(context).set_at_each_domain(note)
-    ast = noting.node_from_schedule(tree)
+    ast = uninterrupted(lambda: noting.node_from_schedule(tree))
+    runs = [build.get_schedule().domain() for build in builds]
     if _some_lost([leaf.intersect_params(context) for leaf in _leaves(tree)], runs):
         raise failure(LOST)
     return ast
@@ -39,15 +43,14 @@ def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -
 
 def _leaves(tree: isl.Schedule) -> list[isl.UnionSet]:
     """Return the instances that come to each leaf of a tree."""
-    leaves: list[isl.ScheduleNode] = []
-
-    def note(node: isl.ScheduleNode) -> bool:
+    leaves: list[isl.UnionSet] = []
+    nodes = [tree.get_root()]
+    while nodes:
+        node = nodes.pop()
         if isl.schedule_node_type(node.get_type()) == isl.schedule_node_type.leaf:
-            leaves.append(node.copy())
-        return True
-
-    tree.get_root().foreach_descendant_top_down(note)
-    return [leaf.get_domain() for leaf in leaves]  # not in the call back, where isl's quota could not end it cleanly
+            leaves.append(node.get_domain())
+        nodes += [node.child(n) for n in reversed(range(node.n_children()))]
+    return leaves
 
 
 def _some_lost(leaves: list[isl.UnionSet], runs: list[isl.UnionSet]) -> bool:

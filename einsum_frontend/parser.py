@@ -12,6 +12,7 @@ from polyker.einsum_frontend.lexer import Lexeme, check_text, tokenize
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import Source
 from polyker.ir.program import Program
+from polyker.process.jobs import load
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -38,6 +39,7 @@ def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
 
 def parse_syntax(text: str) -> Syntax:
     """Return what a text says before its names are told apart. Raises ParseError."""
+    load("lark")
     from lark.exceptions import UnexpectedToken
 
     source = Source(check_text(text))

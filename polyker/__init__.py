@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from polyker.process.jobs import load
+
+load("numpy")  # which a process can load once: a signal handler that raised half-way would leave it without
 
 from polyker import errors as errors
 from polyker.einsum import einsum
@@ -105,9 +108,9 @@ def __getattr__(name: str) -> Any:
     elif name == "bool":
         value = bool_
     elif name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
+        value = getattr(load(_LAZY[name]), name)
     elif not name.startswith("_"):
-        builder = import_module("polyker.einsum_frontend.builder")
+        builder = load("polyker.einsum_frontend.builder")
         if name not in builder.__all__:
             raise AttributeError(f"module 'polyker' has no attribute {name!r}")
         value = getattr(builder, name)
@@ -118,5 +121,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    builder = import_module("polyker.einsum_frontend.builder")
+    builder = load("polyker.einsum_frontend.builder")
     return sorted({*__all__, *builder.__all__, "bool"})

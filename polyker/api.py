@@ -18,6 +18,7 @@ from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.kernel import Kernel
 from polyker.options import Options, environment_is_plain, environment_target, interpreting, options
+from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import Plan
@@ -48,16 +49,13 @@ def op(*definition: object, **sizes: int) -> Operator:
     """
     fixed = {name: size_value(name, value) for name, value in sizes.items()}
     if len(definition) == 1 and isinstance(definition[0], str):
-        from polyker.einsum_frontend import parse
-
-        return Operator(parse(definition[0], sizes=fixed), fixed)
+        return Operator(load("polyker.einsum_frontend").parse(definition[0], sizes=fixed), fixed)
     if len(definition) == 1 and isinstance(definition[0], Program):
         return Operator(definition[0], fixed)
-    from polyker.einsum_frontend import builder
-
+    builder = load("polyker.einsum_frontend.builder")
     items = (builder.Assignment, builder.Declaration, builder.Repeated, builder.Typed)
     if definition and all(isinstance(d, items) for d in definition):
-        return Operator(builder.build(*definition, sizes=fixed), fixed)  # type: ignore[arg-type]
+        return Operator(builder.build(*definition, sizes=fixed), fixed)
     shown = ", ".join(type(d).__name__ for d in definition) or "nothing"
     raise failure(NOT_AN_OPERATOR, type=shown)
 

@@ -19,9 +19,10 @@ from polyker.ir.layout import Layout
 from polyker.ir.program import Program
 from polyker.ir.typed import EXACT, TypedProgram
 from polyker.options import Options, environment_target, environment_timeout
+from polyker.process.jobs import load, run_exclusively, uninterrupted
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, operand
-from polyker.runtime.cache import Cache, compile_alone
+from polyker.runtime.cache import Cache
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.size_class import Likely
 
@@ -96,15 +97,14 @@ def compiled(
         classes = options.specialize != "never" and given is None
         return Compiled(typed, build, _elsewhere(found), classes=classes)
 
-    return kernels.get(key, make, options.cache_size)
+    return kernels.get(key, lambda: uninterrupted(make), options.cache_size)
 
 
 def inferred(
     program: Program, types: Sequence[TensorType], sizes: Mapping[str, int | str], options: Options
 ) -> tuple[TensorType, ...]:
     """Return the outputs' types without compiling; raises ShapeError and DTypeError as a call would."""
-    from polyker.poly.bind import infer
-
+    infer = load("polyker.poly.bind").infer
     named = dict(zip(program.inputs, types, strict=True))
     limited = with_deadline(options)
     found: Mapping[str, TensorType] = guarded(program, "infer", limited, lambda: infer(program, named, sizes))
@@ -188,8 +188,7 @@ def _artifact(
 
 def start_to_edit(program: Program, bound: Bound, *, auto: bool) -> tuple[TypedProgram, TypedProgram, Schedule]:
     """Return the program bound to types and sizes, and what a user's schedule of it starts from; raises as `compiled`."""
-    from polyker.pipeline import start_to_edit as start
-
+    start = load("polyker.pipeline").start_to_edit
     found, limited = target_named(bound.target), with_deadline(bound.options)
     typed = _bound(program, dict(zip(program.inputs, bound.types, strict=True)), bound.sizes, limited)
     return typed, *guarded(program, "schedule", limited, lambda: start(typed, found, limited, auto=auto))
@@ -201,13 +200,17 @@ def guarded(program: Program, stage: str, options: Options, work: Callable[[], T
     def late() -> Exception:
         return failure(TIMEOUT, seconds=f"{options.timeout:g}", stage=stage)
 
-    try:
-        result = compile_alone(work, options.deadline, late)
-    except (PolykerError, MemoryError, NotImplementedError):
-        raise
-    except Exception as error:
-        text = program.source.text if program.source is not None else str(program)
-        raise failure(INTERNAL, error=type(error).__name__, reason=error, operator=text) from error
+    def known() -> T:
+        # Here, not around the job: what a signal handler raises in the waiting thread is the caller's, whatever its class.
+        try:
+            return work()
+        except (PolykerError, MemoryError, NotImplementedError):
+            raise
+        except Exception as error:
+            text = program.source.text if program.source is not None else str(program)
+            raise failure(INTERNAL, error=type(error).__name__, reason=error, operator=text) from error
+
+    result = run_exclusively(known, options.deadline, late)
     if options.deadline is not None and time.monotonic() > options.deadline:
         raise late()
     return result

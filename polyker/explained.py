@@ -16,9 +16,9 @@ from polyker.explain.rates import measured as measured_rates
 from polyker.explain.rates import stored
 from polyker.explain.report import Explanation
 from polyker.ir.program import Program
+from polyker.process.jobs import run_exclusively
 from polyker.runtime.arguments import matched, size_value
 from polyker.runtime.arrays import operand
-from polyker.runtime.cache import compile_alone
 from polyker.runtime.compiled import Compiled
 
 LEAST_RUNS, MOST_RUNS = 5, 10_000
@@ -41,7 +41,7 @@ def explained(subject: Subject, sizes: Mapping[str, int]) -> Explanation:
 def _explained(subject: Subject, values: Mapping[str, int]) -> Explanation:
     artifact, target = subject.compiled.artifact(), target_named(subject.target)
     rates = stored() if subject.target == "cpu" else None
-    return compile_alone(lambda: explain(artifact, target, values, rates, subject.title))
+    return run_exclusively(lambda: explain(artifact, target, values, rates, subject.title))
 
 
 @dataclass(frozen=True, slots=True)

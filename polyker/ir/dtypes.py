@@ -11,6 +11,7 @@ import numpy as np
 
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_DIMENSION
+from polyker.process.jobs import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,9 +123,7 @@ _FROM_NUMPY = {v: k for k, v in _NUMPY_NAMES.items()} | {"bfloat16": "bf16"}
 @cache
 def _numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bf16":
-        import ml_dtypes
-
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(load("ml_dtypes").bfloat16)
         return found
     return np.dtype(_NUMPY_NAMES[name])
 

@@ -16,6 +16,7 @@ import islpy
 
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.shapes import ISL_FAILED, ISL_QUOTA
+from polyker.process.jobs import checkpoint, current_job
 
 Set: TypeAlias = islpy.Set
 Map: TypeAlias = islpy.Map
@@ -29,6 +30,9 @@ class _Local(threading.local):
         self.context = islpy.Context()
         self.parsed: dict[tuple[str, str], Any] = {}
         self.quota: int | None = None
+        job = current_job()
+        if job is not None:
+            job.on_cancel.append(self.context.abort)
 
 
 _local = _Local()
@@ -46,6 +50,7 @@ def isl_job(stage: str, quota: int | None = None) -> Iterator[None]:
     Source texts are read before a quota is armed wherever possible: isl reports an exceeded quota while reading as a
     syntax error.
     """
+    checkpoint()
     armed = quota is not None and _local.quota is None
     if armed:
         _local.context.reset_operations()
@@ -56,6 +61,7 @@ def isl_job(stage: str, quota: int | None = None) -> Iterator[None]:
     except PolykerError:
         raise
     except islpy.Error as error:
+        checkpoint()  # isl was told to give up
         # isl's own text ends with a path of its build; what stands before says what happened.
         if _local.quota is not None and _exhausted():
             raise failure(ISL_QUOTA, stage=stage, quota=_local.quota) from error

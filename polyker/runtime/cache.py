@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Protocol, TypeVar
@@ -18,7 +17,6 @@ class Recent(Protocol):
 
 
 V = TypeVar("V", bound=Recent)
-T = TypeVar("T")
 _caches: WeakSet[Cache[Any]] = WeakSet()
 
 
@@ -102,48 +100,11 @@ class Cache(Generic[V]):
             self._slots[key].value = value
 
 
-# isl and LLVM each hold a lock of the process while they work, so compiling in several threads at once gains no time.
-_turn = threading.RLock()
-
-
-def compile_alone(
-    work: Callable[[], T], deadline: float | None = None, late: Callable[[], Exception] = TimeoutError
-) -> T:
-    """Run `work` while no other thread compiles; raises `late()` if the turn does not come before `deadline`."""
-    wait = -1.0 if deadline is None or deadline == float("inf") else max(0.0, deadline - time.monotonic())
-    turn = _turn
-    if not turn.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
-        raise late()
-    try:
-        return work()
-    finally:
-        turn.release()
-
-
-# How long a fork waits for the kernel that another thread compiles.
-_FORK_WAIT = 10.0
-_paused: list[threading.RLock] = []
-
-
-def _before_fork() -> None:
-    """Wait until no thread is inside LLVM or isl: a child could not release the locks that they hold there."""
-    if _turn.acquire(timeout=_FORK_WAIT):
-        _paused.append(_turn)
-
-
-def _after_fork_in_parent() -> None:
-    if _paused:
-        _paused.pop().release()
-
-
 def _after_fork() -> None:
     """In a child: the threads that held locks are not there to give them back; what they compiled is given up."""
-    global _turn
-    _turn = threading.RLock()
-    _paused.clear()
     for cache in list(_caches):
         cache.forget_others()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -13,9 +13,9 @@ from polyker.errors.calls import KERNEL_DTYPE, KERNEL_SHAPE, SCALAR_RANGE, SIZE_
 from polyker.ir.expr import Expr, Literal, Size
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
+from polyker.process.jobs import run_exclusively
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, scalar_as
-from polyker.runtime.cache import compile_alone
 from polyker.runtime.calls import Mark, Plan, check_bytes, execute, extents, make_plan, meaning, places
 from polyker.runtime.memory import layout_of
 from polyker.runtime.size_class import Likely, size_class
@@ -86,7 +86,7 @@ class Compiled:
             return self._artifacts[key]
 
         known = self._artifacts.get((wanted, likely))
-        return compile_alone(found) if known is None else known
+        return run_exclusively(found) if known is None else known
 
     def sizes(self, operands: Sequence[Operand], given: Mapping[str, int]) -> dict[str, int]:
         """Return the values of the symbolic sizes by generated name; raises ShapeError where they disagree.

@@ -11,12 +11,12 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from polyker.codegen.call_table import WRITEABLE, Api, Objects
+from polyker.process.jobs import once
 from polyker.runtime.arrays import NUMBERS, Array
 
 _FASTCALL_KEYWORDS = 0x0080 | 0x0002
@@ -65,7 +65,7 @@ class Unavailable:
     reason: str
 
 
-@cache
+@once
 def native() -> Native | Unavailable:
     """Return the entry, compiled at the first call of this function, or why calls go through Python here."""
     found = _interpreter()
@@ -84,9 +84,9 @@ def native() -> Native | Unavailable:
 
     if not is_host(host()):
         return Unavailable("code is not made for this system")
-    address = entry(host(), objects).address
+    library = entry(host(), objects)
     doc = b"kernel($self, /, *args, out=None, **named)\n--\n\nRun the kernel on arrays given by position or name."
-    definition = _MethodDef(b"kernel", address, _FASTCALL_KEYWORDS, doc)
+    definition = _MethodDef(b"kernel", library.address, _FASTCALL_KEYWORDS, doc)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     place = ctypes.addressof(definition)
@@ -96,7 +96,7 @@ def native() -> Native | Unavailable:
         return made
 
     # Callables may outlive this module at the interpreter's end: the definition and the code are never freed.
-    _forever(make, entry(host(), objects), api)
+    _forever(make, library, api)
     return Native(make, api)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from functools import cache
 
 from polyker.codegen.artifact import Runtime
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_PARALLEL_FOR
+from polyker.process.jobs import once
 
 _WORDS = len(Runtime)
 # The struct that kernels read: it is never freed, as kernels know its address.
@@ -49,7 +49,7 @@ def _at_fork(handler: int) -> None:
     os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(handler))
 
 
-@cache
+@once
 def pool() -> _Pool:
     """Return the pool, compiled at the first call of this function."""
     return _Pool()

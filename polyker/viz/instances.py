@@ -78,14 +78,10 @@ def instances(schedule: Schedule, statement: str) -> Instances:
 
 
 def _points(points: isl.Set) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
-
-    def keep(point: isl.Point) -> None:
-        width = points.dim(isl.dim_type.set)
-        found.append(tuple(point.get_coordinate_val(isl.dim_type.set, d).get_num_si() for d in range(width)))
-
-    points.foreach_point(keep)
-    return sorted(found)
+    found: list[isl.Point] = []
+    points.foreach_point(found.append)  # a function of C: isl does not survive one of Python's that a signal interrupts
+    width = points.dim(isl.dim_type.set)
+    return sorted(tuple(p.get_coordinate_val(isl.dim_type.set, d).get_num_si() for d in range(width)) for p in found)
 
 
 def _waits(scop: Scop, statement: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
