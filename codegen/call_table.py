@@ -62,7 +62,7 @@ class Table(_Words):
 class Row(_Words):
     """One way of calling, and the kernel that serves it."""
 
-    PLAN = auto()  # object that keeps everything of this row alive
+    PLAN = auto()  # a weak reference to the object that keeps everything of this row alive
     FUNCTION = auto()
     INTEGERS = auto()
     UNLOCK = auto()  # whether the interpreter's lock is released around the kernel
@@ -122,6 +122,7 @@ class Objects:
     dtype: int = 56
     flags: int = 64
     value: int = 16  # of a scalar of numpy
+    referent: int = 16  # what a weak reference is to; None once that is gone
 
 
 WRITEABLE, WARN_ON_WRITE = 0x400, 1 << 31  # numpy's flags of an array

@@ -108,3 +108,8 @@ def own_library(
         return llvm.Library(image, symbol, imports)
 
     return run_exclusively(made)
+
+
+def free_dropped() -> None:
+    """Free the machine code that nobody holds any more; else the next compile does."""
+    run_exclusively(llvm.free_dropped)

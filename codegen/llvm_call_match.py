@@ -84,12 +84,14 @@ no:
 }
 
 ; Whether a row fits the arguments: 0 no, 1 yes, 2 leave the call to the slow path. Fills %pointers and %scalars.
-; The plan of a row is null once it is gone, and has no references while it goes.
+; The plan of a row is None once it is gone, and has no references while it goes.
 define internal i64 @fits(ptr %table, ptr %row, ptr %arguments, ptr %out, ptr %pointers, ptr %scalars) {
 entry:
   %overflow = alloca i32
-  %plan = call ptr @pointer(ptr %row, i64 $Row_PLAN)
-  %there = icmp ne ptr %plan, null
+  %weak = call ptr @pointer(ptr %row, i64 $Row_PLAN)
+  %plan = call ptr @field(ptr %weak, i64 $referent)
+  %none = call ptr @pointer(ptr %table, i64 $Table_NONE)
+  %there = icmp ne ptr %plan, %none
   br i1 %there, label %counted, label %no
 counted:
   %references = load i32, ptr %plan

@@ -1,4 +1,21 @@
-"""The part of the emitted entry that runs a kernel: new results, scratch memory, the interpreter's lock, errors. LLVM IR."""
+"""The part of the emitted entry that runs a kernel: new results, scratch memory, the interpreter's lock, errors. LLVM IR.
+
+Any call into CPython or numpy may give the interpreter's lock away; another thread then calls the same kernel, replaces
+the row in the table, and drops the plan. So what is used after such a call is held before the first one:
+
+| call | gives the lock away | used afterwards |
+| --- | --- | --- |
+| PyArray_Empty | where memory or an error's object is allocated | row, records, arguments |
+| PyArray_CopyInto | in large copies, and where a conversion calls | row, addresses, arguments |
+| PyMem_RawMalloc | no | row |
+| the kernel | where the row says so, by PyEval_SaveThread | guards of the plan, results, table |
+| PyArray_Return, the class of results, FAILED, Py_DecRef | yes: they run Python | results, table |
+
+The plan is held from the first line until its kernel has run, and it keeps its rows (runtime.tables). Whoever calls a
+function holds its arguments, `out`, and the callable with its table, which never gets another one. New results are this
+function's own. Between the look for a row and the first line here nothing of this kind is called: numbers that are read are
+of exact types (llvm_call_match).
+"""
 
 RUN = """\
 ; Drop the references in %objects; those not there are null.
@@ -29,7 +46,9 @@ entry:
   %incref = call ptr @pointer(ptr %api, i64 $Api_INCREF)
   %decref = call ptr @pointer(ptr %api, i64 $Api_DECREF)
   %vectorcall = call ptr @pointer(ptr %api, i64 $Api_VECTORCALL)
-  %plan = call ptr @pointer(ptr %row, i64 $Row_PLAN)
+  %weak = call ptr @pointer(ptr %row, i64 $Row_PLAN)
+  %plan = call ptr @field(ptr %weak, i64 $referent)
+  call void %incref(ptr %plan)
   %passed = call i64 @word(ptr %row, i64 $Row_PASSED)
   %count = call i64 @word(ptr %row, i64 $Row_OUTPUTS)
   %results = call ptr @pointer(ptr %row, i64 $Row_RESULTS)
@@ -54,7 +73,7 @@ new:
   %array.at = getelementptr ptr, ptr %fresh, i64 %k
   store ptr %array, ptr %array.at
   %there = icmp ne ptr %array, null
-  br i1 %there, label %made, label %error
+  br i1 %there, label %made, label %undone
 made:
   %data = call ptr @field(ptr %array, i64 $data)
   %data.at = getelementptr ptr, ptr %behind, i64 %k
@@ -86,7 +105,7 @@ transfer:
   %copy_into = call ptr @pointer(ptr %api, i64 $Api_COPY)
   %failed = call i32 %copy_into(ptr %into, ptr %from)
   %well = icmp eq i32 %failed, 0
-  br i1 %well, label %copied, label %error
+  br i1 %well, label %copied, label %undone
 copied:
   %c.next = add i64 %c, 1
   br label %copies
@@ -124,8 +143,6 @@ start:
   %integers = call ptr @pointer(ptr %row, i64 $Row_INTEGERS)
   %unlock = call i64 @word(ptr %row, i64 $Row_UNLOCK)
   %locked = icmp eq i64 %unlock, 0
-  ; Once the lock is released another thread may drop the row: nothing of it is read below.
-  call void %incref(ptr %plan)
   br i1 %locked, label %short, label %long
 short:
   %status.short = call i64 %function(ptr %pointers, ptr %integers)
@@ -206,12 +223,15 @@ raise:
   call void %decref(ptr %code)
   br label %failed.end
 failed.end:
+  br label %undone
+undone:
   call void %decref(ptr %plan)
   br label %error
 error:
   call void @release(ptr %api, ptr %fresh, i64 $OUTPUTS)
   ret ptr null
 hand_on:
+  call void %decref(ptr %plan)
   call void @release(ptr %api, ptr %fresh, i64 $OUTPUTS)
   ret ptr %table
 }

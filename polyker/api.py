@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Operator:
         self._dispatch = Dispatch(self._fields)
         self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
         self._families: dict[Hashable, Family] = {}
-        self._queued: WeakSet[Compiled] = WeakSet()  # called with arrays of a GPU
+        self._queued: dict[int, ReferenceType[Compiled]] = {}  # called with arrays of a GPU, by identity
         self._repeats = Repeats()
         self._plain = len(program.inputs) if program.parameters == program.inputs else -1
 
@@ -179,7 +179,7 @@ class Operator:
         driver()  # which says why there is none
 
         def call(compiled: Compiled) -> list[Any]:
-            self._queued.add(compiled)
+            self._queued[id(compiled)] = ref(compiled)
             results, plan = call_on_device(compiled, labels, operands, given, outs, like, chosen.scratch_bytes)
             self._repeats.remember(context, inputs, outs, plan)
             return results
@@ -196,8 +196,12 @@ class Operator:
 
     def sync(self) -> None:
         """Wait for the calls with arrays on the GPU, and raise what they found: GatherError, or what CUDA reports."""
-        for made in list(self._queued):
-            made.sync()
+        for identity, found in list(self._queued.items()):  # other threads may add to it
+            made = found()
+            if made is None:
+                self._queued.pop(identity, None)
+            else:
+                made.sync()
 
     def _run(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ kernels: Cache[Compiled] = Cache()
 
 
 def clear_cache(*, disk: bool = False) -> None:
-    """Forget the compiled kernels that nothing else holds on to, and free the memory of the GPU that is kept between calls.
+    """Free the compiled kernels that nothing else holds on to, and the memory of the GPU that is kept between calls.
 
     `disk`: the machine code for GPUs that is kept in the user's cache folder, too.
     """
@@ -46,6 +47,8 @@ def clear_cache(*, disk: bool = False) -> None:
     from polyker.runtime.gpu_memory import release_device_memory
 
     kernels.clear()
+    if "polyker.codegen.llvm_build" in sys.modules:
+        load("polyker.codegen.llvm_build").free_dropped()
     release_device_memory()
     if disk:
         clear_folder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -157,6 +158,7 @@ class _Calls:
         self._plain = len(self._program.inputs) if self._program.parameters == self._program.inputs else -1
         self._repeats = Repeats()
         self._gpu = str(kernel.target).split(":")[0] == "cuda"
+        self._adopting = RLock()
         self._table: Any = None  # a weak reference to the CallTable, which leads back here
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
@@ -238,14 +240,22 @@ class _Calls:
         """Let calls like this one go to the kernel without Python, where this process can do that."""
         from polyker.runtime.tables import adopted
 
-        table = self._table() if self._table is not None else None
+        table = self._adopted()
         sizes: dict[str, int] = dict(context)  # type: ignore[arg-type]
         found = adopted(table, self._program, self._fixed, plan, inputs, sizes, self.call, self._fields)
         kernel = self._kernel()
-        if table is None and found is not None and kernel is not None:
-            table, function = found
-            self._table = ref(table)
-            kernel.hand_on_to(function)
+        if found is None or kernel is None:
+            return
+        table, function = found
+        weak = ref(table)
+        # Calls of other threads may be under way through a table that is the kernel's: it is never replaced.
+        with self._adopting:
+            if self._adopted() is None:
+                self._table = weak
+                kernel.hand_on_to(function)
+
+    def _adopted(self) -> Any:
+        return None if self._table is None else self._table()
 
 
 class Text(str):

@@ -137,12 +137,12 @@ class Settings:
     @contextmanager
     def __call__(self, **changes: object) -> Iterator[Options]:
         """Change options for a `with` block (of this thread or task)."""
-        chosen = self.current.changed(**changes)
-        token = _local.set(chosen)
-        try:
+        chosen, before = self.current.changed(**changes), _local.get()
+        try:  # from before the change on: a signal handler may raise right after it
+            _local.set(chosen)
             yield chosen
         finally:
-            _local.reset(token)
+            _local.set(before)
 
     def __getattr__(self, name: str) -> Any:
         if name in NAMES:

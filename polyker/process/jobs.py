@@ -129,7 +129,8 @@ def checkpoint() -> None:
 
 def uninterrupted(work: Callable[[], T]) -> T:
     """Return what `work` returns, run where no signal handler runs; raises what it raises, and what a handler raises here."""
-    if _local.job is not None or threading.get_ident() != threading.main_thread().ident:
+    is_main = threading.get_ident() == threading.main_thread().ident
+    if _local.job is not None or not is_main or compile_lock.ends_here():
         return work()
     return _waited(Job(work, False, float("inf"), TimeoutError))
 

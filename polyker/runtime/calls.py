@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -56,7 +56,8 @@ class Plan:
     takes them. `strides`: of each output, in bytes. `bounds`: bytes around the pointer that each operand passed and then
     each output covers. `alignments`: bytes that each of these pointers is a multiple of, else the
     array is copied. `misaligned`: bits that no pointer may have set. `scratch`: byte offsets of the temporaries in a
-    block of `scratch_size` bytes.
+    block of `scratch_size` bytes. `rows`: of call tables (runtime.tables), with what they point to: whoever holds the plan may
+    read them.
     """
 
     artifact: Artifact
@@ -73,6 +74,7 @@ class Plan:
     scratch: tuple[int, ...]
     scratch_size: int
     mark: Mark
+    rows: dict[Any, Any] = field(default_factory=dict)
 
 
 def extents(shape: tuple[Expr, ...], values: Mapping[str, int], evaluate: Evaluate) -> tuple[int, ...]:

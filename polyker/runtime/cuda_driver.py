@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Protocol
 
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_TARGET
 from polyker.errors.codegen import CUDA_FAILED, LAUNCH_FAILED
+from polyker.process.jobs import once
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -204,7 +204,7 @@ class LibCuda:
         self._queue("cuStreamSynchronize", ctypes.c_void_p(stream), name=f"after {names}" if names else "")
 
 
-@cache
+@once
 def _found() -> tuple[Driver | None, str]:
     """Return the driver, or None and why there is none."""
     reasons = []

@@ -61,11 +61,12 @@ def on_stream(values: Sequence[Any], stream: object) -> Iterator[None]:
         handle = stream_handle(stream)
     else:
         handle = 0 if first is None else current_stream(kind_of(first), first)
-    token = stream_of_call.set(handle)
-    try:
+    before = stream_of_call.get()
+    try:  # from before the change on: a signal handler may raise right after it
+        stream_of_call.set(handle)
         yield
     finally:
-        stream_of_call.reset(token)
+        stream_of_call.set(before)
 
 
 def device_operands(labels: Sequence[str], values: Sequence[Any]) -> list[Operand]:

@@ -21,6 +21,7 @@ from polyker.codegen.host import evaluate
 from polyker.codegen.kernel import Block, Buffer, For, If, Kernel, Launch, Space
 from polyker.codegen.launch import arguments_of, shared_memory
 from polyker.codegen.walk import statements
+from polyker.process.jobs import run_exclusively
 from polyker.runtime.cuda_driver import Driver, driver
 from polyker.runtime.gpu_memory import FLAG, memory_of
 
@@ -35,11 +36,16 @@ def gpu_function(artifact: Artifact, bounds: tuple[tuple[int, int], ...]) -> Gpu
     """
     code = artifact.code
     assert isinstance(code, CudaCode)
-    if code.loaded is None:
-        device, launches = driver(), [s for s in statements(artifact.kernel.body) if isinstance(s, Launch)]
-        handles = device.load(cubin(code.text, code.target)[0], [s.name for s in launches])
-        functions = {s.name: _function(artifact.kernel, s, handles[s.name]) for s in launches}
-        code.loaded = Loaded(device, functions, any(f.fails for f in functions.values()))
+
+    def load() -> None:
+        if code.loaded is None:
+            device, launches = driver(), [s for s in statements(artifact.kernel.body) if isinstance(s, Launch)]
+            handles = device.load(cubin(code.text, code.target)[0], [s.name for s in launches])
+            functions = {s.name: _function(artifact.kernel, s, handles[s.name]) for s in launches}
+            code.loaded = Loaded(device, functions, any(f.fails for f in functions.values()))
+
+    run_exclusively(load)
+    assert code.loaded is not None
     return GpuCall(artifact.kernel, code.loaded, bounds)
 
 
@@ -92,10 +98,11 @@ class Loaded:
             streams, self._streams = list(self._streams), {}
         for stream in streams:
             self.driver.synchronize(stream, ", ".join(self.functions))
-        if not self.seen():
-            return 0
-        found = ctypes.c_int32.from_address(self._flag[1])
-        code, found.value = found.value, 0
+        with self._lock:  # one caller finds it
+            if not self.seen():
+                return 0
+            found = ctypes.c_int32.from_address(self._flag[1])
+            code, found.value = found.value, 0
         self.driver.clear(self._flag[0], FLAG, 0)
         self.driver.synchronize(0, "")
         return code

@@ -94,17 +94,18 @@ def rounded(size: int) -> int:
 
 
 _memories: WeakKeyDictionary[Driver, DeviceMemory] = WeakKeyDictionary()
+_lock = threading.RLock()  # a WeakKeyDictionary that one thread changes cannot be read by another
 
 
 def memory_of(driver: Driver) -> DeviceMemory:
     """Return the memory that is kept for a driver."""
-    found = _memories.get(driver)
-    if found is None:
-        found = _memories.setdefault(driver, DeviceMemory(driver))
-    return found
+    with _lock:
+        return _memories.setdefault(driver, DeviceMemory(driver))
 
 
 def release_device_memory() -> None:
     """Free the device memory that is kept between calls."""
-    for memory in list(_memories.values()):
+    with _lock:
+        memories = list(_memories.values())
+    for memory in memories:
         memory.clear()

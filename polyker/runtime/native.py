@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -118,7 +119,7 @@ def _interpreter() -> str | None:
 
 
 def _layout(objects: Objects) -> str | None:
-    """Check the offsets on arrays of several kinds, a tuple, scalars, and their types."""
+    """Check the offsets on arrays of several kinds, a tuple, a weak reference, scalars, and their types."""
     base = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     read_only = base[1:, ::2].view()
     read_only.flags.writeable = False
@@ -130,12 +131,23 @@ def _layout(objects: Objects) -> str | None:
         at = id(pair)
         if _word(at + objects.size) != 2 or [_word(at + objects.item + 8 * k) for k in (0, 1)] != list(map(id, pair)):
             return "tuples are laid out in another way"
+        probe = _Probe()
+        weak = ref(probe)
+        if _word(id(weak) + objects.referent) != id(probe):
+            return "weak references are laid out in another way"
+        del probe
+        if _word(id(weak) + objects.referent) != id(None):
+            return "weak references are laid out in another way"
         numbers = [number(3) for number in NUMBERS]
         if any(ctypes.string_at(id(n) + objects.value, n.itemsize) != n.tobytes() for n in numbers):
             return f"scalars of numpy {np.__version__} are laid out in another way"
     except (TypeError, ValueError) as error:
         return f"objects cannot be read: {error}"
     return None
+
+
+class _Probe:
+    """Something that weak references can be to."""
 
 
 def _is_laid_out(array: Array, objects: Objects) -> bool:

@@ -37,7 +37,7 @@ def failed(plan: Plan, status: int) -> None:
     raise meaning(plan.artifact.guards, status)
 
 
-class _Entry(NamedTuple):
+class _Row(NamedTuple):
     """A row: its plan, the types of the arguments that it is for, its words, and the objects that these point to."""
 
     plan: ReferenceType[Plan]
@@ -49,12 +49,18 @@ class _Entry(NamedTuple):
 class CallTable:
     """The table of one callable, and what it points to. It keeps no plan alive: a row whose plan is gone fits nothing.
 
+    The emitted entry reads it while this changes it, between any two bytecodes, and a signal handler may end any function here
+    half-way. So what the table's words point to is kept, in `_kept_rows`, before they do and until they do no more; and
+    a plan keeps its own rows, for calls that go on while theirs is replaced.
+
     `names`: what may be given: the program's parameters, of which the first `positional` may go by position, then its
     other sizes; those that are `inputs` are tensors. `fixed`: sizes with one value, that need not be given. `slow` is
     called where no row fits; without it the callable returns MISSING. `result`: the class of several results.
     """
 
-    __slots__ = ("__weakref__", "_fixed", "_inputs", "_kept", "_lock", "_names", "_next", "_rows", "_words")
+    __slots__ = (
+        "__weakref__", "_busy", "_fixed", "_inputs", "_kept", "_kept_rows", "_lock", "_names", "_next", "_words",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -71,8 +77,8 @@ class CallTable:
         self._inputs = {name: i for i, name in enumerate(inputs)}
         identities = np.array([*map(id, self._names)], np.int64)
         self._kept = (api, slow, result, identities)
-        self._lock = threading.Lock()
-        self._rows: list[_Entry] = []
+        self._lock, self._busy = threading.RLock(), False
+        self._kept_rows: list[list[_Row]] = []  # by place in the table; it points to one of each
         self._next = 0
         words = np.zeros(len(Table) - 1 + ROWS, np.int64)
         words[Table.API] = address(api)
@@ -93,40 +99,57 @@ class CallTable:
 
     def add(self, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
         """Let calls like one with these inputs and sizes go straight to the plan's kernel; return whether they do now."""
-        if len(self._names) > NAMES or not self._lock.acquire(blocking=False):
+        if len(self._names) > NAMES:
             return False
-        try:
-            kinds = tuple(map(type, inputs))  # a number may come as a float, as one of numpy's, or as an array
-            dead = [k for k, row in enumerate(self._rows) if row.plan() is None]
-            if any(row.plan() is plan and row.kinds == kinds for row in self._rows):
-                return True
-            made = self._row(plan, inputs, sizes)
+        with self._lock:
+            if self._busy:  # called from a signal handler or a finalizer in the midst of this
+                return False
+            self._busy = True
+            try:
+                return self._added(plan, inputs, sizes)
+            finally:
+                self._busy = False
+
+    def _added(self, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
+        kinds = tuple(map(type, inputs))  # a number may come as a float, as one of numpy's, or as an array
+        if any(row.plan() is plan and row.kinds == kinds for row in self.rows):
+            return True
+        key = kinds, self._names, tuple(self._fixed.items()), tuple(sizes.items())
+        row = plan.rows.get(key)
+        if row is None:
+            weak = ref(plan)
+            made = self._row(plan, weak, inputs, sizes) if len(plan.rows) < ROWS else None
             if made is None:
                 return False
-            words, objects = made
+            row = plan.rows[key] = _Row(weak, kinds, *made)
+        self._put(row)
+        return True
 
-            place = int(Row.PLAN)  # of the module's names none may be left when the interpreter ends
+    @property
+    def rows(self) -> list[_Row]:
+        """The rows that the table points to."""
+        at = (int(self._words[Table.ROW + k]) for k in range(int(self._words[Table.ROWS])))
+        return [
+            next(row for row in kept if address(row.words) == place)
+            for place, kept in zip(at, self._kept_rows, strict=False)
+        ]
 
-            def gone(_: ReferenceType[Plan]) -> None:
-                words[place] = 0
-
-            entry = _Entry(ref(plan, gone), kinds, words, objects)
-            # Another thread may call between any two of these lines: the table never points to what is freed.
-            if dead or len(self._rows) == ROWS:
-                k = dead[0] if dead else self._next
-                self._words[Table.ROW + k] = address(words)
-                self._rows[k] = entry
-                self._next = (k + 1) % ROWS
-            else:
-                self._words[Table.ROW + len(self._rows)] = address(words)
-                self._rows.append(entry)
-                self._words[Table.ROWS] = len(self._rows)
-            return True
-        finally:
-            self._lock.release()
+    def _put(self, row: _Row) -> None:
+        """Let the table point to a row: in place of one whose plan is gone, else behind the others, else of the oldest."""
+        rows = self.rows
+        k = next((k for k, old in enumerate(rows) if old.plan() is None), len(rows))
+        if k == ROWS:
+            k = self._next
+            self._next = (k + 1) % ROWS
+        if k == len(self._kept_rows):
+            self._kept_rows.append([])
+        self._kept_rows[k].append(row)
+        self._words[Table.ROW + k] = address(row.words)
+        self._words[Table.ROWS] = max(k + 1, len(rows))
+        del self._kept_rows[k][:-1]
 
     def _row(
-        self, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]
+        self, plan: Plan, weak: ReferenceType[Plan], inputs: Sequence[Any], sizes: Mapping[str, int]
     ) -> tuple[Array, tuple[object, ...]] | None:
         """Return the words of a row, and the objects that they point to; None where the entry knows no such call."""
         typed = plan.artifact.typed
@@ -170,7 +193,7 @@ class CallTable:
             return None
         fresh = all(0 in n or _row_major(n, d) == s for (n, d), s in zip(plan.results, plan.strides, strict=True))
         numbers = {
-            Row.PLAN: id(plan),
+            Row.PLAN: id(weak),
             Row.FUNCTION: plan.artifact.code.address,
             Row.INTEGERS: ctypes.addressof(plan.integers),
             Row.UNLOCK: int(_is_long(plan)),

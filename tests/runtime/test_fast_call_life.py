@@ -93,14 +93,14 @@ def test_an_operator_keeps_no_kernel_that_the_cache_let_go() -> None:
     for _ in range(5):
         operator(a, a)
     table = operator._quick[1]
-    assert [row.plan() is not None for row in table._rows] == [True]
+    assert [row.plan() is not None for row in table.rows] == [True]
     compiling.kernels.clear()
     gc.collect()
-    assert [row.plan() is not None for row in table._rows] == [False]
+    assert [row.plan() is not None for row in table.rows] == [False]
     np.testing.assert_array_equal(operator(a, a), 19 * (a @ a))
     for _ in range(70):
         operator(a, a)
-    assert [row.plan() is not None for row in table._rows] == [True]
+    assert [row.plan() is not None for row in table.rows] == [True]
 
 
 def test_the_entry_marks_kernels_as_used_for_the_cache() -> None:
@@ -137,7 +137,7 @@ def test_more_ways_of_calling_than_the_table_has_rows_still_work() -> None:
         for n in shapes:
             x = f32(n)
             assert (operator(x) == 3 * x).all()
-    assert len(operator._quick[1]._rows) == ROWS
+    assert len(operator._quick[1].rows) == ROWS
 
 
 def test_more_parameters_or_outputs_than_the_entry_knows_go_through_python() -> None:
@@ -168,7 +168,7 @@ def test_nothing_outside_the_arrays_is_touched(at_end: bool) -> None:
 
 def test_long_kernels_let_other_threads_run_and_short_ones_do_not() -> None:
     def unlocks(kernel: Any) -> list[int]:
-        return [int(row.words[Row.UNLOCK]) for row in kernel.func.__self__[1]._rows]
+        return [int(row.words[Row.UNLOCK]) for row in kernel.func.__self__[1].rows]
 
     short, _ = both(MATMUL, f32(4, 4), f32(4, 4))
     x = np.ones(600)

@@ -1,0 +1,125 @@
+"""Calls through the emitted entry while other threads replace what it reads, and while signal handlers raise in the run time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.codegen.call_table import ROWS, Table
+from polyker.runtime import tables
+from polyker.runtime.memory import address
+from tests.runtime.calls import MATMUL, NEEDS_ENTRY, both, f32
+
+pytestmark = NEEDS_ENTRY
+
+
+def adopted(text: str) -> Any:
+    """Return a kernel for all sizes whose calls go through the entry."""
+    kernel = pk.op(text).compile(pk.f32["N"])
+    for _ in range(4):
+        kernel(f32(5))
+    return kernel
+
+
+def test_two_calls_interleaved_at_every_point_where_the_lock_can_go_are_right() -> None:
+    found = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-m", "tests.runtime.interleave", "4"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.endswith(" schedules\n")
+
+
+def consistent(table: tables.CallTable) -> None:
+    """Check that the table points to rows that it keeps."""
+    words = table._words
+    for k in range(int(words[Table.ROWS])):
+        assert int(words[Table.ROW + k]) in [address(row.words) for row in table._kept_rows[k]]
+
+
+def test_a_table_that_is_changed_half_way_points_to_rows_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = adopted("y[i] = 3 * x[i]")
+    table: Any = kernel.func.__self__[1]
+    calls = 0
+
+    class Interrupted(Exception):
+        pass
+
+    for stop in range(12):
+        count = 0
+
+        def address_or_stop(array: Any, stop: int = stop) -> int:
+            nonlocal count
+            count += 1
+            if count == stop:
+                raise Interrupted
+            return address(array)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(tables, "address", address_or_stop)
+            for n in range(3 * ROWS):
+                x = f32(30 + n + 100 * stop)
+                for _ in range(3):
+                    try:
+                        assert (kernel(x) == 3 * x).all()
+                    except Interrupted:
+                        calls += 1
+        consistent(table)
+    assert calls > 3
+
+
+def test_a_row_lives_as_long_as_its_plan_or_its_place_in_a_table() -> None:
+    kernel, _ = both(MATMUL, f32(4, 4), f32(4, 4))
+    (plan,) = kernel._compiled._plans.values()
+    (row,) = plan.rows.values()
+    words = weakref.ref(row.words)
+    table = kernel.func.__self__[1]
+    del row
+    table._kept_rows[0].clear()
+    assert words() is not None
+    kernel._compiled._plans.clear()
+    del plan
+    assert words() is None
+
+
+def test_a_finalizer_that_calls_the_kernel_in_the_midst_of_its_adoption_is_no_trouble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = adopted("y[i] = 3 * x[i]")
+    table: Any = kernel.func.__self__[1]
+    inside = []
+    own = tables.CallTable._row
+
+    def row(self: Any, *args: Any) -> Any:
+        if not inside:
+            inside.append(1)
+            x = f32(77)
+            for _ in range(5):
+                assert (kernel(x) == 3 * x).all()
+        return own(self, *args)
+
+    monkeypatch.setattr(tables.CallTable, "_row", row)
+    x = f32(55)
+    for _ in range(5):
+        assert (kernel(x) == 3 * x).all()
+    assert inside
+    consistent(table)
+
+
+def test_a_kernel_gets_one_table_however_many_threads_adopt_its_first_calls() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    for n in range(20):
+        kernel = pk.op(f"y[i] = {n} * x[i]").compile(pk.f32[50])
+        x = f32(50)
+        with ThreadPoolExecutor(8) as pool:
+            made = [f.result() for f in [pool.submit(lambda: [kernel(x) for _ in range(6)]) for _ in range(8)]]
+        assert all((y == np.float32(n) * x).all() for ys in made for y in ys)
+        assert kernel.func.__self__[1] is kernel.func.__self__[1]
+        consistent(kernel.func.__self__[1])
