@@ -62,6 +62,11 @@ class Job(Generic[T]):
         self.result: T | None = None
         self.error: BaseException | None = None
 
+    @property
+    def has_work(self) -> bool:
+        """Whether the work is not done yet."""
+        return self._work is not _nothing
+
     def again(self) -> Job[T]:
         """Return the same work as a new job."""
         return Job(self._work, self._exclusive, self._deadline, self._late)
@@ -81,10 +86,10 @@ class Job(Generic[T]):
             self.error = error
         finally:
             _local.job = before
-            _running.discard(self)
-            self._work = _nothing  # what the caller drops is freed then, not when this thread has ended
             self.on_cancel.clear()
+            self._work = _nothing  # what the caller drops is freed then, not when this thread has ended
             self.done.release()
+            _running.discard(self)
 
     def _locked(self) -> T:
         return _locked(self._work, self._deadline, self._late, self)
@@ -231,8 +236,8 @@ def _after_fork() -> None:
     lost = list(_running)
     _running.clear()
     for job in lost:
-        if job is not _local.job:
-            job.lost = True
+        if job is not _local.job and job.done.locked():
+            job.lost = job.has_work
             job.done.release()
 
 
