@@ -244,14 +244,14 @@ def _this_gpu() -> str:
 
 def argument_type(value: object, name: str) -> TensorType:
     """Return the type of an array, or a type given as pk.f32[64, "K"] or as text; raises ArgumentError for anything else."""
-    if isinstance(value, TensorType):
+    if type(value) is TensorType:
         return value
-    if isinstance(value, str):
+    if issubclass(type(value), str):
         try:
-            return parse_type(value)
+            return parse_type(cast(str, value))
         except ValueError:
             raise failure(BAD_TYPE, name=name, value=repr(value)) from None
-    if isinstance(value, DType):
+    if type(value) is DType:
         raise failure(BAD_TYPE, name=name, value=f"the element type {value} alone")
     return operand(value, name).type
 

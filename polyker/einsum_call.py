@@ -18,13 +18,14 @@ from polyker.errors.calls import (
     EINSUM_CAST,
     EINSUM_SYNTAX,
     EINSUM_TYPE,
+    MASKED,
     NOT_AN_ARRAY,
     OUT_READ_ONLY,
     OUT_SHAPE,
 )
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.runtime.arguments import out_operand
-from polyker.runtime.arrays import Array, common_kind, operand, wrap
+from polyker.runtime.arrays import Array, common_kind, is_a, is_masked, operand, type_name, wrap
 from polyker.runtime.memory import overlaps_itself
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
@@ -154,24 +155,26 @@ def _read(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Any, ...]]:
 def _views(values: Sequence[Any], out: Any) -> tuple[list[Array], str, Any]:
     """Return operands as numpy arrays of any type, the kind of array that comes back, and the operand deciding it."""
     views, foreign = [], []
-    like = next((v for v in values if not isinstance(v, (np.generic, bool, int, float, complex, list, tuple))), None)
+    like = next((v for v in values if not is_a(v, (np.generic, bool, int, float, complex, list, tuple))), None)
     for k, value in enumerate(values):
         name = f"operand {k}"
-        if isinstance(value, np.ndarray) and from_numpy(value.dtype) is None:
+        if type(value) is np.ndarray and from_numpy(value.dtype) is None:
             views.append(value)  # such as object: what can be cast to `dtype=` is
-        elif isinstance(value, (str, bytes)) or value is None:
-            raise failure(NOT_AN_ARRAY, name=name, type=type(value).__name__)
+        elif value is None or is_a(value, (str, bytes)):
+            raise failure(NOT_AN_ARRAY, name=name, type=type_name(value))
         else:
             found = operand(value, name)
             foreign.append((name, found))
             views.append(found.array)
-    if out is not None and not isinstance(out, np.ndarray):
+    if out is not None and not issubclass(type(out), np.ndarray):
         foreign.append(("out", out_operand(out, "out")))
     return views, common_kind(foreign), like
 
 
 def _target(out: Any) -> Array:
-    if isinstance(out, np.ndarray):
+    if is_masked(out):
+        raise failure(MASKED, name="out")
+    if issubclass(type(out), np.ndarray):
         found: Array = np.asarray(out)
     else:
         found = out_operand(out, "out").original

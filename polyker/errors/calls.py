@@ -82,6 +82,19 @@ OUT_COUNT = register(
     "pass a tuple or a dict of arrays",
 )
 
+OUT_NOT_IN_PLACE = register(
+    "PK727",
+    ArgumentError,
+    "`out` for `{name}`, a {type}, cannot be written in place: {reason}",
+    "write to an array whose memory holds its values, such as one of NumPy's, and copy from it",
+)
+NO_RESULT_KIND = register(
+    "PK728",
+    ArgumentError,
+    "the result cannot become an array of {library}, as the {type} given is: {reason}",
+    "pass `out`, or convert the arguments to NumPy's arrays",
+)
+
 # Shapes and sizes.
 KERNEL_SHAPE = register(
     "PK730",

@@ -13,7 +13,7 @@ from polyker.errors.calls import (
     BAD_SIZE,
     GIVEN_TWICE,
     MISSING,
-    ON_DEVICE,
+    NOT_READABLE,
     OUT_COUNT,
     OUT_DTYPE,
     OUT_NOT_ARRAY,
@@ -27,7 +27,7 @@ from polyker.errors.calls import (
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.ir.program import Program
 from polyker.options import NAMES
-from polyker.runtime.arrays import LIMIT, Array, Operand, operand
+from polyker.runtime.arrays import LIMIT, Array, Operand, is_a, operand, shown, type_name
 from polyker.runtime.memory import overlap, overlaps_itself
 
 
@@ -59,18 +59,23 @@ def matched(
 
 def size_value(name: str, value: object) -> int:
     """Return a size as an int from 0 up to 2^62; raises ArgumentError."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    if type(value) is np.ndarray and value.ndim == 0:
         value = value[()]
-    if not isinstance(value, (bool, np.bool_)):
+    cause = None
+    if not is_a(value, (bool, np.bool_)):
         try:
             number = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            pass
+        except Exception as error:
+            cause = error
         else:
             if 0 <= number < LIMIT:
                 return number
             value = number if abs(number) < 1 << 128 else f"an integer of {number.bit_length()} bits"
-    raise failure(BAD_SIZE, size=name, value=repr(value) if not isinstance(value, str) else value)
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception:
+        text = f"a {type_name(value)}"
+    raise failure(BAD_SIZE, size=name, value=text) from cause
 
 
 def given_outs(outputs: Sequence[str], out: object) -> list[object]:
@@ -80,33 +85,37 @@ def given_outs(outputs: Sequence[str], out: object) -> list[object]:
     """
     if out is None:
         return [None] * len(outputs)
-    if isinstance(out, Mapping):
-        if all(name in outputs for name in out):
-            return [out.get(name) for name in outputs]
-        raise failure(OUT_COUNT, given="a dict of " + names([str(n) for n in out]), outputs=names(outputs))
-    if isinstance(out, (tuple, list)) and (len(outputs) > 1 or len(out) == 1):
-        if len(out) == len(outputs):
-            return list(out)
-        raise failure(OUT_COUNT, given=f"a {type(out).__name__} of {len(out)}", outputs=names(outputs))
+    found: dict[object, object] | list[object]
+    try:
+        if is_a(out, Mapping):
+            found = dict(out)  # type: ignore[call-overload]
+        elif is_a(out, (tuple, list)):
+            found = list(out)  # type: ignore[call-overload]
+        else:
+            found = [out]
+    except Exception as error:
+        raise failure(NOT_READABLE, name="out", type=type_name(out), reason=shown(error)) from error
+    if isinstance(found, dict):
+        if all(name in outputs for name in found):
+            return [found.get(name) for name in outputs]
+        raise failure(OUT_COUNT, given="a dict of " + names([shown(n) for n in found]), outputs=names(outputs))
+    several = is_a(out, (tuple, list))
+    if len(found) == len(outputs) and (several or len(outputs) == 1):
+        return found
     if len(outputs) > 1:
-        raise failure(OUT_COUNT, given=f"a {type(out).__name__}", outputs=names(outputs))
+        raise failure(OUT_COUNT, given=f"a {type_name(out)}" + f" of {len(found)}" * several, outputs=names(outputs))
     return [out]
 
 
 def out_operand(value: object, name: str) -> Operand:
     """Return an array to write into as an operand; `original` is the view that the result has to reach.
 
-    Raises ArgumentError for what is no array, DTypeError for one of a device.
+    Raises ArgumentError for what is no array or is not its own memory, DTypeError for other element types.
     """
-    if value is None or isinstance(value, (np.generic, bool, int, float, complex, str, bytes, list, tuple)):
-        raise failure(OUT_NOT_ARRAY, name=name, type=type(value).__name__)
-    if getattr(value, "__cuda_array_interface__", None) is not None:
-        raise failure(ON_DEVICE, name="out", device="a CUDA device")
-    found = operand(value, "out")
-    if found.kind is None or (found.kind == "numpy" and not hasattr(value, "__array_interface__")):
-        # An `__array__` method alone may give a copy, so what is written would be lost.
-        raise failure(OUT_NOT_ARRAY, name=name, type=type(value).__name__)
-    return found
+    number = is_a(value, (np.generic, bool, int, float, complex))
+    if value is None or number or is_a(value, (str, bytes, bytearray, memoryview, list, tuple)):
+        raise failure(OUT_NOT_ARRAY, name=name, type=type_name(value))
+    return operand(value, "out", name)
 
 
 def check_out(name: str, out: Operand, shape: tuple[int, ...], dtype: DType) -> None:

@@ -15,10 +15,8 @@ from polyker.errors.calls import (
     BAD_SCALAR,
     MASKED,
     MIXED_KINDS,
-    NOT_AN_ARRAY,
+    NO_RESULT_KIND,
     NOT_READABLE,
-    ON_DEVICE,
-    REQUIRES_GRAD,
     TOO_LARGE,
 )
 from polyker.ir.dtypes import DType, TensorType, bool_, c128, f64, from_numpy, i64, u64
@@ -26,8 +24,9 @@ from polyker.ir.dtypes import DType, TensorType, bool_, c128, f64, from_numpy, i
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 LIMIT = 1 << 62  # extents, element counts and byte offsets stay below it, so that no 64-bit product of the kernel wraps
-_CPU_DEVICES = (1, 3, 13)  # DLPack: CPU, pinned by CUDA, managed by CUDA
-_DEVICES = {2: "a CUDA device", 4: "an OpenCL device", 7: "a Vulkan device", 8: "Metal", 10: "a ROCm device"}
+# The class of each library's arrays. Where the library is not loaded there is none, and nothing here loads it.
+_CLASSES = {"torch": "Tensor", "jax": "Array", "cupy": "ndarray"}
+_PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")
 # Types of numpy's scalars, whose objects end with their value.
 NUMBERS: frozenset[type] = frozenset((
     np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
@@ -48,32 +47,96 @@ class Operand:
     original: Array
 
 
-def operand(value: object, name: str) -> Operand:
-    """Return an argument as an operand; `name` stands in errors. Raises ArgumentError, DTypeError, ShapeError."""
-    if isinstance(value, np.ndarray):
-        if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
+def is_a(value: object, classes: type | tuple[type, ...]) -> bool:
+    """Return what isinstance does, False where it raises, as for a weak proxy of what is gone."""
+    try:
+        return isinstance(value, classes)
+    except Exception:
+        return False
+
+
+def _of_class(cls: type, attribute: str) -> Any:
+    """Return an attribute that every class has, whatever its metaclass says."""
+    return type.__dict__[attribute].__get__(cls)
+
+
+def type_name(value: object) -> str:
+    """Return the name of an object's class."""
+    return str(_of_class(type(value), "__name__"))
+
+
+def shown(value: object) -> str:
+    """Return a text, or what was raised, for a message."""
+    try:
+        text = str(value)
+    except Exception:
+        text = ""
+    if not isinstance(value, Exception):
+        return text or f"a {type_name(value)}"
+    return f"{type_name(value)}: {text}" if text else type_name(value)
+
+
+def kind_of(value: object) -> str:
+    """Return the library that an array belongs to.
+
+    A subclass belongs to its base's library, wherever it is defined. What only says that it is of a known library is of one
+    of its own.
+    """
+    if is_a(value, (np.ndarray, np.generic)):
+        return "numpy"
+    for library, name in _CLASSES.items():
+        found = getattr(sys.modules.get(library), name, None)
+        if isinstance(found, type) and is_a(value, found):
+            return library
+    bases = _of_class(type(value), "__mro__")
+    owner = next((c for c in bases if any(p in _of_class(c, "__dict__") for p in _PROTOCOLS)), bases[0])
+    module = _of_class(owner, "__module__")
+    root = module.partition(".")[0] if isinstance(module, str) else ""
+    return f"{root}.{_of_class(owner, '__name__')}" if root in (*_CLASSES, "jaxlib", "numpy") else root
+
+
+def is_masked(value: object) -> bool:
+    """Whether a value is one of NumPy's masked arrays."""
+    return "numpy.ma" in sys.modules and is_a(value, np.ma.MaskedArray)
+
+
+def operand(value: object, name: str, output: str | None = None) -> Operand:
+    """Return an argument as an operand; `name` stands in errors. Raises ArgumentError, DTypeError, ShapeError.
+
+    `output`: what is written to it, None for an input; only an array's own memory will do then.
+    """
+    if issubclass(type(value), np.ndarray):
+        if is_masked(value):
             raise failure(MASKED, name=name)
         return _checked(value if type(value) is np.ndarray else np.asarray(value), name, "numpy")
-    if isinstance(value, np.generic):
+    if issubclass(type(value), np.generic):
         return _checked(np.asarray(value), name, None)
-    if isinstance(value, (bool, int, float, complex)):
+    if is_a(value, (bool, int, float, complex)):
         return _number(value, name)
-    if isinstance(value, (list, tuple)):
+    if is_a(value, (list, tuple)):
         return _checked(_converted(value, name), name, None)
-    return _checked(*_foreign(value, name))
+    from polyker.runtime.foreign import foreign_view  # for those only who have such arrays
+
+    view, kind = foreign_view(value, name, output)
+    return _checked(view, name, kind)
 
 
-def _number(value: complex, name: str) -> Operand:
+def _number(value: Any, name: str) -> Operand:
     """Return a Python number as a weak scalar (NEP 50); a bool is a plain one, as numpy's."""
     dtype: DType
-    if isinstance(value, bool):
+    kind = bool if type(value) is bool else next(k for k in (int, float, complex) if is_a(value, k))
+    try:
+        value = kind(value)
+    except Exception as error:
+        raise failure(NOT_READABLE, name=name, type=type_name(value), reason=shown(error)) from error
+    if kind is bool:
         dtype = bool_
-    elif isinstance(value, int):
+    elif kind is int:
         if not -(1 << 63) <= value < 1 << 64:
             raise failure(BAD_SCALAR, name=name, value=_short(value), dtype="i64")
         dtype = i64 if value < 1 << 63 else u64
     else:
-        dtype = f64 if isinstance(value, float) else c128
+        dtype = f64 if kind is float else c128
     array = np.array(value, dtype.numpy)
     return Operand(array, TensorType(dtype, (), weak=dtype is not bool_), None, array)
 
@@ -101,69 +164,7 @@ def _converted(value: object, name: str) -> Array:
     try:
         return np.asarray(value)
     except Exception as error:
-        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason=error) from error
-
-
-def kind_of(value: object) -> str:
-    """Return the library that a foreign array belongs to."""
-    root = type(value).__module__.partition(".")[0]
-    return "jax" if root == "jaxlib" else root
-
-
-def _foreign(value: object, name: str) -> tuple[Array, str, str | None]:
-    """Return (numpy view, name, kind) of an array of another library."""
-    kind = kind_of(value)
-    if kind == "torch" and hasattr(value, "requires_grad"):
-        return _torch_view(value, name), name, kind
-    if getattr(value, "__cuda_array_interface__", None) is not None:
-        raise failure(ON_DEVICE, name=name, device="a CUDA device")
-    if hasattr(value, "__dlpack__"):
-        return _dlpack_view(value, name), name, kind
-    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-        return _converted(value, name), name, "numpy"
-    return _converted(_buffer(value, name), name), name, "numpy"
-
-
-def _buffer(value: Any, name: str) -> memoryview:
-    """Return the memory of what has the buffer protocol, such as array.array; bytes are rather text than numbers."""
-    if not isinstance(value, (bytes, bytearray)):
-        try:
-            return memoryview(value)
-        except (TypeError, ValueError):  # ValueError: one that was released
-            pass
-    raise failure(NOT_AN_ARRAY, name=name, type=type(value).__name__)
-
-
-def _torch_view(tensor: Any, name: str) -> Array:
-    if tensor.requires_grad:
-        raise failure(REQUIRES_GRAD, name=name)
-    if tensor.device.type != "cpu":
-        raise failure(ON_DEVICE, name=name, device=tensor.device)
-    torch = sys.modules["torch"]
-    try:
-        plain = tensor.resolve_conj().resolve_neg()
-        if plain.dtype is torch.bfloat16:
-            import ml_dtypes
-
-            view: Array = plain.view(torch.int16).numpy()
-            return view.view(ml_dtypes.bfloat16)
-        return plain.numpy()  # type: ignore[no-any-return]
-    except (RuntimeError, TypeError) as error:
-        raise failure(NOT_READABLE, name=name, type="torch tensor", reason=error) from error
-
-
-def _dlpack_view(value: Any, name: str) -> Array:
-    device = getattr(value, "__dlpack_device__", None)
-    number = int(device()[0]) if device is not None else 1
-    if number not in _CPU_DEVICES:
-        raise failure(ON_DEVICE, name=name, device=_DEVICES.get(number, f"a device of DLPack type {number}"))
-    try:
-        return np.from_dlpack(value)
-    except Exception as error:
-        # DLPack knows types that numpy has not (bfloat16); libraries that have __array__ bring their own for these.
-        if hasattr(value, "__array__"):
-            return _converted(value, name)
-        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason=error) from error
+        raise failure(NOT_READABLE, name=name, type=type_name(value), reason=shown(error)) from error
 
 
 def is_usable(array: Array) -> bool:
@@ -214,10 +215,20 @@ def common_kind(operands: list[tuple[str, Operand]]) -> str:
 
 
 def wrap(array: Array, kind: str, like: object) -> Any:
-    """Return a fresh result as an array of `kind`, that of the argument `like`; a 0-d numpy result is a scalar."""
+    """Return a fresh result as an array of `kind`, that of the argument `like`; a 0-d numpy result is a scalar.
+
+    It is of the library's own class, where `like` may be of a subclass. Raises ArgumentError where the library makes none.
+    """
+    if kind == "numpy":
+        return array if array.ndim else array[()]
+    try:
+        return _wrapped(array, kind, like)
+    except Exception as error:
+        raise failure(NO_RESULT_KIND, library=kind, type=type_name(like), reason=shown(error)) from error
+
+
+def _wrapped(array: Array, kind: str, like: object) -> Any:
     match kind:
-        case "numpy":
-            return array if array.ndim else array[()]
         case "torch":
             torch = sys.modules["torch"]
             if array.dtype.name == "bfloat16":
@@ -242,21 +253,25 @@ def torch_views(inputs: Sequence[Any], out: Any) -> tuple[list[Any], Any] | None
 
     None where there is no tensor among the inputs, or anything else: what is to be refused is refused elsewhere.
     """
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if tensor is None or not any(type(v) is tensor for v in inputs):
         return None
     views: dict[int, Array] = {}  # one argument given twice is one array
     several = type(out) is tuple
     given = out if several else () if out is None else (out,)
-    for value in (*inputs, *given):
-        if type(value) is tensor:
-            try:
-                views[id(value)] = value.numpy()
-            except (RuntimeError, TypeError):  # it requires grad, lies on a device, or has a type that numpy has not
-                return None
-        elif type(value) not in (int, float, complex) and type(value) not in NUMBERS:
+    try:
+        if torch.autograd.forward_ad._current_level >= 0 or any(type(v) is tensor and v.is_inference() for v in given):
             return None
+        for value in (*inputs, *given):
+            if type(value) is tensor:
+                views[id(value)] = view = value.numpy()
+                if view.flags.owndata and view.size:  # numpy's own memory, where a tensor has none
+                    return None
+            elif type(value) not in (int, float, complex) and type(value) not in NUMBERS:
+                return None
+    except Exception:  # it requires grad, lies on a device, has a lazy sign, or a type that numpy has not
+        return None
     outs = tuple(views.get(id(v)) for v in given)
     if any(v is None for v in outs):
         return None
@@ -275,5 +290,6 @@ def on_torch(
     inputs, named = views[0], dict(zip(labels, views[0], strict=True)) if labels else {}
     result = call(*(() if labels else inputs), **named, **given, out=views[1])
     if result_tuple is None:
-        return wrap(np.asarray(result), "torch", None) if out is None else out
+        given = out[0] if type(out) is tuple else out
+        return wrap(np.asarray(result), "torch", None) if given is None else given
     return result_tuple(*((wrap(np.asarray(r), "torch", None) for r in result) if out is None else out))

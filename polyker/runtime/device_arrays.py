@@ -6,7 +6,6 @@ the same addresses, shapes and strides, whose elements nothing here touches.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,38 +13,37 @@ from typing import Any
 
 import numpy as np
 
-from polyker.errors.base import failure
-from polyker.errors.calls import NOT_READABLE, REQUIRES_GRAD
+from polyker.errors.base import PolykerError, failure
+from polyker.errors.calls import NO_RESULT_KIND, NOT_READABLE
 from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE, OVERLAPS
-from polyker.ir.dtypes import DTYPES, TensorType, from_numpy
+from polyker.ir.dtypes import DType, TensorType
 from polyker.runtime.arguments import check_apart, check_out
-from polyker.runtime.arrays import Array, Operand, check_extent, is_usable, kind_of, operand
+from polyker.runtime.arrays import Array, Operand, is_a, is_usable, kind_of, operand, shown, type_name
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.cuda_driver import driver
-from polyker.runtime.dlpack import DeviceArray, dense, device_of, exported
+from polyker.runtime.dlpack import ArrayMemory, cuda_device_of, exported
+from polyker.runtime.foreign import (
+    CUDA_INTERFACE,
+    Given,
+    cuda_interface,
+    cuda_memory,
+    is_cuda_tensor,
+    torch_memory,
+    view_of,
+)
 from polyker.runtime.gpu_call import stream_of_call
 from polyker.runtime.gpu_streams import as_current, current_stream, stream_handle
-from polyker.runtime.memory import address, overlap, reach
-
-INTERFACE = "__cuda_array_interface__"
+from polyker.runtime.memory import address, overlap
 
 
 def lies_on_device(value: Any) -> bool:
-    """Return whether a value is an array on a CUDA device."""
-    if isinstance(value, (np.ndarray, np.generic, bool, int, float, complex, list, tuple, type(None))):
+    """Return whether a value is an array on a CUDA device; what is wrong with one is told where it is read."""
+    if value is None or is_a(value, (np.ndarray, np.generic, bool, int, float, complex, list, tuple)):
         return False
-    if kind_of(value) == "torch" and hasattr(value, "is_cuda"):
-        return bool(value.is_cuda)
-    return _interface(value) is not None or device_of(value) is not None
-
-
-def _interface(value: Any) -> Mapping[str, Any] | None:
-    try:
-        found: Mapping[str, Any] | None = getattr(value, INTERFACE, None)
-    except Exception:  # libraries whose arrays of the host have one that raises
-        return None
-    return found
+    if kind_of(value) == "torch":
+        return is_cuda_tensor(value)
+    return cuda_interface(value) is not None or cuda_device_of(value) is not None
 
 
 def first_on_device(values: Sequence[Any]) -> Any:
@@ -74,65 +72,54 @@ def device_operands(labels: Sequence[str], values: Sequence[Any]) -> list[Operan
     return [device_operand(value, name) for name, value in zip(labels, values, strict=True)]
 
 
-def device_operand(value: Any, name: str) -> Operand:
+def device_operand(value: Any, name: str, output: str | None = None) -> Operand:
     """Return an array on the device, ready for use on the call's stream, as an operand; numbers stay where they are.
 
-    Raises ArgumentError for an array of the host, and for one that no kernel can address.
+    `output`: what is written to it, None for an input. Raises ArgumentError for an array of the host, and for one that no
+    kernel can address.
     """
-    if isinstance(value, (bool, int, float, complex, np.generic)):
+    if is_a(value, (bool, int, float, complex, np.generic)):
         return operand(value, name)
     if not lies_on_device(value):
+        if output is None:
+            operand(value, name)  # which tells what is no array at all
         raise failure(ON_HOST, name=name)
-    found = _described(value, name, stream_of_call.get())
+    given = Given(value, name, output)
+    if output is not None and kind_of(value) == "jax":
+        raise given.refused("arrays of jax never change")
+    found = _described(given, stream_of_call.get())
     if found.device:
         raise failure(OTHER_DEVICE, name=name, device=found.device)
-    dtype = found.dtype
-    if dtype is None:
-        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason="kernels have not its element type")
-    low, high = reach(found.shape, found.strides, dtype.itemsize)
-    block: Any = (ctypes.c_char * max(1, high - low)).from_address((found.address or 1) + low)
-    block.keep = found.keep  # lives as long as the view does
-    view: Array = np.ndarray(found.shape, dtype.numpy, block, -low, found.strides)
-    view.flags.writeable = not found.read_only
+    if not isinstance(found.dtype, DType):
+        raise given.refused("kernels have not its element type")
+    if output is not None and found.is_copy:
+        raise given.refused("DLPack gives a copy of it")
+    view = view_of(found, given)
     if not is_usable(view):
-        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason="a kernel cannot address it")
-    check_extent(name, found.shape, found.strides, dtype.itemsize, dtype)
-    return Operand(view, TensorType(dtype, found.shape), kind_of(value), view)
+        raise given.refused("a kernel cannot address it")
+    return Operand(view, TensorType(found.dtype, found.shape), kind_of(value), view)
 
 
-def _described(value: Any, name: str, stream: int) -> DeviceArray:
+def _described(given: Given, stream: int) -> ArrayMemory:
     """Return what a library says of an array."""
-    if kind_of(value) == "torch":
-        return _of_torch(value, name)
-    interface = _interface(value)
+    if kind_of(given.value) == "torch":
+        return torch_memory(given)
+    interface = cuda_interface(given.value)
     if interface is None:
         try:
-            return exported(value, stream)
+            return exported(given.value, stream, in_place=given.output is not None)
         except Exception as error:
-            raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason=error) from error
-    if interface.get("mask") is not None:
-        raise failure(NOT_READABLE, name=name, type=type(value).__name__, reason="it is masked")
+            raise given.refused(error, "__dlpack__") from error
+    found = cuda_memory(given, interface)
     earlier = interface.get("stream")
-    if earlier is not None and stream_handle(earlier) != stream:
-        driver().follow(stream, stream_handle(earlier))
-    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    pointer, read_only = interface["data"]
-    strides = interface.get("strides") or dense(shape, dtype.itemsize)
-    return DeviceArray(pointer or 0, shape, tuple(strides), from_numpy(dtype), bool(read_only), 0, value)
-
-
-def _of_torch(tensor: Any, name: str) -> DeviceArray:
-    if tensor.requires_grad:
-        raise failure(REQUIRES_GRAD, name=name)
-    if tensor.is_conj() or tensor.is_neg():
-        raise failure(NOT_READABLE, name=name, type="torch tensor", reason="its conjugation or sign is not resolved")
-    label = str(tensor.dtype).removeprefix("torch.")
-    found = next(
-        (d for d in DTYPES.values() if label in (d.name, "bfloat16" if d.name == "bf16" else d.numpy.name)), None
-    )
-    size = tensor.element_size()
-    strides = tuple(size * s for s in tensor.stride())
-    return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, found, False, tensor.device.index or 0, tensor)
+    if earlier is not None:
+        try:
+            handle = stream_handle(earlier)
+        except Exception as error:
+            raise given.refused(f"its stream is a {type_name(earlier)}", CUDA_INTERFACE) from error
+        if handle != stream:
+            driver().follow(stream, handle)
+    return found
 
 
 def call_on_device(
@@ -155,7 +142,7 @@ def call_on_device(
     arrays, results = compiled.converted(operands), compiled.results(values)
     empty = new_arrays(like)
     found = [empty(*result) if out is None else out for out, result in zip(outs, results, strict=True)]
-    places = [device_operand(v, n) for n, v in zip(labels[1], found, strict=True)]
+    places = [device_operand(v, n, n) for n, v in zip(labels[1], found, strict=True)]
     own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
     for k, (name, place, tensor) in enumerate(zip(labels[1], places, typed.outputs, strict=True)):
         check_out(name, place, results[k][0], typed.tensor(tensor).dtype)
@@ -191,15 +178,20 @@ def new_arrays(like: Any) -> Callable[[tuple[int, ...], np.dtype[Any]], Any]:
     """Return what makes arrays, by shape and type, of another one's library and device, for use on the call's stream."""
 
     def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        with as_current(kind_of(like), like, stream_of_call.get()):
-            return _empty(like, shape, dtype)
+        try:
+            with as_current(kind_of(like), like, stream_of_call.get()):
+                return _empty(like, shape, dtype)
+        except PolykerError:
+            raise
+        except Exception as error:
+            raise failure(NO_RESULT_KIND, library=kind_of(like), type=type_name(like), reason=shown(error)) from error
 
     return empty
 
 
 def _empty(like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     library = kind_of(like)
-    module: Any = sys.modules[library]
+    module: Any = sys.modules.get(library)
     if library == "torch":
         return module.empty(shape, dtype=getattr(module, dtype.name), device=like.device)
     if library == "numba":

@@ -6,13 +6,15 @@ another array) and the stream that an array names. Whatever is doubtful takes th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import index
 from typing import Any
 from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.runtime.arrays import kind_of
+from polyker.runtime.arrays import is_a, kind_of
 from polyker.runtime.calls import Plan, meaning
 
 _ENTRIES = 256
@@ -20,20 +22,30 @@ _ENTRIES = 256
 
 def glance(value: Any) -> tuple[Hashable, int] | None:
     """Return how an array on a device lies, and its address; None for anything that has to be looked at more closely."""
-    if kind_of(value) == "torch":
-        if not getattr(value, "is_cuda", False) or value.requires_grad or value.is_conj() or value.is_neg():
-            return None
-        return (value.dtype, tuple(value.shape), value.stride(), value.device.index), value.data_ptr()
-    if isinstance(value, (np.ndarray, np.generic, int, float, complex, type(None))):
+    if is_a(value, (np.ndarray, np.generic, int, float, complex, type(None))):
         return None
     try:
-        interface = value.__cuda_array_interface__
-    except Exception:  # an array of the host, or of a library that has it not
+        found = _of_torch(value) if kind_of(value) == "torch" else _by_interface(value.__cuda_array_interface__)
+        hash(found)
+    except Exception:  # an array of the host, or of a library that has it not, or that says what it must not
         return None
+    return found
+
+
+def _of_torch(value: Any) -> tuple[Hashable, int] | None:
+    torch = sys.modules["torch"]
+    if type(value) is not torch.Tensor or torch.autograd.forward_ad._current_level >= 0:
+        return None
+    if not value.is_cuda or value.requires_grad or value.is_conj() or value.is_neg():
+        return None
+    return (value.dtype, tuple(value.shape), value.stride(), value.device.index), value.data_ptr()
+
+
+def _by_interface(interface: Mapping[str, Any]) -> tuple[Hashable, int] | None:
     if interface.get("stream") is not None or interface.get("mask") is not None:
         return None
     pointer, read_only = interface["data"]
-    return (interface["typestr"], interface["shape"], interface.get("strides"), read_only), pointer or 0
+    return (interface["typestr"], interface["shape"], interface.get("strides"), read_only), index(pointer or 0)
 
 
 class Repeats:
@@ -49,6 +61,8 @@ class Repeats:
 
         `empty(shape, dtype)` makes new arrays.
         """
+        if any(kind_of(o) == "jax" for o in outs if o is not None):
+            return None  # which must not be written
         seen = [glance(v) for v in (*inputs, *(o for o in outs if o is not None))]
         key = _key(context, seen, outs)
         found = None if key is None else self._plans.get(key)

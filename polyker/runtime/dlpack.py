@@ -1,4 +1,4 @@
-"""What a DLPack capsule says of an array on a device; the memory itself is never touched.
+"""What a DLPack capsule says of an array; the memory itself is never touched.
 
 The capsule is read and left as it is: when it is dropped, it tells its producer that the array is no longer used. Source of the
 layout: dlpack.h, versions 0 and 1.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from polyker.ir.dtypes import DType, bf16, from_numpy
 
 CUDA, CUDA_MANAGED = 2, 13  # device types
-_READ_ONLY = 1  # bit of the flags
+_READ_ONLY, _IS_COPY = 1, 2  # bits of the flags
+_MOST_DIMENSIONS = 64  # as NumPy's
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _BFLOAT = 4
 
@@ -47,19 +49,37 @@ class _Versioned(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceArray:
-    """An array on a device: address, shape, strides in bytes, element type (None: one that kernels have not), device.
+class ArrayMemory:
+    """Where an array lies: address, shape, strides in bytes, element type (a text: one that kernels have not), device.
 
-    `keep`: what has to live while the array is used.
+    `is_copy`: of what was asked, made for the asking. `keep`: what has to live while the memory is used.
     """
 
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: DType | None
+    dtype: DType | str
     read_only: bool
-    device: int
+    device_type: int = CUDA
+    device: int = 0
+    is_copy: bool = False
     keep: object = None
+
+    @staticmethod
+    def of(
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        dtype: np.dtype[Any],
+        *,
+        read_only: bool,
+        keep: object,
+    ) -> ArrayMemory:
+        """Return the memory of an array on the CUDA device 0; without strides it is row-major. Raises ValueError."""
+        steps = dense(shape, dtype.itemsize) if strides is None else strides
+        if len(steps) != len(shape):
+            raise ValueError(f"{len(shape)} extents and {len(steps)} strides")
+        return ArrayMemory(address, shape, steps, from_numpy(dtype) or str(dtype), read_only, keep=keep)
 
 
 def dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -75,39 +95,61 @@ def dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def device_of(value: Any) -> int | None:
-    """Return the number of the CUDA device that an array with the protocol lies on, None where it lies on no such device."""
+def device_of(value: Any) -> tuple[int, int] | None:
+    """Return (type, number) of the device that an array lies on, None where it does not say; raises what it raises."""
     place = getattr(value, "__dlpack_device__", None)
-    if place is None or not hasattr(value, "__dlpack__"):
+    if place is None:
         return None
     kind, number = place()
-    return int(number) if int(kind) in (CUDA, CUDA_MANAGED) else None
+    return index(kind), index(number)
 
 
-def exported(value: Any, stream: int) -> DeviceArray:
-    """Return what the producer says of an array, which it makes ready for use on a stream.
-
-    Raises what the producer raises; ValueError for a capsule that is not understood.
-    """
-    where = stream or 1  # 1: the default stream; 0 is not allowed
+def cuda_device_of(value: Any) -> int | None:
+    """Return the number of the CUDA device that an array with the protocol lies on, None for all else."""
     try:
-        capsule = value.__dlpack__(stream=where, max_version=(1, 0))
-    except TypeError:  # a producer from before versions
-        capsule = value.__dlpack__(stream=where)
+        place = device_of(value) if getattr(value, "__dlpack__", None) is not None else None
+    except Exception:  # what is wrong with it is told where it is read
+        return None
+    return place[1] if place is not None and place[0] in (CUDA, CUDA_MANAGED) else None
+
+
+def exported(value: Any, stream: int | None, *, in_place: bool = False) -> ArrayMemory:
+    """Return what the producer says of an array, which it makes ready for use on a stream (None: by the host).
+
+    `in_place`: a copy is of no use. Raises what the producer raises; ValueError for a capsule that is not understood.
+    """
+    # Of streams 1 is the default one; 0 is not allowed.
+    options: dict[str, Any] = {} if stream is None else {"stream": stream or 1}
+    versions: list[dict[str, Any]] = [{"max_version": (1, 0)}, {}]
+    if in_place:
+        versions.insert(0, {"max_version": (1, 0), "copy": False})
+    for version in versions:
+        try:
+            capsule = value.__dlpack__(**options, **version)
+            break
+        except TypeError:  # a producer from before versions, or before copies
+            if not version:
+                raise
     tensor, flags = _read(capsule)
+    if not 0 <= tensor.ndim <= _MOST_DIMENSIONS:
+        raise ValueError(f"an array of {tensor.ndim} dimensions")
     shape = tuple(tensor.shape[d] for d in range(tensor.ndim))
+    if min(shape, default=0) < 0:
+        raise ValueError(f"an extent is {min(shape)}")
     size = tensor.bits * tensor.lanes // 8
     if tensor.strides:
         strides = tuple(size * tensor.strides[d] for d in range(tensor.ndim))
     else:
         strides = dense(shape, size)
-    address = (tensor.data or 0) + tensor.byte_offset
-    return DeviceArray(
-        address, shape, strides, _dtype(tensor), bool(flags & _READ_ONLY), tensor.device_id, capsule
+    # Before versions no capsule said whether it can be written: NumPy takes such arrays as read-only.
+    read_only = stream is None if flags is None else bool(flags & _READ_ONLY)
+    return ArrayMemory(
+        (tensor.data or 0) + tensor.byte_offset, shape, strides, _dtype(tensor), read_only,
+        tensor.device_type, tensor.device_id, bool((flags or 0) & _IS_COPY), capsule,
     )  # fmt: skip
 
 
-def _read(capsule: Any) -> tuple[_Tensor, int]:
+def _read(capsule: Any) -> tuple[_Tensor, int | None]:
     api = ctypes.pythonapi
     is_valid, pointer = api.PyCapsule_IsValid, api.PyCapsule_GetPointer
     is_valid.argtypes, is_valid.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
@@ -118,17 +160,19 @@ def _read(capsule: Any) -> tuple[_Tensor, int]:
             raise ValueError(f"a capsule of version {found.major}")
         return found.tensor, int(found.flags)
     if is_valid(capsule, b"dltensor"):
-        return _Tensor.from_address(pointer(capsule, b"dltensor")), 0
-    raise ValueError("not a capsule of DLPack")
+        return _Tensor.from_address(pointer(capsule, b"dltensor")), None
+    raise ValueError("not a capsule of DLPack, or one that is used already")
 
 
-def _dtype(tensor: _Tensor) -> DType | None:
-    if tensor.lanes != 1:
-        return None
-    if tensor.code == _BFLOAT:
-        return bf16 if tensor.bits == 16 else None
-    kind = _KINDS.get(tensor.code)
-    try:
-        return None if kind is None else from_numpy(np.dtype(f"{kind}{tensor.bits // 8}"))
-    except TypeError:
-        return None
+def _dtype(tensor: _Tensor) -> DType | str:
+    found = None
+    if tensor.lanes == 1:
+        kind = _KINDS.get(tensor.code)
+        if tensor.code == _BFLOAT:
+            found = bf16 if tensor.bits == 16 else None
+        elif kind is not None and tensor.bits % 8 == 0:
+            try:
+                found = from_numpy(np.dtype(f"{kind}{tensor.bits // 8}"))
+            except TypeError:
+                found = None
+    return found or f"of DLPack code {tensor.code}, {tensor.bits} bits and {tensor.lanes} lanes"

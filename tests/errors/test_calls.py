@@ -30,7 +30,6 @@ def kernel(*args: Any, **named: Any) -> Any:
 
 class Gradient:
     requires_grad = True
-    __module__ = "torch"
 
 
 class Interface:
@@ -45,6 +44,16 @@ class Library:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
+
+
+class Copied(Library):
+    def __dlpack__(self, **options: Any) -> Any:
+        return ONES.copy().__dlpack__(**options)
+
+
+class Lost(Library):
+    def __array_namespace__(self) -> Any:
+        raise RuntimeError("no namespace")
 
 
 def two(out: Any) -> Any:
@@ -93,6 +102,8 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK724", lambda: mm(ONES, ONES, out=ODD), r"overlaps itself: shape \(2, 2\), strides \(8, 8\)"),
     ("PK725", lambda: two((BLOCK[:4], BLOCK[2:])), "`s` and `out` for `t` overlap"),
     ("PK726", lambda: two((BLOCK,)), "a tuple of 1, the operator has the outputs `s`, `t`"),
+    ("PK727", lambda: mm(ONES, ONES, out=Copied()), "`C`, a Copied, cannot be written in place: it gives other memory"),
+    ("PK728", lambda: mm(Lost(), Lost()), "an array of tests, as the Lost given is: RuntimeError: no namespace"),
     ("PK730", lambda: kernel(np.ones((2, 3)), np.ones((3, 2))), r"`A` has shape \(2, 3\)"),
     ("PK731", lambda: kernel(ONES, ONES.astype("f4")), r"`B` is f32\[2, 2\], the kernel was compiled for f64"),
     ("PK732", lambda: pk.op(MM).compile(pk.f64[2, "K"], pk.f64["K", 2])(ONES, np.ones((3, 2))), "`K` is 2 by"),

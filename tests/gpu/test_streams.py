@@ -269,8 +269,11 @@ def test_what_is_no_stream_is_refused():
 class Torch(OnDevice):
     """What a tensor of torch's on a device looks like."""
 
-    is_cuda, requires_grad, dtype = True, False, "torch.float64"
-    device = SimpleNamespace(index=0)
+    dtype, device, records = "torch.float64", SimpleNamespace(index=0), False
+    is_cuda, requires_grad = property(lambda self: True), property(lambda self: self.records)
+
+    def detach(self):
+        return self
 
     def is_conj(self):
         return False
@@ -306,7 +309,9 @@ def test_tensors_of_torch_run_on_its_current_stream_and_results_belong_to_the_ca
             pass
 
     torch = ModuleType("torch")
-    torch.float64 = "float64"
+    torch.Tensor, torch.float64 = Torch, "float64"
+    forward = SimpleNamespace(_current_level=-1, unpack_dual=lambda tensor: SimpleNamespace(tangent=None))
+    torch.autograd = SimpleNamespace(forward_ad=forward)
     torch.empty = lambda shape, dtype, device: Torch(np.empty(shape, dtype))
     torch.cuda = SimpleNamespace(
         current_stream=lambda device: SimpleNamespace(cuda_stream=21),
@@ -315,7 +320,6 @@ def test_tensors_of_torch_run_on_its_current_stream_and_results_belong_to_the_ca
         stream=Within,
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(Torch, "__module__", "torch")
     kernel = pk.op("Y[i] = X[i] * 2").compile(pk.f64[4], target="cuda:sm_90a")
     x = Torch(np.arange(8.0)[::2])
     found = kernel(x)
@@ -326,7 +330,7 @@ def test_tensors_of_torch_run_on_its_current_stream_and_results_belong_to_the_ca
     kernel(x, stream=0)
     assert list(device.queues) == [21, 30, 0] and used == [30, 0]
     kernel.sync()
-    x.requires_grad = True
+    x.records = True
     with pytest.raises(ArgumentError, match="requires grad"):
         kernel(x)
 
