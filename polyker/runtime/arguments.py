@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -85,21 +85,19 @@ def given_outs(outputs: Sequence[str], out: object) -> list[object]:
     """
     if out is None:
         return [None] * len(outputs)
+    several = issubclass(type(out), (tuple, list))
     found: dict[object, object] | list[object]
     try:
-        if is_a(out, Mapping):
-            found = dict(out)  # type: ignore[call-overload]
-        elif is_a(out, (tuple, list)):
-            found = list(out)  # type: ignore[call-overload]
+        if issubclass(type(out), Mapping):
+            found = dict(cast(Mapping[object, object], out))
         else:
-            found = [out]
+            found = list(cast(Sequence[object], out)) if several else [out]
     except Exception as error:
         raise failure(NOT_READABLE, name="out", type=type_name(out), reason=shown(error)) from error
     if isinstance(found, dict):
         if all(name in outputs for name in found):
             return [found.get(name) for name in outputs]
         raise failure(OUT_COUNT, given="a dict of " + names([shown(n) for n in found]), outputs=names(outputs))
-    several = is_a(out, (tuple, list))
     if len(found) == len(outputs) and (several or len(outputs) == 1):
         return found
     if len(outputs) > 1:

@@ -113,7 +113,7 @@ def operand(value: object, name: str, output: str | None = None) -> Operand:
         return _checked(np.asarray(value), name, None)
     if is_a(value, (bool, int, float, complex)):
         return _number(value, name)
-    if is_a(value, (list, tuple)):
+    if issubclass(type(value), (list, tuple)):
         return _checked(_converted(value, name), name, None)
     from polyker.runtime.foreign import foreign_view  # for those only who have such arrays
 
@@ -124,7 +124,7 @@ def operand(value: object, name: str, output: str | None = None) -> Operand:
 def _number(value: Any, name: str) -> Operand:
     """Return a Python number as a weak scalar (NEP 50); a bool is a plain one, as numpy's."""
     dtype: DType
-    kind = bool if type(value) is bool else next(k for k in (int, float, complex) if is_a(value, k))
+    kind = bool if type(value) is bool else next((k for k in (int, float) if is_a(value, k)), complex)
     try:
         value = kind(value)
     except Exception as error:

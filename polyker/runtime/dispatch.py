@@ -17,7 +17,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from polyker.ir.dtypes import bf16
-from polyker.runtime.arrays import NUMBERS, Array, Operand, kind_of, wrap
+from polyker.runtime.arrays import NUMBERS, Array, Operand, is_a, kind_of, wrap
 from polyker.runtime.calls import Plan, start
 from polyker.runtime.memory import address
 
@@ -207,5 +207,5 @@ def finished(
     like = next((v for v in (*inputs, *outs) if kind_of(v) == kind), None)
     results = [wrap(a, kind, like) if given is None else given for a, given in zip(arrays, outs, strict=True)]
     if result_tuple is None:
-        return out if out is not None and not isinstance(out, (tuple, list, dict)) else results[0]
+        return out if out is not None and not is_a(out, (tuple, list, dict)) else results[0]
     return result_tuple(*results)

@@ -28,7 +28,7 @@ from polyker.errors.calls import (
     OUT_NOT_IN_PLACE,
     REQUIRES_GRAD,
 )
-from polyker.ir.dtypes import DTYPES, DType
+from polyker.ir.dtypes import DTYPES, DType, bf16
 from polyker.runtime.arrays import Array, check_extent, is_a, is_masked, kind_of, shown, type_name
 from polyker.runtime.dlpack import ArrayMemory, device_of, exported
 from polyker.runtime.memory import address, reach
@@ -37,8 +37,7 @@ CUDA_INTERFACE, INTERFACE = "__cuda_array_interface__", "__array_interface__"
 _CPU_DEVICES = (1, 3, 13)  # DLPack: CPU, pinned by CUDA, managed by CUDA
 _DEVICES = {2: "a CUDA device", 4: "an OpenCL device", 7: "a Vulkan device", 8: "Metal", 10: "a ROCm device"}
 _ADDRESSES = 1 << 8 * ctypes.sizeof(ctypes.c_void_p)
-_TORCH_TYPES = {"bfloat16" if d.name == "bf16" else d.numpy.name: d for d in DTYPES.values() if d.name != "bf16"}
-_TORCH_TYPES["bfloat16"] = DTYPES["bf16"]
+_TORCH_TYPES = {d.numpy.name: d for d in DTYPES.values() if d is not bf16} | {"bfloat16": bf16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +353,7 @@ def _of_torch(torch: Any, given: Given) -> Array:
     view: Array = (plain.view(torch.int16) if half else plain).numpy()
     if is_hollow(view):
         raise given.refused("it has no memory: its storage was freed, or its values are kept elsewhere")
-    return view.view(DTYPES["bf16"].numpy) if half else view
+    return view.view(bf16.numpy) if half else view
 
 
 def is_hollow(view: Array) -> bool:

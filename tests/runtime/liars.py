@@ -407,6 +407,7 @@ def of_torch(torch: Any) -> Named:
         fake = torch.zeros(4)
     yield "fake", fake
     yield "a traced proxy", _proxy(torch)
+    yield "a class that says it is a tensor", thing(__class__=property(lambda self: torch.Tensor))
 
     class Loud(torch.Tensor):  # type: ignore[misc,name-defined]
         numpy = detach = resolve_conj = requires_grad = property(raising(ERRORS[0]))
@@ -448,6 +449,7 @@ def of_jax(jax: Any) -> Named:
     donated = jax.numpy.arange(4, dtype="float32") + 1
     jax.jit(lambda v: v + 1, donate_argnums=0)(donated)
     yield "donated", donated
+    yield "a class that says it is jax's", thing(__class__=property(lambda self: type(deleted)))
     yield "keys", jax.random.key(0)
     yield "a shape", jax.ShapeDtypeStruct((4,), "float32")
     yield "float8", jax.numpy.zeros(4, "float8_e4m3fn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from polyker.runtime.device_arrays import device_operand, lies_on_device
 from polyker.runtime.device_repeat import glance
 from tests.runtime import liars
 from tests.runtime.liars import VALUES, true
+from tests.runtime.random_liars import random_liar
 
 TEXT = "y[i] = x[i] + x[i]"
 double = pk.op(TEXT)
@@ -236,3 +238,27 @@ def test_tracers_of_jax_are_refused(transform: str) -> None:
     for call in (double, kernel, lambda v: double(true(), out=v), lambda v: pk.einsum("i->i", v)):
         with pytest.raises(pk.ArgumentError, match=r"`x`|`out`|operand 0"):
             traced(call)
+
+
+@pytest.mark.parametrize("first", range(0, 600, 200))
+def test_random_objects_are_read_and_written_rightly_or_refused(first: int) -> None:
+    for seed in range(first, first + 200):
+        rng = random.Random(seed)
+        value, array = random_liar(rng)
+        call = rng.choice((double, kernel))
+        for k in range(3):
+            try:
+                found = call(value)
+            except PolykerError:
+                pass
+            else:
+                np.testing.assert_array_equal(np.asarray(found), 2 * true(), err_msg=f"seed {seed}")
+            np.testing.assert_array_equal(array, true(), err_msg=f"seed {seed}")
+            source = true() + k
+            try:
+                assert call(source, out=value) is value
+            except PolykerError:
+                np.testing.assert_array_equal(array, true(), err_msg=f"seed {seed}")
+            else:
+                np.testing.assert_array_equal(array, 2 * source, err_msg=f"seed {seed}")
+                array[:] = true()
