@@ -158,8 +158,9 @@ def _views(values: Sequence[Any], out: Any) -> tuple[list[Array], str, Any]:
     like = next((v for v in values if not is_a(v, (np.generic, bool, int, float, complex, list, tuple))), None)
     for k, value in enumerate(values):
         name = f"operand {k}"
-        if type(value) is np.ndarray and from_numpy(value.dtype) is None:
-            views.append(value)  # such as object: what can be cast to `dtype=` is
+        plain = np.asarray(value) if issubclass(type(value), np.ndarray) and not is_masked(value) else None
+        if plain is not None and from_numpy(plain.dtype) is None:
+            views.append(plain)  # such as object: what can be cast to `dtype=` is
         elif value is None or is_a(value, (str, bytes)):
             raise failure(NOT_AN_ARRAY, name=name, type=type_name(value))
         else:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from operator import index
 from typing import Any
 
 from polyker.errors.base import failure
 from polyker.errors.codegen import BAD_STREAM
+from polyker.runtime.arrays import type_name
 
 _LEGACY = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not null
 # Where streams of torch, of CuPy, and of PyCUDA and Numba have their handles.
@@ -20,16 +22,27 @@ def stream_handle(stream: object) -> int:
 
     Raises ArgumentError for anything else.
     """
-    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
-        return 0 if stream == _LEGACY else stream
+    try:
+        found = _handle(stream)
+    except Exception as error:
+        raise failure(BAD_STREAM, type=type_name(stream)) from error
+    if found is None:
+        raise failure(BAD_STREAM, type=type_name(stream))
+    return 0 if found == _LEGACY else found
+
+
+def _handle(stream: Any) -> int | None:
+    """Return the handle of a stream as it says, None where it is none; raises what it raises."""
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return index(stream) if stream >= 0 else None
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        return stream_handle(protocol()[1])
+        return _handle(protocol()[1])
     for name in _HANDLES:
         found = getattr(stream, name, None)
         if found is not None:
-            return stream_handle(getattr(found, "value", found) or 0)
-    raise failure(BAD_STREAM, type=type(stream).__name__)
+            return _handle(getattr(found, "value", found) or 0)
+    return None
 
 
 def current_stream(library: str, like: Any) -> int:

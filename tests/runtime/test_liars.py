@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import polyker as pk
 from polyker.errors import PolykerError
 from polyker.runtime.device_arrays import device_operand, lies_on_device
 from polyker.runtime.device_repeat import glance
+from polyker.runtime.gpu_streams import stream_handle
 from tests.runtime import liars
 from tests.runtime.liars import VALUES, true
 from tests.runtime.random_liars import random_liar
@@ -183,6 +185,50 @@ def test_subclasses_belong_to_the_library_of_their_base() -> None:
         pair(Mine(), true())
 
 
+class Lying(np.ndarray):
+    """A subclass whose own attributes say what is not so."""
+
+    dtype, shape, strides, ndim, flags = "float99", (9,), None, -1, None  # type: ignore[assignment]
+    __array_interface__ = __dlpack__ = __array__ = property(liars.raising(lambda: RuntimeError("why")))  # type: ignore[assignment]
+
+
+def test_subclasses_of_numpy_s_arrays_are_their_memory_whatever_they_say() -> None:
+    for call in (double, kernel, lambda x, **k: pk.einsum("i->i", x, **k) * (1 if "out" in k else 2)):
+        for _ in range(3):
+            np.testing.assert_array_equal(call(true().view(Lying)), 2 * true())
+    for call in (double, kernel):
+        for _ in range(3):
+            out = true()
+            call(true(), out=out.view(Lying))
+            np.testing.assert_array_equal(out, 2 * true())
+
+
+def test_a_proxy_of_an_array_is_that_array() -> None:
+    x, out = true(), np.zeros(4, np.float32)
+    for call in (double, kernel):
+        for _ in range(3):
+            np.testing.assert_array_equal(call(weakref.proxy(x)), 2 * x)
+            proxy = weakref.proxy(out)
+            assert call(x, out=proxy) is proxy
+            np.testing.assert_array_equal(out, 2 * x)
+            out[:] = 0
+
+
+def test_streams_that_lie_are_refused() -> None:
+    found = [v for n, v in liars.liars() if n != "an int that raises"]
+    found += [
+        liars.thing(__cuda_stream__=m) for m in (7, liars.giving(None), liars.giving((0,)), liars.raising(KeyError))
+    ]
+    found += [
+        liars.thing(ptr=property(liars.raising(RuntimeError))),
+        liars.thing(handle="words"),
+        liars.thing(cuda_stream=-1),
+    ]
+    for value in found:
+        with pytest.raises(pk.ArgumentError, match="`stream`"):
+            stream_handle(value)
+
+
 def test_tensors_of_torch_that_are_no_arrays_are_refused() -> None:
     torch = pytest.importorskip("torch", reason="torch is an extra, and not installed")
     assert failing(liars.of_torch(torch), as_input) == []
@@ -217,6 +263,21 @@ def test_arrays_of_jax_that_are_gone_are_refused_and_none_is_written() -> None:
     for _ in range(3):
         found = double(x)
         assert isinstance(found, jax.Array) and (found == 2 * x).all()
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float32", "int8", "int32", "uint8", "uint32", "bool", "complex64"]
+)
+def test_arrays_of_jax_keep_their_type(dtype: str) -> None:
+    jax = pytest.importorskip("jax", reason="jax is an extra, and not installed")
+    copied, total = pk.op("y[i] = x[i]"), pk.op("y = x")
+    for x in (jax.numpy.arange(5).astype(dtype), jax.numpy.zeros(0, dtype), jax.numpy.arange(5).astype(dtype)[::-2]):
+        for call in (copied, copied.compile(x)):
+            for _ in range(3):
+                found = call(x)
+                assert isinstance(found, jax.Array) and found.dtype == x.dtype and (found == x).all()
+    one = jax.numpy.ones((), dtype)
+    assert isinstance(total(one), jax.Array) and total(one) == one
 
 
 @pytest.mark.parametrize("transform", ["jit", "vmap", "grad", "eval_shape"])
