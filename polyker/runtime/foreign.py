@@ -158,7 +158,10 @@ def view_of(memory: ArrayMemory, given: Given) -> Array:
         raise given.refused("its elements lie beyond the address space")
     block: Any = (ctypes.c_char * max(1, high - low)).from_address((memory.address or 1) + low)
     block.keep = memory.keep  # lives as long as the view does
-    view: Array = np.ndarray(shape, dtype.numpy, block, -low, strides)
+    try:
+        view: Array = np.ndarray(shape, dtype.numpy, block, -low, strides)
+    except Exception as error:  # too many dimensions, or a type for which a package is missing
+        raise given.refused(error) from error
     view.flags.writeable = not memory.read_only
     return view
 
@@ -196,9 +199,8 @@ def _by_interface(given: Given) -> Array:
             block = described["data"] = memoryview(given.value if data is None else data)
             start, end = index(described.get("offset", 0)), block.nbytes
         view = np.asarray(_Described(described, given.value))
-        low, high = reach(
-            view.shape, view.strides, view.itemsize
-        )  # which NumPy does not compare with a buffer's length
+        # NumPy does not compare what it reads with the length of a buffer.
+        low, high = reach(view.shape, view.strides, view.itemsize)
         if not 0 <= start + low <= start + high <= end:
             raise ValueError(f"its elements take up the bytes from {start + low} to {start + high} of {end}")
     except PolykerError:
@@ -222,8 +224,11 @@ def extents(shape: Any) -> tuple[int, ...]:
 
 def cuda_interface(value: object) -> Mapping[str, Any] | None:
     """Return what an array on a CUDA device says of itself, None for all else: of some libraries the host's arrays raise."""
-    found = _quiet(value, CUDA_INTERFACE)
-    return found if is_a(found, Mapping) else None
+    try:
+        found = getattr(value, CUDA_INTERFACE, None)
+        return dict(found) if isinstance(found, Mapping) else None
+    except Exception:
+        return None
 
 
 def cuda_memory(given: Given, interface: Mapping[str, Any]) -> ArrayMemory:

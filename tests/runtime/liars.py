@@ -272,6 +272,7 @@ def _cuda() -> Named:
             yield f"{name}'s {entry} is {value!r:.20}", thing(**{name: {**interface(), entry: value}})
     yield f"{name} is true", thing(**{name: interface()})
     yield f"{name} with a negative extent", thing(**{name: interface(shape=(-4,))})
+    yield f"{name} with 65 dimensions", thing(**{name: interface(shape=(1,) * 65)})
     yield f"{name} with a huge extent", thing(**{name: interface(shape=(1 << 62,))})
     yield f"{name} with a stream of words", thing(**{name: interface(stream="words")})
 
