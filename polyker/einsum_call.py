@@ -25,7 +25,7 @@ from polyker.errors.calls import (
 )
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.runtime.arguments import out_operand
-from polyker.runtime.arrays import Array, common_kind, is_a, is_masked, operand, type_name, wrap
+from polyker.runtime.arrays import Array, common_kind, is_a, is_masked, note_written, operand, type_name, wrap
 from polyker.runtime.memory import overlaps_itself
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
@@ -73,6 +73,7 @@ def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str
     else:
         result, recipe = _along(path, subscripts, views, target, rules), None
     if out is not None:
+        note_written((out,))
         return out
     if key is not None and recipe is not None and all(a is b for a, b in zip(views, values, strict=True)):
         if len(_quick) >= _QUICK:

@@ -278,6 +278,14 @@ def torch_views(inputs: Sequence[Any], out: Any) -> tuple[list[Any], Any] | None
     return [views.get(id(v), v) for v in inputs], outs if several else outs[0] if given else None
 
 
+def note_written(outs: Sequence[Any]) -> None:
+    """Tell torch that tensors among these were written to, so that a derivative which needs what they held is refused."""
+    torch: Any = sys.modules.get("torch")
+    tensors = [out for out in outs if kind_of(out) == "torch"]
+    if tensors:
+        torch.autograd.graph.increment_version(tensors)
+
+
 def on_torch(
     call: Callable[..., Any],
     labels: Sequence[str],
@@ -289,6 +297,8 @@ def on_torch(
     """Return what a call on such views comes to as the caller of the tensors gets it; no `labels`: they go by position."""
     inputs, named = views[0], dict(zip(labels, views[0], strict=True)) if labels else {}
     result = call(*(() if labels else inputs), **named, **given, out=views[1])
+    if out is not None:
+        note_written(out if type(out) is tuple else (out,))
     if result_tuple is None:
         given = out[0] if type(out) is tuple else out
         return wrap(np.asarray(result), "torch", None) if given is None else given

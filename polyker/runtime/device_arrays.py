@@ -18,7 +18,7 @@ from polyker.errors.calls import NO_RESULT_KIND, NOT_READABLE
 from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE, OVERLAPS
 from polyker.ir.dtypes import DType, TensorType
 from polyker.runtime.arguments import check_apart, check_out
-from polyker.runtime.arrays import Array, Operand, is_a, is_usable, kind_of, operand, shown, type_name
+from polyker.runtime.arrays import Array, Operand, is_a, is_usable, kind_of, note_written, operand, shown, type_name
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.cuda_driver import driver
@@ -160,6 +160,7 @@ def call_on_device(
     status = plan.function.on_device(pointers, plan.integers, resident)  # type: ignore[attr-defined]
     if status:
         raise meaning(plan.artifact.guards, status)
+    note_written(outs)
     return found, plan
 
 

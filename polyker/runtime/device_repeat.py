@@ -14,7 +14,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.runtime.arrays import is_a, kind_of
+from polyker.runtime.arrays import is_a, kind_of, note_written
 from polyker.runtime.calls import Plan, meaning
 
 _ENTRIES = 256
@@ -84,6 +84,7 @@ class Repeats:
         status = plan.function.on_device(pointers, plan.integers, (True,) * len(pointers))  # type: ignore[attr-defined]
         if status:
             raise meaning(plan.artifact.guards, status)
+        note_written(outs)
         return made
 
     def remember(self, context: Hashable, inputs: Sequence[Any], outs: Sequence[Any], plan: Plan) -> None:

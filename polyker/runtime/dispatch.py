@@ -17,7 +17,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from polyker.ir.dtypes import bf16
-from polyker.runtime.arrays import NUMBERS, Array, Operand, is_a, kind_of, wrap
+from polyker.runtime.arrays import NUMBERS, Array, Operand, is_a, kind_of, note_written, wrap
 from polyker.runtime.calls import Plan, start
 from polyker.runtime.memory import address
 
@@ -204,6 +204,8 @@ def finished(
     result_tuple: Any,
 ) -> Any:
     """Return results as the caller gets them: the arrays of `outs` themselves where given, else arrays of `kind`."""
+    if kind == "torch":
+        note_written(outs)
     like = next((v for v in (*inputs, *outs) if kind_of(v) == kind), None)
     results = [wrap(a, kind, like) if given is None else given for a, given in zip(arrays, outs, strict=True)]
     if result_tuple is None:

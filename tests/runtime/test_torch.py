@@ -236,3 +236,14 @@ def test_einsum_takes_every_class() -> None:
         assert pk.einsum("ij,kj->ik", x, value, out=out) is out and torch.equal(plain(out), x @ x.T)
     with pytest.raises(pk.ArgumentError, match="lazy"):
         pk.einsum("ij->i", x, out=torch._neg_view(torch.zeros(2)))
+
+
+def test_a_derivative_that_needs_what_an_out_held_is_refused() -> None:
+    x = torch.ones(3)
+    for call in (*both(copied, x), lambda x, out: pk.einsum("i->i", x, out=out)):
+        for _ in range(5):
+            weight, held = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
+            product = weight * held
+            call(x, out=held)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                product.sum().backward()
