@@ -16,7 +16,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None, help="a new one each time, if not given")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part; may be given more than once")
+    parser.add_argument(
+        "--only", choices=(*PARTS, "interrupts"), action="append", help="a part; may be given more than once"
+    )
     parser.add_argument("--trials", default=None, metavar="FIRST:STOP", help="certain trials of the one part, in order")
     parser.add_argument("--interrupts", type=int, default=None, help="only interrupt so many compiles by SIGINT")
     parser.add_argument("--ci", action="store_true", help="two minutes with seed 0")

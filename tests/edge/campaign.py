@@ -42,7 +42,9 @@ class Failure:
     def report(self, *, full: bool = True) -> str:
         """Return all that is known of the failure, as text."""
         lines = self.problem.strip().splitlines() or [""]
-        shown = "\n".join("  " + line for line in lines) if full else "  " + next(filter(None, lines), "")
+        # A traceback says at its end what went wrong.
+        short = lines[-1] if "Traceback" in lines[0] else lines[0]
+        shown = "\n".join("  " + line for line in (lines if full else [short]))
         return f"FAILED {self.part}, seed {self.seed}, trial {self.number}: {self.kind}\n{shown}\n  again: {self.again}"
 
 
@@ -176,7 +178,12 @@ class Campaign:
     def _fail(self, failure: Failure) -> None:
         with self._lock:
             tally = self.tallies[failure.part]
-            tally.failures.append(failure)
+            same = next((f for f in tally.failures if f.number == failure.number), None)
+            if same is not None:  # a trial failed, and then its process
+                same.kind += f", then {failure.kind}"
+                failure.kind = same.kind
+            else:
+                tally.failures.append(failure)
             tally.next = max(tally.next, failure.number + 1)
             full = len(tally.failures) <= _SHOWN
         self._say(failure.report(full=full))
