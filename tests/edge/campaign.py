@@ -99,7 +99,7 @@ class Campaign:
         """Run a process for these trials; it is stopped between two of them where the time is over."""
         command = [sys.executable, "-m", "tests.edge.worker", name, str(self.seed), str(first), str(stop)]
         path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
-        began, current, died = time.monotonic(), first, True
+        began, current = time.monotonic(), first
         with tempfile.TemporaryFile() as errors:
             child = subprocess.Popen(
                 command,
@@ -112,16 +112,16 @@ class Campaign:
             )
             lines: queue.Queue[bytes | None] = queue.Queue()
             threading.Thread(target=_pump, args=(child.stdout, lines), daemon=True).start()
-            limit = self._parts[name].limit + 20
+            said: dict[str, Any] = {}
             while True:
                 try:
-                    line = lines.get(timeout=limit)
+                    line = lines.get(timeout=self._parts[name].limit)
                 except queue.Empty:
-                    self._end(child)
-                    self._fail(Failure(name, self.seed, first, current, "hang", f"silent for {limit:.0f} s"))
+                    abort(child.pid)
+                    self._ended(name, first, current, child, errors, "hang:")
                     break
                 if line is None:
-                    self._died(name, first, current, child, errors)
+                    self._ended(name, first, current, child, errors, said.get("problem", ""))
                     break
                 try:
                     said = json.loads(line)
@@ -129,29 +129,36 @@ class Campaign:
                     continue
                 current = int(said.get("begin", said.get("end")))
                 if "end" in said:
-                    self._hear(name, first, said)
-                    died = bool(said["problem"])
-                    if not died and current + 1 < stop and time.monotonic() > until:
+                    self._hear(name, said)
+                    if not said["problem"] and current + 1 < stop and time.monotonic() > until:
                         self._end(child)
                         break
         with self._lock:
             self.tallies[name].seconds += time.monotonic() - began
 
-    def _died(self, name: str, first: int, current: int, child: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        """Look at how a process ended that says no more; its own children are ended with it."""
+    def _ended(
+        self, name: str, first: int, current: int, child: subprocess.Popen[bytes], errors: IO[bytes], problem: str
+    ) -> None:
+        """Look at how a process ended that says no more; `problem`: of its last trial. Its own children end with it."""
         try:
             found = _wait(child.pid, 30)
         finally:
             self._end(child)
+        errors.seek(0)
+        text = errors.read().decode("utf-8", "replace")[-6000:]
+        kinds = []
+        if problem:
+            kind, _, problem = problem.partition(":")
+            kinds.append(kind)
         if found is None:
-            self._fail(Failure(name, self.seed, first, current, "hang", "the process does not end"))
+            kinds.append("hang at the end")
+        elif found < 0 and kinds != ["hang"]:
+            kinds.append(f"crash by {signal.Signals(-found).name}")
         elif found:
-            errors.seek(0)
-            text = errors.read().decode("utf-8", "replace")
-            kind = f"crash by {signal.Signals(-found).name}" if found < 0 else f"exit status {found}"
-            if "Timeout (" in text:
-                kind = "hang"
-            self._fail(Failure(name, self.seed, first, current, kind, text[-6000:]))
+            kinds.append(f"exit status {found}")
+        if kinds:
+            said = f"{problem.strip()}\n{'--- stderr:' if problem and text.strip() else ''}\n{text}"
+            self._fail(Failure(name, self.seed, first, current, ", then ".join(kinds), said))
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """End a process and the group that it leads."""
@@ -161,7 +168,7 @@ class Campaign:
             pass
         child.wait()
 
-    def _hear(self, name: str, first: int, said: dict[str, Any]) -> None:
+    def _hear(self, name: str, said: dict[str, Any]) -> None:
         with self._lock:
             tally = self.tallies[name]
             tally.checks += said["checks"]
@@ -171,19 +178,11 @@ class Campaign:
                 tally.trials += 1
             for key, values in said["notes"].items():
                 tally.notes.setdefault(key, []).extend(values)
-        if said["problem"]:
-            kind, _, rest = said["problem"].partition(":")
-            self._fail(Failure(name, self.seed, first, said["end"], kind, rest))
 
     def _fail(self, failure: Failure) -> None:
         with self._lock:
             tally = self.tallies[failure.part]
-            same = next((f for f in tally.failures if f.number == failure.number), None)
-            if same is not None:  # a trial failed, and then its process
-                same.kind += f", then {failure.kind}"
-                failure.kind = same.kind
-            else:
-                tally.failures.append(failure)
+            tally.failures.append(failure)
             tally.next = max(tally.next, failure.number + 1)
             full = len(tally.failures) <= _SHOWN
         self._say(failure.report(full=full))
@@ -218,6 +217,12 @@ class Campaign:
             for kind in sorted({f.kind for f in t.failures})
         ]
         return "\n".join([head, *rows, *notes, *kinds, *(f"FAILED {p}" for p in self.problems)])
+
+
+def abort(pid: int) -> None:
+    """End a process that hangs; by faulthandler it says where all its threads are."""
+    os.kill(pid, signal.SIGABRT)
+    time.sleep(2)
 
 
 def _wait(pid: int, seconds: float) -> int | None:

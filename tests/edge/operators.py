@@ -209,6 +209,7 @@ FAMILIES = (
 )
 BY_NAME = {family.name: family for family in FAMILIES}
 QUICK = tuple(f for f in FAMILIES if f.name in ("matmul", "pointwise", "rows", "transposed", "inout", "pair"))
+LONG = tuple(f for f in FAMILIES if f.name in ("heat", "attention", "convolution", "triangle"))  # to compile
 
 
 def constant(random: Random) -> int:

@@ -16,6 +16,8 @@ from tests.edge.trial import Skipped, Trial, Wrong, part
 def main(argv: list[str]) -> None:
     """Run trials `first` to `stop` of a part; the first that fails is the last."""
     name, seed, first, stop = argv[0], int(argv[1]), int(argv[2]), int(argv[3])
+    # A process that hangs is sent SIGABRT, on which this shows where all threads are. (faulthandler's own watchdog would make
+    # children of forks hang, which inherit it without its thread.)
     faulthandler.enable(sys.stderr)
     # Reports go to a file of their own: what a library or a child of this process prints must not get between them.
     say = os.fdopen(os.dup(1), "w")
@@ -24,8 +26,6 @@ def main(argv: list[str]) -> None:
     for number in range(first, stop):
         trial = Trial(name, seed, number)
         tell(say, begin=number)
-        # The watchdog needs no lock of the interpreter: it shows where all threads are in a process that hangs.
-        faulthandler.dump_traceback_later(found.limit, exit=True)
         began, problem, skipped = time.monotonic(), "", False
         try:
             found.run(trial)
@@ -35,7 +35,6 @@ def main(argv: list[str]) -> None:
             problem = f"wrong: {wrong}"
         except BaseException:
             problem = "unexpected exception:\n" + traceback.format_exc()
-        faulthandler.cancel_dump_traceback_later()
         took = time.monotonic() - began
         tell(say, end=number, checks=trial.checks, notes=trial.notes, problem=problem, skipped=skipped, took=took)
         if problem:  # later trials might suffer from what this one left
