@@ -38,6 +38,16 @@ def work(seed: int) -> None:
         raise AssertionError(problem)
 
 
+def long_work(seed: int) -> None:
+    """Compile without calling, mostly what LLVM takes long for."""
+    import polyker as pk
+    from tests.edge.operators import BY_NAME, LONG, constant
+
+    own = random.Random(seed)
+    family, c = own.choice((BY_NAME["matmul"], *LONG)), constant(own)
+    pk.op(family.program(c)).compile(*family.types(family.large), **dict(family.sizes))
+
+
 def kernel(*, large: bool = False) -> tuple[Any, Any, Any]:
     """Return a kernel with arguments and the result that it has to give."""
     import polyker as pk
@@ -135,8 +145,8 @@ def finalizer() -> None:
 def daemons_compile() -> None:
     if chance.random() < 0.8:  # else they are still importing
         work(1)
-    busy(True, chance.choice((1, 2, 4)), work)
-    pause(0.5)
+    busy(True, chance.choice((1, 2, 4)), chance.choice((work, long_work)))
+    pause(0.6)
 
 
 def daemons_call() -> None:
@@ -147,7 +157,7 @@ def daemons_call() -> None:
 
 def daemons_and_status() -> None:
     work(1)
-    busy(True, 2, work)
+    busy(True, 2, chance.choice((work, long_work)))
     pause(0.5)
     if chance.random() < 0.5:
         some_work()
@@ -157,7 +167,7 @@ def daemons_and_status() -> None:
 
 def daemons_and_exception() -> None:
     work(1)
-    busy(True, 2, work)
+    busy(True, 2, chance.choice((work, long_work)))
     pause(0.5)
     ending()
     raise ValueError("meant to be raised")
@@ -166,7 +176,7 @@ def daemons_and_exception() -> None:
 def daemons_and_handler() -> None:
     """Threads that are stopped where they are must not keep a lock that the handler waits for."""
     work(1)
-    busy(True, 2, work)
+    busy(True, 2, chance.choice((work, long_work)))
     pause(0.5)
     atexit.register(some_work)
 
@@ -253,7 +263,7 @@ def child_ends() -> None:
 def replaced() -> None:
     """Another program takes the process over while threads compile."""
     work(1)
-    busy(True, 2, work)
+    busy(True, 2, chance.choice((work, long_work)))
     pause(0.5)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-c", "import time; print(time.monotonic())"])

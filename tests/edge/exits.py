@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,14 +20,10 @@ _CRASH = re.compile(
 )
 
 
-def run(trial: Trial) -> None:
-    """Run one process to its end."""
-    ways = [way for way in WAYS for _ in range(4 if way.startswith("daemons") else 1)]
-    way, seed = trial.random.choice(ways), trial.random.getrandbits(30)
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.edge.ending", way, str(seed)]
-    where = f"python -m tests.edge.ending {way} {seed}"
-    began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def ended_process(command: list[str], where: str) -> tuple[int, str, str, float]:
+    """Run a process to its end; return its exit status, what it wrote to stdout and stderr, and when it ended."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         out, words = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -34,8 +31,28 @@ def run(trial: Trial) -> None:
         process.kill()
         out, words = process.communicate(timeout=20)
         raise Wrong(f"{where}: still there after {LIMIT:.0f} s\n{words[-5000:]}") from None
-    ended, lines, status = time.monotonic(), out.split(), process.returncode
+    return process.returncode, out, words, time.monotonic()
+
+
+def run(trial: Trial) -> None:
+    """Run one process to its end."""
+    ways = [way for way in WAYS for _ in range(4 if way.startswith("daemons") else 1)]
+    way, seed = trial.random.choice(ways), trial.random.getrandbits(30)
+    # A process that takes note of crashes takes longer to end, so only some do.
+    noted = ["-X", "faulthandler"] if trial.random.random() < 0.3 else []
+    command = [sys.executable, *noted, "-m", "tests.edge.ending", way, str(seed)]
+    where = f"python -m tests.edge.ending {way} {seed}"
+    began = time.monotonic()
+    # On a busy machine the threads that are left run on longer while the process ends.
+    busy = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) if trial.random.random() < 0.5 else None
+    try:
+        status, out, words, ended = ended_process(command, where)
+    finally:
+        if busy is not None:
+            busy.kill()
+            busy.wait()
     shown = f"exit status {status}\n{out[-500:]}\n{words[-5000:]}"
+    lines = out.split()
     trial.check(status in WAYS[way][1], f"{where}: {shown}")
     if way in ("interrupted_while_ending", "interrupt_not_caught") and "KeyboardInterrupt" in words:
         # What the interpreter itself says of an interrupt that comes while it waits for threads or runs handlers.
