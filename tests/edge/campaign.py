@@ -152,10 +152,8 @@ class Campaign:
             kinds.append(kind)
         if found is None:
             kinds.append("hang at the end")
-        elif found < 0 and kinds != ["hang"]:
-            kinds.append(f"crash by {signal.Signals(-found).name}")
-        elif found:
-            kinds.append(f"exit status {found}")
+        elif kinds != ["hang"] and found:
+            kinds.append(f"crash by {signal.Signals(-found).name}" if found < 0 else f"exit status {found}")
         if kinds:
             said = f"{problem.strip()}\n{'--- stderr:' if problem and text.strip() else ''}\n{text}"
             self._fail(Failure(name, self.seed, first, current, ", then ".join(kinds), said))
