@@ -21,7 +21,7 @@ from tests.edge.memory import INPUT_LAYOUTS, OUTPUT_LAYOUTS, outside, overlaps_i
 from tests.edge.operators import FAMILIES, constant
 from tests.edge.trial import PARTS, Part, Trial, Wrong
 
-SECONDS = float(os.environ.get("POLYKER_EDGE_SECONDS", "12"))
+SECONDS = float(os.environ.get("POLYKER_EDGE_SECONDS", "20"))
 KINDS = [
     ("wrong", "wrong"), ("raises", "unexpected exception"), ("crashes", "crash by SIGSEGV"), ("hangs", "hang"),
     ("exits", "exit status 5"),

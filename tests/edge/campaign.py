@@ -107,7 +107,8 @@ class Campaign:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"},
+                # NumPy's products on one thread: a fork beside OpenBLAS's threads may wait for them for ever.
+                env={**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1", "OPENBLAS_NUM_THREADS": "1"},
                 start_new_session=True,
             )
             lines: queue.Queue[bytes | None] = queue.Queue()
