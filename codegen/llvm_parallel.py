@@ -5,10 +5,14 @@ function `participate`, and the context, to the run time's `parallel_for`, whose
 
     int parallel_for(int (*function)(void *context, int64_t index), void *context, int64_t begin, int64_t end, void *user)
 
-which calls `function(context, i)` for each i in [begin, end), on as many threads as it likes, and returns when all have returned.
-Each participant works off its own share of the range piece by piece, then helps the others: the pieces are the same whichever
-thread takes them, and a thread keeps to the same part of the range from region to region. The piece with the lowest number of
-those where a Guard failed decides the kernel's status: the one that a serial loop would have come to first.
+which calls `function(context, i)` once for each i in [begin, end), on as many threads as it likes, and returns when all have
+returned. Each participant works off its own share of the range piece by piece, then helps the others: the pieces are the same
+whichever thread takes them, and a thread keeps to the same part of the range from region to region. The piece with the lowest
+number of those where a Guard failed decides the kernel's status: the one that a serial loop would have come to first.
+
+A host's own `parallel_for` may break this contract. A participant therefore enters once, as its memory is its own, and tells
+when it leaves; the kernel counts. Where not all have left, or a status comes back, `host_failed` lets nobody in any more, waits
+for those inside, and returns what `polyker.codegen.artifact.host_status` reads.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from polyker.codegen.artifact import Runtime
+from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED, Runtime
 from polyker.codegen.kernel import For, Guard, Let, LoopKind, Var
 from polyker.codegen.llvm_convert import Value
 from polyker.codegen.llvm_ops import integer_extremum
@@ -39,32 +43,48 @@ PIECES, UNEVEN_PIECES = 4, 16
 
 
 class Context(IntEnum):
-    """Words of a region's context; COUNTERS: from here, 8 words apart, how many of each participant's pieces are taken."""
+    """Words of a region's context, in lines of 8 words.
+
+    COUNTERS: from here a line a participant: how many of its pieces are taken, and whether it has entered.
+    """
 
     BODY = 0
     COUNT = 1  # iterations
     PIECES = 2  # of each participant
     PARTICIPANTS = 3
     FAILURE = 4  # the least of (piece << 32 | status), all ones where none failed
-    COUNTERS = 8
+    LEFT = 8  # participants that have left; and << 16 calls that were none of the region's
+    COUNTERS = 16
 
 
-PARTICIPATE = """\
-define internal i32 @participate(ptr %context, i64 %index) #0 {
+PARTICIPATE = f"""\
+define internal i32 @participate(ptr %context, i64 %index) #0 {{
 entry:
   %body = load ptr, ptr %context
-  %count.at = getelementptr i64, ptr %context, i64 1
+  %count.at = getelementptr i64, ptr %context, i64 {Context.COUNT:d}
   %count = load i64, ptr %count.at
-  %pieces.at = getelementptr i64, ptr %context, i64 2
+  %pieces.at = getelementptr i64, ptr %context, i64 {Context.PIECES:d}
   %pieces = load i64, ptr %pieces.at
-  %participants.at = getelementptr i64, ptr %context, i64 3
+  %participants.at = getelementptr i64, ptr %context, i64 {Context.PARTICIPANTS:d}
   %participants = load i64, ptr %participants.at
-  %failure = getelementptr i64, ptr %context, i64 4
-  %counters = getelementptr i64, ptr %context, i64 8
+  %failure = getelementptr i64, ptr %context, i64 {Context.FAILURE:d}
+  %left.at = getelementptr i64, ptr %context, i64 {Context.LEFT:d}
+  %counters = getelementptr i64, ptr %context, i64 {Context.COUNTERS:d}
   %all = mul i64 %pieces, %participants
-  br label %share
+  %known = icmp ult i64 %index, %participants
+  br i1 %known, label %enter, label %stray
+enter:
+  %own.offset = mul i64 %index, 8
+  %own = getelementptr i64, ptr %counters, i64 %own.offset
+  %entered.at = getelementptr i64, ptr %own, i64 1
+  %entered = atomicrmw xchg ptr %entered.at, i64 1 monotonic
+  %again = icmp ne i64 %entered, 0
+  br i1 %again, label %stray, label %share
+stray:
+  %strays = atomicrmw add ptr %left.at, i64 65536 monotonic
+  ret i32 0
 share:
-  %helped = phi i64 [ 0, %entry ], [ %helped.next, %next ]
+  %helped = phi i64 [ 0, %enter ], [ %helped.next, %next ]
   %ahead = add i64 %index, %helped
   %wraps = icmp uge i64 %ahead, %participants
   %wrapped = sub i64 %ahead, %participants
@@ -103,8 +123,52 @@ next:
   %more = icmp ult i64 %helped.next, %participants
   br i1 %more, label %share, label %done
 done:
+  %leavers = atomicrmw add ptr %left.at, i64 1 release
   ret i32 0
-}
+}}
+
+define internal i64 @host_failed(ptr %context, i32 %rc) cold noinline #0 {{
+entry:
+  %participants.at = getelementptr i64, ptr %context, i64 {Context.PARTICIPANTS:d}
+  %participants = load i64, ptr %participants.at
+  %left.at = getelementptr i64, ptr %context, i64 {Context.LEFT:d}
+  %left = load atomic i64, ptr %left.at acquire, align 8
+  %counters = getelementptr i64, ptr %context, i64 {Context.COUNTERS:d}
+  br label %close
+close:
+  %index = phi i64 [ 0, %entry ], [ %index.next, %close ]
+  %inside = phi i64 [ 0, %entry ], [ %inside.next, %close ]
+  %own.offset = mul i64 %index, 8
+  %own = getelementptr i64, ptr %counters, i64 %own.offset
+  %entered.at = getelementptr i64, ptr %own, i64 1
+  %entered = atomicrmw xchg ptr %entered.at, i64 1 monotonic
+  %inside.next = add i64 %inside, %entered
+  %index.next = add i64 %index, 1
+  %more = icmp ult i64 %index.next, %participants
+  br i1 %more, label %close, label %wait
+wait:
+  %left.now = load atomic i64, ptr %left.at acquire, align 8
+  %out = and i64 %left.now, 65535
+  %all.out = icmp eq i64 %out, %inside.next
+  br i1 %all.out, label %closed, label %wait
+closed:
+  %kept = icmp eq i64 %left, %participants
+  br i1 %kept, label %returned, label %broken
+broken:
+  %counts = shl i64 %left, 16
+  %numbers = or i64 %counts, %participants
+  %broken.status = or i64 %numbers, {HOST_RAN}
+  ret i64 %broken.status
+returned:
+  %failure.at = getelementptr i64, ptr %context, i64 {Context.FAILURE:d}
+  %failure = load i64, ptr %failure.at
+  %found = icmp ne i64 %failure, -1
+  %code = and i64 %failure, 4294967295
+  %rc.wide = zext i32 %rc to i64
+  %rc.status = or i64 %rc.wide, {HOST_RETURNED}
+  %status = select i1 %found, i64 %code, i64 %rc.status
+  ret i64 %status
+}}
 """
 
 
@@ -185,8 +249,9 @@ def _context(
     b.line(f"  store ptr @{body}, {_at(b, context, Context.BODY).typed}, align 8")
     for word, text in numbers.items():
         b.line(f"  store i64 {text}, {_at(b, context, word).typed}, align 8")
+    b.line(f"  store i64 0, {_at(b, context, Context.LEFT).typed}, align 8")
     for k in range(participants):
-        b.line(f"  store i64 0, {_at(b, context, Context.COUNTERS + 8 * k).typed}, align 8")
+        b.line(f"  store <2 x i64> zeroinitializer, {_at(b, context, Context.COUNTERS + 8 * k).typed}, align 16")
     fixed = Context.COUNTERS + 8 * participants
     for k, argument in enumerate(("%pointers", "%integers")):
         b.line(f"  store ptr {argument}, {_at(b, context, fixed + k).typed}, align 8")
@@ -207,14 +272,14 @@ def is_even(loop: For) -> bool:
 def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) -> Reg:
     """Run the region, by this thread alone where there is little to do; return the status."""
     b, e = code.b, code.e
-    alone, together, joined = b.label(), b.label(), b.label()
+    alone, together, whole, broken, joined = (b.label() for _ in range(5))
     worth = b.compare("icmp ugt", count, const(1, "i64"))
     if loop.work is not None:
         # Counted in iterations: the product might overflow.
         work = integer_extremum(b, "smax", e.uniform(e.poly(loop.work)), const(1, "i64"))
         least = b.binary("udiv", const(LEAST - 1, "i64"), work)
         worth = b.binary("and", worth, b.compare("icmp ugt", count, least))
-    status, one, several, failure, found = (b.name() for _ in range(5))
+    status, one, several, failure, found, left, kept, reported = (b.name() for _ in range(8))
     b.line(f"  br {worth.typed}, label %{together}, label %{alone}")
     b.line(f"{alone}:")
     b.line(f"  {one} = call i64 @{body}({context.typed}, i64 0, {count.typed}, i64 0)")
@@ -229,16 +294,25 @@ def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) ->
         f"  {at}.user = getelementptr ptr, ptr {runtime}, i64 {int(Runtime.USER)}",
         f"  {user} = load ptr, ptr {at}.user, align 8",
         f"  {rc} = call i32 {function}(ptr @participate, {context.typed}, i64 0, i64 {loop.lanes}, ptr {user})",
+        f"  {left}.at = getelementptr i64, {context.typed}, i64 {int(Context.LEFT)}",
+        f"  {left} = load atomic i64, ptr {left}.at acquire, align 8",
+        f"  {left}.all = icmp eq i64 {left}, {loop.lanes}",
+        f"  {rc}.well = icmp eq i32 {rc}, 0",
+        f"  {kept} = and i1 {left}.all, {rc}.well",
+        f"  br i1 {kept}, label %{whole}, label %{broken}",
+        f"{broken}:",
+        f"  {reported} = call i64 @host_failed({context.typed}, i32 {rc})",
+        f"  br label %{joined}",
+        f"{whole}:",
         f"  {failure}.at = getelementptr i64, {context.typed}, i64 {int(Context.FAILURE)}",
         f"  {failure} = load i64, ptr {failure}.at, align 8",
         f"  {found} = icmp ne i64 {failure}, -1",
         f"  {failure}.code = and i64 {failure}, 4294967295",
-        f"  {rc}.wide = sext i32 {rc} to i64",
-        f"  {several} = select i1 {found}, i64 {failure}.code, i64 {rc}.wide",
+        f"  {several} = select i1 {found}, i64 {failure}.code, i64 0",
         f"  br label %{joined}",
     ]
     b.start_block(joined)
-    b.line(f"  {status} = phi i64 [ {one}, %{alone} ], [ {several}, %{together} ]")
+    b.line(f"  {status} = phi i64 [ {one}, %{alone} ], [ {several}, %{whole} ], [ {reported}, %{broken} ]")
     return Reg(status, "i64", 1, b.level)
 
 

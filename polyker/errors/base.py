@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from polyker.errors.given import text_of
+
 
 def escape(text: str, limit: int = 200) -> str:
     """Return `text` safe for a terminal: control and format characters as escapes, cut at `limit` characters.
@@ -115,6 +117,10 @@ class BackendUnavailable(PolykerError, ImportError):
     """A target needs a library or a device that is not here."""
 
 
+class HostError(PolykerError, RuntimeError):
+    """The `parallel_for` of a host did not run a kernel's parts as it has to; the results are not complete."""
+
+
 class InternalError(PolykerError):
     """A bug of polyker: please report it with the text of the operator."""
 
@@ -146,7 +152,7 @@ def failure(code: str, *, span: Span | None = None, hint: str | None = None, **v
     `hint` replaces the row's own. Use as `raise failure(CODE, span=..., name=...)`.
     """
     entry = CATALOGUE[code]
-    shown = {k: escape(str(v)) for k, v in values.items()}
+    shown = {k: escape(text_of(v)) for k, v in values.items()}
     text = entry.message.format(**shown)
     advice = hint if hint is not None else (entry.hint.format(**shown) if entry.hint else None)
     error = entry.cls(text, code=code, span=span, hint=advice)

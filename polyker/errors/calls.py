@@ -7,6 +7,7 @@ from polyker.errors.base import (
     BackendUnavailable,
     CompileTimeout,
     DTypeError,
+    HostError,
     InternalError,
     ParseError,
     ShapeError,
@@ -149,6 +150,18 @@ BAD_PARALLEL_FOR = register(
     ArgumentError,
     "parallel_for is a {type}",
     "give a C function as ctypes has it, or its address as an integer",
+)
+
+BAD_USER = register("PK752", ArgumentError, "the `user` of parallel_for is a {type}", "give an address, or None")
+PARTS = register(
+    "PK750",
+    HostError,
+    "the host's parallel_for returned when {left} of {participants} indices had run{more}",
+    "it has to call `function(context, i)` once for each i in [begin, end), and to return when all calls have; a Python "
+    "function that raises has not",
+)
+HOST_RETURNED = register(
+    "PK751", HostError, "the host's parallel_for returned {status}", "0 is what says that all calls returned 0"
 )
 
 INTERNAL = register(

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from polyker.codegen.artifact import Artifact, GuardInfo
+from polyker.codegen.artifact import Artifact, GuardInfo, host_status
 from polyker.codegen.walk import is_parallel
 from polyker.errors.base import failure
-from polyker.errors.calls import KERNEL_STATUS, SCRATCH, TOO_LARGE
+from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, TOO_LARGE
 from polyker.ir.expr import Expr, Literal, Size
 from polyker.runtime.arrays import LIMIT, Array, is_usable
 from polyker.runtime.memory import address, aligned_block, kernel_arena, overlap, physical_memory, reach
@@ -211,7 +211,13 @@ def meaning(guards: Mapping[int, GuardInfo], status: int) -> Exception:
     """Return the error that a kernel's status stands for."""
     guard = guards.get(status)
     if guard is None:
-        return failure(KERNEL_STATUS, status=status)
+        said = host_status(status)
+        if said is None:
+            return failure(KERNEL_STATUS, status=status)
+        if said.returned is not None:
+            return failure(HOST_RETURNED, status=said.returned)
+        more = f", and {said.more} more calls were made" if said.more else ""
+        return failure(PARTS, left=said.left, participants=said.participants, more=more)
     return failure(guard.code, span=guard.span, **dict(guard.values))
 
 

@@ -7,7 +7,8 @@ import os
 
 from polyker.codegen.artifact import Runtime
 from polyker.errors.base import escape, failure
-from polyker.errors.calls import BAD_PARALLEL_FOR
+from polyker.errors.calls import BAD_PARALLEL_FOR, BAD_USER
+from polyker.errors.given import integer
 from polyker.process.jobs import once
 
 _WORDS = len(Runtime)
@@ -63,7 +64,7 @@ def runtime() -> int:
     return ctypes.addressof(_runtime)
 
 
-def set_parallel_for(function: object = None, user: int | None = None) -> None:
+def set_parallel_for(function: object = None, user: object = None) -> None:
     """Run kernels on a host's own threads from the next call on; None: on polyker's.
 
     `function`: a C function, as a ctypes function or its address,
@@ -71,19 +72,33 @@ def set_parallel_for(function: object = None, user: int | None = None) -> None:
         int parallel_for(int (*function)(void *context, int64_t index), void *context, int64_t begin, int64_t end, void *user)
 
     that calls `function(context, i)` once for each i in [begin, end), on any threads, and returns when all have returned: 0, or
-    what one of them returned that is not 0. It may be called by several threads at a time; `user` is handed on to it. Change it
-    while no kernel runs. Raises ArgumentError for anything else.
+    what one of them returned that is not 0. It may be called by several threads at a time; `user`, an address or None, is handed
+    on to it. A call whose function did not do so raises HostError. Change it while no kernel runs. Raises ArgumentError for
+    anything else.
     """
-    address: int | None = None
     if function is None:
         address, user = pool().parallel_for, None
-    elif isinstance(function, int) and not isinstance(function, bool):
-        address = function
-    elif isinstance(function, ctypes.CFUNCTYPE(None).__bases__):
-        address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+    elif isinstance(function, _FUNCTIONS):
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    else:
+        address = _address(function) or 0
     if not address:
         raise failure(BAD_PARALLEL_FOR, type=escape(type(function).__name__))
+    data = None if user is None else _address(user)
+    if data is None and user is not None:
+        raise failure(BAD_USER, type=escape(type(user).__name__))
     _kept.append(function)
     _runtime[Runtime.ABI] = 1
-    _runtime[Runtime.USER] = user
+    _runtime[Runtime.USER] = data
     _runtime[Runtime.PARALLEL_FOR] = address
+
+
+_FUNCTIONS = ctypes.CFUNCTYPE(None).__bases__
+
+
+def _address(value: object) -> int | None:
+    """Return an integer, or a ctypes pointer without a type, as an address; None for anything else."""
+    if isinstance(value, ctypes.c_void_p):
+        return value.value or 0
+    number = integer(value)
+    return number if number is not None and 0 <= number < 1 << 8 * ctypes.sizeof(ctypes.c_void_p) else None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED
 from polyker.errors import CATALOGUE, PolykerError
 from polyker.errors import calls as catalogue
 from polyker.runtime.calls import meaning
@@ -130,6 +131,9 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK746", lambda: pk.op(MM).compile(ONES, ONES).source("nothing"), "`nothing`"),
     ("PK747", lambda: raised(meaning({}, 99)), "status 99"),
     ("PK748", lambda: pk.set_parallel_for("threads"), "parallel_for is a str"),
+    ("PK750", lambda: raised(meaning({}, HOST_RAN | 1 << 16 | 4)), "returned when 1 of 4 indices had run(\n|$)"),
+    ("PK751", lambda: raised(meaning({}, HOST_RETURNED | 7)), "returned 7"),
+    ("PK752", lambda: pk.set_parallel_for(1, "user"), "`user` of parallel_for is a str"),
     ("PK760", lambda: pk.einsum("i->i->i", [1]), "one proper '->'"),
     ("PK761", lambda: pk.einsum("i,i", [1]), "2 subscript terms are given for 1 operands"),
     ("PK762", lambda: pk.einsum("ij", [1]), "operand 0 has 1 dimensions"),

@@ -232,11 +232,50 @@ def test_a_host_may_run_regions_on_its_own_threads(hosts: list[int]) -> None:
     assert len(hosts) == 4
 
 
-@pytest.mark.parametrize("wrong", ["no function", 0, True, 1.5])
+class Wrong:
+    def __index__(self) -> int:
+        raise ZeroDivisionError
+
+    __repr__ = __index__  # type: ignore[assignment]
+
+
+NO_ADDRESS = ["no function", True, np.True_, 1.5, float("nan"), -1, 1 << 64, 1 << 99999, np.int64(-1), [], {}, Wrong()]
+
+
+NO_FUNCTION = [*NO_ADDRESS, 0, np.int64(0), np.array(0), ctypes.c_void_p(), PARALLEL_FOR(), len]
+
+
+@pytest.mark.parametrize("wrong", NO_FUNCTION, ids=range(len(NO_FUNCTION)))
 def test_what_is_no_function_is_refused(wrong: object) -> None:
     with pytest.raises(ArgumentError) as caught:
         set_parallel_for(wrong)
     assert caught.value.code == "PK748"
+    regions(3, 2)
+
+
+@pytest.mark.parametrize("wrong", NO_ADDRESS, ids=range(len(NO_ADDRESS)))
+def test_what_is_no_address_is_refused_as_the_data_of_a_host(hosts: list[int], wrong: object) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        set_parallel_for(PARALLEL_FOR(lambda *_: 0), wrong)
+    assert caught.value.code == "PK752"
+    regions(3, 2)
+    assert hosts == [3, 3]
+
+
+def test_addresses_may_be_integers_of_numpy(hosts: list[int]) -> None:
+    seen: list[int] = []
+
+    def run(function: int, context: int, begin: int, end: int, user: int) -> int:
+        seen.append(user)
+        return max(FUNCTION(function)(context, i) for i in range(begin, end))
+
+    own = PARALLEL_FOR(run)
+    address = ctypes.cast(own, ctypes.c_void_p)
+    for given in (own, address, address.value, np.uint64(address.value or 0), np.array(address.value)):
+        for user in (7, np.int64(7), np.array(7), ctypes.c_void_p(7)):
+            set_parallel_for(given, user)
+            regions(2, 1)
+    assert seen == [7] * 20
 
 
 def test_torch_and_its_threads_are_no_trouble() -> None:

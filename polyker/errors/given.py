@@ -1,0 +1,37 @@
+"""Values that a caller gave, read and shown without trusting what their methods do."""
+
+from __future__ import annotations
+
+import operator
+
+_DIGITS = 640  # of an integer; Python refuses to print one of some thousands
+
+
+def integer(value: object) -> int | None:
+    """Return a value that is an integer (NumPy's included) as an int, None for anything else, bools included."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except Exception:
+        return None
+
+
+def printed(value: object) -> str:
+    """Return a value's repr for a message, or what it is where it has none."""
+    if type(value) is int and value.bit_length() > _DIGITS:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+
+
+def text_of(value: object) -> str:
+    """Return a value's str for a message, or what it is where it has none."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    try:
+        return printed(value) if type(value) is int else str(value)
+    except Exception:
+        return f"a {type(value).__name__}"
