@@ -12,12 +12,24 @@ import numpy as np
 from polyker.compiling import Bound, Given, argument_type, compiled, declared_type, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
-from polyker.errors.calls import BAD_OPTION, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
+from polyker.errors.calls import BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
+from polyker.errors.given import exact_text, printed
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
-from polyker.kernel import Kernel
-from polyker.options import Options, environment_is_plain, environment_target, interpreting, options
+from polyker.kernel import STAGES, Kernel
+from polyker.options import (
+    UNSET,
+    Options,
+    checked_flag,
+    checked_target,
+    environment_is_plain,
+    environment_target,
+    interpreting,
+    options,
+    own_names,
+    split_keywords,
+)
 from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
@@ -34,8 +46,8 @@ if TYPE_CHECKING:
     from polyker.runtime.tables import CallTable
     from polyker.schedule_object import Schedule
 
-UNSET: Any = object()
 T = TypeVar("T")
+COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deterministic")
 
 
 def op(*definition: object, **sizes: int) -> Operator:
@@ -78,7 +90,9 @@ class Operator:
         self._families: dict[Hashable, Family] = {}
         self._queued: dict[int, ReferenceType[Compiled]] = {}  # called with arrays of a GPU, by identity
         self._repeats = Repeats()
-        self._plain = len(program.inputs) if program.parameters == program.inputs else -1
+        self._owns_out = "out" in self._own(0)
+        plain = program.parameters == program.inputs and not self._owns_out
+        self._plain = len(program.inputs) if plain else -1
 
     def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Compute the outputs for arrays given by position or name, and sizes by keyword.
@@ -86,10 +100,11 @@ class Operator:
         `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes
         back is of the library of the first array; several outputs come as a namedtuple. Where the arrays lie on a GPU it
         runs there, on the stream given as `stream=` or the current one of their library, and does not wait: see `sync`.
+        A keyword that is a name of the program is the program's, until that is given by position.
         Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
         """
         chosen = options.current
-        if named and "stream" in named and "stream" not in (*self.program.parameters, *self.program.sizes):
+        if named and "stream" in named and "stream" not in self._own(len(args)):
             return self._on_gpu(args, out, named, chosen)
         quick = self._quick
         if quick is not None and quick[0] is chosen and environment_is_plain():
@@ -99,8 +114,10 @@ class Operator:
         inputs: Sequence[Any] = args
         given: dict[str, int] = {}
         if named or len(args) != self._plain:
+            if self._owns_out and out is not None and "out" in self._own(len(args)):
+                named, out = {**named, "out": out}, None
             inputs, given = self._matched(args, named)
-        if (views := torch_views(inputs, out)) is not None:
+        if not self._owns_out and (views := torch_views(inputs, out)) is not None:
             labels = () if self._plain >= 0 else self.program.inputs
             return on_torch(self, labels, given, views, out, self._fields)
         target = environment_target()
@@ -125,12 +142,16 @@ class Operator:
         inputs, sizes = matched(self.program, args, {**named, **known})
         return inputs, {name: size_value(name, value) for name, value in sizes.items()}
 
+    def _own(self, count: int) -> set[str]:
+        """Return the keywords that are the program's, not options, in a call with `count` arguments by position."""
+        return own_names(self.program, count, self.fixed)
+
     def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without more of Python, where this process can do that."""
         from polyker.runtime.tables import adopted
 
         chosen, target, *given = context
-        if target is not None:
+        if target is not None or self._owns_out:  # which the emitted entry takes for what is written into
             return
         table = self._quick[1] if self._quick is not None and self._quick[0] is chosen else None
         sizes: dict[str, int] = dict(given)  # type: ignore[arg-type]
@@ -167,8 +188,8 @@ class Operator:
             on_stream,
         )
 
-        sizes = {name: value for name, value in named.items() if name != "stream" or name in self.program.sizes}
-        inputs, given = self._matched(args, sizes)
+        chosen_stream, values = split_keywords(self._own(len(args)), named, ["stream"])
+        inputs, given = self._matched(args, values)
         labels, outs = (self.program.inputs, self.program.outputs), given_outs(self.program.outputs, out)
         like, target = first_on_device((*inputs, *outs)), environment_target() or "cuda"
         if like is None:
@@ -184,7 +205,7 @@ class Operator:
             self._repeats.remember(context, inputs, outs, plan)
             return results
 
-        with on_stream((*inputs, *outs), None if "stream" in sizes else named.get("stream")):
+        with on_stream((*inputs, *outs), chosen_stream.get("stream")):
             context = chosen, target, *given.items()
             found = self._repeats.attempt(context, inputs, outs, new_arrays(like))
             if found is None:
@@ -266,14 +287,14 @@ class Operator:
         self,
         /,
         *types: Any,
-        target: str | None = None,
+        target: str | None = UNSET,
         acc: Any = UNSET,
         fastmath: Any = UNSET,
         specialize: Any = UNSET,
         timeout: Any = UNSET,
         threads: Any = UNSET,
         deterministic: Any = UNSET,
-        schedule: Schedule | None = None,
+        schedule: Schedule | None = UNSET,
         **named: Any,
     ) -> Kernel:
         """Return the kernel for arrays or types, by position or name; sizes that are not given stay symbols.
@@ -284,17 +305,30 @@ class Operator:
         a kernel with symbols is compiled anew for the first sizes of each class (about each half power of two, eight at most;
         what `source` shows is for no sizes in particular). `schedule`: one made by
         `schedule` for the same types, instead of the automatic one; types and target are its own where none are given.
+        A keyword that is a name of the program is the program's, until that is given by position: for a tensor called `target`
+        give the arrays by position, or the option by `polyker.options` or POLYKER_TARGET.
         Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable, ScheduleError.
         """
-        changes = {"acc": acc, "fastmath": fastmath, "specialize": specialize, "timeout": timeout}
-        changes |= {"threads": threads, "deterministic": deterministic}
-        context: tuple[Sequence[Any], Mapping[str, Any], Any] = (types, named, target)
+        given = {"target": target, "acc": acc, "fastmath": fastmath, "specialize": specialize, "timeout": timeout}
+        given |= {"threads": threads, "deterministic": deterministic, "schedule": schedule}
+        return self._kernel(types, *self._options_apart(types, named, given))
+
+    def _options_apart(
+        self, types: Sequence[Any], named: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the options among those given by keyword, and what is the program's."""
+        chosen = {name: value for name, value in given.items() if value is not UNSET}
+        return split_keywords(self._own(len(types)), {**named, **chosen}, chosen)
+
+    def _kernel(self, types: Sequence[Any], chosen: Mapping[str, Any], named: Mapping[str, Any]) -> Kernel:
+        """Return the kernel for types or arrays, and options, that are told apart."""
+        changes = {name: chosen[name] for name in COMPILE_OPTIONS if name in chosen}
+        target = checked_target(chosen.get("target"))
+        schedule = self._schedule_given(chosen.get("schedule"))
         if schedule is not None:
-            if not hasattr(schedule, "to_json"):
-                raise failure(BAD_OPTION, name="schedule", value=repr(schedule), accepted="what op.schedule(...) gives")
-            changes["acc"] = schedule.acc if acc is UNSET else acc
-            context = schedule.context(self.program, *context)
-        bound = self._bound(*context[:2], changes, context[2])
+            changes.setdefault("acc", schedule.acc)
+            types, named, target = schedule.context(self.program, types, named, target)
+        bound = self._bound(types, named, changes, target)
         made = self._compiled(*bound.key, None if schedule is None else schedule.given(self.identity, bound))
 
         def automatic(artifact: Artifact) -> Schedule | None:
@@ -304,12 +338,23 @@ class Operator:
 
         return Kernel(self.program, made, bound.types, bound.known, bound.options, bound.target, schedule or automatic)
 
+    @staticmethod
+    def _schedule_given(value: object) -> Schedule | None:
+        """Return a schedule, None for none; raises ArgumentError for anything else."""
+        if value is None:
+            return None
+        from polyker.schedule_object import Schedule
+
+        if isinstance(value, Schedule):
+            return value
+        raise failure(BAD_OPTION, name="schedule", value=printed(value), accepted="what op.schedule(...) gives")
+
     def schedule(
         self,
         /,
         *types: Any,
-        auto: bool = True,
-        target: str | None = None,
+        auto: bool = UNSET,
+        target: str | None = UNSET,
         acc: Any = UNSET,
         specialize: Any = UNSET,
         timeout: Any = UNSET,
@@ -319,7 +364,7 @@ class Operator:
         """Return the schedule for arrays or types, as in `compile`, to print and to edit; `timeout` is each step's, too.
 
         It starts as the automatic one, with the accumulators and copies that go with it, and each index in loops of its own; with
-        `auto=False` as the order of the text, each statement its own nest.
+        `auto=False` as the order of the text, each statement its own nest. Keywords are told apart as in `compile`.
 
         >>> import polyker as pk
         >>> pk.op("C[i,j] += A[i,k] * B[k,j]").schedule(pk.f32[64, 64], pk.f32[64, 64], auto=False)
@@ -331,14 +376,29 @@ class Operator:
             for k
               C: C[i, j] += A[i, k]*B[k, j]
         """
+        given = {
+            "auto": auto,
+            "target": target,
+            "acc": acc,
+            "specialize": specialize,
+            "timeout": timeout,
+            "threads": threads,
+        }
+        return self._schedule(types, *self._options_apart(types, named, given))
+
+    def _schedule(self, types: Sequence[Any], chosen: Mapping[str, Any], named: Mapping[str, Any]) -> Schedule:
+        """Return the schedule for types or arrays, and options, that are told apart."""
         from polyker.schedule_object import started
 
-        changes = {"acc": acc, "specialize": specialize, "timeout": timeout, "threads": threads}
-        bound = self._bound(types, named, changes, target)
+        auto = checked_flag("auto", chosen.get("auto", True))
+        changes = {name: chosen[name] for name in COMPILE_OPTIONS if name in chosen}
+        bound = self._bound(types, named, changes, checked_target(chosen.get("target")))
         return started(self.program, self.identity, bound, auto=auto)
 
-    def _bound(self, types: Sequence[Any], named: Mapping[str, Any], changes: Mapping[str, Any], target: Any) -> Bound:
-        chosen = options.current.changed(**{n: v for n, v in changes.items() if v is not UNSET})
+    def _bound(
+        self, types: Sequence[Any], named: Mapping[str, Any], changes: Mapping[str, Any], target: str | None
+    ) -> Bound:
+        chosen = options.current.changed(**changes)
         given, sizes = self._types(types, named)
         known = {**self.fixed, **sizes}
         if chosen.specialize == "never":
@@ -359,17 +419,21 @@ class Operator:
         return given, {n: size_value(n, v) for n, v in sizes.items() if v is not None}
 
     def source(self, stage: str = "program", /, *types: Any, **named: Any) -> str:
-        """Return a stage as text: "program" as it is, the others of the kernel for these arrays or types."""
-        if stage == "program" and not types and not named:
+        """Return a stage as text: "program" as it is, the others of the kernel for these arrays or types, as in `compile`."""
+        name = exact_text(stage)
+        if name is None:
+            raise failure(NO_STAGE, stage=printed(stage), target="any target", stages=", ".join(STAGES))
+        if name == "program" and not types and not named:
             return str(self.program)
-        return self.compile(*types, **named).source(stage)
+        return self.compile(*types, **named).source(name)
 
-    def explain(self, /, *types: Any, target: str | None = None, **named: Any) -> Explanation:
+    def explain(self, /, *types: Any, target: str | None = UNSET, **named: Any) -> Explanation:
         """Return what the kernel for arrays or types computes and moves, its floor and the decisions; nothing is run.
 
         With symbolic sizes amounts are sympy expressions in them. `compile(...).measure(...)` runs it, too. Raises as `compile`.
         """
-        return self.compile(*types, target=target, **named).explain()
+        chosen: dict[str, Any] = {} if target is UNSET else {"target": target}
+        return self.compile(*types, **chosen, **named).explain()
 
     def check(self, /, *args: Any, **named: Any) -> Comparison:
         """Compare the compiled result with the plain interpreter's; the object returned prints the largest error.

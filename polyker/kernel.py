@@ -10,9 +10,10 @@ from weakref import ref
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
+from polyker.errors.given import exact_text, printed
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
-from polyker.options import Options
+from polyker.options import UNSET, Options, checked_seconds, own_names, split_keywords
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import Plan
@@ -37,6 +38,7 @@ class Kernel(Direct):
     A call takes what a call of the operator takes, `out` and inputs and sizes by name included, and returns what that returns.
     `stream` (kernels of a GPU): where the work is queued, a handle or a stream of a library's; else the current stream of the
     arrays' library. With arrays on the GPU the call does not wait: what it cannot raise, `sync` or a later call does.
+    A keyword that is a name of the program is the program's, until that is given by position.
     Raises ShapeError where extents are others, DTypeError, ArgumentError, GatherError.
     """
 
@@ -70,12 +72,14 @@ class Kernel(Direct):
     def source(self, stage: str) -> str:
         """Return a stage of the compile as text: program, isl, schedule, loops; then llvm, or cuda and ptx; and asm."""
         artifact = self._compiled.artifact()
-        if stage == "asm" and "ptx" not in artifact.stages:
+        name = exact_text(stage)
+        if name == "asm" and "ptx" not in artifact.stages:
             return artifact.code.assembly()
-        if stage not in artifact.stages:
+        if name is None or name not in artifact.stages:
             stages = [s for s in STAGES if s in artifact.stages or (s == "asm" and "ptx" not in artifact.stages)]
-            raise failure(NO_STAGE, stage=stage, target=self.target, stages=", ".join(stages))
-        return artifact.stages[stage]
+            shown = printed(stage) if name is None else name
+            raise failure(NO_STAGE, stage=shown, target=self.target, stages=", ".join(stages))
+        return artifact.stages[name]
 
     def sync(self) -> None:
         """Wait for the calls with arrays on the GPU, and raise what they found: GatherError, or what CUDA reports."""
@@ -119,15 +123,18 @@ class Kernel(Direct):
 
         return explained(self._subject(), sizes)
 
-    def measure(self, /, *args: Any, seconds: float = 0.5, **named: Any) -> Explanation:
-        """Run on arrays for about so many seconds; return the explanation with the median time and the floor's share of it.
+    def measure(self, /, *args: Any, seconds: float = UNSET, **named: Any) -> Explanation:
+        """Run on arrays for about so many seconds (0.5); return the explanation with the median time and the floor's share of it.
 
         Where `polyker doctor --measure` has not stored the rates of this machine, they are measured first, for a second.
         Raises as a call does.
         """
         from polyker.explained import measured
 
-        return measured(self._subject(), args, named, seconds)
+        if seconds is not UNSET:
+            named["seconds"] = seconds
+        chosen, values = split_keywords(own_names(self.program, len(args)), named, ["seconds"])
+        return measured(self._subject(), args, values, checked_seconds(chosen.get("seconds", 0.5)))
 
     def _subject(self) -> Subject:
         from polyker.explained import Subject
@@ -155,7 +162,9 @@ class _Calls:
         outputs = self._program.outputs
         self._fields = result_tuple(outputs) if len(outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
-        self._plain = len(self._program.inputs) if self._program.parameters == self._program.inputs else -1
+        self._owns_out = "out" in own_names(self._program, 0)
+        plain = self._program.parameters == self._program.inputs and not self._owns_out
+        self._plain = len(self._program.inputs) if plain else -1
         self._repeats = Repeats()
         self._gpu = str(kernel.target).split(":")[0] == "cuda"
         self._adopting = RLock()
@@ -163,6 +172,8 @@ class _Calls:
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Do what a call of the kernel does, for whatever arguments."""
+        if self._owns_out and out is not None and "out" in own_names(self._program, len(args)):
+            named, out = {**named, "out": out}, None
         if self._gpu:
             return self._on_gpu(args, out, named)
         return self._run(*self._values(args, named), out)
@@ -178,7 +189,7 @@ class _Calls:
             return result
         labels, outputs = self._program.inputs, self._program.outputs
         kernel = self._kernel()
-        if kernel is not None and (views := torch_views(inputs, out)) is not None:
+        if kernel is not None and not self._owns_out and (views := torch_views(inputs, out)) is not None:
             return on_torch(kernel, () if self._plain >= 0 else labels, given, views, out, self._fields)
         operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
         wanted = given_outs(outputs, out)
@@ -200,7 +211,8 @@ class _Calls:
         )
 
         program = self._program
-        stream = None if "stream" in (*program.parameters, *program.sizes) else named.pop("stream", None)
+        chosen, named = split_keywords(own_names(program, len(args)), named, ["stream"])
+        stream = chosen.get("stream")
         inputs, given = self._values(args, named)
         outs = given_outs(program.outputs, out)
         with on_stream((*inputs, *outs), stream):
@@ -239,6 +251,9 @@ class _Calls:
     def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without Python, where this process can do that."""
         from polyker.runtime.tables import adopted
+
+        if self._owns_out:  # which the emitted entry takes for what is written into
+            return
 
         table = self._adopted()
         sizes: dict[str, int] = dict(context)  # type: ignore[arg-type]

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
+from polyker.errors.given import exact_text, integer, number, printed
 from polyker.ir.dtypes import DTYPES, DType
+
+if TYPE_CHECKING:
+    from polyker.ir.program import Program
 
 FASTMATH = ("nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
 MOST_THREADS = 256
+
+
+class _Unset:
+    """The value of an option that is not given."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+UNSET: Any = _Unset()
+_MOST_FLAGS = 64  # names of flags that are looked at
 SPECIALIZE = ("auto", "always", "never")
 
 
@@ -68,47 +86,101 @@ def _checked(name: str, value: object) -> object:
         case "acc":
             if value is None or isinstance(value, DType):
                 return value
-            if isinstance(value, str) and value in DTYPES:
-                return DTYPES[value]
+            if (text := exact_text(value)) in DTYPES:
+                return DTYPES[text]
             accepted = "None, or an element type such as 'f64'"
         case "fastmath":
-            flags = (value,) if isinstance(value, str) else value
-            if flags is None or flags is False:
-                return ()
-            if isinstance(flags, Iterable):
-                given = tuple(flags)
-                if all(isinstance(flag, str) and flag in FASTMATH for flag in given):
-                    return tuple(flag for flag in FASTMATH if flag in given)
+            flags = _flags(value)
+            if flags is not None:
+                return flags
             accepted = "a set of " + ", ".join(FASTMATH)
         case "specialize":
-            if isinstance(value, str) and value in SPECIALIZE:
-                return value
+            if (text := exact_text(value)) in SPECIALIZE:
+                return text
             accepted = ", ".join(SPECIALIZE)
         case "timeout":
-            if value is None:
-                return float("inf")
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-                return float(value)
+            seconds = float("inf") if value is None else number(value)
+            if seconds is not None and seconds > 0:
+                return seconds
             accepted = "seconds above 0, or None"
         case "threads":
-            if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_THREADS):
-                return value
+            count = integer(value)
+            if value is None or (count is not None and 1 <= count <= MOST_THREADS):
+                return count
             accepted = f"an integer from 1 to {MOST_THREADS}, or None for as many as there are cores"
         case "cache_size":
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-                return value
+            count = integer(value)
+            if count is not None and count >= 1:
+                return count
             accepted = "an integer of 1 or more"
         case "deterministic":
-            if isinstance(value, bool):
-                return value
-            accepted = "True or False"
+            return checked_flag(name, value)
         case "scratch_bytes":
-            if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-                return value
+            count = integer(value)
+            if value is None or (count is not None and count >= 0):
+                return count
             accepted = "a number of bytes, or None for a quarter of the memory"
         case _:
             raise failure(UNKNOWN_OPTION, name=name, known=", ".join(NAMES))
-    raise failure(BAD_OPTION, name=name, value=escape(repr(value)), accepted=accepted)
+    raise failure(BAD_OPTION, name=name, value=printed(value), accepted=accepted)
+
+
+def _flags(value: object) -> tuple[str, ...] | None:
+    """Return LLVM's flags of one or several names, in one order; None for anything else."""
+    if value is None or value is False:
+        return ()
+    try:
+        names: Iterable[object] = (value,) if isinstance(value, str) else islice(value, _MOST_FLAGS)  # type: ignore[call-overload]
+        given = [exact_text(name) for name in names]
+    except Exception:  # whatever the iteration raises
+        return None
+    known = len(given) < _MOST_FLAGS and all(flag in FASTMATH for flag in given)
+    return tuple(flag for flag in FASTMATH if flag in given) if known else None
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """Return an option that is True or False, NumPy's included; raises ArgumentError for anything else."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise failure(BAD_OPTION, name=name, value=printed(value), accepted="True or False")
+
+
+def checked_target(value: object) -> Any:
+    """Return a target's name or description, None for the default one; raises ArgumentError for anything else."""
+    from polyker.target.model import Target
+
+    if isinstance(value, Target):
+        return value
+    text = exact_text(value)
+    if value is None or text is not None:
+        return text or None
+    accepted = "a text such as 'cpu', 'cpu:x86-64-v3' or 'cuda', or None for this machine"
+    raise failure(BAD_OPTION, name="target", value=printed(value), accepted=accepted)
+
+
+def checked_seconds(value: object) -> float:
+    """Return the seconds that a measurement may take; raises ArgumentError for what is no number of 0 or more."""
+    seconds = number(value)
+    if seconds is None or not seconds >= 0:
+        raise failure(BAD_OPTION, name="seconds", value=printed(value), accepted="seconds, 0 or more")
+    return seconds
+
+
+def own_names(program: Program, count: int, fixed: Iterable[str] = ()) -> set[str]:
+    """Return the keywords that are the program's, not options, in a call with `count` arguments by position.
+
+    `fixed`: sizes that the operator has values of.
+    """
+    given = {*program.parameters[:count], *fixed}
+    return {name for name in (*program.parameters, *program.sizes) if name not in given}
+
+
+def split_keywords(
+    own: Container[str], named: Mapping[str, Any], names: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return keywords as options, where they are in `names` and not the program's own, and the rest."""
+    chosen = {name: named[name] for name in names if name in named and name not in own}
+    return chosen, {name: value for name, value in named.items() if name not in chosen}
 
 
 _local: ContextVar[Options | None] = ContextVar("polyker_options", default=None)

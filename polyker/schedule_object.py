@@ -14,15 +14,18 @@ from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
 from polyker.edit.methods import Steps
 from polyker.edit.step import Step, step_from_json, step_of
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, DTypeError, ShapeError, escape, failure
+from polyker.errors.calls import BAD_ARGUMENT
 from polyker.errors.schedules import BAD_TEXT, ONLY_GPU, OTHER_SCHEDULE
 from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
+from polyker.options import own_names, split_keywords
 
 if TYPE_CHECKING:
     from polyker.codegen.artifact import Artifact
     from polyker.edit.state import State
 
 T = TypeVar("T")
+OPTIONS = ("auto", "target", "acc", "specialize", "timeout", "threads")  # of a schedule, by keyword
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +177,22 @@ class Schedule(Steps["Schedule"]):
         `types`: as for `op.schedule`; those of the text where none are given. Raises ScheduleError for any text that tells
         no schedule of this operator, LegalityError where a step is not legal for these types.
         """
+        if not isinstance(getattr(op, "program", None), Program) or not hasattr(op, "identity"):
+            raise failure(BAD_ARGUMENT, name="op", type=type(op).__name__, wanted="an operator")
         said = read(text)
         if said["operator"] != op.identity:
             first = escape(str(said["text"])).partition("\n")[0]
             raise failure(OTHER_SCHEDULE, what="the operator", own=first, wanted=str(op.program).partition("\n")[0])
         steps = [step_from_json(s) for s in said["steps"]]
         own = not types and not named
-        named = types_of(said, op.program) if own else named
-        options = {"acc": said["acc"]} if said["acc"] is not None else {}
+        options = {name: said[name] for name in ("auto", "target", "acc") if said[name] is not None}
+        chosen: Mapping[str, Any] = {}
+        if own:
+            named = types_of(said, op.program)
+        else:
+            chosen, named = split_keywords(own_names(op.program, len(types), op.fixed), named, OPTIONS)
         try:
-            found: Schedule = op.schedule(
-                *types, **{"auto": said["auto"], "target": said["target"], **options, **named}
-            )
+            found: Schedule = op._schedule(types, {**options, **chosen}, named)
             for step in steps:
                 found = found._after(step, advise=False)
         except (ShapeError, DTypeError, ArgumentError, CompileError, BackendUnavailable) as error:

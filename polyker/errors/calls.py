@@ -153,6 +153,7 @@ BAD_PARALLEL_FOR = register(
 )
 
 BAD_USER = register("PK752", ArgumentError, "the `user` of parallel_for is a {type}", "give an address, or None")
+BAD_ARGUMENT = register("PK753", ArgumentError, "`{name}` is a {type}, not {wanted}")
 PARTS = register(
     "PK750",
     HostError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from numbers import Real
 
 _DIGITS = 640  # of an integer; Python refuses to print one of some thousands
 
@@ -15,6 +16,22 @@ def integer(value: object) -> int | None:
         return operator.index(value)  # type: ignore[arg-type]
     except Exception:
         return None
+
+
+def number(value: object) -> float | None:
+    """Return a value that is a real number (NumPy's included) as a float, None for anything else, bools included."""
+    whole = integer(value)
+    if whole is None and not (isinstance(value, Real) and not isinstance(value, bool)):
+        return None
+    try:
+        return float(value if whole is None else whole)  # type: ignore[arg-type]
+    except Exception:  # a number too large, or one whose methods raise
+        return None
+
+
+def exact_text(value: object) -> str | None:
+    """Return a text as a plain str, whose methods are Python's own; None for anything else."""
+    return str.__str__(value) if isinstance(value, str) else None
 
 
 def printed(value: object) -> str:

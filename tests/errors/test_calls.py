@@ -134,6 +134,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK750", lambda: raised(meaning({}, HOST_RAN | 1 << 16 | 4)), "returned when 1 of 4 indices had run(\n|$)"),
     ("PK751", lambda: raised(meaning({}, HOST_RETURNED | 7)), "returned 7"),
     ("PK752", lambda: pk.set_parallel_for(1, "user"), "`user` of parallel_for is a str"),
+    ("PK753", lambda: pk.Schedule.from_json("{}", None), "`op` is a NoneType, not an operator"),
     ("PK760", lambda: pk.einsum("i->i->i", [1]), "one proper '->'"),
     ("PK761", lambda: pk.einsum("i,i", [1]), "2 subscript terms are given for 1 operands"),
     ("PK762", lambda: pk.einsum("ij", [1]), "operand 0 has 1 dimensions"),
