@@ -140,7 +140,8 @@ class Dispatch:
         """Return the outputs that a caller gives, () for none; whatever else they may be is looked at more closely."""
         if out is None:
             return ()
-        return tuple(out) if self._tuple is not None and type(out) in (tuple, self._tuple) else (out,)
+        several = self._tuple is not None and type(out) in (tuple, self._tuple) and out  # () is not what None is
+        return tuple(out) if several else (out,)
 
     def remember(
         self,
