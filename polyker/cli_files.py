@@ -100,7 +100,7 @@ def show_operator(text: str, arguments: Mapping[str, str], stage: str, target: s
         return str(operator)
     types = {name: _type(name, given) for name, given in arguments.items()}
     positional, keyword = _called(operator, types)
-    kernel = operator.compile(*positional, target=target, **keyword)
+    kernel = operator._kernel(positional, {"target": target}, keyword)  # a size may be called `target`
     return str(kernel.explain() if stage == "explain" else kernel.source(stage)).rstrip("\n")
 
 

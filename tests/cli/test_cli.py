@@ -177,6 +177,13 @@ def test_show_takes_a_target(polyker):
     assert "fmla" in result.output
 
 
+def test_show_takes_a_size_called_target(polyker):
+    text = "y[i] = x[0] for i in 0:target"
+    for options in ((), ("--target", "aarch64-linux-gnu")):
+        result = polyker("show", text, "--stage", "asm", *options, "target=5", "x=f32[2]")
+        assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize("given", ["A=f32", "A=g32[4,4]", "A=f32[4,4"])
 def test_show_refuses_what_is_no_type(polyker, given):
     refused(polyker("show", MATMUL, given, "B=f32[4,4]"), "not a tensor type", "or 5 for a size")
