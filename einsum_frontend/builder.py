@@ -42,6 +42,7 @@ from polyker.einsum_frontend.statements import (
 from polyker.einsum_frontend.statements import is_definition as is_definition
 from polyker.einsum_frontend.statements import program as program
 from polyker.errors.base import failure
+from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED
 from polyker.ir import expr
 from polyker.ir.dtypes import DType
@@ -74,9 +75,10 @@ def tensors(names: str) -> tuple[Tensor, ...]:
 
 
 def _named(names: str, make: Callable[[str], T]) -> tuple[T, ...]:
-    if not isinstance(names, str) or not names.split():
-        raise failure(NOT_A_NAME, name=repr(names)[:80])
-    return tuple(make(name) for name in names.split(" ") if name)
+    text = exact_text(names)
+    if text is None or not text.split():
+        raise failure(NOT_A_NAME, name=printed(names)[:80])
+    return tuple(make(name) for name in text.split(" ") if name)
 
 
 def cast(dtype: DType, value: object) -> Expression:

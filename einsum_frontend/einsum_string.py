@@ -6,9 +6,8 @@ stand once are kept, sums of bool are `any`, and every operand is converted to o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import index as as_index
 
 from polyker.errors.base import failure
 from polyker.errors.calls import (
@@ -20,6 +19,7 @@ from polyker.errors.calls import (
     EINSUM_RANK,
     EINSUM_SYNTAX,
 )
+from polyker.errors.given import integer, listed
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.program import Program, Statement
@@ -82,10 +82,11 @@ def from_lists(lists: Sequence[object], output: object = None) -> Subscripts:
 
 
 def _list(item: object, where: str) -> Term:
-    if isinstance(item, (str, bytes)) or not isinstance(item, Iterable):
+    entries = None if isinstance(item, (str, bytes)) else listed(item, MAX_TEXT)
+    if entries is None:
         raise failure(EINSUM_ARGUMENT, problem=f"the subscripts of {where} must be a list or a tuple")
     labels: list[str] = []
-    for entry in item:
+    for entry in entries:
         if entry is Ellipsis:
             if DOTS in labels:
                 raise failure(EINSUM_SYNTAX, problem=f"{where} has more than one ellipsis")
@@ -93,13 +94,12 @@ def _list(item: object, where: str) -> Term:
             continue
         if len(labels) > len(SYMBOLS) + 64:
             raise failure(EINSUM_LIMIT, what=f"{where} has more subscripts than", count=len(labels), limit=64)
-        try:
-            number = as_index(entry)
-        except TypeError:
+        number = int(entry) if isinstance(entry, bool) else integer(entry)
+        if number is None:
             problem = (
                 f"each subscript must be either an integer or an ellipsis, and {where} has a {type(entry).__name__}"
             )
-            raise failure(EINSUM_ARGUMENT, problem=problem) from None
+            raise failure(EINSUM_ARGUMENT, problem=problem)
         if not 0 <= number < len(SYMBOLS):
             raise failure(
                 EINSUM_ARGUMENT, problem=f"a subscript of {where} is not within the range [0, {len(SYMBOLS)})"

@@ -14,6 +14,7 @@ from polyker.einsum_frontend.check import check_measure
 from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.syntax import chain, compare, power
 from polyker.errors.base import PolykerError, failure
+from polyker.errors.given import exact_text, listed, printed
 from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, PAD_ON_LEFT, TRUTH
 from polyker.ir import dtypes, expr
 from polyker.ir.dtypes import DType, TensorType
@@ -22,6 +23,9 @@ from polyker.ir.program import Declared
 
 if TYPE_CHECKING:
     from polyker.einsum_frontend.statements import Assignment
+
+
+MOST_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
 
 
 class Expression:
@@ -52,7 +56,7 @@ class Expression:
     def astype(self, dtype: DType) -> Expression:
         """Return the value converted to an element type: `f32(x)`; raises ParseError for anything else."""
         if not isinstance(dtype, DType):
-            raise failure(NOT_AN_EXPRESSION, value=repr(dtype), why="a cast takes an element type such as pk.f32")
+            raise failure(NOT_AN_EXPRESSION, value=printed(dtype), why="a cast takes an element type such as pk.f32")
         return Value(expr.Cast(dtype, self.expr))
 
     def __add__(self, other: object) -> Expression:
@@ -251,10 +255,11 @@ class Tensor(Element):
 
     def pad(self, value: object) -> Tensor:
         """Return the tensor as padded: by a constant, or by "edge", "wrap" or "reflect"; raises ParseError for any other."""
-        if isinstance(value, str):
-            if value not in PAD_MODES:
-                raise failure(BAD_PAD, found=value)
-            return Tensor(self.name, expr.Pad(value))
+        mode = exact_text(value)
+        if mode is not None:
+            if mode not in PAD_MODES:
+                raise failure(BAD_PAD, found=mode)
+            return Tensor(self.name, expr.Pad(mode))
         return Tensor(self.name, expr.Pad("constant", expr.Literal(_number(value))))
 
     def typed(self, dtype: DType | TensorType | None = None, shape: Iterable[object] | None = None) -> Typed:
@@ -266,11 +271,14 @@ class Tensor(Element):
         if isinstance(dtype, TensorType):
             shape, dtype = dtype.shape, dtype.dtype
         if not (dtype is None or isinstance(dtype, DType)):
-            raise failure(NOT_AN_EXPRESSION, value=repr(dtype), why="an element type is wanted, such as pk.f32")
+            raise failure(NOT_AN_EXPRESSION, value=printed(dtype), why="an element type is wanted, such as pk.f32")
         if shape is None:
             return Typed(Declared(self.name, dtype))
-        dims = (expr.Size(check_name(s)) if isinstance(s, str) else to_expr(s) for s in shape)
-        return Typed(Declared(self.name, dtype, tuple(dims)))
+        each = listed(shape, MOST_DIMENSIONS)
+        if each is None:
+            raise failure(NOT_AN_EXPRESSION, value=f"a {type(shape).__name__}", why="a shape is a list of sizes")
+        dims = tuple(expr.Size(check_name(s)) if isinstance(s, str) else to_expr(s) for s in each)
+        return Typed(Declared(self.name, dtype, dims))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +313,10 @@ def _complex(number: complex) -> expr.Expr:
 def _number(value: object) -> bool | int | float | complex:
     if isinstance(value, (np.bool_, np.integer, np.floating, np.complexfloating)):
         value = value.item()
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = int.__index__(value)  # a plain number of what may be a class of its own
+    elif isinstance(value, float):
+        value = float.__float__(value)
     if isinstance(value, float) and value != value:
         return math.nan  # one object, so that equal programs compare equal
     if isinstance(value, complex) and not (math.isfinite(value.real) and math.isfinite(value.imag)):
@@ -317,7 +329,7 @@ def _number(value: object) -> bool | int | float | complex:
 
 
 def _shown(value: object) -> Any:
-    return repr(value) if isinstance(value, (str, slice)) else f"a {type(value).__name__}"
+    return printed(value) if isinstance(value, (str, slice)) else f"a {type(value).__name__}"
 
 
 def _advice(value: object) -> str:

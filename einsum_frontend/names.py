@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 
 from polyker.errors.base import Span, failure
+from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import BAD_CHARACTER, LOOK_ALIKE, NAME_TOO_LONG, NOT_A_NAME, RESERVED
 from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
@@ -54,8 +55,10 @@ def check_name(name: object, span: Span | None = None) -> str:
 
     Raises ParseError where it is no identifier, too long, or reserved.
     """
-    if not isinstance(name, str):
-        raise failure(NOT_A_NAME, name=repr(name)[:80])
+    text = exact_text(name)
+    if text is None:
+        raise failure(NOT_A_NAME, name=printed(name)[:80])
+    name = text
     if len(name) > IDENTIFIER:
         raise failure(NAME_TOO_LONG, span=span, name=name[:20], length=len(name), limit=IDENTIFIER)
     if not _NAME.match(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from polyker.einsum_frontend.check import bounds, check_measure, warn_lacking
 from polyker.einsum_frontend.check import expressions as expressions_of
@@ -14,10 +14,13 @@ from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.parser import parse_syntax
 from polyker.einsum_frontend.syntax import Header, Syntax, conjuncts
 from polyker.errors.base import PolykerError, failure
-from polyker.errors.syntax import EMPTY, NOT_AN_EXPRESSION, SIZE_AS_INDEX
+from polyker.errors.given import listed, printed
+from polyker.errors.syntax import EMPTY, NOT_A_NAME, NOT_AN_EXPRESSION, SIZE_AS_INDEX
 from polyker.ir import expr
 from polyker.ir.printing import print_program, print_statement
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
+
+MOST = 4096  # parameters, outputs or sizes that are looked at; programs have less
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Assignment:
         found = [_range(r) for r in ranges]
         for name, pair in named.items():
             if not isinstance(pair, tuple) or len(pair) != 2:
-                raise failure(NOT_AN_EXPRESSION, value=repr(pair), why=f"a range is a pair: {name}=(lo, hi)")
+                raise failure(NOT_AN_EXPRESSION, value=printed(pair), why=f"a range is a pair: {name}=(lo, hi)")
             found.append(expr.Range(check_name(name), to_expr(pair[0]), to_expr(pair[1])))
         return Assignment(replace(self.statement, ranges=(*self.statement.ranges, *found)))
 
@@ -114,7 +117,7 @@ def declare(
     Parameters are tensors, with or without their type (`A.typed(pk.f64, (N, N))`), and sizes; outputs are tensors.
     Raises ParseError for anything else.
     """
-    given, made = tuple(parameters), tuple(outputs)
+    given, made = _some(parameters, "parameters"), _some(outputs, "outputs")
     for what in given:
         if not isinstance(what, (Tensor, Size, Typed)):
             raise failure(NOT_AN_EXPRESSION, value=f"a {type(what).__name__}", why="a parameter is a tensor or a size")
@@ -122,6 +125,15 @@ def declare(
         if not isinstance(what, (Tensor, Typed)):
             raise failure(NOT_AN_EXPRESSION, value=f"a {type(what).__name__}", why="an output is a tensor")
     return Declaration(check_name(name), given, made, _items(body))
+
+
+def _some(values: object, what: str) -> tuple[Any, ...]:
+    """Return what an iterable yields, and one more than a program may have at most; raises ParseError for anything else."""
+    found = listed(values, MOST)
+    if found is None or isinstance(values, (str, bytes)):
+        shown = f"a {type(values).__name__}"
+        raise failure(NOT_AN_EXPRESSION, value=shown, why=f"{what} are a list, of {MOST} at most")
+    return tuple(found)
 
 
 def _items(body: Iterable[object]) -> tuple[Item, ...]:
@@ -144,7 +156,10 @@ def program(definition: Iterable[Item | Declaration], *, sizes: Collection[str] 
 
     Raises ParseError or ShapeError, as the text would.
     """
-    items = tuple(definition)
+    items, known = tuple(definition), _some(sizes, "sizes")
+    for name in known:
+        if not isinstance(name, str):
+            raise failure(NOT_A_NAME, name=printed(name)[:80])
     if len(items) == 1 and isinstance(items[0], Declaration):
         syntax = _syntax(items[0], items[0].body)
     else:
@@ -155,7 +170,7 @@ def program(definition: Iterable[Item | Declaration], *, sizes: Collection[str] 
     clash = indices & used
     if clash:
         raise failure(SIZE_AS_INDEX, name=min(clash))
-    made = _lowered(syntax, {*sizes, *used}, indices)
+    made = _lowered(syntax, {*map(str.__str__, known), *used}, indices)
     warn_lacking(made.body)
     return made
 

@@ -12,7 +12,7 @@ import numpy as np
 from polyker.compiling import Bound, Given, argument_type, compiled, declared_type, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
-from polyker.errors.calls import BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
+from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.errors.given import exact_text, printed
 from polyker.ir.dtypes import TensorType
@@ -60,8 +60,9 @@ def op(*definition: object, **sizes: int) -> Operator:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     fixed = {name: size_value(name, value) for name, value in sizes.items()}
-    if len(definition) == 1 and isinstance(definition[0], str):
-        return Operator(load("polyker.einsum_frontend").parse(definition[0], sizes=fixed), fixed)
+    text = exact_text(definition[0]) if len(definition) == 1 else None
+    if text is not None:
+        return Operator(load("polyker.einsum_frontend").parse(text, sizes=fixed), fixed)
     if len(definition) == 1 and isinstance(definition[0], Program):
         return Operator(definition[0], fixed)
     builder = load("polyker.einsum_frontend.builder")
@@ -76,8 +77,12 @@ class Operator:
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays."""
 
     def __init__(self, program: Program, fixed: Mapping[str, int] | None = None) -> None:
+        if not isinstance(program, Program):
+            raise failure(NOT_AN_OPERATOR, type=type(program).__name__)
+        if fixed is not None and not isinstance(fixed, Mapping):
+            raise failure(BAD_ARGUMENT, name="fixed", type=type(fixed).__name__, wanted="a dict of sizes")
         self.program = program
-        self.fixed = dict(fixed or {})
+        self.fixed = {name: size_value(name, value) for name, value in (fixed or {}).items()}
         for name in self.fixed:
             if name not in program.sizes:
                 shown = ", ".join(program.sizes) or "none"

@@ -14,12 +14,13 @@ import numpy as np
 from polyker.codegen.artifact import Artifact
 from polyker.errors.base import CompileTimeout, PolykerError, failure
 from polyker.errors.calls import BAD_TYPE, INTERNAL, NO_TARGET, TIMEOUT
+from polyker.errors.given import printed
 from polyker.ir.dtypes import DType, TensorType, parse_type
 from polyker.ir.expr import Literal, Size
 from polyker.ir.layout import Layout
 from polyker.ir.program import Program
 from polyker.ir.typed import EXACT, TypedProgram
-from polyker.options import Options, environment_target, environment_timeout
+from polyker.options import Options, checked_flag, environment_target, environment_timeout
 from polyker.process.jobs import load, run_exclusively, uninterrupted
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, operand
@@ -46,11 +47,12 @@ def clear_cache(*, disk: bool = False) -> None:
     from polyker.codegen.cuda_cache import clear_folder
     from polyker.runtime.gpu_memory import release_device_memory
 
+    everywhere = checked_flag("disk", disk)
     kernels.clear()
     if "polyker.codegen.llvm_build" in sys.modules:
         load("polyker.codegen.llvm_build").free_dropped()
     release_device_memory()
-    if disk:
+    if everywhere:
         clear_folder()
 
 
@@ -248,9 +250,9 @@ def argument_type(value: object, name: str) -> TensorType:
         return value
     if issubclass(type(value), str):
         try:
-            return parse_type(cast(str, value))
+            return parse_type(str.__str__(cast(str, value)))
         except ValueError:
-            raise failure(BAD_TYPE, name=name, value=repr(value)) from None
+            raise failure(BAD_TYPE, name=name, value=printed(value)) from None
     if type(value) is DType:
         raise failure(BAD_TYPE, name=name, value=f"the element type {value} alone")
     return operand(value, name).type

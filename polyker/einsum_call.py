@@ -5,29 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
+from operator import index as as_index
 from typing import Any
 
 import numpy as np
 
 from polyker.api import Operator
-from polyker.einsum_frontend.einsum_string import Contraction, Subscripts, fit, from_lists, program, scan
+from polyker.einsum_frontend.einsum_string import MAX_OPERANDS, Contraction, Subscripts, fit, from_lists, program, scan
 from polyker.errors.base import failure
 from polyker.errors.calls import (
     BAD_DTYPE,
     EINSUM_ARGUMENT,
     EINSUM_CAST,
-    EINSUM_SYNTAX,
+    EINSUM_PATH,
     EINSUM_TYPE,
     MASKED,
     NOT_AN_ARRAY,
     OUT_READ_ONLY,
     OUT_SHAPE,
 )
+from polyker.errors.given import exact_text, printed, text_of
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.runtime.arguments import out_operand
 from polyker.runtime.arrays import Array, common_kind, is_a, is_masked, note_written, operand, type_name, wrap
 from polyker.runtime.memory import overlaps_itself
 
+GIVEN_PATH = "einsum_path"  # the head of a path that the caller gives
+_MOST_STEPS = 4096
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 _QUICK = 512
 
@@ -124,14 +129,16 @@ def _rules(kwargs: Mapping[str, Any]) -> Rules:
     dtype = kwargs.get("dtype")
     try:
         dtype = None if dtype is None else np.dtype(getattr(dtype, "numpy", dtype))
-    except TypeError as error:
-        raise failure(EINSUM_TYPE, problem=f"dtype: {error}") from error
-    casting = kwargs.get("casting", "safe")
-    if casting not in CASTINGS:
-        raise failure(EINSUM_ARGUMENT, problem=f"casting must be one of {', '.join(CASTINGS)} (got {casting!r})")
-    order = "K" if kwargs.get("order") is None else kwargs["order"]
-    if not isinstance(order, str) or order.upper() not in ("C", "F", "A", "K"):
-        raise failure(EINSUM_ARGUMENT, problem=f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    except Exception as error:  # a TypeError, or what the caller's object raises
+        raise failure(EINSUM_TYPE, problem=f"dtype: {text_of(error)}") from error
+    given = kwargs.get("casting", "safe")
+    casting = exact_text(given)
+    if casting is None or casting not in CASTINGS:
+        raise failure(EINSUM_ARGUMENT, problem=f"casting must be one of {', '.join(CASTINGS)} (got {printed(given)})")
+    given = kwargs.get("order")
+    order = "K" if given is None else exact_text(given)
+    if order is None or order.upper() not in ("C", "F", "A", "K"):
+        raise failure(EINSUM_ARGUMENT, problem=f"order must be one of 'C', 'F', 'A', or 'K' (got {printed(given)})")
     return Rules(dtype, order.upper(), casting)
 
 
@@ -143,8 +150,9 @@ def _read(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Any, ...]]:
     first = operands[0]
     if isinstance(first, bytes):
         first = first.decode("latin-1")
-    if isinstance(first, str):
-        return scan(first), operands[1:]
+    text = exact_text(first)
+    if text is not None:
+        return scan(text), operands[1:]
     pairs = len(operands) // 2
     lists, values = operands[1 : 2 * pairs : 2], operands[0 : 2 * pairs : 2]
     output = operands[-1] if len(operands) % 2 else None
@@ -338,15 +346,36 @@ def _path(subscripts: Subscripts, views: Sequence[Array], optimize: Any) -> list
     """Return numpy's path for three operands or more, or as given, else None; raises what numpy raises on a bad one."""
     if not _is_asked(optimize):
         return None
-    explicit = not isinstance(optimize, (bool, str)) and hasattr(optimize, "__len__") and len(optimize) > 0
-    if not isinstance(optimize, (bool, str)) and not explicit:
-        raise failure(EINSUM_ARGUMENT, problem=f"did not understand the path: {optimize!r}")
-    if explicit and not (optimize[0] == "einsum_path" or (len(optimize) == 2 and isinstance(optimize[0], str))):
-        raise failure(EINSUM_ARGUMENT, problem=f"did not understand the path: {optimize!r}")
-    if len(views) <= 2 and not (explicit and optimize[0] == "einsum_path"):
+    asked = _asked_path(optimize)
+    if len(views) <= 2 and not (isinstance(asked, list) and asked[0] == GIVEN_PATH):
         return None
     text = fit(subscripts, [v.shape for v in views]).text()
-    return list(np.einsum_path(text, *views, optimize=optimize)[0][1:])
+    try:
+        path = np.einsum_path(text, *views, optimize=asked)[0][1:]
+    except Exception as error:
+        problem = error.args[0] % error.args[1:] if isinstance(error, KeyError) else error
+        raise failure(EINSUM_PATH, problem=problem) from error
+    if not all(path):
+        raise failure(EINSUM_PATH, problem="a step of the path contracts no operands")
+    return [tuple(step) for step in path]
+
+
+def _asked_path(optimize: Any) -> bool | str | tuple[str, float] | list[Any]:
+    """Return what the caller says of the path, as plain values; raises ArgumentError for what numpy does not understand."""
+    if isinstance(optimize, bool):
+        return optimize
+    if isinstance(optimize, str):
+        return str.__str__(optimize)
+    try:
+        parts = list(islice(optimize, _MOST_STEPS)) if isinstance(optimize, (list, tuple)) else []
+        name = exact_text(parts[0]) if parts else None
+        if name == GIVEN_PATH:
+            return [name, *(tuple(map(as_index, islice(step, MAX_OPERANDS + 1))) for step in parts[1:])]
+        if name is not None and len(parts) == 2 and isinstance(parts[1], (int, float)):
+            return name, int(parts[1])
+    except Exception as error:  # whatever the caller's objects raise
+        raise failure(EINSUM_ARGUMENT, problem=f"did not understand the path: {printed(optimize)}") from error
+    raise failure(EINSUM_ARGUMENT, problem=f"did not understand the path: {printed(optimize)}")
 
 
 def _along(
@@ -367,5 +396,5 @@ def _along(
         result, _ = contract(pair, [v for _, v in taken], into, rules, loose=len(taken) == 2)
         rest.append((output, result))
     if len(rest) != 1:
-        raise failure(EINSUM_SYNTAX, problem=f"the path leaves {len(rest)} operands")
+        raise failure(EINSUM_PATH, problem=f"the path leaves {len(rest)} operands")
     return result

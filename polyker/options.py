@@ -33,6 +33,7 @@ class _Unset:
 
 
 UNSET: Any = _Unset()
+_MOST = 1 << 62  # bytes, and kernels: no bound
 _MOST_FLAGS = 64  # names of flags that are looked at
 SPECIALIZE = ("auto", "always", "never")
 
@@ -111,14 +112,14 @@ def _checked(name: str, value: object) -> object:
         case "cache_size":
             count = integer(value)
             if count is not None and count >= 1:
-                return count
+                return min(count, _MOST)
             accepted = "an integer of 1 or more"
         case "deterministic":
             return checked_flag(name, value)
         case "scratch_bytes":
             count = integer(value)
             if value is None or (count is not None and count >= 0):
-                return count
+                return None if count is None else min(count, _MOST)
             accepted = "a number of bytes, or None for a quarter of the memory"
         case _:
             raise failure(UNKNOWN_OPTION, name=name, known=", ".join(NAMES))

@@ -15,7 +15,8 @@ from polyker.edit.methods import Steps
 from polyker.edit.step import Step, step_from_json, step_of
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, DTypeError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT
-from polyker.errors.schedules import BAD_TEXT, ONLY_GPU, OTHER_SCHEDULE
+from polyker.errors.given import exact_text, printed
+from polyker.errors.schedules import BAD_TEXT, ONLY_GPU, OTHER_SCHEDULE, UNKNOWN_STATEMENT
 from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
 from polyker.options import own_names, split_keywords
@@ -76,8 +77,11 @@ class Schedule(Steps["Schedule"]):
         """Return the steps on one statement's loops; raises ScheduleError where there is no such statement."""
         from polyker.edit.find import statement_named
 
-        statement_named(self._state, statement)
-        return OfStatement(self, statement)
+        name = exact_text(statement)
+        if name is None:
+            raise failure(UNKNOWN_STATEMENT, statement=printed(statement), known=", ".join(self.statements))
+        statement_named(self._state, name)
+        return OfStatement(self, name)
 
     def __iter__(self) -> Any:
         raise TypeError("a schedule is no sequence; `steps` is one, `statements` another")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from polyker.errors.base import failure
+from polyker.errors.given import exact_text
 from polyker.errors.schedules import BAD_TEXT
 from polyker.ir.program import Program
 
@@ -19,11 +20,16 @@ MOST_TEXT = 1 << 20  # characters of a JSON text
 
 def read(text: object) -> dict[str, Any]:
     """Return the parts of a JSON text, each of its type; raises ScheduleError."""
-    if isinstance(text, str):
-        if len(text) > MOST_TEXT:
-            raise failure(BAD_TEXT, reason=f"{len(text)} characters are too many")
+    try:
+        # What a mapping holds becomes plain values by the way.
+        written = json.dumps(dict(text)) if isinstance(text, Mapping) else exact_text(text)
+    except Exception as error:
+        raise failure(BAD_TEXT, reason=f"it is no JSON ({error})") from None
+    if written is not None:
+        if len(written) > MOST_TEXT:
+            raise failure(BAD_TEXT, reason=f"{len(written)} characters are too many")
         try:
-            text = json.loads(text)
+            text = json.loads(written)
         except (ValueError, RecursionError) as error:
             raise failure(BAD_TEXT, reason=f"it is no JSON ({error})") from None
     if not isinstance(text, Mapping):

@@ -99,7 +99,8 @@ class Steps(Generic[S]):
             A: A[i, j] = A[i - 1, j] + A[i - 1, j + 1]
         """
         chosen: Any = dict(loops)
-        by = chosen.pop("factor", factor)
+        # A loop may be called `factor`: what leans on another loop is a loop.
+        by = factor if isinstance(chosen.get("factor"), str) else chosen.pop("factor", factor)
         pair = next(iter(chosen.items())) if len(chosen) == 1 else ()
         return self._step("skew", {"loops": pair, "factor": by})
 
@@ -178,8 +179,10 @@ class Steps(Generic[S]):
           thread.x(32) i.point = i % 32
             B: B[i] = A[i]
         """
-        found = self
-        for loop, role in {**(loops or {}), **roles}.items():
+        found, given = self, _merged(loops, roles)
+        if not isinstance(given, Mapping):
+            return self._step("map", {"loop": given, "role": None})  # which is refused
+        for loop, role in given.items():
             found = found._step("map", {"loop": loop, "role": role})  # type: ignore[assignment]
         return found  # type: ignore[return-value]
 
@@ -252,7 +255,7 @@ class Steps(Generic[S]):
         return self._step("promote", given)
 
 
-def _merged(loops: Mapping[str, int] | None, named: Mapping[str, int]) -> object:
+def _merged(loops: Mapping[str, Any] | None, named: Mapping[str, Any]) -> object:
     if loops is None:
         return named
     return {**loops, **named} if isinstance(loops, Mapping) else loops

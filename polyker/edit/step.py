@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyker.errors.base import ScheduleError, failure
+from polyker.errors.given import exact_text, integer, printed
 from polyker.errors.schedules import BAD_STEP
 
 MEMORIES = ("registers", "stack", "scratch", "shared")
@@ -83,15 +84,17 @@ class _Bad(Exception):
 
 
 def _integer(value: object, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LIMIT:
-        raise _Bad(f"{value!r} is no whole number from {least} to {LIMIT}")
-    return value
+    number = integer(value)
+    if number is None or not least <= number <= LIMIT:
+        raise _Bad(f"{printed(value)} is no whole number from {least} to {LIMIT}")
+    return number
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value or len(value) > 1000:
-        raise _Bad(f"{value!r} is no name")
-    return value
+    text = exact_text(value)
+    if not text or len(text) > 1000:
+        raise _Bad(f"{printed(value)} is no name")
+    return text
 
 
 def _sizes(value: object) -> tuple[tuple[str, int], ...]:
@@ -135,9 +138,10 @@ def _maybe(value: object) -> str | None:
 
 
 def _memory(value: object) -> str | None:
-    if value is not None and value not in MEMORIES:
-        raise _Bad(f"{value!r} is not {', '.join(MEMORIES)}")
-    return None if value is None else str(value)
+    text = exact_text(value)
+    if value is not None and text not in MEMORIES:
+        raise _Bad(f"{printed(value)} is not {', '.join(MEMORIES)}")
+    return text
 
 
 def _layout(value: object) -> tuple[tuple[int, int], ...] | None:
@@ -145,12 +149,12 @@ def _layout(value: object) -> tuple[tuple[int, int], ...] | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or not 0 < len(value) <= _LONG:
-        raise _Bad(f"{value!r} is no list of dimensions")
+        raise _Bad(f"{printed(value)} is no list of dimensions")
     found = []
     for entry in value:
         pair = entry if isinstance(entry, (list, tuple)) else (entry, 0)
         if len(pair) != 2:
-            raise _Bad(f"{entry!r} is no dimension, and no (dimension, block)")
+            raise _Bad(f"{printed(entry)} is no dimension, and no (dimension, block)")
         found.append((_integer(pair[0], 0), _integer(pair[1], 0)))
     return tuple(found)
 
@@ -158,17 +162,19 @@ def _layout(value: object) -> tuple[tuple[int, int], ...] | None:
 def _swizzle(value: object) -> int | bool | None:
     if value is None or isinstance(value, bool):
         return value or None
-    if not isinstance(value, int) or not 2 <= value <= LIMIT or value & (value - 1):
-        raise _Bad(f"swizzle={value!r} is neither True nor a power of two from 2 on")
-    return value
+    number = integer(value)
+    if number is None or not 2 <= number <= LIMIT or number & (number - 1):
+        raise _Bad(f"swizzle={printed(value)} is neither True nor a power of two from 2 on")
+    return number
 
 
 def _padding(value: object) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LIMIT:
-        raise _Bad(f"pad={value!r} is no whole number of cells from 1 to {LIMIT}")
-    return value
+    number = integer(value)
+    if number is None or not 1 <= number <= LIMIT:
+        raise _Bad(f"pad={printed(value)} is no whole number of cells from 1 to {LIMIT}")
+    return number
 
 
 def _check_banks(given: Mapping[str, Any]) -> None:
@@ -225,7 +231,7 @@ def step_of(name: object, statement: object, given: Mapping[str, object]) -> Ste
         who = None if statement is None else _text(statement)
         extra = [k for k in given if k not in form.kinds]
         if extra:
-            raise _Bad(f"there is no argument {extra[0]!r}")
+            raise _Bad(f"there is no argument {printed(extra[0])}")
         values = {**form.default, **given}
         absent = [k for k in form.kinds if k not in values]
         if absent:

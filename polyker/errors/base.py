@@ -97,6 +97,10 @@ class ArgumentError(PolykerError, TypeError, ValueError):
     """
 
 
+class PathError(ArgumentError, RuntimeError, LookupError):
+    """A path of einsum is none of these operands, or leaves some: numpy raises now one of these classes, now another."""
+
+
 class ScheduleError(PolykerError):
     """A schedule step cannot be applied."""
 

@@ -10,6 +10,7 @@ from polyker.errors.base import (
     HostError,
     InternalError,
     ParseError,
+    PathError,
     ShapeError,
     register,
 )
@@ -192,3 +193,4 @@ EINSUM_BROADCAST = register(
     "PK767", ShapeError, "einsum: the dimensions that `...` stands for do not broadcast: {shapes}"
 )
 EINSUM_LIMIT = register("PK768", ParseError, "einsum: {what} {count}, the limit is {limit}")
+EINSUM_PATH = register("PK769", PathError, "einsum: {problem}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyker.errors.base import failure
-from polyker.errors.calls import BAD_DIMENSION
+from polyker.errors.calls import BAD_ARGUMENT, BAD_DIMENSION
+from polyker.errors.given import exact_text, integer, printed
 from polyker.process.jobs import load
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ class DType:
         return TensorType(self, tuple(_dimension(d) for d in dims))
 
     def __call__(self, value: Any) -> Any:
-        """`f32(x)`: a cast of an expression of the builder (anything with an `astype` that takes an element type)."""
-        if not hasattr(value, "astype"):
-            raise TypeError(f"{self.name}(...) converts an expression of the builder, not a {type(value).__name__}")
+        """`f32(x)`: a cast of an expression of the builder; raises ArgumentError for anything else."""
+        if not (hasattr(type(value), "expr") and hasattr(type(value), "astype")):
+            wanted = "an expression of the builder"
+            raise failure(BAD_ARGUMENT, name=f"{self.name}(...)", type=type(value).__name__, wanted=wanted)
         return value.astype(self)
 
     @property
@@ -71,15 +73,17 @@ class DType:
         return {"c64": f32, "c128": f64}.get(self.name, self)
 
 
+_MOST_BITS = 128  # of an extent that is worth an error of its own, with the tensor's name
 _NAME = re.compile("[A-Za-z_][A-Za-z_0-9]*")  # of a size
 
 
 def _dimension(size: object) -> int | str:
-    if isinstance(size, str) and _NAME.fullmatch(size):
-        return size
-    if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
-        return int(size)
-    raise failure(BAD_DIMENSION, value=repr(size)[:64])
+    text, number = exact_text(size), integer(size)
+    if text is not None and _NAME.fullmatch(text):
+        return text
+    if number is not None and number.bit_length() <= _MOST_BITS:
+        return number
+    raise failure(BAD_DIMENSION, value=printed(size)[:64])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -24,6 +23,7 @@ from polyker.errors.calls import (
     TOO_MANY,
     UNKNOWN_NAME,
 )
+from polyker.errors.given import integer, printed
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.ir.program import Program
 from polyker.options import NAMES
@@ -59,23 +59,10 @@ def matched(
 
 def size_value(name: str, value: object) -> int:
     """Return a size as an int from 0 up to 2^62; raises ArgumentError."""
-    if type(value) is np.ndarray and value.ndim == 0:
-        value = value[()]
-    cause = None
-    if not is_a(value, (bool, np.bool_)):
-        try:
-            number = operator.index(value)  # type: ignore[arg-type]
-        except Exception as error:
-            cause = error
-        else:
-            if 0 <= number < LIMIT:
-                return number
-            value = number if abs(number) < 1 << 128 else f"an integer of {number.bit_length()} bits"
-    try:
-        text = value if isinstance(value, str) else repr(value)
-    except Exception:
-        text = f"a {type_name(value)}"
-    raise failure(BAD_SIZE, size=name, value=text) from cause
+    number = integer(value)
+    if number is not None and 0 <= number < LIMIT:
+        return number
+    raise failure(BAD_SIZE, size=name, value=printed(value if number is None else number))
 
 
 def given_outs(outputs: Sequence[str], out: object) -> list[object]:

@@ -144,6 +144,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("PK766", lambda: pk.einsum("i", [1], dtype="bad"), "dtype"),
     ("PK767", lambda: pk.einsum("...,...", ONES, np.ones(3)), r"\(2, 2\), \(3,\)"),
     ("PK768", lambda: pk.einsum("i" * 99999, ONES), "99999, the limit is 65536"),
+    ("PK769", lambda: pk.einsum("i,i,i", *[ONES[0]] * 3, optimize=["einsum_path", (0, 1)]), "1 more operands"),
     ("PK799", lambda: broken(pk.op(MM)), "please report it with the operator"),
 ]
 
