@@ -14,7 +14,7 @@ from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
-from polyker.errors.given import exact_text, printed
+from polyker.errors.given import exact_text, is_a, printed
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.kernel import STAGES, Kernel
@@ -63,11 +63,11 @@ def op(*definition: object, **sizes: int) -> Operator:
     text = exact_text(definition[0]) if len(definition) == 1 else None
     if text is not None:
         return Operator(load("polyker.einsum_frontend").parse(text, sizes=fixed), fixed)
-    if len(definition) == 1 and isinstance(definition[0], Program):
+    if len(definition) == 1 and is_a(definition[0], Program):
         return Operator(definition[0], fixed)
     builder = load("polyker.einsum_frontend.builder")
     items = (builder.Assignment, builder.Declaration, builder.Repeated, builder.Typed)
-    if definition and all(isinstance(d, items) for d in definition):
+    if definition and all(is_a(d, items) for d in definition):
         return Operator(builder.build(*definition, sizes=fixed), fixed)
     shown = ", ".join(type(d).__name__ for d in definition) or "nothing"
     raise failure(NOT_AN_OPERATOR, type=shown)
@@ -77,9 +77,9 @@ class Operator:
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays."""
 
     def __init__(self, program: Program, fixed: Mapping[str, int] | None = None) -> None:
-        if not isinstance(program, Program):
+        if not is_a(program, Program):
             raise failure(NOT_AN_OPERATOR, type=type(program).__name__)
-        if fixed is not None and not isinstance(fixed, Mapping):
+        if fixed is not None and not is_a(fixed, Mapping):
             raise failure(BAD_ARGUMENT, name="fixed", type=type(fixed).__name__, wanted="a dict of sizes")
         self.program = program
         self.fixed = {name: size_value(name, value) for name, value in (fixed or {}).items()}
@@ -350,7 +350,7 @@ class Operator:
             return None
         from polyker.schedule_object import Schedule
 
-        if isinstance(value, Schedule):
+        if is_a(value, Schedule):
             return value
         raise failure(BAD_OPTION, name="schedule", value=printed(value), accepted="what op.schedule(...) gives")
 

@@ -25,10 +25,10 @@ from polyker.errors.calls import (
     OUT_READ_ONLY,
     OUT_SHAPE,
 )
-from polyker.errors.given import exact_text, printed, text_of
+from polyker.errors.given import exact_text, is_a, printed, text_of, type_name
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.runtime.arguments import out_operand
-from polyker.runtime.arrays import Array, common_kind, is_a, is_masked, note_written, operand, type_name, wrap
+from polyker.runtime.arrays import Array, common_kind, is_masked, note_written, operand, wrap
 from polyker.runtime.memory import overlaps_itself
 
 GIVEN_PATH = "einsum_path"  # the head of a path that the caller gives

@@ -15,7 +15,7 @@ import numpy as np
 
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
-from polyker.errors.given import exact_text, integer, number, printed
+from polyker.errors.given import exact_text, integer, is_a, number, printed
 from polyker.ir.dtypes import DTYPES, DType
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _checked(name: str, value: object) -> object:
     """Return an option's value in its stored form, or raise ArgumentError naming what is accepted."""
     match name:
         case "acc":
-            if value is None or isinstance(value, DType):
+            if value is None or is_a(value, DType):
                 return value
             if (text := exact_text(value)) in DTYPES:
                 return DTYPES[text]
@@ -131,7 +131,7 @@ def _flags(value: object) -> tuple[str, ...] | None:
     if value is None or value is False:
         return ()
     try:
-        names: Iterable[object] = (value,) if isinstance(value, str) else islice(value, _MOST_FLAGS)  # type: ignore[call-overload]
+        names: Iterable[object] = (value,) if is_a(value, str) else islice(value, _MOST_FLAGS)  # type: ignore[call-overload]
         given = [exact_text(name) for name in names]
     except Exception:  # whatever the iteration raises
         return None
@@ -141,7 +141,7 @@ def _flags(value: object) -> tuple[str, ...] | None:
 
 def checked_flag(name: str, value: object) -> bool:
     """Return an option that is True or False, NumPy's included; raises ArgumentError for anything else."""
-    if isinstance(value, (bool, np.bool_)):
+    if is_a(value, (bool, np.bool_)):
         return bool(value)
     raise failure(BAD_OPTION, name=name, value=printed(value), accepted="True or False")
 
@@ -150,7 +150,7 @@ def checked_target(value: object) -> Any:
     """Return a target's name or description, None for the default one; raises ArgumentError for anything else."""
     from polyker.target.model import Target
 
-    if isinstance(value, Target):
+    if is_a(value, Target):
         return value
     text = exact_text(value)
     if value is None or text is not None:

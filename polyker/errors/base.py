@@ -143,10 +143,13 @@ CATALOGUE: dict[str, Entry] = {}
 
 
 def register(code: str, cls: type[PolykerError], message: str, hint: str | None = None) -> str:
-    """Add a row to the catalogue and return its code; a code is registered once."""
-    if code in CATALOGUE:
+    """Add a row to the catalogue and return its code; a code is one row's.
+
+    A module that an interrupt ended half-way runs again when it is imported again.
+    """
+    entry = Entry(code, cls, message, hint)
+    if CATALOGUE.setdefault(code, entry) != entry:
         raise ValueError(f"error code {code} is registered twice")
-    CATALOGUE[code] = Entry(code, cls, message, hint)
     return code
 
 

@@ -23,11 +23,11 @@ from polyker.errors.calls import (
     TOO_MANY,
     UNKNOWN_NAME,
 )
-from polyker.errors.given import integer, printed
+from polyker.errors.given import integer, is_a, printed, shown, type_name
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.ir.program import Program
 from polyker.options import NAMES
-from polyker.runtime.arrays import LIMIT, Array, Operand, is_a, operand, shown, type_name
+from polyker.runtime.arrays import LIMIT, Array, Operand, operand
 from polyker.runtime.memory import overlap, overlaps_itself
 
 

@@ -19,6 +19,7 @@ from polyker.errors.calls import (
     NOT_READABLE,
     TOO_LARGE,
 )
+from polyker.errors.given import is_a, of_class, shown, type_name
 from polyker.ir.dtypes import DType, TensorType, bool_, c128, f64, from_numpy, i64, u64
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -47,35 +48,6 @@ class Operand:
     original: Array
 
 
-def is_a(value: object, classes: type | tuple[type, ...]) -> bool:
-    """Return what isinstance does, False where it raises, as for a weak proxy of what is gone."""
-    try:
-        return isinstance(value, classes)
-    except Exception:
-        return False
-
-
-def _of_class(cls: type, attribute: str) -> Any:
-    """Return an attribute that every class has, whatever its metaclass says."""
-    return type.__dict__[attribute].__get__(cls)
-
-
-def type_name(value: object) -> str:
-    """Return the name of an object's class."""
-    return str(_of_class(type(value), "__name__"))
-
-
-def shown(value: object) -> str:
-    """Return a text, or what was raised, for a message."""
-    try:
-        text = str(value)
-    except Exception:
-        text = ""
-    if not isinstance(value, Exception):
-        return text or f"a {type_name(value)}"
-    return f"{type_name(value)}: {text}" if text else type_name(value)
-
-
 def kind_of(value: object) -> str:
     """Return the library that an array belongs to.
 
@@ -88,11 +60,11 @@ def kind_of(value: object) -> str:
         found = getattr(sys.modules.get(library), name, None)
         if isinstance(found, type) and is_a(value, found):
             return library
-    bases = _of_class(type(value), "__mro__")
-    owner = next((c for c in bases if any(p in _of_class(c, "__dict__") for p in _PROTOCOLS)), bases[0])
-    module = _of_class(owner, "__module__")
+    bases = of_class(type(value), "__mro__")
+    owner = next((c for c in bases if any(p in of_class(c, "__dict__") for p in _PROTOCOLS)), bases[0])
+    module = of_class(owner, "__module__")
     root = module.partition(".")[0] if isinstance(module, str) else ""
-    return f"{root}.{_of_class(owner, '__name__')}" if root in (*_CLASSES, "jaxlib", "numpy") else root
+    return f"{root}.{of_class(owner, '__name__')}" if root in (*_CLASSES, "jaxlib", "numpy") else root
 
 
 def is_masked(value: object) -> bool:

@@ -16,9 +16,10 @@ import numpy as np
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import NO_RESULT_KIND, NOT_READABLE
 from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE, OVERLAPS
+from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DType, TensorType
 from polyker.runtime.arguments import check_apart, check_out
-from polyker.runtime.arrays import Array, Operand, is_a, is_usable, kind_of, note_written, operand, shown, type_name
+from polyker.runtime.arrays import Array, Operand, is_usable, kind_of, note_written, operand
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.cuda_driver import driver

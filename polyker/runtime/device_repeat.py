@@ -14,7 +14,8 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.runtime.arrays import is_a, kind_of, note_written
+from polyker.errors.given import is_a
+from polyker.runtime.arrays import kind_of, note_written
 from polyker.runtime.calls import Plan, meaning
 
 _ENTRIES = 256

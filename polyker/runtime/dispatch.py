@@ -16,8 +16,9 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
+from polyker.errors.given import is_a
 from polyker.ir.dtypes import bf16
-from polyker.runtime.arrays import NUMBERS, Array, Operand, is_a, kind_of, note_written, wrap
+from polyker.runtime.arrays import NUMBERS, Array, Operand, kind_of, note_written, wrap
 from polyker.runtime.calls import Plan, start
 from polyker.runtime.memory import address
 

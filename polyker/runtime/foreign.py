@@ -28,8 +28,9 @@ from polyker.errors.calls import (
     OUT_NOT_IN_PLACE,
     REQUIRES_GRAD,
 )
+from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DTYPES, DType, bf16
-from polyker.runtime.arrays import Array, check_extent, is_a, is_masked, kind_of, shown, type_name
+from polyker.runtime.arrays import Array, check_extent, is_masked, kind_of
 from polyker.runtime.dlpack import ArrayMemory, device_of, exported
 from polyker.runtime.memory import address, reach
 

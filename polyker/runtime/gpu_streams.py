@@ -10,7 +10,7 @@ from typing import Any
 
 from polyker.errors.base import failure
 from polyker.errors.codegen import BAD_STREAM
-from polyker.runtime.arrays import type_name
+from polyker.errors.given import type_name
 
 _LEGACY = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not null
 # Where streams of torch, of CuPy, and of PyCUDA and Numba have their handles.

@@ -8,7 +8,7 @@ import os
 from polyker.codegen.artifact import Runtime
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_PARALLEL_FOR, BAD_USER
-from polyker.errors.given import integer
+from polyker.errors.given import integer, is_a
 from polyker.process.jobs import once
 
 _WORDS = len(Runtime)
@@ -78,8 +78,8 @@ def set_parallel_for(function: object = None, user: object = None) -> None:
     """
     if function is None:
         address, user = pool().parallel_for, None
-    elif isinstance(function, _FUNCTIONS):
-        address = ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    elif is_a(function, _FUNCTIONS):
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
     else:
         address = _address(function) or 0
     if not address:
@@ -98,7 +98,7 @@ _FUNCTIONS = ctypes.CFUNCTYPE(None).__bases__
 
 def _address(value: object) -> int | None:
     """Return an integer, or a ctypes pointer without a type, as an address; None for anything else."""
-    if isinstance(value, ctypes.c_void_p):
+    if is_a(value, ctypes.c_void_p):
         return value.value or 0
     number = integer(value)
     return number if number is not None and 0 <= number < 1 << 8 * ctypes.sizeof(ctypes.c_void_p) else None
