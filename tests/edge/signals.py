@@ -205,7 +205,7 @@ def _fresh(stage: str, way: str, delay: float) -> dict[str, Any]:
 
 def run(trial: Trial) -> None:
     """Interrupt something, mostly in this process: a new one costs a second."""
-    (fresh if trial.random.random() < 0.15 else here)(trial)
+    (fresh if trial.random.random() < 0.25 else here)(trial)
 
 
 PART = Part(run, limit=100.0, per_child=30, judge=judge)

@@ -287,7 +287,7 @@ def dropped_kernels(trial: Trial) -> None:
 
 def run(trial: Trial) -> None:
     """Run one of the ways to share kernels."""
-    scenario = trial.random.choice((mixed, mixed, long_copies, replaced_rows, dropped_kernels))
+    scenario = trial.random.choice((mixed, mixed, long_copies, long_copies, replaced_rows, dropped_kernels))
     with switching(trial.random.choice((None, 1e-5, 1e-6))):
         try:
             scenario(trial)
