@@ -65,12 +65,19 @@ def integer(expr: Expr, sizes: Mapping[str, int], gather: Gather | None = None) 
         case Call(op=op, args=(left, right)) if op in _PAIRS:
             f, x, y = _PAIRS[op], part(left), part(right)
             return lambda env: f(x(env), y(env))
-        case Call(op="floordiv" | "mod", args=(left, *rest)):
-            folded: Expr = left
-            for r in rest:
-                folded = Call(expr.op, (folded, r))
-            return part(folded)
+        case Call(op="floordiv" | "mod", args=args):
+            return _divided(_PAIRS[expr.op], [part(a) for a in args])
     raise failure(NOT_INTEGER, span=getattr(expr, "span", None), what=type(expr).__name__.lower())
+
+
+def _divided(step: Callable[[int, int], int], parts: list[Integer]) -> Integer:
+    def divide(env: Env) -> int:
+        out = parts[0](env)
+        for p in parts[1:]:
+            out = step(out, p(env))
+        return out
+
+    return divide
 
 
 def _fold(op: str, parts: list[Integer]) -> Integer:

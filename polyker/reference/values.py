@@ -53,7 +53,7 @@ class Scope:
         return integer(expr, self.sizes, self._gather)
 
     def _gather(self, read: Read) -> Integer:
-        value = evaluate(read, self)
+        value = _read(read, self)
         if value.tag.kind not in "iu":
             raise failure(NOT_INTEGER, span=read.span, what=read.tensor)
         return lambda env: int(value.of(env))
@@ -103,7 +103,7 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
 def _read(read: Read, scope: Scope) -> Value:
     tensor = scope.tensors[read.tensor]
     fetch = load(tensor, read, [gathers(s) for s in read.subscripts])
-    subscripts = [scope.integer(s) for s in read.subscripts]
+    subscripts = list(map(scope.integer, read.subscripts))
     if tensor.tag == WEAK_INT:
         # A Python integer has to fit what it meets, as a literal has to.
         return Value(WEAK_INT, lambda env: tensor.data, int(tensor.data))
@@ -121,15 +121,9 @@ def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
         true = dt.bool_.numpy.type
         return Value(dt.bool_, lambda env: true(not test(env)))
     if op == "pow":
-        total = values[-1]
-        for v in reversed(values[:-1]):
-            total = _pair(op, v, total, scope.widen)
-        return total
+        return _chain(values[-1], [(op, v) for v in reversed(values[:-1])], scope.widen)
     if op in _PAIRS:
-        total = values[0]
-        for v in values[1:]:
-            total = _pair(op, total, v, scope.widen)
-        return total
+        return _chain(values[0], [(op, v) for v in values[1:]], scope.widen)
     return _unary(op, values[0], scope.widen)
 
 
@@ -144,16 +138,39 @@ def _unary(op: str, value: Value, widen: bool) -> Value:
 
 def _sum(args: tuple[Expr, ...], scope: Scope) -> Value:
     """Fold additions from the left; a negated term is subtracted, so that `a - b` promotes before it negates."""
-    total = evaluate(args[0], scope)
-    for arg in args[1:]:
-        op, term = _added(arg)
-        total = _pair(op, total, evaluate(term, scope), scope.widen)
-    return total
+    terms = [(op, evaluate(term, scope)) for op, term in map(_added, args[1:])]
+    return _chain(evaluate(args[0], scope), terms, scope.widen)
 
 
 def _added(term: Expr) -> tuple[str, Expr]:
     """Return how a term of a sum is taken, and what of it."""
     return ("sub", term.args[0]) if isinstance(term, Call) and term.op == "neg" else ("add", term)
+
+
+def _chain(first: Value, rest: list[tuple[str, Value]], widen: bool) -> Value:
+    """Fold operands in a loop, from the left, `pow` from the right: there may be more than Python's calls may nest."""
+    if not rest:
+        return first
+    (op, value), *more = rest
+    start = _pair(op, value, first, widen) if op == "pow" else _pair(op, first, value, widen)
+    if not more:
+        return start
+    tag = start.tag
+    steps: list[tuple[Callable[[Any], Any] | None, Callable[[Env], Any], Callable[[Any, Any], Any], bool]] = []
+    for op, value in more:
+        takes, gives, function = binary(op, *((value.tag, tag) if op == "pow" else (tag, value.tag)), widen)
+        change = None if tag == takes else converter(tag, takes, widen)
+        steps.append((change, convert(value, takes, widen), function, op == "pow"))
+        tag = gives
+
+    def fold(env: Env) -> Any:
+        total = start.of(env)
+        for change, other, function, turned in steps:
+            total, operand = total if change is None else change(total), other(env)
+            total = function(operand, total) if turned else function(total, operand)
+        return total
+
+    return Value(tag, fold)
 
 
 def _pair(op: str, a: Value, b: Value, widen: bool) -> Value:
