@@ -8,7 +8,7 @@ from polyker.errors.base import failure
 from polyker.errors.shapes import ARGUMENT_TYPES, BAD_SIZE, NOT_AFFINE, SIZE_DISAGREES, TOO_LARGE, WRONG_RANK
 from polyker.errors.types import DECLARED_TYPE
 from polyker.ir.dtypes import DType, TensorType
-from polyker.ir.expr import Expr, Size, rebuild
+from polyker.ir.expr import Expr, Size, transform
 from polyker.ir.program import Declared, Program
 from polyker.poly.affine import Affine, NotAffine, affine_of, constant, expr_of
 from polyker.poly.context import Context
@@ -146,11 +146,8 @@ def _agree(
 def size_form(context: Context, expr: Expr, values: Mapping[str, Affine]) -> Affine:
     """Return an expression of sizes alone, such as a declared extent, as a form."""
 
-    def substitute(node: Expr) -> Expr:
-        return expr_of(values[node.name]) if isinstance(node, Size) else rebuild(node, substitute)
-
     try:
-        return affine_of(substitute(expr))
+        return affine_of(transform(expr, lambda e: expr_of(values[e.name]) if isinstance(e, Size) else e))
     except NotAffine as error:
         text = source_text(expr.span) or "the extent"
         raise context.error(NOT_AFFINE, error.expr.span or expr.span, text=text, why=error.why) from None
@@ -178,6 +175,8 @@ def check_large(context: Context, tensor: str, shape: tuple[Affine, ...], itemsi
             if extent.const >= LIMIT:
                 elements = LIMIT
             elements *= max(extent.const, 1)
-    if elements * itemsize >= LIMIT and (not empty or any(e.is_constant and e.const >= LIMIT for e in shape)):
+    # No code has numbers of more than 64 bits, whatever the symbols stand for.
+    wide = any(abs(number) >= LIMIT for e in shape for number in (e.const, *(factor for _, factor in e.terms)))
+    if wide or (elements * itemsize >= LIMIT and not empty):
         shown = f"[{', '.join(context.show(e) for e in shape)}]"
         raise failure(TOO_LARGE, tensor=tensor, shape=shown)
