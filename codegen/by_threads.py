@@ -112,7 +112,7 @@ def _is_common(stmt: Stmt) -> bool:
     return any(
         isinstance(s, _MEETINGS)
         or (isinstance(s, For) and s.kind is LoopKind.BLOCK)
-        or (isinstance(s, Allocate) and s.buffer.space is Space.SHARED)
+        or (isinstance(s, Allocate) and any(b.space is Space.SHARED for b in s.buffers))
         for s in statements((stmt,))
     )
 

@@ -144,9 +144,7 @@ class _Carrier:
             else:
                 body.extend(_changed(stmt, None, (n, 0), loop, carried))
         result: Block = (*before, replace(loop, body=tuple(body)))
-        for c in carried:
-            result = (Allocate(c.buffer, result),)
-        return result
+        return (Allocate(tuple(c.buffer for c in reversed(carried)), result),)
 
 
 def _launches(loop: For) -> bool:

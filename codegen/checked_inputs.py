@@ -86,7 +86,11 @@ def _names(kernel: Kernel) -> set[str]:
     taken = {b.name for b in kernel.buffers} | set(kernel.integers)
     for s in statements(kernel.body):
         taken |= (
-            {s.var, s.thread} if isinstance(s, For) else {s.buffer.name} if isinstance(s, Allocate) else {*bound_by(s)}
+            {s.var, s.thread}
+            if isinstance(s, For)
+            else {b.name for b in s.buffers}
+            if isinstance(s, Allocate)
+            else {*bound_by(s)}
         )
     return taken
 
@@ -198,7 +202,7 @@ class _Check:
         clean = Var(self._name("clean"))
         is_number = Op("where", (Op("eq", (cell, cell), bool_), Const(1), Const(0)))
         # Loops on several threads see numbers of the kernel, none of its small arrays.
-        return (Allocate(total, (Allocate(sums, whole), Let(clean.name, is_number), *body(clean))),)
+        return (Allocate((total,), (Allocate((sums,), whole), Let(clean.name, is_number), *body(clean))),)
 
     def _name(self, start: str) -> str:
         name = next(n for k in range(len(self.taken) + 1) if (n := f"{start}.{k}") not in self.taken)

@@ -86,9 +86,9 @@ class _Writer:
                         raise InternalError("some threads of a launch do not combine what the others do")
                     parts = (self.block(b, buffers, launch, thread, again=again) for b in (body, orelse))
                     found.append(If(stmt.condition, *parts))
-                case Allocate(buffer=buffer, body=body):
-                    alive = {**buffers, buffer.name: buffer.dtype}
-                    found.append(Allocate(buffer, self.block(body, alive, launch, thread, again=again)))
+                case Allocate(buffers=held, body=body):
+                    alive = {**buffers, **{b.name: b.dtype for b in held}}
+                    found.append(Allocate(held, self.block(body, alive, launch, thread, again=again)))
                 case Launch(body=body):
                     found.append(replace(stmt, body=self.block(body, buffers, stmt, None, again=False)))
                 case _:
@@ -126,7 +126,7 @@ class _Writer:
         first = If(_is(Op("mod", (place, Const(WARP))), 0), (_cell(table.name, place, Var(value, dtype)),))
         fold = If(_is(place, 0), (_update(stmt, buffers, folded),))
         # Where the block comes here again its warps may not write before the last fold has read.
-        yield Allocate(table, (*((Barrier(),) if again else ()), first, Barrier(), fold))
+        yield Allocate((table,), (*((Barrier(),) if again else ()), first, Barrier(), fold))
 
     def scanned(self, stmt: Combine, before: KExpr, place: KExpr, warps: int, *, again: bool) -> list[Stmt]:
         """Return what a Combine stands for in which each thread stores what the threads up to it have."""
@@ -164,7 +164,7 @@ class _Writer:
         value = where(Op("gt", (warp, Const(0)), bool_), op(sums, own), own)
         rest.append(Store(stmt.buffer, stmt.indices, value))
         # As for a sum: the last one's readers come first.
-        found.append(Allocate(table, (*((Barrier(),) if again else ()), store, Barrier(), *rest)))
+        found.append(Allocate((table,), (*((Barrier(),) if again else ()), store, Barrier(), *rest)))
         return found
 
     def table(self, dtype: DType, warps: int) -> Buffer:

@@ -262,11 +262,13 @@ class _Device:
                     yield f"{pad}  const i64 {identifier(stmt.thread)} = 0;"
                 yield from self.block(body, depth + 1)
                 yield pad + "}"
-            case Allocate(buffer=buffer, body=body):
-                yield pad + self._declared(buffer)
-                self.e.buffers[buffer.name] = buffer
+            case Allocate(buffers=buffers, body=body):
+                for b in buffers:
+                    yield pad + self._declared(b)
+                    self.e.buffers[b.name] = b
                 yield from self.block(body, depth)
-                del self.e.buffers[buffer.name]
+                for b in buffers:
+                    del self.e.buffers[b.name]
             case Barrier(warps=warps):
                 yield f"{pad}{'__syncwarp' if warps else '__syncthreads'}();"
             case Shuffle(name=name, value=value, mask=mask):

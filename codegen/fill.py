@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, prod
 from typing import TypeAlias
 
@@ -315,4 +316,4 @@ def _at_most_zero(end: KExpr, var: str, limit: KExpr) -> bool:
 def _replaced(expr: KExpr, values: dict[Load, KExpr]) -> KExpr:
     if isinstance(expr, Load) and expr in values:
         return values[expr]
-    return rebuild(expr, lambda e: _replaced(e, values))
+    return rebuild(expr, partial(_replaced, values=values))

@@ -180,9 +180,10 @@ class Interpreter:
                 self._parallel(stmt, env)
             case For():
                 self._serial(stmt, env)
-            case Allocate(buffer=buffer, body=body):
-                shape = tuple(int(self.value(s, env)) for s in buffer.shape)
-                self.add(buffer, np.zeros(shape, buffer.dtype.numpy))
+            case Allocate(buffers=buffers, body=body):
+                for b in buffers:
+                    shape = tuple(int(self.value(s, env)) for s in b.shape)
+                    self.add(b, np.zeros(shape, b.dtype.numpy))
                 self.block(body, env)
             case Launch():
                 run_launch(self, stmt, env)

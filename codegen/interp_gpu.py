@@ -200,13 +200,14 @@ class _Thread:
                         yield from self.run(body, {**env, stmt.var: np.asarray(value, np.int64)})
                 case If(condition=condition, body=body, orelse=orelse):
                     yield from self.run(body if self.value(condition, env) else orelse, env)
-                case Allocate(buffer=buffer, body=body):
-                    shape = tuple(int(self.value(s, env)) for s in buffer.shape)
-                    if buffer.space is Space.STACK:
-                        self.own[buffer.name] = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
-                    elif buffer.name not in self.shared:
-                        self.shared.add(buffer.name)
-                        self.state.add(buffer, np.zeros(shape, buffer.dtype.numpy))
+                case Allocate(buffers=buffers, body=body):
+                    for buffer in buffers:
+                        shape = tuple(int(self.value(s, env)) for s in buffer.shape)
+                        if buffer.space is Space.STACK:
+                            self.own[buffer.name] = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
+                        elif buffer.name not in self.shared:
+                            self.shared.add(buffer.name)
+                            self.state.add(buffer, np.zeros(shape, buffer.dtype.numpy))
                     yield from self.run(body, env)
                 case _:
                     self._statement(stmt, env)

@@ -249,9 +249,12 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """The extent in the kernel in which a STACK or SHARED buffer is alive; its contents start undefined at each entry."""
+    """The extent in the kernel in which STACK or SHARED buffers are alive; their contents start undefined at each entry.
 
-    buffer: Buffer
+    One extent for all of them, not one in another: a program of many statements has hundreds.
+    """
+
+    buffers: tuple[Buffer, ...]
     body: Block
 
 

@@ -8,6 +8,7 @@ from polyker.codegen.kernel import (
     Allocate,
     Barrier,
     Block,
+    Buffer,
     Combine,
     Commit,
     Const,
@@ -33,6 +34,9 @@ from polyker.codegen.kernel import (
     Wait,
 )
 from polyker.ir.dtypes import bool_, i64
+
+# Buffers of one extent that are shown one in another.
+_NESTED = 8
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -87,11 +91,12 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 how += f", on thread {node.thread}" if node.thread else ""
                 yield f"{pad}for {var} in range({print_value(lo)}, {print_value(hi)}{by}):{how}"
                 yield from _block(body, depth + 1)
-            case Allocate(buffer=b, body=body):
-                where = "in shared memory" if b.space is Space.SHARED else "on the stack"
-                where += f", swizzled by {b.swizzle}" if b.swizzle else ""
-                yield f"{pad}with {b.name}: {b.dtype.name}[{', '.join(map(print_value, b.shape))}] {where}:"
-                yield from _block(body, depth + 1)
+            case Allocate(buffers=buffers, body=body):
+                # One in another, as long as that does not push the text to the right.
+                groups = [(b,) for b in buffers] if len(buffers) <= _NESTED else [buffers]
+                for n, group in enumerate(groups):
+                    yield f"{pad}{'    ' * n}with {', '.join(map(_held, group))}:"
+                yield from _block(body, depth + len(groups))
             case Barrier(warps=warps):
                 yield f"{pad}barrier{' of each warp' if warps else ''}"
             case Commit():
@@ -109,6 +114,12 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 blocks = ", ".join(map(print_value, grid))
                 yield f"{pad}launch {name} by ({blocks}) blocks of ({', '.join(map(str, threads))}) threads:"
                 yield from _block(body, depth + 1)
+
+
+def _held(buffer: Buffer) -> str:
+    where = "in shared memory" if buffer.space is Space.SHARED else "on the stack"
+    where += f", swizzled by {buffer.swizzle}" if buffer.swizzle else ""
+    return f"{buffer.name}: {buffer.dtype.name}[{', '.join(map(print_value, buffer.shape))}] {where}"
 
 
 def _from(buffer: str, indices: tuple[KExpr, ...]) -> str:

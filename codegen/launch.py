@@ -29,7 +29,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.codegen.walk import bound_by, buffers_of, expressions, names_in, statements, subexpressions
+from polyker.codegen.walk import allocated, bound_by, buffers_of, expressions, names_in, statements, subexpressions
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
 from polyker.target.model import Gpu
@@ -61,8 +61,8 @@ def launches(kernel: Kernel) -> Kernel:
                 continue
             inside = tuple(part)
             used = {name for s in statements(inside) for name in buffers_of(s)}
-            for buffer in reversed(held):
-                inside = (Allocate(buffer, inside),) if buffer.name in used else inside
+            own = tuple(b for b in held if b.name in used)
+            inside = (Allocate(own, inside),) if own else inside
             one = Const(1)
             found.append(Launch(f"kernel{next(numbers)}", (one, one, one), (1, 1, 1), inside))
         return tuple(found)
@@ -77,8 +77,8 @@ def launches(kernel: Kernel) -> Kernel:
             case If(body=body, orelse=orelse):
                 parts = (block(b, ranges, known, held) for b in (body, orelse))
                 return (If(stmt.condition, *parts),)
-            case Allocate(buffer=buffer, body=body):
-                return block(body, ranges, known, (*held, buffer))
+            case Allocate(buffers=buffers, body=body):
+                return block(body, ranges, known, (*held, *buffers))
             case _:
                 raise InternalError(f"{type(stmt).__name__} stands around a loop over blocks")
 
@@ -105,7 +105,7 @@ def _launch(name: str, loop: For, ranges: dict[str, Range], known: frozenset[str
     each = Const(round(UNKNOWN_BLOCKS ** (1 / max(1, sum(None in found for found in blocks.values())))))
     trips = {a: [each if t is None else t for t in found] for a, found in blocks.items()}
     x, y, z = (_most(trips[a], most, ranges) for a, most in zip(AXES, MOST_BLOCKS, strict=True))
-    if any(isinstance(s, Allocate) and s.buffer.space is Space.SHARED for s in statements((loop,))):
+    if _shared((loop,)):
         loop = end_together(loop, dict(zip(AXES, (x, y, z), strict=True)))
     return Launch(name, (x, y, z), (threads["x"], threads["y"], threads["z"]), (loop,))
 
@@ -136,11 +136,14 @@ def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -
 
     if any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body)):
         return replace(loop, body=block(loop.body))
-    shared = frozenset(
-        s.buffer.name for s in statements(loop.body) if isinstance(s, Allocate) and s.buffer.space is Space.SHARED
-    )
+    shared = frozenset(b.name for b in _shared(loop.body))
     needed = again and _first(loop.body, shared) is _First.USED
     return replace(loop, body=(*loop.body, Barrier())) if needed else loop
+
+
+def _shared(block: Block) -> list[Buffer]:
+    """Return the buffers in shared memory that a block and those in it allocate."""
+    return [b for b in allocated(block) if b.space is Space.SHARED]
 
 
 class _First(Enum):
@@ -209,10 +212,9 @@ class SharedMemory:
 def shared_memory(launch: Launch) -> SharedMemory:
     """Return the shared memory of a launch; buffers of one name, of parts of one scope, are one."""
     sizes: dict[str, int] = {}
-    for stmt in statements(launch.body):
-        if isinstance(stmt, Allocate) and stmt.buffer.space is Space.SHARED:
-            cells = prod(int(e.value.real) for e in stmt.buffer.shape if isinstance(e, Const))
-            sizes[stmt.buffer.name] = -(-cells * stmt.buffer.dtype.itemsize // LINE) * LINE
+    for buffer in _shared(launch.body):
+        cells = prod(int(e.value.real) for e in buffer.shape if isinstance(e, Const))
+        sizes[buffer.name] = -(-cells * buffer.dtype.itemsize // LINE) * LINE
     places = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
     return SharedMemory(places, sum(sizes.values()))
 
@@ -231,7 +233,7 @@ def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tu
     strides = names_in(*(s for b in buffers for s in b.strides))
     inside = {name for s in statements(launch.body) if isinstance(s, For) for name in (s.var, s.thread)}
     inside |= {name for s in statements(launch.body) for name in bound_by(s)}
-    inside |= {s.buffer.name for s in statements(launch.body) if isinstance(s, Allocate)}
+    inside |= {b.name for b in allocated(launch.body)}
     numbers = tuple(sorted((used | strides) - inside - {b.name for b in buffers}))
     return buffers, numbers, any(isinstance(s, Guard) for s in statements(launch.body))
 

@@ -195,7 +195,7 @@ class Expressions:
             return Value(expr.dtype, dot(self.b, expr.op, left, right))
         if expr.op == "add" and any(_is_dot(a) for a in expr.args):
             return self.summed(expr)
-        args = [self.value(a) for a in expr.args]
+        args = list(map(self.value, expr.args))  # a comprehension would be one more of Python's frames a level
         dtype = args[0].dtype
         if dtype.is_complex or expr.dtype.is_complex:
             return llvm_complex.operation(self.b, expr.op, args, expr)

@@ -147,8 +147,8 @@ class StackBuffers:
                     if kind is LoopKind.TRANSPOSE and isinstance(lo, Const):
                         inside = replace(inside, turned=at.turned | {var})
                     self._walk(body, inside)
-                case Allocate(buffer=buffer, body=body):
-                    self._around[buffer.name] = at.bound
+                case Allocate(buffers=buffers, body=body):
+                    self._around |= dict.fromkeys((b.name for b in buffers), at.bound)
                     self._walk(body, at)
                 case _:
                     pass

@@ -10,6 +10,7 @@ from polyker.codegen.facts import Facts
 from polyker.codegen.kernel import (
     Allocate,
     Block,
+    Buffer,
     Const,
     For,
     Guard,
@@ -191,10 +192,12 @@ class Statements:
                 parallel_loop(self, stmt)
             case For() if not columns_loop(self, stmt):
                 self.serial_loop(stmt)
-            case Allocate(buffer=buffer, body=body):
-                self._allocate(stmt)
+            case Allocate(buffers=buffers, body=body):
+                for buffer in buffers:
+                    self._allocate(buffer)
                 self.block(body)
-                del self.e.places[buffer.name], self.e.strides[buffer.name]
+                for buffer in buffers:
+                    del self.e.places[buffer.name], self.e.strides[buffer.name]
 
     def _let(self, name: str, value: KExpr) -> None:
         self.e.affine.pop(name, None)
@@ -203,8 +206,8 @@ class Statements:
         else:
             self.e.values[name] = self.e.value(value)
 
-    def _allocate(self, stmt: Allocate) -> None:
-        buffer, b = stmt.buffer, self.b
+    def _allocate(self, buffer: Buffer) -> None:
+        b = self.b
         layout = self.stack.layout(buffer)
         name = b.name()
         element = memory.element_type(buffer.dtype)

@@ -183,6 +183,7 @@ class _Lowering:
         a loop it may split what was in it: that has buffers around the kernel.
         """
         used = {name for s in statements(body) for name in buffers_of(s)}
+        held: list[Buffer] = []
         for buffer in self._buffers():
             name = buffer.name + suffix
             if buffer.mark in marks and not buffer.is_large and (name in used or buffer.mark not in self.threads):
@@ -190,9 +191,8 @@ class _Lowering:
                 strides = strides_of(name, shape, Layout())[0]
                 space = Space.SHARED if buffer.promotion.shared else Space.STACK
                 later, swizzle = buffer.promotion.later, buffer.promotion.swizzle
-                held = Buffer(name, buffer.dtype, shape, strides, space, later=later, swizzle=swizzle)
-                body = (Allocate(held, body),)
-        return body
+                held.append(Buffer(name, buffer.dtype, shape, strides, space, later=later, swizzle=swizzle))
+        return (Allocate(tuple(reversed(held)), body),) if held else body
 
     def _buffers(self) -> Iterator[_ScopeBuffer]:
         for mark, scope in self.marks.scopes.items():

@@ -11,7 +11,7 @@ from polyker.codegen.kernel import Const, Convert, Guard, KExpr, Let, Load, Op, 
 from polyker.codegen.simplify_index import Range, simplify_expression
 from polyker.codegen.walk import subexpressions
 from polyker.errors import InternalError
-from polyker.ir.dtypes import bool_, i64
+from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read, Size
 
 _AST_OPS = {
@@ -19,6 +19,8 @@ _AST_OPS = {
     "fdiv_q": "floordiv", "pdiv_q": "floordiv", "pdiv_r": "mod", "zdiv_r": "mod", "eq": "eq", "le": "le", "lt": "lt",
     "ge": "ge", "gt": "gt", "and_": "and", "and_then": "and", "or_": "or", "or_else": "or", "cond": "where", "select": "where",
 }  # fmt: skip
+# Operands of which a tree is made instead of a tower.
+_LONG = 32
 _BOOLEAN = {"eq", "le", "lt", "ge", "gt", "and", "or"}
 
 
@@ -33,16 +35,37 @@ def from_ast(expr: isl.AstExpr) -> KExpr:
     name = _AST_OPS.get(op.name)
     if name is None:
         raise InternalError(f"isl gave the operation {op.name}, which is not expected here")
+    if name in ("and", "or") and len(chain := _operands(expr)) > _LONG:
+        return _balanced(name, tuple(map(condition_from_ast, chain)), bool_)
     conditions = {"and": expr.get_op_n_arg(), "or": expr.get_op_n_arg(), "where": 1}.get(name, 0)
     args = tuple(
         (condition_from_ast if n < conditions else from_ast)(expr.get_op_arg(n)) for n in range(expr.get_op_n_arg())
     )
     if name in ("minimum", "maximum") and len(args) > 2:
+        if len(args) > _LONG:
+            return _balanced(name, args, i64)
         folded = args[0]
         for a in args[1:]:
             folded = Op(name, (folded, a))
         return folded
     return Op(name, args, bool_ if name in _BOOLEAN else i64)
+
+
+def _operands(expr: isl.AstExpr) -> list[isl.AstExpr]:
+    """Return the operands of a tower of one operation, as isl makes of many conditions: each in the next one's first argument."""
+    kind, found = expr.get_op_type(), list[isl.AstExpr]()
+    while isl.ast_expr_type(expr.get_type()) == isl.ast_expr_type.op and expr.get_op_type() == kind:
+        found += [expr.get_op_arg(n) for n in reversed(range(1, expr.get_op_n_arg()))]
+        expr = expr.get_op_arg(0)
+    return [expr, *reversed(found)]
+
+
+def _balanced(op: str, args: tuple[KExpr, ...], dtype: DType) -> KExpr:
+    """Return operands joined by a tree as low as can be: what walks it recurses."""
+    if len(args) == 1:
+        return args[0]
+    middle = len(args) // 2
+    return Op(op, (_balanced(op, args[:middle], dtype), _balanced(op, args[middle:], dtype)), dtype)
 
 
 def condition_from_ast(expr: isl.AstExpr) -> KExpr:
@@ -90,7 +113,7 @@ class ExpressionLowering:
                 return lowered if arg.dtype == to else Convert(lowered, to)
             case Call(op=op, args=args, dtype=dtype):
                 kind = bool_ if op in COMPARISONS else (dtype or i64)
-                return Op(op, tuple(self.lower(a) for a in args), kind)
+                return Op(op, tuple(map(self.lower, args)), kind)
             case Read():
                 return self.read(expr)
             case _:
@@ -131,10 +154,11 @@ class ExpressionLowering:
     def cell(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[KExpr, ...]:
         """Return the indices of an access; gathered ones are bound to a name and guarded against the extent."""
         extents = self.shape(tensor)
-        return tuple(
-            self._gathered(tensor, d, s, extents[d]) if _is_gathered(s) else self._place(s)
-            for d, s in enumerate(subscripts)
-        )
+        found: list[KExpr] = []
+        for d, subscript in enumerate(subscripts):
+            gathered = _is_gathered(subscript)
+            found.append(self._gathered(tensor, d, subscript, extents[d]) if gathered else self._place(subscript))
+        return tuple(found)
 
     def _place(self, subscript: Expr) -> KExpr:
         """Return an index; quotients and remainders by what the loops around say, so that contiguous cells are seen as such."""
@@ -158,7 +182,7 @@ def _is_gathered(expr: Expr) -> bool:
         case Cast(arg=arg):
             return _is_gathered(arg)
         case Call(args=args):
-            return any(_is_gathered(a) for a in args)
+            return any(map(_is_gathered, args))
         case _:
             return False
 

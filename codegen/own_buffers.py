@@ -33,11 +33,11 @@ from polyker.codegen.kernel import (
 )
 from polyker.codegen.polynomial import Poly, constant, polynomial
 from polyker.codegen.walk import (
+    allocated,
     blocks_of,
     buffers_of,
     expressions,
     rebuild,
-    statements,
     subexpressions,
     substitute,
     uses,
@@ -46,7 +46,7 @@ from polyker.codegen.walk import (
 
 def narrow(kernel: Kernel) -> tuple[Kernel, set[str]]:
     """Return the kernel with a scope of accumulators in each block that their tiles stand in, and the names of these."""
-    held = [s.buffer for s in statements(kernel.body) if isinstance(s, Allocate) and s.buffer.space is Space.STACK]
+    held = [b for b in allocated(kernel.body) if b.space is Space.STACK]
     touched: _Touched = {}
     _note(kernel.body, touched)
     own = {b.name: b for b in held if _is_own(b.name, kernel.body, touched)}
@@ -70,8 +70,10 @@ class _Narrower:
         found: list[Stmt] = []
         for stmt in block:
             match stmt:
-                case Allocate(buffer=buffer, body=body) if buffer.name in own:
-                    found += self.block(body, inner)
+                case Allocate(buffers=buffers, body=body) if any(b.name in own for b in buffers):
+                    rest = tuple(b for b in buffers if b.name not in own)
+                    inside = self.block(body, inner)
+                    found += (Allocate(rest, inside),) if rest else inside
                 case If(body=body, orelse=orelse):
                     found.append(replace(stmt, body=self.block(body, inner), orelse=self.block(orelse, inner)))
                 case For(body=body) | Allocate(body=body):
@@ -79,11 +81,12 @@ class _Narrower:
                 case _:
                     found.append(stmt)
         result = tuple(found)
+        held: list[Buffer] = []
         for name, buffer in here.items():
             new = self._name(name)
-            renamed = result if new == name else tuple(_renamed(s, name, new) for s in result)
-            result = (Allocate(replace(buffer, name=new), renamed),)
-        return result
+            held.append(replace(buffer, name=new))
+            result = result if new == name else tuple(_renamed(s, name, new) for s in result)
+        return (Allocate(tuple(reversed(held)), result),) if held else result
 
     def _name(self, name: str) -> str:
         new, n = name, 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 from polyker.codegen.kernel import Block, Const, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store, Var
@@ -30,6 +30,8 @@ from polyker.target.model import Target
 _ADDS = ("add", "sub", "larger", "smaller")
 _MULTIPLIES = ("mul", "multiply_add", "lt", "le", "gt", "ge", "eq", "ne")
 _EITHER = ("abs", "neg", "where", "and", "or", "not")
+# Levels that sums of two may make a value deeper by.
+_DEEPER = 32
 _MOVED = {"add": "fused_add", "sub": "fused_sub", "larger": "larger_masked", "smaller": "smaller_masked"}
 
 
@@ -179,7 +181,7 @@ def _is_total(store: Store) -> bool:
 
 
 def _by_two(block: Block) -> Block:
-    """Return a tile in whose terms the sums of several are sums of two, from the left."""
+    """Return a tile in whose terms the sums of several are sums of two, from the left; very long ones stay as they are."""
 
     def folded(expr: KExpr) -> KExpr:
         expr = rebuild(expr, folded)
@@ -187,9 +189,11 @@ def _by_two(block: Block) -> Block:
             return reduce(lambda x, y: Op("add", (x, y), expr.dtype), expr.args)
         return expr
 
-    return tuple(
-        replace(s, value=rebuild(s.value, folded)) if isinstance(s, Store) else with_blocks(s, _by_two) for s in block
-    )
+    def store(stmt: Store) -> Store:
+        more = sum(len(e.args) - 2 for e in values_of(stmt.value) if isinstance(e, Op) and e.op == "add")
+        return replace(stmt, value=rebuild(stmt.value, folded)) if more <= _DEEPER else stmt
+
+    return tuple(store(s) if isinstance(s, Store) else with_blocks(s, _by_two) for s in block)
 
 
 def _after(pipes: Pipes, moved: int) -> tuple[int, int]:
@@ -244,7 +248,7 @@ class _Move:
     def _value(self, expr: KExpr, top: KExpr) -> KExpr:
         kind = "sums" if isinstance(expr, Op) and expr.op in ("add", "sub") else "extrema"
         chosen = any(e is expr for e in _movable(top, tuple(_MOVED))) and self._next(kind)
-        expr = rebuild(expr, lambda e: self._value(e, top))
+        expr = rebuild(expr, partial(self._value, top=top))
         if not chosen or not isinstance(expr, Op):
             return expr
         args = expr.args

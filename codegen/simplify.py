@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -89,7 +90,9 @@ class _Copier:
     def _put(self, expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
         """Return an expression with variables replaced; copies in which an index is the same share it."""
         if type(expr) is not Op or expr.dtype is not i64:
-            return values.get(expr.name, expr) if type(expr) is Var else rebuild(expr, lambda e: self._put(e, values))
+            return (
+                values.get(expr.name, expr) if type(expr) is Var else rebuild(expr, partial(self._put, values=values))
+            )
         known = self._names.get(id(expr))
         if known is None:
             known = self._names[id(expr)] = expr, tuple(names_in(expr))
@@ -161,8 +164,8 @@ class _Copier:
                 self.repeats = around
                 copy = For(var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, work, stmt.axis)
                 return _counted(copy) if stmt.kind is LoopKind.VECTOR and stmt.trip is None and values else copy
-            case Allocate(buffer=buffer, body=body):
-                return Allocate(buffer, self.block(body, values))
+            case Allocate(buffers=buffers, body=body):
+                return Allocate(buffers, self.block(body, values))
             case Launch(grid=(x, y, z), body=body):
                 sizes = (substitute(x, values), substitute(y, values), substitute(z, values))
                 return replace(stmt, grid=sizes, body=self.block(body, values))
@@ -282,9 +285,9 @@ class _Simplifier:
                 return self._if(stmt, ranges)
             case For():
                 return self._for(stmt, ranges)
-            case Allocate(buffer=buffer, body=body):
+            case Allocate(buffers=buffers, body=body):
                 inner = self.block(body, ranges)
-                return (Allocate(buffer, inner),) if inner else ()
+                return (Allocate(buffers, inner),) if inner else ()
             case Launch(grid=(x, y, z), body=body):
                 sizes = tuple(simplify_expression(e, ranges) for e in (x, y, z))
                 inner = self.block(body, ranges)

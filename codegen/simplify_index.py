@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from polyker.codegen.kernel import Const, Convert, KExpr, Load, Op, Var
@@ -66,7 +67,7 @@ def _any(values: list[int | None], pick: Callable[[list[int]], int]) -> int | No
 
 def simplify_expression(expr: KExpr, ranges: Ranges) -> KExpr:
     """Return an equal expression in canonical form. Index arithmetic is taken not to overflow."""
-    expr = rebuild(expr, lambda e: simplify_expression(e, ranges))
+    expr = rebuild(expr, partial(simplify_expression, ranges=ranges))
     match expr:
         case Convert(arg=arg, dtype=dtype) if arg.dtype == dtype:
             return arg

@@ -41,6 +41,7 @@ from polyker.codegen.kernel import (
 from polyker.codegen.polynomial import Monomial, Poly, constant, expression, plus, polynomial, scaled, times
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import (
+    allocated,
     expressions,
     names_in,
     statements,
@@ -70,7 +71,7 @@ def several_terms(kernel: Kernel, target: Target) -> Kernel:
     arrays = {b.name: b for b in kernel.buffers}
     found = _loops(kernel.body, 1, arrays)
     most = max((work for _, _, work in found), default=0)
-    buffers = arrays | {s.buffer.name: s.buffer for s in statements(kernel.body) if isinstance(s, Allocate)}
+    buffers = arrays | {b.name: b for b in allocated(kernel.body)}
     chosen = {
         id(loop): weight
         for loop, weight, work in found

@@ -85,8 +85,8 @@ class _Widening:
                 return replace(stmt, body=self.block(body))
             case If(body=body, orelse=orelse):
                 return replace(stmt, body=self.block(body), orelse=self.block(orelse))
-            case Allocate(buffer=buffer, body=body):
-                self.buffers[buffer.name] = buffer
+            case Allocate(buffers=buffers, body=body):
+                self.buffers |= {b.name: b for b in buffers}
                 return replace(stmt, body=self.block(body))
             case _:
                 return stmt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from polyker.codegen.kernel import (
@@ -156,11 +157,13 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
             _block(orelse, scope)
         case For():
             _loop(stmt, scope)
-        case Allocate(buffer=buffer, body=body):
-            inner = buffer.space is Space.STACK or (buffer.space is Space.SHARED and scope.launched is not None)
-            _check(inner, "only STACK buffers are allocated in the body, and SHARED ones in a Launch", buffer)
-            _buffer(buffer, scope)
-            _block(body, replace(scope, buffers={**scope.buffers, buffer.name: buffer}))
+        case Allocate(buffers=buffers, body=body):
+            for buffer in buffers:
+                inner = buffer.space is Space.STACK or (buffer.space is Space.SHARED and scope.launched is not None)
+                _check(inner, "only STACK buffers are allocated in the body, and SHARED ones in a Launch", buffer)
+                _buffer(buffer, scope)
+                scope = replace(scope, buffers={**scope.buffers, buffer.name: buffer})
+            _block(body, scope)
         case Barrier(warps=True):
             _check(scope.warps, "a Barrier of warps outside a Launch by whole warps", stmt)
         case Barrier() | Commit():
@@ -196,9 +199,9 @@ def _check_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
                 pass
         for inner in blocks_of(stmt):
             more, also = _check_written(inner)
-            if isinstance(stmt, Allocate):
-                name = stmt.buffer.name
-                _check(name in more or name not in also, "an allocated buffer is read and never written", stmt.buffer)
+            for buffer in stmt.buffers if isinstance(stmt, Allocate) else ():
+                name = buffer.name
+                _check(name in more or name not in also, "an allocated buffer is read and never written", buffer)
                 more, also = more - {name}, also - {name}
             written, read = written | more, read | also
     return written, read
@@ -339,7 +342,7 @@ def _fits(value: object, dtype: DType) -> bool:
 def _operation(expr: Op, scope: _Scope) -> None:
     op, args, result = expr.op, expr.args, expr.dtype
     _check(op in _OPS, "unknown operation {!r}", expr, op)
-    types = [_expr(a, scope) for a in args]
+    types = list(map(partial(_expr, scope=scope), args))
     least = 1 if op in _NARY and op not in ("minimum", "maximum") else 2
     wanted = None if op in _NARY else 3 if op in ("where", "multiply_add") else 2 if op in _BINARY else 1
     if op == "join":

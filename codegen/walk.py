@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from operator import is_
 
 from polyker.codegen.kernel import (
     Allocate,
     Block,
+    Buffer,
     Combine,
     Const,
     Convert,
@@ -109,6 +111,11 @@ def statements(block: Block) -> Iterator[Stmt]:
                 stack.extend(reversed(inner))
 
 
+def allocated(block: Block) -> Iterator[Buffer]:
+    """Yield the buffers that a block and those in it allocate, outer ones first."""
+    return (b for s in statements(block) if isinstance(s, Allocate) for b in s.buffers)
+
+
 def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
     """Return the blocks that stand directly in a statement."""
     if isinstance(stmt, (For, Allocate, Launch)):
@@ -188,12 +195,12 @@ def rebuild(expr: KExpr, change: Callable[[KExpr], KExpr]) -> KExpr:
     if isinstance(expr, (Var, Const)):
         return expr
     if isinstance(expr, Op):
-        fresh = tuple([change(a) for a in expr.args])
+        fresh = tuple(map(change, expr.args))  # a comprehension would be one more of Python's frames a level
         return expr if _same(fresh, expr.args) else Op(expr.op, fresh, expr.dtype)
     if isinstance(expr, Convert):
         changed = change(expr.arg)
         return expr if changed is expr.arg else Convert(changed, expr.dtype)
-    indices = tuple([change(i) for i in expr.indices])
+    indices = tuple(map(change, expr.indices))
     predicate = None if expr.predicate is None else change(expr.predicate)
     other = None if expr.other is None else change(expr.other)
     if predicate is expr.predicate and other is expr.other and _same(indices, expr.indices):
@@ -214,7 +221,7 @@ def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
     if type(expr) is Op:
         fresh = tuple([substitute(a, values) for a in expr.args])
         return expr if _same(fresh, expr.args) else Op(expr.op, fresh, expr.dtype)
-    return rebuild(expr, lambda e: substitute(e, values))
+    return rebuild(expr, partial(substitute, values=values))
 
 
 def recombined(stmt: Combine, change: Callable[[KExpr], KExpr]) -> Combine:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from polyker.codegen.kernel import Allocate, Const, For, Kernel, Load, LoopKind, Space, Store, Var
+from polyker.codegen.kernel import Const, For, Kernel, Load, LoopKind, Space, Store, Var
 from polyker.codegen.simplify import unroll
-from polyker.codegen.walk import expressions, statements, subexpressions
+from polyker.codegen.walk import allocated, expressions, statements, subexpressions
 from polyker.codegen.work import value_of
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Intermediate
@@ -86,7 +86,7 @@ def _buffers(tree: Tree) -> dict[str, list[Promotion]]:
 def registers(kernel: Kernel) -> frozenset[str]:
     """Return the tensors of which every buffer on the stack has a constant place in each access once loops are unrolled."""
     kernel = unroll(kernel)
-    stack = {s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate)}
+    stack = {b.name for b in allocated(kernel.body)}
     lanes = {s.var for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR}
     touched: set[str] = set()
     moving: set[str] = set()

@@ -127,8 +127,8 @@ class _Model:
                     found.append(Loop(stmt, self.body(body)))
                 case If(condition=condition, body=body, orelse=orelse):
                     found.append(Choice(condition, self.body(body), self.body(orelse)))
-                case Allocate(buffer=own, body=body):
-                    self.buffers[own.name] = own
+                case Allocate(buffers=own, body=body):
+                    self.buffers |= {b.name: b for b in own}
                     found += self.body(body)
                 case Let(name=name, value=value):
                     self.lets[name] = value

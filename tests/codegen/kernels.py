@@ -252,7 +252,7 @@ class Generator:
         del self.known[name]
         out = self.known["Y"]
         copy = Store("Y", self.access(out, scope), Load(name, tuple(Const(e - 1) for e in extents), self.dtype))
-        return Allocate(Buffer(name, self.dtype, shape, strides, Space.STACK), (fill, *body, copy))
+        return Allocate((Buffer(name, self.dtype, shape, strides, Space.STACK),), (fill, *body, copy))
 
 
 def _strides(rng: Random, extents: list[int], writable: bool) -> tuple[int, ...]:

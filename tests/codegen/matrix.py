@@ -33,6 +33,6 @@ def matrix_product(rows: int, vectors: int, lanes: int, dtype: DType = f32, *, m
         *tile(Store("C", (row, right), Load("acc", place, dtype))),
     )
     acc = Buffer("acc", dtype, (C(rows), C(width)), (C(width), C(1)), Space.STACK)
-    loops = For("j0", C(0), V("N"), (Allocate(acc, body),), step=width)
+    loops = For("j0", C(0), V("N"), (Allocate((acc,), body),), step=width)
     buffers = (matrix("A", "M", "K", "sa"), matrix("B", "K", "N", "sb"), matrix("C", "M", "N", "sc", writable=True))
     return Kernel("mm", buffers, SIZES, (For("i0", C(0), V("M"), (loops,), step=rows),))

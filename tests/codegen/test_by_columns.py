@@ -66,7 +66,7 @@ def running(
     end = index("add", lo, steps)
     loop = For("t", Const(lo), end, (vector(body),), trip=trip)
     start = vector((Store("sum", (Var("v"),), Const(0, dtype)),))
-    inner = Allocate(Buffer("sum", dtype, (Const(lanes),), (Const(1),), Space.STACK), (start, loop))
+    inner = Allocate((Buffer("sum", dtype, (Const(lanes),), (Const(1),), Space.STACK),), (start, loop))
     nest = For("p", Const(0), Const(panels), (inner,), trip=panels)
     buffers = tuple(
         Buffer(n, dtype, (Const(rows * panels), Const(width)), (Const(width), Const(1)), Space.ARGUMENT, n == "o")

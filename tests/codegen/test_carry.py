@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from polyker.codegen.carry import carry
 from polyker.codegen.interp import run
 from polyker.codegen.kernel import (
-    Allocate,
     Block,
     Buffer,
     Const,
@@ -27,7 +26,7 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.verify import verify
-from polyker.codegen.walk import statements
+from polyker.codegen.walk import allocated, statements
 from polyker.ir.dtypes import bool_, f32
 from tests.codegen.support import check_same, index
 
@@ -55,7 +54,7 @@ def loop(*body: object, lo: int = 8, hi: KExpr = Const(30), step: int = 1) -> Ke
 
 
 def carried(kernel: Kernel) -> int:
-    return sum(isinstance(s, Allocate) for s in statements(carry(kernel).body))
+    return len(list(allocated(carry(kernel).body)))
 
 
 def check(kernel: Kernel, n: int = 25) -> Kernel:

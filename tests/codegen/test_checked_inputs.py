@@ -227,7 +227,7 @@ def test_extrema_over_the_lanes_of_a_vector_stay_extrema() -> None:
     tile = rows("r", For("v", Const(0), Const(16), (taken,), 1, LoopKind.VECTOR, 16, 16))
     start = rows("a", Store("m", (Var("a"),), Const(-np.inf, pk.f32)))
     end = rows("b", Store("o", (Var("b"),), Load("m", (Var("b"),), pk.f32)))
-    body = (Allocate(m, (start, For("t", Const(0), Const(400), (tile,), trip=400), end)),)
+    body = (Allocate((m,), (start, For("t", Const(0), Const(400), (tile,), trip=400), end)),)
     made = Kernel("kernel", (read, written), (), body)
     assert checked(made, target("cpu:x86-64-v4")) != made
     x = np.random.default_rng(8).standard_normal((4, 64)).astype("f4")

@@ -151,7 +151,7 @@ def test_a_tile_that_is_stored_lane_by_lane_has_one_shape(across: bool, shapes: 
 
     cell = (place, Const(0)) if across else (Const(0), place)
     body = (nest(Store("acc", (place,), Const(0.0, f64))), nest(Store("out", cell, Load("acc", (place,), f64))))
-    kernel = Kernel("kernel", (out,), ("n",), (Allocate(acc, body),))
+    kernel = Kernel("kernel", (out,), ("n",), (Allocate((acc,), body),))
     filled = filling.fill(kernel, 32)
     stores = [s for s in statements(filled.body) if isinstance(s, Store) and s.buffer == "out"]
     assert len(stores) == shapes

@@ -92,7 +92,7 @@ def test_a_predicate_that_is_off_keeps_the_access_away():
 
 def test_reading_an_element_that_nothing_wrote_is_refused():
     tile = Buffer("S", f32, (C(2),), (C(1),), Space.STACK)
-    body = (Allocate(tile, (Store("S", (C(0),), Const(1.0, f32)), Store("B", (C(0),), load("S", C(1))))),)
+    body = (Allocate((tile,), (Store("S", (C(0),), Const(1.0, f32)), Store("B", (C(0),), load("S", C(1))))),)
     with pytest.raises(InternalError, match="undefined element of 'S'"):
         execute(body)
 

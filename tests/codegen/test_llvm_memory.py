@@ -162,7 +162,7 @@ def test_a_stack_tile_keeps_what_a_masked_store_leaves(dynamic):
     mark = Store("S", (row, V("b")), Convert(V("b"), f32))
     part = For("b", C(0), index("minimum", "N", 8), (mark,), kind=LoopKind.VECTOR, lanes=8)
     out = across(11, Store("Y", (V("c"),), Load("S", (row, V("c")), f32)), "c")
-    body = For("r", C(1), C(2), (Allocate(tile, (fill, part, out)),))
+    body = For("r", C(1), C(2), (Allocate((tile,), (fill, part, out)),))
     for n in range(9):
         check_same(Kernel("k", (y,), ("N",), (body,)), {"Y": data(f32, 11)}, {"N": n})
 

@@ -13,7 +13,7 @@ from polyker.codegen import llvm_build
 from polyker.codegen.kernel import Allocate, Buffer, Const, For, Kernel, LoopKind, Op, Space, Store, Var
 from polyker.codegen.kernel import Load as Read
 from polyker.codegen.own_buffers import narrow
-from polyker.codegen.walk import statements
+from polyker.codegen.walk import allocated, statements
 from polyker.ir.dtypes import f64
 from polyker.target.detect import target
 
@@ -37,8 +37,8 @@ def test_scopes_of_accumulators_stand_in_the_loops_over_tiles(monkeypatch: pytes
     compiled("D" + TEXT[1:])
     kernel, own = found[-1]
     loops = [s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.SERIAL]
-    inside = {s.buffer.name for loop in loops for s in statements(loop.body) if isinstance(s, Allocate)}
-    names = [s.buffer.name for s in statements(kernel.body) if isinstance(s, Allocate)]
+    inside = {b.name for loop in loops for b in allocated(loop.body)}
+    names = [b.name for b in allocated(kernel.body)]
     assert own
     assert own <= inside
     assert len(names) == len(set(names))
@@ -56,7 +56,7 @@ def test_a_buffer_of_several_blocks_has_a_name_for_each() -> None:
     held = Buffer("s", f64, (Const(4),), (Const(1),), Space.STACK)
     x, y = (Buffer(n, f64, (Const(8),), (Const(1),), Space.ARGUMENT, writable=n == "y") for n in "xy")
     blocks = tuple(For(v, Const(0), Const(1), tile(n)) for v, n in (("i", 0), ("j", 4)))
-    kernel, own = narrow(Kernel("k", (x, y), (), (Allocate(held, blocks),)))
+    kernel, own = narrow(Kernel("k", (x, y), (), (Allocate((held,), blocks),)))
     assert own == {"s", "s_1"}
     assert all(isinstance(loop, For) and isinstance(loop.body[0], Allocate) for loop in kernel.body)
     used = [{s.buffer for s in statements((loop,)) if isinstance(s, Store)} - {"y"} for loop in kernel.body]

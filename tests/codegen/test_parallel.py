@@ -96,7 +96,7 @@ def private() -> Kernel:
     )  # fmt: skip
     stack = Buffer("b", f64, (C(8),), (C(1),), Space.STACK)
     scratch = Buffer("s", f64, (C(THREADS), C(8)), (C(8), C(1)), Space.SCRATCH)
-    loop = parallel("i", C(0), V("N"), (Allocate(stack, body),), thread="t")
+    loop = parallel("i", C(0), V("N"), (Allocate((stack,), body),), thread="t")
     return Kernel("kernel", (vector_buffer("y", f64), scratch), ("N",), (loop,))
 
 
@@ -174,4 +174,4 @@ def test_the_verifier_refuses_regions_in_regions_and_shared_stack_buffers() -> N
     stack = Buffer("b", f32, (C(4),), (C(1),), Space.STACK)
     shared = parallel("i", C(0), V("N"), (Store("b", (C(0),), Const(0.0, f32)),))
     with pytest.raises(InternalError, match="no buffer 'b'"):
-        verify(bad((Allocate(stack, (shared,)),)))
+        verify(bad((Allocate((stack,), (shared,)),)))

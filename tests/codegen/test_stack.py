@@ -46,7 +46,7 @@ def add(row: int, var: str) -> Store:
 
 def is_loose(*body: For | Store | If) -> bool:
     """Return whether the lanes that are off in these statements on `acc` may be written."""
-    kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), (Allocate(ACC, body),)),))
+    kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), (Allocate((ACC,), body),)),))
     return StackBuffers(kernel, InCopies()).layout(ACC).loose
 
 
@@ -78,14 +78,14 @@ def test_what_a_branch_sets_holds_nothing_before_it() -> None:
     tile = vector("a", 16, (add(0, "a"),))
 
     def clear(*body: For | If, around: bool = True) -> str:
-        scope: Block = (Allocate(ACC, body),)
+        scope: Block = (Allocate((ACC,), body),)
         whole = (For("t", Const(0), Const(3), scope),) if around else scope
         return StackBuffers(Kernel("kernel", (), ("n",), whole), InCopies()).layout(ACC).clear
 
     assert clear(If(holds, (tile,))) == "undef"
     assert clear(If(holds, (tile,)), around=False) == ""  # there is no iteration before
     assert clear(tile) == ""  # it is set whenever the scope is entered
-    branch = (If(holds, (Allocate(ACC, (tile,)),)),)
+    branch = (If(holds, (Allocate((ACC,), (tile,)),)),)
     kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), branch),))
     assert StackBuffers(kernel, InCopies()).layout(ACC).clear == ""  # the scope is within the branch
 

@@ -210,7 +210,7 @@ def test_rows_that_lie_on_the_stack_are_read_to_their_end_and_no_further(shift: 
     kept = For("k", Const(0), Const(40), (Store("row", (Var("k"),), Load("x", (Var("k"),), f32)),), trip=40)
     loop = stream((Store("o", (Const(0), Var("j")), Load("row", (Var("j"),), f32)),), Const(shift), Const(40))
     buffers = (buffer("x", f32, 40), buffer("o", f32, 1, 40, writable=True))
-    kernel = Kernel("kernel", buffers, ("N",), (Allocate(row, (kept, loop)),))
+    kernel = Kernel("kernel", buffers, ("N",), (Allocate((row,), (kept, loop)),))
     check_same(kernel, {"x": values(f32, 40), "o": values(f32, 1, 40)}, {"N": 40})
     if target("cpu").vector_bytes > 16:
         assert "!nontemporal" in emit(kernel, target("cpu"))

@@ -48,13 +48,17 @@ STORE = Store("B", (V("i"),), Load("A", (V("i"),), f32))
 
 def test_a_sound_kernel_passes():
     verify(
-        kernel(loop(STORE, Let("t", V("i")), If(TRUE, (Guard(TRUE, 3),))), Allocate(TILE, (Store("S", (C(0),), ONE),)))
+        kernel(
+            loop(STORE, Let("t", V("i")), If(TRUE, (Guard(TRUE, 3),))), Allocate((TILE,), (Store("S", (C(0),), ONE),))
+        )
     )
 
 
 BAD = {
     "an allocated buffer is read and never written": kernel(
-        Launch("k0", (C(1), C(1), C(1)), (1, 1, 1), (Allocate(TILE, (Store("B", (C(0),), Load("S", (C(0),), f32)),)),))
+        Launch(
+            "k0", (C(1), C(1), C(1)), (1, 1, 1), (Allocate((TILE,), (Store("B", (C(0),), Load("S", (C(0),), f32)),)),)
+        )
     ),
     "no variable 'j' is bound": kernel(loop(Store("B", (V("j"),), ONE))),
     "no variable 'i' is bound": kernel(loop(), STORE),
@@ -66,7 +70,7 @@ BAD = {
     "'N' is of type i64": kernel(Let("t", Var("N", f32))),
     "store to the read-only buffer 'A'": kernel(loop(Store("A", (V("i"),), ONE))),
     "no buffer 'Q' is alive": kernel(loop(Store("Q", (V("i"),), ONE))),
-    "no buffer 'S' is alive": kernel(Allocate(TILE, ()), Store("S", (C(0),), ONE)),
+    "no buffer 'S' is alive": kernel(Allocate((TILE,), ()), Store("S", (C(0),), ONE)),
     "2 indices for 1 dimensions": kernel(loop(Store("B", (V("i"), V("i")), ONE))),
     "f32 where i64 is needed": kernel(Store("B", (ONE,), ONE)),
     "i64 where f32 is needed": kernel(loop(Store("B", (V("i"),), V("i")))),
@@ -83,11 +87,11 @@ BAD = {
     "a VECTOR loop has step 1": kernel(vector(step=2)),
     "a VECTOR loop in a VECTOR loop": kernel(vector(loop(vector(name="w")))),
     "a STACK buffer has a constant positive shape": kernel(
-        Allocate(Buffer("S", f32, (V("N"),), (C(1),), Space.STACK), ())
+        Allocate((Buffer("S", f32, (V("N"),), (C(1),), Space.STACK),), ())
     ),
     "a STACK buffer is allocated in the body": kernel(buffers=(TILE,)),
-    "only STACK buffers are allocated": kernel(Allocate(vector_buffer("S", f32), ())),
-    "a STACK buffer is writable": kernel(Allocate(Buffer("S", f32, (C(4),), (C(1),), Space.STACK, False), ())),
+    "only STACK buffers are allocated": kernel(Allocate((vector_buffer("S", f32),), ())),
+    "a STACK buffer is writable": kernel(Allocate((Buffer("S", f32, (C(4),), (C(1),), Space.STACK, False),), ())),
     "one stride a dimension": kernel(buffers=(Buffer("A", f32, (C(4),), (), Space.ARGUMENT),)),
     "unknown operation 'frob'": kernel(Let("t", Op("frob", (C(1),), i64))),
     "1 arguments for 'sub'": kernel(Let("t", Op("sub", (C(1),), i64))),

@@ -145,7 +145,9 @@ def test_rows_are_kept_where_a_buffer_of_a_row_stands_around_them() -> None:
     (outer,) = kernel.body
     assert isinstance(outer, For)
     buffer = Buffer("t", f32, (Const(4),), (Const(1),), Space.STACK)
-    inside = Kernel(kernel.name, kernel.buffers, (), (For("i", outer.lo, outer.hi, (Allocate(buffer, outer.body),)),))
+    inside = Kernel(
+        kernel.name, kernel.buffers, (), (For("i", outer.lo, outer.hi, (Allocate((buffer,), outer.body),)),)
+    )
     check_same(inside, arrays("f32", 6, 100), {})
     assert "store i64 -9223372036854775808" in emit(inside, target("cpu"))
 

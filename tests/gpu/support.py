@@ -93,7 +93,7 @@ def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
     ]
     if barrier:
         inside.insert(1, Barrier())
-    body = Allocate(s, tuple(inside))
+    body = Allocate((s,), tuple(inside))
     launch = Launch("reverse", (Const(1), Const(1), Const(1)), (N, 1, 1), (body,))
     return Kernel("kernel", (x, y), (), (launch,))
 
