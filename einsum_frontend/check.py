@@ -26,7 +26,8 @@ from polyker.errors.syntax import (
     TREE_TOO_LARGE,
     ReductionWarning,
 )
-from polyker.ir.expr import COMPARISONS, Call, Dots, Expr, Index, Literal, Range, Read, Reduce, Size, children, walk
+from polyker.ir.expr import COMPARISONS, Call, Dots, Expr, Index, Literal, Range, Read, Reduce, Size, walk
+from polyker.ir.measure import measured
 from polyker.ir.printing import print_expr
 from polyker.ir.program import Loop, Node, Statement
 
@@ -48,25 +49,12 @@ def bounds(extent: Range) -> tuple[Expr, ...]:
 
 
 def check_measure(expr: Expr) -> None:
-    """Raise ParseError at an expression that is too deep or too large for what walks it; itself without recursion."""
-    measures: dict[int, tuple[int, int]] = {}
-    stack = [(expr, False)]
-    while stack:
-        node, done = stack.pop()
-        if id(node) in measures:
-            continue
-        below = children(node)
-        if not done and below:
-            stack.append((node, True))
-            stack.extend((child, False) for child in below)
-            continue
-        depth = 1 + max((measures[id(c)][0] for c in below), default=0)
-        size = 1 + sum(measures[id(c)][1] for c in below)
+    """Raise ParseError at an expression that is too deep or too large for what walks it."""
+    for node, depth, size in measured(expr):
         if depth > TREE_DEPTH:
             raise failure(TREE_TOO_DEEP, span=node.span, limit=TREE_DEPTH)
         if size > TREE_SIZE:
             raise failure(TREE_TOO_LARGE, span=node.span, limit=TREE_SIZE)
-        measures[id(node)] = depth, size
 
 
 def check_binders(statement: Statement, loops: Sequence[str]) -> None:

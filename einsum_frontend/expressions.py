@@ -163,8 +163,11 @@ class Index(Expression):
         super().__init__(expr.Index(name))
 
     def in_(self, lo: object, hi: object) -> Within:
-        """Return the range `i in lo:hi`, half open, for `for_`, `loop` and inline reductions."""
-        return Within(expr.Range(self.name, to_expr(lo), to_expr(hi)))
+        """Return the range `i in lo:hi`, half open, for `for_`, `loop` and inline reductions; raises ParseError if too deep."""
+        first, last = to_expr(lo), to_expr(hi)
+        check_measure(first)
+        check_measure(last)
+        return Within(expr.Range(self.name, first, last))
 
 
 class Size(Expression):

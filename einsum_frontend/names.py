@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from polyker.errors.base import Span, failure
 from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import BAD_CHARACTER, LOOK_ALIKE, NAME_TOO_LONG, NOT_A_NAME, RESERVED
+from polyker.ir import measure
 from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 
@@ -23,8 +24,8 @@ IDENTIFIER = 64  # characters
 COEFFICIENT = 2**15  # of an index in a subscript, and divisors
 OFFSET = 2**31  # in a subscript
 EXTENT = 2**62  # in a bound, a condition or a shape
-TREE_DEPTH = 150  # tree walkers recurse
-TREE_SIZE = 100_000  # nodes of one expression; chained comparisons repeat their middle operand
+TREE_DEPTH = measure.DEPTH
+TREE_SIZE = measure.SIZE  # chained comparisons repeat their middle operand
 
 KEYWORDS = ("for", "in", "where", "and", "or", "not")
 CONSTANTS = ("inf", "nan", "pi")

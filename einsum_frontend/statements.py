@@ -73,13 +73,18 @@ Item: TypeAlias = Assignment | Repeated | Typed
 
 
 def assignment(target: expr.Read, op: str, value: expr.Expr) -> Assignment:
-    """Return the statement `target OP value`."""
+    """Return the statement `target OP value`; raises ParseError for what is too deep or too large."""
+    for part in (*target.subscripts, value):
+        check_measure(part)
     return Assignment(Statement(target.tensor, target.subscripts, op, value))
 
 
 def conjoined(conditions: Iterable[object]) -> tuple[expr.Expr, ...]:
     """Return conditions with those that `&` joins apart."""
-    return tuple(part for c in conditions for part in conjuncts(to_expr(c)))
+    found = [to_expr(c) for c in conditions]
+    for condition in found:
+        check_measure(condition)
+    return tuple(part for c in found for part in conjuncts(c))
 
 
 def ranges_of(given: object) -> tuple[expr.Range, ...]:

@@ -45,3 +45,15 @@ NEGATIVE_POWER = register(
     "an integer to the negative power {value} is no integer",
     "write a floating-point base or exponent, such as `x ** {value}.0`",
 )
+TOO_DEEP = register(
+    "PK409",
+    DTypeError,
+    "the value of `{target}` is {depth} operators deep, two operands each and conversions counted; the limit is {limit}",
+    "split the statement in two",
+)
+TOO_LARGE = register(
+    "PK410",
+    DTypeError,
+    "`{op}` of {types} takes its argument twice, and that has more than {limit} parts",
+    "give the argument a statement of its own",
+)

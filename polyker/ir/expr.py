@@ -177,9 +177,9 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Return `expr` with `change` applied to each direct sub-expression."""
     match expr:
         case Read(subscripts=subscripts) if subscripts:
-            return replace(expr, subscripts=tuple(change(s) for s in subscripts))
+            return replace(expr, subscripts=tuple(map(change, subscripts)))
         case Call(args=args):
-            return replace(expr, args=tuple(change(a) for a in args))
+            return replace(expr, args=tuple(map(change, args)))
         case Cast(arg=arg):
             return replace(expr, arg=change(arg))
         case Reduce(ranges=ranges, body=body, conditions=conditions):
@@ -187,11 +187,46 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
                 replace(r, lo=None if r.lo is None else change(r.lo), hi=None if r.hi is None else change(r.hi))
                 for r in ranges
             )
-            return replace(expr, ranges=fresh, body=change(body), conditions=tuple(change(c) for c in conditions))
+            return replace(expr, ranges=fresh, body=change(body), conditions=tuple(map(change, conditions)))
         case _:
             return expr
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Rebuild from the leaves up: `change` sees each node after its children were changed."""
-    return change(rebuild(expr, lambda child: transform(child, change)))
+    return replace_parts(expr, _descend, change)
+
+
+def _descend(expr: Expr) -> None:
+    return None
+
+
+def _same(expr: Expr) -> Expr:
+    return expr
+
+
+def replace_parts(expr: Expr, found: Callable[[Expr], Expr | None], change: Callable[[Expr], Expr] = _same) -> Expr:
+    """Return `expr` with what `found` gives for a node in place of it; where that is None its children are looked at.
+
+    `change` sees each node whose children were looked at, after them. An explicit stack stands for recursion: that would take
+    four of Python's frames a level.
+    """
+    stack = [(expr, False)]
+    done: list[Expr] = []
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            count = len(children(node))
+            fresh = iter(done[-count:])
+            del done[-count:]
+            done.append(change(rebuild(node, lambda _, fresh=fresh: next(fresh))))  # type: ignore[misc]
+            continue
+        new = found(node)
+        if new is not None:
+            done.append(new)
+        elif below := children(node):
+            stack.append((node, True))
+            stack += [(child, False) for child in reversed(below)]
+        else:
+            done.append(change(node))
+    return done[0]

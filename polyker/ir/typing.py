@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from polyker.errors.base import Span, failure
-from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER
+from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER, TOO_LARGE
 from polyker.ir.dtypes import DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i64, u64
 from polyker.ir.expr import (
     COMPARISONS,
@@ -30,6 +30,7 @@ from polyker.ir.expr import (
     Size,
     reads_in,
 )
+from polyker.ir.measure import SIZE, size_of
 from polyker.ir.promotion import ValueType, computed, fits, floating, promote
 
 Typed: TypeAlias = tuple[Expr, ValueType]
@@ -297,6 +298,7 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
             raise failure(NO_LOOP, span=span, op=op, types=found, advice="take the real part: `real(...)`")
         value, where = convert(node, found, kind, span), computed(kind.dtype)
         if kind.dtype.is_complex and op in ("sigmoid", "silu"):  # 1 / (1 + exp(-z)), z / (1 + exp(-z))
+            _check_repeated(value, op, str(found), span)
             one = Literal(constant_value(1, where, span), where, span)
             below = Call("add", (one, Call("exp", (_negate(value, span),), where, span)), where, span)
             return Call("div", (one if op == "sigmoid" else value, below), where, span), kind
@@ -367,11 +369,18 @@ def _beside(node: Expr, answer: Literal) -> Expr:
 
 def _compare_mixed(op: str, signed: Expr, unsigned: Expr, span: Span | None) -> Expr:
     """Compare a signed integer with a u64: a negative one is below all of them, others convert exactly."""
+    _check_repeated(signed, op, f"{signed.dtype} and u64", span)
     same = Call(op, (signed if signed.dtype == u64 else Cast(u64, signed, u64, span), unsigned), bool_, span)
     below = Literal(0, signed.dtype)
     if op in ("lt", "le", "ne"):
         return Call("or", (Call("lt", (signed, below), bool_, span), same), bool_, span)
     return Call("and", (Call("ge", (signed, below), bool_, span), same), bool_, span)
+
+
+def _check_repeated(node: Expr, op: str, types: str, span: Span | None) -> None:
+    """Raise DTypeError where a value that is to stand in two places is too large: such operators one in another double it."""
+    if size_of(node) > SIZE // 2:
+        raise failure(TOO_LARGE, span=span, op=op, types=types, limit=SIZE // 2)
 
 
 def reduction(op: str, body: ValueType, acc: DType | None, span: Span | None) -> tuple[ValueType, DType]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyker.errors.base import failure
-from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE
+from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE, TOO_DEEP
 from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import Call, Cast, Expr, Literal, Read, Reduce, walk
+from polyker.ir.measure import DEPTH, depth_of, measured
 from polyker.ir.promotion import ValueType, computed, integer_range, promote
 from polyker.ir.typing import Typer, UnknownType, accumulator, convert, truth
 from polyker.poly.subjects import Subject
@@ -100,7 +101,7 @@ def _pass(
         used |= {target, *reads}
         kind = types[target]
         assert kind is not None
-        typed.append(_statement(typer, subject, body, kind, typer.acc))
+        typed.append(_checked(_statement(typer, subject, body, kind, typer.acc), subject))
     # A statement that was skipped can be typed once the pass has found what it reads.
     progressed = missing is not None and types[missing] is not None
     return typed, missing, changed or progressed
@@ -140,6 +141,21 @@ def _without(expr: Expr, unknown: frozenset[str]) -> Expr | None:
             return None if rest is None else replace(expr, body=rest)
         case _:
             return expr
+
+
+def _checked(typed: StatementType, subject: Subject) -> StatementType:
+    """Raise DTypeError where conversions between types make a value deeper than the compiler's recursion over it may be."""
+    for node, depth, _ in measured(typed.expr):
+        if depth > DEPTH:
+            statement = subject.statement
+            raise failure(
+                TOO_DEEP,
+                span=node.span or statement.span,
+                target=statement.target,
+                depth=depth_of(typed.expr),
+                limit=DEPTH,
+            )
+    return typed
 
 
 def _contribution(op: str, body: ValueType) -> ValueType:

@@ -7,7 +7,22 @@ from dataclasses import dataclass, field, replace
 
 from polyker.errors.base import Span
 from polyker.errors.shapes import BAD_CONDITION, NO_RANGE, NOT_AFFINE, TOO_MANY_INDICES, WRONG_RANK
-from polyker.ir.expr import Dots, Expr, Index, Literal, Pad, Range, Read, Reduce, Size, children, rebuild, walk
+from polyker.ir.expr import (
+    Dots,
+    Expr,
+    Index,
+    Literal,
+    Pad,
+    Range,
+    Read,
+    Reduce,
+    Size,
+    children,
+    rebuild,
+    replace_parts,
+    transform,
+    walk,
+)
 from polyker.ir.program import Statement
 from polyker.poly.affine import Affine, Condition, NotAffine, affine_of, conditions_of, constant, expr_of
 from polyker.poly.context import Context
@@ -185,15 +200,18 @@ class Namer:
         return tuple(found)
 
     def _pure(self, expr: Expr, env: Mapping[str, str]) -> Expr:
-        match expr:
-            case Index(name=name):
-                return replace(expr, name=env[name])
-            case Size(name=name):
-                return replace(expr_of(self.sizes[name]), span=expr.span)
-            case Read() | Reduce():
-                return expr
-            case _:
-                return rebuild(expr, lambda child: self._pure(child, env))
+        def named(e: Expr) -> Expr | None:
+            match e:
+                case Index(name=name):
+                    return replace(e, name=env[name])
+                case Size(name=name):
+                    return replace(expr_of(self.sizes[name]), span=e.span)
+                case Read() | Reduce():
+                    return e
+                case _:
+                    return None
+
+        return replace_parts(expr, named)
 
 
 def source_text(span: Span | None) -> str:
@@ -289,11 +307,10 @@ def expand_dots(context: Context, statement: Statement, shapes: Mapping[str, tup
         return (*read.subscripts[:at], *spelled, *read.subscripts[at + 1 :])
 
     def spell(expr: Expr) -> Expr:
-        expr = rebuild(expr, spell)
         return replace(expr, subscripts=subscripts_of(expr)) if isinstance(expr, Read) else expr
 
-    left = tuple(spell(s) for s in subscripts_of(as_read))
-    return replace(statement, subscripts=left, expr=spell(statement.expr))
+    left = tuple(transform(s, spell) for s in subscripts_of(as_read))
+    return replace(statement, subscripts=left, expr=transform(statement.expr, spell))
 
 
 def _batch(context: Context, read: Read, shapes: Mapping[str, tuple[Affine, ...] | None]) -> tuple[Affine, ...] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from polyker.errors import failure
 from polyker.errors.reference import BROADCAST, RANK
-from polyker.ir.expr import Dots, Expr, Index, Literal, Range, Read, Reduce, children, rebuild, walk
+from polyker.ir.expr import Dots, Expr, Index, Literal, Range, Read, Reduce, children, rebuild, transform, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.reference.integers import indices_of
 
@@ -128,11 +128,10 @@ def expand_dots(flat: Flat, shapes: Mapping[str, Shape]) -> Flat:
         return (*subs[:start], *own, *subs[start + 1 :])
 
     def change(e: Expr) -> Expr:
-        e = rebuild(e, change)
         return replace(e, subscripts=subscripts(e.tensor, e.subscripts, target=False)) if isinstance(e, Read) else e
 
-    left = tuple(change(s) for s in subscripts(target.target, target.subscripts, target=True))
-    changed = replace(target, subscripts=left, expr=change(target.expr))
+    left = tuple(transform(s, change) for s in subscripts(target.target, target.subscripts, target=True))
+    changed = replace(target, subscripts=left, expr=transform(target.expr, change))
     return Flat(changed, flat.loops, tuple(zip(names, batch, strict=True)))
 
 

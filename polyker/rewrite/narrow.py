@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import bool_, i32, i64
-from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read, rebuild, walk
+from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read, replace_parts, walk
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
@@ -39,6 +39,10 @@ class _Indices:
 
     def value(self, expr: Expr) -> Expr:
         """Return a value with comparisons and conversions of indices in i32."""
+        return replace_parts(expr, self._narrowed)
+
+    def _narrowed(self, expr: Expr) -> Expr | None:
+        """Return a comparison or a conversion of indices in i32; what is read as it is; None for what parts may be such."""
         match expr:
             case Read():
                 return expr
@@ -50,7 +54,7 @@ class _Indices:
                 left, right = self.narrow(a), self.narrow(b)
                 if left is not None and right is not None:
                     return Call(op, (left, right), bool_, expr.span)
-        return rebuild(expr, self.value)
+        return None
 
     def narrow(self, expr: Expr) -> Expr | None:
         """Return arithmetic of indices and numbers in i32, None where it is something else or a part of it may not fit."""

@@ -19,6 +19,7 @@ from math import frexp, isfinite
 
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, reads_in, transform
+from polyker.ir.measure import DEPTH
 from polyker.ir.quasi_affine import indices_of, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import dim, read_set
@@ -34,6 +35,8 @@ _OTHER = {"max": "min", "min": "max", "any": "all", "all": "any"}
 _RANGES = {"f32": (-149, 127), "f64": (-1074, 1023)}
 # A sum has fewer terms than two to this power.
 _TERMS = 63
+# Of operators that are taken off: each is up to two of the result's, whose value may be as deep as any.
+_MOST = (DEPTH - 10) // 2
 
 
 def sink_operators(program: TypedProgram, *, loose: bool = False) -> tuple[TypedProgram, tuple[str, ...]]:
@@ -76,7 +79,7 @@ class _Terms:
         """Return the reduction without any such operators, None where it has none."""
         op, expr = self.statement.op, transform(self.statement.expr, _constant)
         around: list[Callable[[Expr], Expr]] = []
-        while (found := self.peeled(op, expr)) is not None:
+        while len(around) < _MOST and (found := self.peeled(op, expr)) is not None:
             op, expr, outer = found
             around.append(outer)
 

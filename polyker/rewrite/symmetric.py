@@ -11,7 +11,7 @@ from itertools import combinations
 from math import prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, rebuild
+from polyker.ir.expr import Call, Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import substitute
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -69,12 +69,11 @@ def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatemen
 def _is_same(expr: Expr, i: str, j: str) -> bool:
     """Whether a value is the same with two indices exchanged."""
     turned = substitute(expr, {i: Index(j, i64), j: Index(i, i64)})
-    return turned != expr and repr(_ordered(turned)) == repr(_ordered(expr))
+    return turned != expr and repr(transform(turned, _ordered)) == repr(transform(expr, _ordered))
 
 
 def _ordered(expr: Expr) -> Expr:
-    """Return an expression with the operands sorted of all operators that do not care for their order."""
-    expr = rebuild(expr, _ordered)
+    """Return an operation with its operands sorted where it does not care for their order; these are sorted inside."""
     match expr:
         case Call(op=op, args=args) if op in COMMUTATIVE:
             return replace(expr, args=tuple(sorted(args, key=repr)))

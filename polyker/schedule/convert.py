@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Cast, Expr, Index, Literal, Read, rebuild
+from polyker.ir.expr import Cast, Expr, Index, Literal, Read, replace_parts
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_set
@@ -65,12 +65,12 @@ class _Converter:
             if _key(e) not in self.made:
                 self._store(statement, e)
 
-        def read(e: Expr) -> Expr:
+        def read(e: Expr) -> Expr | None:
             if isinstance(e, Cast) and isinstance(e.arg, Read) and _key(e) in self.made and e in casts:
                 return replace(e.arg, tensor=self.made[_key(e)], dtype=e.dtype)
-            return e if isinstance(e, Read) else rebuild(e, read)
+            return e if isinstance(e, Read) else None
 
-        return [replace(statement, expr=read(statement.expr))]
+        return [replace(statement, expr=replace_parts(statement.expr, read))]
 
     def _suits(self, cast: Cast) -> bool:
         """Whether a value is an input's cell, converted, that no gather finds."""

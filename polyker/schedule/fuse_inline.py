@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
+from polyker.ir.measure import DEPTH, depth_of, level_of
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.rewrite.short_sums import short_sums, unfold_sums
@@ -26,6 +27,27 @@ class _Inlining:
 
     definition: TypedStatement
     readers: tuple[tuple[TypedStatement, tuple[Read, ...]], ...]
+
+
+class _Known:
+    """What is found out of statements once: a program of many is looked at again after each that is inlined."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[TypedStatement, tuple[str, ...], int]] = {}
+
+    def _of(self, statement: TypedStatement) -> tuple[TypedStatement, tuple[str, ...], int]:
+        if id(statement) not in self._kept:
+            names = tuple(dict.fromkeys(t.tensor for t in touches(statement)))
+            self._kept[id(statement)] = statement, names, depth_of(statement.expr)
+        return self._kept[id(statement)]
+
+    def touched(self, statement: TypedStatement) -> tuple[str, ...]:
+        """Return the tensors that a statement writes and reads."""
+        return self._of(statement)[1]
+
+    def depth(self, statement: TypedStatement) -> int:
+        """Return the depth of a statement's value."""
+        return self._of(statement)[2]
 
 
 def inline_values(program: TypedProgram) -> TypedProgram:
@@ -48,7 +70,8 @@ def _inlined(program: TypedProgram) -> TypedProgram:
     if not any(t.role is Role.TEMPORARY for t in program.tensors):
         return program
     gone: set[str] = set()
-    while (found := next(_candidates(program), None)) is not None:
+    known = _Known()
+    while (found := next(_candidates(program, known), None)) is not None:
         gone.add(found.definition.target)
         merged = {reader.name: _merged(program, found.definition, reader, reads) for reader, reads in found.readers}
         body = tuple(
@@ -60,11 +83,11 @@ def _inlined(program: TypedProgram) -> TypedProgram:
     return replace(program, tensors=tuple(t for t in program.tensors if t.name not in gone)) if gone else program
 
 
-def _candidates(program: TypedProgram) -> Iterator[_Inlining]:
+def _candidates(program: TypedProgram, known: _Known) -> Iterator[_Inlining]:
     """Yield what can be inlined and had better be."""
     used: dict[str, list[TypedStatement]] = {}
     for s in program.statements():
-        for name in dict.fromkeys(t.tensor for t in touches(s)):
+        for name in known.touched(s):
             used.setdefault(name, []).append(s)
     places = {n.name: p for p, n in enumerate(program.body) if isinstance(n, TypedStatement)}
     for tensor in program.tensors:
@@ -80,7 +103,7 @@ def _candidates(program: TypedProgram) -> Iterator[_Inlining]:
         reads = [_reads(reader, tensor.name) for reader in readers]
         if all(reads) and not sources & written:
             found = _Inlining(definition, tuple(zip(readers, reads, strict=True)))
-            if _pays(found):
+            if _pays(found) and _stays_shallow(found, known):
                 yield found
 
 
@@ -92,7 +115,18 @@ def _pays(found: _Inlining) -> bool:
         if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MOST_OPERATIONS:
             return False
     cells = sum(len(reads) for _, reads in found.readers)
-    return (cells - 1) * _cycles(found.definition.expr) <= (PASS + cells * LOAD) * (cells > 1)
+    return cells == 1 or (cells - 1) * _cycles(found.definition.expr) <= PASS + cells * LOAD
+
+
+def _stays_shallow(found: _Inlining, known: _Known) -> bool:
+    """Whether no reader becomes deeper than expressions may be: in a long chain of temporaries some are stored."""
+    value = known.depth(found.definition)
+    return all(
+        value + known.depth(reader) <= DEPTH
+        or level_of(reader.expr, reads) + value + max((depth_of(s) for r in reads for s in r.subscripts), default=0)
+        <= DEPTH
+        for reader, reads in found.readers
+    )
 
 
 def _cycles(expr: Expr) -> float:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Read, children, reads_in, rebuild
+from polyker.ir.expr import Call, Expr, Index, Read, children, reads_in, replace_parts
 from polyker.ir.quasi_affine import indices_of, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
@@ -153,10 +153,10 @@ def _stored(
         stored = TypedStatement(fresh.statement(), cell, 0, statement.domain, tensor, places, "set", part, part.dtype)
         made.append(replace(stored, span=statement.span))
 
-    def read(e: Expr) -> Expr:
-        return reads[e] if e in reads else e if isinstance(e, Read) else rebuild(e, read)
+    def read(e: Expr) -> Expr | None:
+        return reads[e] if e in reads else e if isinstance(e, Read) else None
 
-    return [*made, replace(statement, expr=read(statement.expr))]
+    return [*made, replace(statement, expr=replace_parts(statement.expr, read))]
 
 
 def _alone(program: TypedProgram, fresh: Fresh, statement: TypedStatement, stored: TypedStatement) -> TypedStatement:

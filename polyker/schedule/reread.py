@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, reads_in, rebuild
+from polyker.ir.expr import Expr, Index, Read, reads_in, replace_parts
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, substitute
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
@@ -76,10 +76,10 @@ def _reading(program: TypedProgram, stored: TypedStatement, statement: TypedStat
             subscripts = tuple(substitute(s, cell) for s in stored.subscripts)
             found[e] = Read(stored.target, subscripts, dtype=stored.expr.dtype)
 
-    def read(e: Expr) -> Expr:
-        return found[e] if e in found else e if isinstance(e, Read) else rebuild(e, read)
+    def read(e: Expr) -> Expr | None:
+        return found[e] if e in found else e if isinstance(e, Read) else None
 
-    changed = replace(statement, expr=read(statement.expr))
+    changed = replace(statement, expr=replace_parts(statement.expr, read))
     left = set(changed.reads())
     spared = {r for e in found for r in reads_in(e) if r not in left and indices_of(r) >= indices_of(found[e])}
     return changed if spared else None

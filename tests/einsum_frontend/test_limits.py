@@ -35,6 +35,8 @@ LIMITS = [
     ("PK104", names.IDENTIFIER, lambda n: f"C = {'a' * n}"),
     ("PK105", names.NESTING, lambda n: f"C = {'(' * n}x{')' * n}"),
     ("PK106", names.TREE_DEPTH - 1, lambda n: f"C = {'-' * n}x"),
+    ("PK106", names.TREE_DEPTH - 2, lambda n: f"C[i] = A[i{'//2' * n}] for i in 0:9"),
+    ("PK106", names.TREE_DEPTH - 2, lambda n: f"C[i] = A[i]{' % A[i]' * n}"),
     ("PK108", names.STATEMENTS, lambda n: "C += 1\n" * n),
     ("PK109", names.OPERANDS, lambda n: "C = " + "+".join(f"x{m}" for m in range(n))),
     ("PK109", names.OPERANDS, lambda n: "\n".join(f"C{m} = 1" for m in range(n))),
@@ -109,6 +111,16 @@ def test_the_builder_has_the_same_limits():
     with pytest.raises(PolykerError, match="PK106"):
         builder.build(builder.Tensor("s").set(deep))
     assert "150" in repr(deep)
+    (i,) = builder.indices("i")
+    for made in (
+        lambda: builder.Tensor("s").set(deep),
+        lambda: builder.Tensor("s")[deep].add(x),
+        lambda: builder.Tensor("s").add(x).where(x < deep),
+        lambda: builder.Tensor("s").add(x).for_(i.in_(0, deep)),
+        lambda: builder.loop(i, deep, 3, builder.Tensor("s").add(x)),
+    ):
+        with pytest.raises(PolykerError, match="PK106"):
+            made()
     with pytest.raises(PolykerError, match="PK108"):
         builder.build(*[builder.Tensor("s").add(x)] * 257)
     with pytest.raises(PolykerError, match="PK113"):

@@ -36,6 +36,10 @@ ROWS = [
     ("PK406", "O += A[i]", {"A": bool_[4]}, bool_, "acc=bool", None, ""),
     ("PK407", "f(A: f32[4]) -> O:\n    O[i] = A[i]", {"A": f64[4]}, None, "`A` is declared f32 but the argument is f64", ...,
      ""),
+    ("PK409", "O[i] = A[i]" + " / A[i]" * 150, {"A": f32[4]}, None, "`O` is 152 operators deep",
+     "A[i]" + " / A[i]" * 150, "split"),
+    ("PK410", f"O[i] = {'silu(' * 20}A[i]{')' * 20}", {"A": c64[4]}, None, "`silu` of c64 takes its argument twice", ...,
+     "a statement of its own"),
     ("PK408", "O[i] = A[i] ** -2", {"A": i32[4]}, None, "an integer to the negative power -2", "A[i] ** -2", "-2.0"),
 ]  # fmt: skip
 
