@@ -40,10 +40,15 @@ class Subscripts:
     output: Term | None
 
 
-def scan(text: str) -> Subscripts:
-    """Read subscripts such as "ij,jk->ik". Raises ParseError."""
+def scan(text: str, *, on_path: bool = False) -> Subscripts:
+    """Read subscripts such as "ij,jk->ik". Raises ParseError.
+
+    `on_path`: as numpy reads them where it looks for a path, with spaces inside of `...` and `->`, too.
+    """
     if len(text) > MAX_TEXT:
         raise failure(EINSUM_LIMIT, what="the subscripts have a length of", count=len(text), limit=MAX_TEXT)
+    if on_path:
+        text = text.replace(" ", "")
     left, arrow, right = text.partition("->")
     if "-" in left + right or ">" in left + right:
         raise failure(EINSUM_SYNTAX, problem="the subscripts do not have one proper '->'")
@@ -73,15 +78,19 @@ def _term(text: str, where: str) -> Term:
     return tuple(labels)
 
 
-def from_lists(lists: Sequence[object], output: object = None) -> Subscripts:
-    """Read the interleaved form's lists of integers and Ellipsis; `output` is None if it is implicit."""
+def from_lists(lists: Sequence[object], output: object = None, *, on_path: bool = False) -> Subscripts:
+    """Read the interleaved form's lists of integers and Ellipsis; `output` is None if it is implicit.
+
+    `on_path`: as numpy reads them where it looks for a path, where numbers below zero count from the last label on.
+    """
     if len(lists) > MAX_OPERANDS:
         raise failure(EINSUM_LIMIT, what="the number of operands is", count=len(lists), limit=MAX_OPERANDS)
-    terms = tuple(_list(item, f"operand {k}") for k, item in enumerate(lists))
-    return _checked(terms, None if output is None else _list(output, "the output"))
+    least = -len(SYMBOLS) if on_path else 0
+    terms = tuple(_list(item, f"operand {k}", least) for k, item in enumerate(lists))
+    return _checked(terms, None if output is None else _list(output, "the output", least))
 
 
-def _list(item: object, where: str) -> Term:
+def _list(item: object, where: str, least: int) -> Term:
     entries = None if isinstance(item, (str, bytes)) else listed(item, MAX_TEXT)
     if entries is None:
         raise failure(EINSUM_ARGUMENT, problem=f"the subscripts of {where} must be a list or a tuple")
@@ -100,10 +109,9 @@ def _list(item: object, where: str) -> Term:
                 f"each subscript must be either an integer or an ellipsis, and {where} has a {type(entry).__name__}"
             )
             raise failure(EINSUM_ARGUMENT, problem=problem)
-        if not 0 <= number < len(SYMBOLS):
-            raise failure(
-                EINSUM_ARGUMENT, problem=f"a subscript of {where} is not within the range [0, {len(SYMBOLS)})"
-            )
+        if not least <= number < len(SYMBOLS):
+            problem = f"a subscript of {where} is not within the range [{least}, {len(SYMBOLS)})"
+            raise failure(EINSUM_ARGUMENT, problem=problem)
         labels.append(SYMBOLS[number])
     return tuple(labels)
 
@@ -143,8 +151,11 @@ class Contraction:
         return terms + "->" + "".join(symbols[label] for label in self.output)
 
 
-def fit(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]]) -> Contraction:
-    """Check subscripts against shapes and spell out `...`. Raises ArgumentError, ParseError or ShapeError."""
+def fit(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]], *, on_path: bool = False) -> Contraction:
+    """Check subscripts against shapes and spell out `...`. Raises ArgumentError, ParseError or ShapeError.
+
+    `on_path`: the dimensions of `...` are summed where the output has none, as numpy does where it looks for a path.
+    """
     if len(subscripts.terms) != len(shapes):
         raise failure(EINSUM_OPERANDS, terms=len(subscripts.terms), operands=len(shapes))
     terms = tuple(
@@ -160,7 +171,7 @@ def fit(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]]) -> Contractio
                 count[label] = count.get(label, 0) + 1
         output = broadcast + tuple(sorted(label for label, n in count.items() if n == 1 and label[0] != "."))
     else:
-        if dots and DOTS not in subscripts.output:
+        if dots and DOTS not in subscripts.output and not on_path:
             raise failure(EINSUM_SYNTAX, problem="the operands have dimensions for `...`, and the output has no '...'")
         at = subscripts.output.index(DOTS) if DOTS in subscripts.output else 0
         output = subscripts.output

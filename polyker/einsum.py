@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy import einsum as numpy_einsum  # its own, also where a program has put polyker's in its place
+
+__all__ = ["einsum", "numpy_einsum"]
+
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
     """Evaluate Einstein's summation convention; a drop-in for numpy.einsum, but for views, which it never returns."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from operator import index as as_index
@@ -12,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from polyker.api import Operator
-from polyker.einsum_frontend.einsum_string import MAX_OPERANDS, Contraction, Subscripts, fit, from_lists, program, scan
+from polyker.einsum import numpy_einsum
+from polyker.einsum_frontend.einsum_string import (
+    MAX_OPERANDS,
+    Contraction,
+    Subscripts,
+    fit,
+    from_lists,
+    program,
+    scan,
+)
 from polyker.errors.base import failure
 from polyker.errors.calls import (
     BAD_DTYPE,
@@ -44,6 +54,7 @@ class Rules:
     dtype: np.dtype[Any] | None
     order: str
     casting: str
+    casting_is_given: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,39 +63,48 @@ class Recipe:
 
     operator: Operator
     axes: tuple[int, ...] | None  # result.transpose(axes) has the axes in the order asked for; None: it has already
+    keeps_array: bool = False  # a result without dimensions is an array, no scalar
 
 
 _quick: dict[Any, Recipe] = {}
+_NAMED_WAYS = (bool, str, type(None))  # types of `optimize` that give no path
 
 
 def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str, Any]) -> Any:
     """Evaluate a call of einsum."""
     key = None
-    if out is None and not kwargs and (optimize is False or len(operands) <= 3):
-        key = _quick_key(operands)
+    if out is None and not kwargs and (optimize is False or (len(operands) <= 3 and type(optimize) in _NAMED_WAYS)):
+        key = _quick_key(operands, optimize)
         recipe = _quick.get(key) if key is not None else None
         if recipe is not None:
             result = recipe.operator(*operands[1:])
-            return result if recipe.axes is None else result.transpose(recipe.axes)
+            if recipe.axes is None:
+                return np.asarray(result) if recipe.keeps_array else result
+            return result.transpose(recipe.axes)
     rules = _rules(kwargs)
-    subscripts, values = _read(operands)
+    on_path = optimize is not False  # numpy reads, and returns, in other ways there
+    subscripts, values = _read(operands, on_path)
     if any(type(v) is not np.ndarray for v in values) and _lie_on_device((*values, out)):
-        return _on_device(subscripts, values, out, rules)
+        return _on_device(subscripts, values, out, rules, on_path=on_path)
     views, kind, like = _views(values, out)
     target = None if out is None else _target(out)
-    path = _path(subscripts, views, optimize)
+    contraction = fit(subscripts, [v.shape for v in views], on_path=on_path)
+    path = _path(contraction, views, optimize)
+    last: tuple[Contraction, Sequence[Array]] = contraction, views
+    recipe = None
     if path is None:
-        result, recipe = contract(subscripts, views, target, rules, loose=_is_asked(optimize) and len(views) == 2)
+        result, recipe = contract(contraction, views, target, rules, loose=on_path and len(views) == 2)
     else:
-        result, recipe = _along(path, subscripts, views, target, rules), None
+        result, last = _along(path, contraction, views, target, rules)
     if out is not None:
         note_written((out,))
         return out
+    keeps_array = on_path and kind == "numpy" and not result.ndim and _stays_array(*last)
     if key is not None and recipe is not None and all(a is b for a, b in zip(views, values, strict=True)):
         if len(_quick) >= _QUICK:
             _quick.clear()
-        _quick[key] = recipe
-    return wrap(result, kind, like)
+        _quick[key] = replace(recipe, keeps_array=keeps_array)
+    return result if keeps_array else wrap(result, kind, like)
 
 
 def _lie_on_device(values: Sequence[Any]) -> bool:
@@ -93,7 +113,7 @@ def _lie_on_device(values: Sequence[Any]) -> bool:
     return first_on_device(values) is not None
 
 
-def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: Rules) -> Any:
+def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: Rules, *, on_path: bool) -> Any:
     """Evaluate a call with arrays on a GPU there, all operands at once: new results are row-major, and casts are the kernel's."""
     from polyker.runtime.device_arrays import device_operands, on_stream
 
@@ -101,7 +121,7 @@ def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: R
         raise failure(EINSUM_ARGUMENT, problem=f"on a GPU order must be one of 'C' or 'K' (got {rules.order!r})")
     with on_stream((*values, out), None):
         views = [o.array for o in device_operands([f"operand {k}" for k in range(len(values))], values)]
-    contraction = fit(subscripts, [v.shape for v in views])
+    contraction = fit(subscripts, [v.shape for v in views], on_path=on_path)
     dtype = _common_type(views, None, rules, loose=False)
     element = _element(dtype)
     for k, view in enumerate(views):
@@ -111,10 +131,10 @@ def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: R
     return made(*values, out=out)
 
 
-def _quick_key(operands: tuple[Any, ...]) -> Any:
+def _quick_key(operands: tuple[Any, ...], optimize: Any) -> Any:
     if not operands or type(operands[0]) is not str:
         return None
-    parts: list[Any] = [operands[0]]
+    parts: list[Any] = [operands[0], optimize]
     for a in operands[1:]:
         if type(a) is not np.ndarray:
             return None
@@ -139,10 +159,10 @@ def _rules(kwargs: Mapping[str, Any]) -> Rules:
     order = "K" if given is None else exact_text(given)
     if order is None or order.upper() not in ("C", "F", "A", "K"):
         raise failure(EINSUM_ARGUMENT, problem=f"order must be one of 'C', 'F', 'A', or 'K' (got {printed(given)})")
-    return Rules(dtype, order.upper(), casting)
+    return Rules(dtype, order.upper(), casting, "casting" in kwargs)
 
 
-def _read(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Any, ...]]:
+def _read(operands: tuple[Any, ...], on_path: bool) -> tuple[Subscripts, tuple[Any, ...]]:
     """Return the subscripts and the operands of either calling form."""
     if len(operands) < 2:
         problem = "needs a string of subscripts and an operand, or an operand and its list of subscripts"
@@ -152,13 +172,13 @@ def _read(operands: tuple[Any, ...]) -> tuple[Subscripts, tuple[Any, ...]]:
         first = first.decode("latin-1")
     text = exact_text(first)
     if text is not None:
-        return scan(text), operands[1:]
+        return scan(text, on_path=on_path), operands[1:]
     pairs = len(operands) // 2
     lists, values = operands[1 : 2 * pairs : 2], operands[0 : 2 * pairs : 2]
     output = operands[-1] if len(operands) % 2 else None
     if len(operands) % 2 and output is None:
         raise failure(EINSUM_ARGUMENT, problem="the subscripts of the output must be a list or a tuple")
-    return from_lists(lists, output), values
+    return from_lists(lists, output, on_path=on_path), values
 
 
 def _views(values: Sequence[Any], out: Any) -> tuple[list[Array], str, Any]:
@@ -193,11 +213,22 @@ def _target(out: Any) -> Array:
     return found
 
 
+def _stays_array(contraction: Contraction, views: Sequence[Array]) -> bool:
+    """Whether numpy returns an array without dimensions, no scalar, from the last step of a path."""
+    return _numpy_keeps_array(contraction.text(), tuple(tuple(min(2, n) for n in v.shape) for v in views))
+
+
+@lru_cache(maxsize=1024)
+def _numpy_keeps_array(text: str, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether a step of operands of these shapes yields an array in numpy, whose versions differ, so that it is asked."""
+    step = [GIVEN_PATH, tuple(range(len(shapes)))]
+    return isinstance(numpy_einsum(text, *map(np.zeros, shapes), optimize=step), np.ndarray)
+
+
 def contract(
-    subscripts: Subscripts, views: Sequence[Array], target: Array | None, rules: Rules, *, loose: bool = False
+    contraction: Contraction, views: Sequence[Array], target: Array | None, rules: Rules, *, loose: bool = False
 ) -> tuple[Array, Recipe]:
     """Evaluate one contraction, into `target` if given. `loose`: any cast to its type will do, as on numpy's paths."""
-    contraction = fit(subscripts, [v.shape for v in views])
     dtype = _common_type(views, target, rules, loose)
     element = _element(dtype)
     arrays, casts = _operands(views, dtype, element, rules)
@@ -205,9 +236,12 @@ def contract(
     if target is not None:
         if target.shape != shape:
             raise failure(OUT_SHAPE, name="the result", shape=target.shape, wanted=shape)
-        casting = "unsafe" if loose else rules.casting
-        _check_cast(dtype, target.dtype, casting, "the result")
-    axes = _axes(contraction, arrays, target, rules.order)
+        if loose:
+            _check_step_cast(contraction, views, target, dtype, rules)
+        else:
+            _check_cast(target.dtype, dtype, rules.casting, "the result")  # it is read, too
+            _check_cast(dtype, target.dtype, rules.casting, "the result")
+    axes = _axes(contraction, views, target, rules.order, loose=loose)
     ordered = contraction.output if axes is None else tuple(contraction.output[a] for a in axes)
     laid = Contraction(contraction.terms, ordered, contraction.extents)
     made = _operator(laid.terms, ordered, _pattern(arrays, laid), casts, element.kind == "b")
@@ -278,8 +312,27 @@ def _check_cast(source: np.dtype[Any], dtype: np.dtype[Any], casting: Any, what:
         raise failure(EINSUM_CAST, what=what, source=source, target=dtype, casting=casting)
 
 
+def _check_step_cast(
+    contraction: Contraction, views: Sequence[Array], target: Array, dtype: np.dtype[Any], rules: Rules
+) -> None:
+    """Raise DTypeError where numpy does not cast the result of a step of two operands to `out`: some of its ways do."""
+    casting: Any = rules.casting if rules.casting_is_given else "same_kind"
+    if np.can_cast(dtype, target.dtype, casting):
+        return
+    samples = [np.zeros([min(2, n) for n in v.shape], v.dtype) for v in views]
+    sizes = {label: min(2, extent) for label, extent in contraction.extents}
+    into = np.zeros([sizes[label] for label in contraction.output], target.dtype)
+    said: dict[str, Any] = {"casting": rules.casting} if rules.casting_is_given else {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            numpy_einsum(contraction.text(), *samples, out=into, optimize=True, dtype=rules.dtype, **said)
+    except TypeError:
+        raise failure(EINSUM_CAST, what="the result", source=dtype, target=target.dtype, casting=casting) from None
+
+
 def _axes(
-    contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str
+    contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str, *, loose: bool
 ) -> tuple[int, ...] | None:
     """Return the output's axes from the slowest to the fastest in memory, or None if that is their order already."""
     ndim = len(contraction.output)
@@ -290,7 +343,7 @@ def _axes(
         axes = sorted(range(ndim), key=lambda d: -strides[d])
     elif order == "C":
         return None
-    elif order == "F" or (order == "A" and all(a.flags.f_contiguous for a in arrays)):
+    elif order == "F" or (order == "A" and _are_column_major(contraction, arrays, whole=loose)):
         axes = list(reversed(range(ndim)))
     elif order == "A":
         return None
@@ -299,15 +352,28 @@ def _axes(
     return None if axes == list(range(ndim)) else tuple(axes)
 
 
-def _kept(contraction: Contraction, arrays: Sequence[Array]) -> list[int]:
-    """Return the axes as numpy's iterator orders them to follow the operands' memory, which is what order K means."""
-    labels = list(dict.fromkeys((*contraction.output, *(label for label, _ in contraction.extents))))
-    views, maps = [], []
+def _diagonals(contraction: Contraction, arrays: Sequence[Array]) -> Iterator[tuple[list[str], Array]]:
+    """Yield for each operand its labels, each once, and a view with a dimension for each of them."""
     for array, term in zip(arrays, contraction.terms, strict=True):
         own = list(dict.fromkeys(term))
         shape = [array.shape[term.index(label)] for label in own]
         strides = [sum(s for s, t in zip(array.strides, term, strict=True) if t == label) for label in own]
-        views.append(np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False))
+        yield own, np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False)
+
+
+def _are_column_major(contraction: Contraction, arrays: Sequence[Array], *, whole: bool) -> bool:
+    """Whether all operands are column-major, or `whole` or not their diagonals: order A then means F."""
+    if whole:
+        return all(a.flags.f_contiguous for a in arrays)
+    return all(view.flags.f_contiguous for _, view in _diagonals(contraction, arrays))
+
+
+def _kept(contraction: Contraction, arrays: Sequence[Array]) -> list[int]:
+    """Return the axes as numpy's iterator orders them to follow the operands' memory, which is what order K means."""
+    labels = list(dict.fromkeys((*contraction.output, *(label for label, _ in contraction.extents))))
+    views, maps = [], []
+    for own, view in _diagonals(contraction, arrays):
+        views.append(view)
         maps.append([own.index(label) if label in own else -1 for label in labels])
     maps.append([d if d < len(contraction.output) else -1 for d in range(len(labels))])
     iterator = np.nditer(  # type: ignore[call-overload]
@@ -338,20 +404,15 @@ def _operator(
     return Operator(program(Contraction(terms, output, tuple(extents.items())), shapes, casts, boolean))
 
 
-def _is_asked(optimize: Any) -> bool:
-    return optimize is not False and optimize is not None
-
-
-def _path(subscripts: Subscripts, views: Sequence[Array], optimize: Any) -> list[tuple[int, ...]] | None:
+def _path(contraction: Contraction, views: Sequence[Array], optimize: Any) -> list[tuple[int, ...]] | None:
     """Return numpy's path for three operands or more, or as given, else None; raises what numpy raises on a bad one."""
-    if not _is_asked(optimize):
+    if optimize is False or optimize is None:
         return None
     asked = _asked_path(optimize)
     if len(views) <= 2 and not (isinstance(asked, list) and asked[0] == GIVEN_PATH):
         return None
-    text = fit(subscripts, [v.shape for v in views]).text()
     try:
-        path = np.einsum_path(text, *views, optimize=asked)[0][1:]
+        path = np.einsum_path(contraction.text(), *views, optimize=asked)[0][1:]
     except Exception as error:
         problem = error.args[0] % error.args[1:] if isinstance(error, KeyError) else error
         raise failure(EINSUM_PATH, problem=problem) from error
@@ -379,22 +440,22 @@ def _asked_path(optimize: Any) -> bool | str | tuple[str, float] | list[Any]:
 
 
 def _along(
-    path: Sequence[tuple[int, ...]], subscripts: Subscripts, views: list[Array], target: Array | None, rules: Rules
-) -> Array:
-    """Contract pair by pair along a path; what is left of each is what later ones or the output need."""
-    contraction = fit(subscripts, [v.shape for v in views])
+    path: Sequence[tuple[int, ...]], contraction: Contraction, views: list[Array], target: Array | None, rules: Rules
+) -> tuple[Array, tuple[Contraction, Sequence[Array]]]:
+    """Contract pair by pair along a path, of each what later ones or the output need; return the last step, too."""
     rest = list(zip(contraction.terms, views, strict=True))
-    result = views[0]
+    result, made, arrays = views[0], contraction, views
     for step, places in enumerate(path):
         last = step == len(path) - 1
         taken = [rest.pop(p) for p in sorted(places, reverse=True)]
         needed = {label for term, _ in rest for label in term} | set(contraction.output)
         kept = dict.fromkeys(label for term, _ in taken for label in term if label in needed)
         output = contraction.output if last else tuple(kept)
-        pair = Subscripts(tuple(term for term, _ in taken), output)
+        arrays = [v for _, v in taken]
+        made = fit(Subscripts(tuple(term for term, _ in taken), output), [v.shape for v in arrays])
         into = target if last else None
-        result, _ = contract(pair, [v for _, v in taken], into, rules, loose=len(taken) == 2)
+        result, _ = contract(made, arrays, into, rules, loose=len(taken) == 2)
         rest.append((output, result))
     if len(rest) != 1:
         raise failure(EINSUM_PATH, problem=f"the path leaves {len(rest)} operands")
-    return result
+    return result, (made, arrays)
