@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from polyker.einsum_frontend.lexer import Lexeme, check_text, tokenize
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import Source
 from polyker.ir.program import Program
-from polyker.process.jobs import load
+from polyker.process.jobs import once
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -29,6 +29,7 @@ def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
     >>> print(parse("C[i,j] += A[i,k] * B[k,j]"))
     C[i, j] += A[i, k] * B[k, j]
     """
+    _parser()
     from polyker.einsum_frontend.check import warn_lacking
     from polyker.einsum_frontend.lower import lower
 
@@ -39,12 +40,11 @@ def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
 
 def parse_syntax(text: str) -> Syntax:
     """Return what a text says before its names are told apart. Raises ParseError."""
-    load("lark")
+    source, parser = Source(check_text(text)), _parser()
     from lark.exceptions import UnexpectedToken
 
-    source = Source(check_text(text))
     try:
-        syntax: Syntax = _parser().parse(source)  # type: ignore[assignment]
+        syntax: Syntax = parser.parse(source)  # type: ignore[assignment]
     except UnexpectedToken as problem:
         from polyker.einsum_frontend.explain import explain
 
@@ -52,9 +52,11 @@ def parse_syntax(text: str) -> Syntax:
     return replace(syntax, source=source)
 
 
-@cache
+@once
 def _parser() -> Lark:
     """The tables of grammar.lark, built at the first use; `strict` makes a conflict in the grammar an error."""
+    for name in ("check", "lower", "explain"):  # what texts take then, imported while no fork can take place
+        import_module(f"{__package__}.{name}")
     from lark import Lark
     from lark.lexer import Lexer
 

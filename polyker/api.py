@@ -178,6 +178,7 @@ class Operator:
     def _lies_on_gpu(self, inputs: Sequence[Any], out: Any) -> bool:
         if all(type(v) is np.ndarray for v in inputs) and (out is None or type(out) is np.ndarray):
             return False
+        load("polyker.runtime.device_arrays")
         from polyker.runtime.device_arrays import first_on_device
 
         return first_on_device((*inputs, *given_outs(self.program.outputs, out))) is not None
@@ -185,6 +186,8 @@ class Operator:
     def _on_gpu(self, args: Sequence[Any], out: Any, named: Mapping[str, Any], chosen: Options) -> Any:
         """Run on the GPU that the arrays lie on."""
         from polyker.runtime.cuda_driver import driver
+
+        load("polyker.runtime.device_arrays")
         from polyker.runtime.device_arrays import (
             call_on_device,
             device_operands,
@@ -337,6 +340,7 @@ class Operator:
         made = self._compiled(*bound.key, None if schedule is None else schedule.given(self.identity, bound))
 
         def automatic(artifact: Artifact) -> Schedule | None:
+            load("polyker.schedule_object")
             from polyker.schedule_object import compiled_by
 
             return compiled_by(self.program, self.identity, bound, artifact)
@@ -348,6 +352,7 @@ class Operator:
         """Return a schedule, None for none; raises ArgumentError for anything else."""
         if value is None:
             return None
+        load("polyker.schedule_object")
         from polyker.schedule_object import Schedule
 
         if is_a(value, Schedule):
@@ -393,6 +398,7 @@ class Operator:
 
     def _schedule(self, types: Sequence[Any], chosen: Mapping[str, Any], named: Mapping[str, Any]) -> Schedule:
         """Return the schedule for types or arrays, and options, that are told apart."""
+        load("polyker.schedule_object")
         from polyker.schedule_object import started
 
         auto = checked_flag("auto", chosen.get("auto", True))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from polyker.ir.layout import Layout
 from polyker.ir.program import Program
 from polyker.ir.typed import EXACT, TypedProgram
 from polyker.options import Options, checked_flag, environment_target, environment_timeout
-from polyker.process.jobs import load, run_exclusively, uninterrupted
+from polyker.process.jobs import load, once, run_exclusively, uninterrupted
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, operand
 from polyker.runtime.cache import Cache
@@ -37,6 +38,17 @@ Given: TypeAlias = (
     "tuple[str, TypedProgram, Schedule]"  # a schedule: a text that tells it from others, its program, its tree
 )
 kernels: Cache[Compiled] = Cache()
+_COMPILER = (
+    "polyker.pipeline", "polyker.poly.bind", "polyker.poly.checks", "polyker.codegen.llvm_build", "polyker.target.detect",
+    "polyker.runtime.tables", "polyker.runtime.foreign", "polyker.runtime.device_arrays",
+)  # fmt: skip
+
+
+@once
+def load_compiler() -> None:
+    """Import what compiles programs and what calls need then."""
+    for name in _COMPILER:
+        import_module(name)
 
 
 def clear_cache(*, disk: bool = False) -> None:
@@ -91,6 +103,7 @@ def compiled(
     ordered = None if given is None else given[1:]
 
     def make() -> Compiled:
+        load_compiler()
         found = target_named(name)
         named = dict(zip(program.inputs, types, strict=True))
         typed = _bound(program, named, sizes, with_deadline(options))
@@ -109,7 +122,9 @@ def inferred(
     program: Program, types: Sequence[TensorType], sizes: Mapping[str, int | str], options: Options
 ) -> tuple[TensorType, ...]:
     """Return the outputs' types without compiling; raises ShapeError and DTypeError as a call would."""
-    infer = load("polyker.poly.bind").infer
+    load_compiler()
+    from polyker.poly.bind import infer
+
     named = dict(zip(program.inputs, types, strict=True))
     limited = with_deadline(options)
     found: Mapping[str, TensorType] = guarded(program, "infer", limited, lambda: infer(program, named, sizes))
@@ -193,7 +208,9 @@ def _artifact(
 
 def start_to_edit(program: Program, bound: Bound, *, auto: bool) -> tuple[TypedProgram, TypedProgram, Schedule]:
     """Return the program bound to types and sizes, and what a user's schedule of it starts from; raises as `compiled`."""
-    start = load("polyker.pipeline").start_to_edit
+    load_compiler()
+    from polyker.pipeline import start_to_edit as start
+
     found, limited = target_named(bound.target), with_deadline(bound.options)
     typed = _bound(program, dict(zip(program.inputs, bound.types, strict=True)), bound.sizes, limited)
     return typed, *guarded(program, "schedule", limited, lambda: start(typed, found, limited, auto=auto))
@@ -289,6 +306,8 @@ def interpret(
 ) -> list[Array]:
     """Run the plain interpreter and return the results, written to the arrays of `outs` where given."""
     from polyker.ir.dtypes import from_numpy
+
+    load("polyker.reference")
     from polyker.reference import interpret as run
 
     values = [o.array.item() if o.type.weak else o.array for o in operands]

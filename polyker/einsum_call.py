@@ -37,6 +37,7 @@ from polyker.errors.calls import (
 )
 from polyker.errors.given import exact_text, is_a, printed, text_of, type_name
 from polyker.ir.dtypes import DType, from_numpy
+from polyker.process.jobs import load
 from polyker.runtime.arguments import out_operand
 from polyker.runtime.arrays import Array, common_kind, is_masked, note_written, operand, wrap
 from polyker.runtime.memory import overlaps_itself
@@ -108,6 +109,7 @@ def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str
 
 
 def _lie_on_device(values: Sequence[Any]) -> bool:
+    load("polyker.runtime.device_arrays")
     from polyker.runtime.device_arrays import first_on_device
 
     return first_on_device(values) is not None
@@ -115,6 +117,7 @@ def _lie_on_device(values: Sequence[Any]) -> bool:
 
 def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: Rules, *, on_path: bool) -> Any:
     """Evaluate a call with arrays on a GPU there, all operands at once: new results are row-major, and casts are the kernel's."""
+    load("polyker.runtime.device_arrays")
     from polyker.runtime.device_arrays import device_operands, on_stream
 
     if rules.order not in "CK":

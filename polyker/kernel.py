@@ -14,6 +14,7 @@ from polyker.errors.given import exact_text, printed
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.options import UNSET, Options, checked_seconds, own_names, split_keywords
+from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import Plan
@@ -98,6 +99,7 @@ class Kernel(Direct):
         return self._cuda_code().cubin()
 
     def _cuda_code(self) -> CudaCode:
+        load("polyker.codegen.cuda_build")
         from polyker.codegen.cuda_build import CudaCode
 
         code = self._compiled.artifact().code
@@ -119,6 +121,7 @@ class Kernel(Direct):
         With symbolic sizes amounts are sympy expressions in them; sizes given by keyword are put in. Raises ArgumentError for
         names that are no sizes of the kernel.
         """
+        load("polyker.explained")
         from polyker.explained import explained
 
         return explained(self._subject(), sizes)
@@ -129,6 +132,7 @@ class Kernel(Direct):
         Where `polyker doctor --measure` has not stored the rates of this machine, they are measured first, for a second.
         Raises as a call does.
         """
+        load("polyker.explained")
         from polyker.explained import measured
 
         if seconds is not UNSET:
@@ -137,6 +141,7 @@ class Kernel(Direct):
         return measured(self._subject(), args, values, checked_seconds(chosen.get("seconds", 0.5)))
 
     def _subject(self) -> Subject:
+        load("polyker.explained")
         from polyker.explained import Subject
 
         return Subject(self, self.program, self.fixed, self._compiled, self.target, self._title)
@@ -202,6 +207,7 @@ class _Calls:
 
     def _on_gpu(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Any:
         """Run on the GPU, on arrays that lie there or that are copied over."""
+        load("polyker.runtime.device_arrays")
         from polyker.runtime.device_arrays import (
             call_on_device,
             device_operands,

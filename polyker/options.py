@@ -17,6 +17,7 @@ from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.errors.given import exact_text, integer, is_a, number, printed
 from polyker.ir.dtypes import DTYPES, DType
+from polyker.process.jobs import load
 
 if TYPE_CHECKING:
     from polyker.ir.program import Program
@@ -148,6 +149,7 @@ def checked_flag(name: str, value: object) -> bool:
 
 def checked_target(value: object) -> Any:
     """Return a target's name or description, None for the default one; raises ArgumentError for anything else."""
+    load("polyker.target.model")
     from polyker.target.model import Target
 
     if is_a(value, Target):

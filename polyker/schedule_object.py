@@ -10,8 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from polyker.compiling import Bound, Given, guarded, start_to_edit, target_named, with_deadline
+from polyker.edit.find import statement_named
 from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
 from polyker.edit.methods import Steps
+from polyker.edit.prove import stepped
+from polyker.edit.show import nest
+from polyker.edit.state import state
 from polyker.edit.step import Step, step_from_json, step_of
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, DTypeError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT
@@ -20,6 +24,7 @@ from polyker.errors.schedules import BAD_TEXT, ONLY_GPU, OTHER_SCHEDULE, UNKNOWN
 from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
 from polyker.options import own_names, split_keywords
+from polyker.poly.isl import isl_job
 
 if TYPE_CHECKING:
     from polyker.codegen.artifact import Artifact
@@ -75,8 +80,6 @@ class Schedule(Steps["Schedule"]):
 
     def __getitem__(self, statement: str) -> OfStatement:
         """Return the steps on one statement's loops; raises ScheduleError where there is no such statement."""
-        from polyker.edit.find import statement_named
-
         name = exact_text(statement)
         if name is None:
             raise failure(UNKNOWN_STATEMENT, statement=printed(statement), known=", ".join(self.statements))
@@ -122,16 +125,12 @@ class Schedule(Steps["Schedule"]):
         return self._after(step_of(name, statement, given))
 
     def _after(self, step: Step, *, advise: bool = True) -> Schedule:
-        from polyker.edit.prove import stepped
-
         if step.is_for_gpu and target_named(self._base.bound.target).gpu is None:
             raise failure(ONLY_GPU, step=step.name, target=self._base.bound.target)
         state = self._working(lambda: stepped(self._state, step, advise=advise))
         return Schedule(self._base, state, (*self._steps, step))
 
     def _working(self, work: Callable[[], T]) -> T:
-        from polyker.poly.isl import isl_job
-
         def limited() -> T:
             with isl_job("schedule", STEP_QUOTA):
                 return work()
@@ -140,8 +139,6 @@ class Schedule(Steps["Schedule"]):
 
     @cached_property
     def _text(self) -> str:
-        from polyker.edit.show import nest
-
         return self._working(lambda: nest(self._state))
 
     def __str__(self) -> str:
@@ -268,16 +265,12 @@ STEP_QUOTA = 60_000_000
 
 def started(program: Program, identity: str, bound: Bound, *, auto: bool) -> Schedule:
     """Return the schedule that editing starts from; raises as a compile does."""
-    from polyker.edit.state import state
-
     typed, ordered, tree = start_to_edit(program, bound, auto=auto)
     return Schedule(Base(program, identity, bound, auto), state(typed, ordered, tree))
 
 
 def compiled_by(program: Program, identity: str, bound: Bound, artifact: Artifact) -> Schedule | None:
     """Return the automatic schedule that made an artifact, None where indices were joined: their loops have no names."""
-    from polyker.edit.state import state
-
     if artifact.scheduled is None:
         return None
     ordered, tree = artifact.scheduled

@@ -8,9 +8,11 @@ too: so a fork and the end of the process wait until no thread is in there, and 
 from __future__ import annotations
 
 import atexit
+import logging  # noqa: F401  (registers its hooks before ours)
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 # Seconds that a fork, and the end of the process, wait for the compile of another thread. Compiles take less; a process that
@@ -20,6 +22,8 @@ WAIT = 10.0
 LOOK, PASS = 0.05, 0.0005
 
 _lock = threading.Lock()
+_queue: deque[object] = deque()  # the places of those that wait; the first has the lock, or is the next to have it
+_changed = threading.Condition(threading.Lock())
 _forks: list[int] = []  # threads that want to fork
 _owners: dict[int, bool] = {}  # of these, whether they have the lock
 _holder: list[int] = []  # the thread that has the lock, where it is a job's
@@ -28,28 +32,52 @@ _at_end: list[Callable[[], None]] = []  # called when the process begins to end
 
 
 def take(deadline: float, given_up: Callable[[], bool]) -> bool:
-    """Take the lock; return False where that takes until `deadline` (of time.monotonic) or `given_up()` says so.
+    """Take the lock, in the order of the calls; return False where that lasts until `deadline` (of time.monotonic) or
+    `given_up()` says so.
 
     May be called only where no signal handler runs: one that raises could leave the lock taken.
     """
+    place, queue, changed = object(), _queue, _changed
+    with changed:
+        queue.append(place)
+    taken = False
+    try:
+        while not taken and not given_up() and (left := deadline - time.monotonic()) > 0:
+            with changed:
+                if queue[0] is not place:
+                    changed.wait(min(LOOK, left))
+                    continue
+            taken = _take_first(min(LOOK, left))
+    finally:
+        if not taken:
+            with changed:
+                queue.remove(place)
+                changed.notify_all()
+    return taken
+
+
+def _take_first(seconds: float) -> bool:
+    """Take the lock as the first that waits, but after forks and the end of the process; return whether it was free."""
     lock = _lock
-    while not given_up():
-        left = deadline - time.monotonic()
-        if lock.acquire(timeout=min(LOOK, max(0.0, left))):
-            if not _forks:
-                _holder.append(threading.get_ident())
-                return True
-            lock.release()
-            time.sleep(PASS)
-        if left <= 0:
-            return False
-    return False
+    if _forks or _ending or not lock.acquire(timeout=seconds):
+        time.sleep(PASS)
+        return False
+    if _forks or _ending:
+        lock.release()
+        return False
+    _holder.append(threading.get_ident())
+    return True
 
 
 def give() -> None:
-    """Release the lock."""
+    """Release the lock; a child that was forked in a job has it no more."""
+    if not held_here():
+        return
     _holder.clear()
     _lock.release()
+    with _changed:
+        _queue.popleft()
+        _changed.notify_all()
 
 
 def held_here() -> bool:
@@ -92,9 +120,9 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     """The threads that held the lock or waited for it are not there."""
-    global _lock
-    _lock = threading.Lock()
-    for noted in (_forks, _owners, _holder):
+    global _lock, _changed
+    _lock, _changed = threading.Lock(), threading.Condition(threading.Lock())
+    for noted in (_forks, _owners, _holder, _queue):
         noted.clear()
 
 
@@ -107,5 +135,7 @@ def _end() -> None:
 
 
 atexit.register(_end)
+# What is registered last comes first before a fork. The hooks of logging hold a lock that compiles take: they come after
+# ours, or each would wait for the other.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

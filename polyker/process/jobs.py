@@ -156,11 +156,15 @@ def run_exclusively(
 
 
 def load(name: str) -> Any:
-    """Return a module, imported where no signal handler runs: an import that is interrupted half-way leaves half a library."""
+    """Return a module, imported as an exclusive job.
+
+    A signal handler that raises would leave half a library, and a child of a fork could not finish what another thread was
+    importing.
+    """
     found = sys.modules.get(name)
     if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):
         return found
-    return uninterrupted(lambda: import_module(name))
+    return run_exclusively(lambda: import_module(name))
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:

@@ -21,6 +21,7 @@ from polyker.errors.calls import (
 )
 from polyker.errors.given import is_a, of_class, shown, type_name
 from polyker.ir.dtypes import DType, TensorType, bool_, c128, f64, from_numpy, i64, u64
+from polyker.process.jobs import load
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -87,6 +88,7 @@ def operand(value: object, name: str, output: str | None = None) -> Operand:
         return _number(value, name)
     if issubclass(type(value), (list, tuple)):
         return _checked(_converted(value, name), name, None)
+    load("polyker.runtime.foreign")
     from polyker.runtime.foreign import foreign_view  # for those only who have such arrays
 
     view, kind = foreign_view(value, name, output)

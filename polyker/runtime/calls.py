@@ -15,6 +15,7 @@ from polyker.codegen.walk import is_parallel
 from polyker.errors.base import failure
 from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, TOO_LARGE
 from polyker.ir.expr import Expr, Literal, Size
+from polyker.process.jobs import load
 from polyker.runtime.arrays import LIMIT, Array, is_usable
 from polyker.runtime.memory import address, aligned_block, kernel_arena, overlap, physical_memory, reach
 from polyker.runtime.threads import runtime
@@ -155,6 +156,7 @@ def make_plan(
 
 
 def _elsewhere(artifact: Artifact, bounds: tuple[tuple[int, int], ...]) -> Callable[[Any, Any], int]:
+    load("polyker.runtime.gpu_call")
     from polyker.runtime.gpu_call import gpu_function
 
     return gpu_function(artifact, bounds)

@@ -8,6 +8,7 @@ import numpy as np
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import NO_LOOP
+from polyker.process.jobs import load
 from polyker.viz.instances import Array, Instances, instances
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def draw(
 
     Raises ScheduleError as `instances`, and where there is no such index.
     """
+    load("matplotlib.pyplot")
     import matplotlib.pyplot as plt
 
     found = instances(schedule, statement)

@@ -95,3 +95,35 @@ def test_a_fork_goes_before_compiles_that_wait() -> None:
         stop.set()
         for t in threads:
             t.join(30)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_beside_first_calls_leaves_no_import_half_done() -> None:
+    # In a new process each of these imports parts of polyker; the child needs them, too.
+    works = {
+        "a call": "operator = pk.op('C[i,j] += A[i,k] * B[k,j]'); [operator(A, B) for _ in range(6)]",
+        "a compile": "pk.op('C[i,j] += A[i,k] * B[k,j]').compile(A, B)",
+        "einsum": "pk.einsum('ij,jk->ik', A, B)",
+        "a schedule": "pk.op('C[i,j] += A[i,k] * B[k,j]').schedule(A, B)",
+        "a check": "pk.op('C[i,j] += A[i,k] * B[k,j]').check(A, B)",
+        "a memoryview": "pk.op('y[i] = 2 * x[i]')(memoryview(A[0].copy()))",
+    }
+    start = COMPILING.replace("right(1)\n", "")
+    for delay in (0.01, 0.05, 0.1, 0.15, 0.2, 0.3):
+        for name, work in works.items():
+            code = f"""
+def work():
+    {work}
+thread = threading.Thread(target=work)
+thread.start()
+time.sleep({delay})
+child = os.fork()
+if child == 0:
+    signal.alarm(40)
+    work()
+    os._exit(0 if right(2) else 3)
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+            found = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, timeout=60)
+            assert found.returncode == 0, (name, delay, found.returncode, found.stderr)

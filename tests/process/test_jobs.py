@@ -127,6 +127,28 @@ def test_what_waits_too_long_for_the_lock_is_late() -> None:
     assert run_exclusively(lambda: 5, time.monotonic() + 30) == 5
 
 
+def test_jobs_get_the_lock_in_the_order_in_which_they_wait_for_it() -> None:
+    stop, waits = threading.Event(), []
+
+    def repeat() -> None:
+        while not stop.is_set():
+            run_exclusively(lambda: time.sleep(0.01))
+
+    threads = [threading.Thread(target=repeat) for _ in range(3)]
+    for t in threads:
+        t.start()
+    try:
+        for _ in range(20):
+            start = time.monotonic()
+            run_exclusively(lambda: None)
+            waits.append(time.monotonic() - start)
+    finally:
+        stop.set()
+        for t in threads:
+            t.join(30)
+    assert sorted(waits)[10] < 0.3  # three others of 0.01 s, on a busy machine
+
+
 def test_the_caller_gets_what_a_signal_handler_raises_at_once_and_the_job_is_cancelled(
     alarm: Callable[[float], None],
 ) -> None:
