@@ -36,7 +36,7 @@ from polyker.codegen.kernel import (
 from polyker.ir.dtypes import bool_, i64
 
 # Buffers of one extent that are shown one in another.
-_NESTED = 8
+_NESTED = 16
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",

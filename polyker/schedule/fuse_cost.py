@@ -17,7 +17,7 @@ from polyker.schedule.access_cost import LOAD
 from polyker.schedule.blocking import blocking
 from polyker.schedule.choose import choose
 from polyker.schedule.fuse_groups import REACH, Group, grow
-from polyker.schedule.fuse_items import Item, touches
+from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.fuse_zip import paired
 from polyker.schedule.measure import FAR, MemoryAccess, tensor_cells
@@ -170,6 +170,8 @@ class _Costs:
         self.plans: dict[tuple[int, int, bool], Plan] = {}
         self.kept: dict[int, frozenset[str]] = {}
         self.blocks: dict[int, bool] = {}
+        self.sizes: dict[tuple[int, str, int, int], int] = {}
+        self.cells: dict[str, int] = {}
 
     def choices(self) -> Iterator[Fusion]:
         """Yield the ways to fuse."""
@@ -194,13 +196,17 @@ class _Costs:
         if (n, rows, together) not in self.plans:
             item = self.group.items[n]
             fixed = tuple(dim[n] for dim in self.group.dims[:rows])
-            steady = steady_tensors(self.group) if together and not item.statement.outer else None
+            steady = self._steady if together and not item.statement.outer else None
             # It only asks for tensors that it reads itself.
             steady = None if steady is None else steady & item.tensors
             if (fixed, steady) not in item.plans:
                 item.plans[fixed, steady] = self._plan(item, fixed, steady)
             self.plans[n, rows, together] = item.plans[fixed, steady]
         return self.plans[n, rows, together]
+
+    @cached_property
+    def _steady(self) -> frozenset[str]:
+        return steady_tensors(self.group)
 
     def _plan(self, item: Item, fixed: tuple[str, ...], steady: frozenset[str] | None) -> Plan:
         statement = moved(self.program, item.statement, fixed, len(fixed))
@@ -385,8 +391,11 @@ class _Costs:
         return tuple(dict.fromkeys(a.tensor for a in item.measured.accesses))
 
     def _bytes(self, n: int, tensor: str, rows: int, block: int) -> int:
-        item, fixed = self.group.items[n], self._fixed(n, rows, block)
-        return max(self._size(item, a, fixed) for a in item.measured.accesses if a.tensor == tensor)
+        place = n, tensor, rows, block
+        if place not in self.sizes:
+            item, fixed = self.group.items[n], self._fixed(n, rows, block)
+            self.sizes[place] = max(self._size(item, a, fixed) for a in item.measured.accesses if a.tensor == tensor)
+        return self.sizes[place]
 
     def _fixed(self, n: int, rows: int, block: int) -> dict[str, int]:
         """Return the iterators of an item of which an iteration of the common loops has one value, or a block of them."""
@@ -398,7 +407,9 @@ class _Costs:
     def _size(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
         """Return the bytes of an access while some iterators have only so many values."""
         cells = prod(fixed.get(i, item.measured.extent(i)) for i in access.strides if access.stride(i))
-        return min(cells, tensor_cells(self.program, access.tensor)) * access.itemsize
+        if access.tensor not in self.cells:
+            self.cells[access.tensor] = tensor_cells(self.program, access.tensor)
+        return min(cells, self.cells[access.tensor]) * access.itemsize
 
 
 def steady_tensors(group: Group) -> frozenset[str]:
@@ -427,8 +438,8 @@ def _own(program: TypedProgram, group: Group) -> frozenset[str]:
     """Return the temporaries that no statement outside the group uses."""
     inside = {s.name for i in group.items for s in (i.statement, i.start, i.epilogue) if s is not None}
     used = {t for i in group.items for t in i.tensors}
-    outside = {t for t in used if program.tensor(t).role is not Role.TEMPORARY}
+    outside = {t.name for t in program.tensors if t.name in used and t.role is not Role.TEMPORARY}
     for s in program.statements():
         if s.name not in inside:
-            outside |= {t.tensor for t in touches(s)}
+            outside |= {s.target, *(r.tensor for r in s.reads())}
     return frozenset(used - outside)

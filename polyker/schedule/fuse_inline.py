@@ -6,13 +6,13 @@ computed more often than before; what is read in several, `D[i] = T[i+1] - T[i]`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.measure import DEPTH, depth_of, level_of
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
-from polyker.ir.typed import Role, TypedProgram, TypedStatement
+from polyker.ir.typed import Role, TypedProgram, TypedStatement, statements_of
 from polyker.rewrite.short_sums import short_sums, unfold_sums
 from polyker.schedule.fuse_items import alone, touches
 from polyker.schedule.plan import MOST_OPERATIONS, is_costly, values
@@ -34,6 +34,7 @@ class _Known:
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[TypedStatement, tuple[str, ...], int]] = {}
+        self._judged: dict[tuple[int, ...], _Inlining | None] = {}
 
     def _of(self, statement: TypedStatement) -> tuple[TypedStatement, tuple[str, ...], int]:
         if id(statement) not in self._kept:
@@ -48,6 +49,16 @@ class _Known:
     def depth(self, statement: TypedStatement) -> int:
         """Return the depth of a statement's value."""
         return self._of(statement)[2]
+
+    def judged(self, definition: TypedStatement, readers: Sequence[TypedStatement]) -> _Inlining | None:
+        """Return a definition to be inlined in its readers, if that can be done and had better be, wherever they stand."""
+        place = id(definition), *map(id, readers)
+        if place not in self._judged:
+            reads = [_reads(reader, definition.target) for reader in readers]
+            found = _Inlining(definition, tuple(zip(readers, reads, strict=True)))
+            good = _defines_once(definition) and all(reads) and _pays(found) and _stays_shallow(found, self)
+            self._judged[place] = found if good else None
+        return self._judged[place]
 
 
 def inline_values(program: TypedProgram) -> TypedProgram:
@@ -95,16 +106,13 @@ def _candidates(program: TypedProgram, known: _Known) -> Iterator[_Inlining]:
         if tensor.role is not Role.TEMPORARY or len(around) < 2 or not all(s.name in places for s in around):
             continue
         definition, *readers = around
-        if definition.target != tensor.name or not _defines_once(definition):
+        found = known.judged(definition, readers) if definition.target == tensor.name else None
+        if found is None:
             continue
         sources = {t.tensor for t in touches(definition) if not t.is_write}
         between = program.body[places[definition.name] + 1 : places[readers[-1].name] + 1]
-        written = {s.target for s in replace(program, body=between).statements()}
-        reads = [_reads(reader, tensor.name) for reader in readers]
-        if all(reads) and not sources & written:
-            found = _Inlining(definition, tuple(zip(readers, reads, strict=True)))
-            if _pays(found) and _stays_shallow(found, known):
-                yield found
+        if not sources & {s.target for s in statements_of(between)}:
+            yield found
 
 
 def _pays(found: _Inlining) -> bool:

@@ -77,11 +77,15 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
     Raises LegalityError unless every buffer fits its tensor.
     """
     total, held, fitting = 0, False, set[Promotion]()
+    users: dict[str, list[TypedStatement]] = {}
+    for statement in scop.program.statements():
+        for name in dict.fromkeys((statement.target, *(r.tensor for r in statement.reads()))):
+            users.setdefault(name, []).append(statement)
     for scope in scopes(tree):
         inside = promoted_tensors(scope.child)
         for promotion in scope.promotions:
             if promotion not in fitting:
-                _check_fit(scop, promotion)
+                _check_fit(scop, promotion, users.get(promotion.tensor, []))
                 fitting.add(promotion)
             if promotion.tensor in inside or [p.tensor for p in scope.promotions].count(promotion.tensor) > 1:
                 raise _unfit(scop, promotion.tensor, "it has another buffer inside this one")
@@ -144,7 +148,7 @@ def _unfit(scop: Scop, tensor: str, reason: str) -> Exception:
     return failure(UNFIT, tensor=label(scop, tensor), reason=reason)
 
 
-def _check_fit(scop: Scop, promotion: Promotion) -> None:
+def _check_fit(scop: Scop, promotion: Promotion, users: list[TypedStatement]) -> None:
     if promotion.tensor not in {t.name for t in scop.program.tensors}:
         raise failure(UNFIT, tensor=promotion.tensor, reason="the program has no such tensor")
     tensor = scop.program.tensor(promotion.tensor)
@@ -156,7 +160,7 @@ def _check_fit(scop: Scop, promotion: Promotion) -> None:
         raise _unfit(scop, tensor.name, f"the layout {list(promotion.layout)} does not keep its cells apart")
     if promotion.swizzle and (reason := _why_not_swizzled(promotion, tensor.dtype.itemsize)):
         raise _unfit(scop, tensor.name, f"it is not to be swizzled by {promotion.swizzle}: {reason}")
-    for statement in scop.program.statements():
+    for statement in users:
         for subscripts in _subscripts(statement, tensor.name):
             if not all(is_quasi_affine(s) for s in subscripts):
                 raise _unfit(scop, tensor.name, f"{statement.name} gathers from it or scatters to it")
