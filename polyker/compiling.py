@@ -56,16 +56,14 @@ def clear_cache(*, disk: bool = False) -> None:
 
     `disk`: the machine code for GPUs that is kept in the user's cache folder, too.
     """
-    from polyker.codegen.cuda_cache import clear_folder
-    from polyker.runtime.gpu_memory import release_device_memory
-
     everywhere = checked_flag("disk", disk)
     kernels.clear()
     if "polyker.codegen.llvm_build" in sys.modules:
         load("polyker.codegen.llvm_build").free_dropped()
-    release_device_memory()
+    if "polyker.runtime.gpu_memory" in sys.modules:
+        load("polyker.runtime.gpu_memory").release_device_memory()
     if everywhere:
-        clear_folder()
+        load("polyker.codegen.cuda_cache").clear_folder()
 
 
 @dataclass(frozen=True, slots=True)
