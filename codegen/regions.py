@@ -97,8 +97,11 @@ class _Estimate:
                     holds = simplify_expression(substitute(condition, values), {})
                     ways = [self.operations(b, values) for b, no in ((body, FALSE), (orelse, TRUE)) if holds != no]
                     terms += [Const(cost(condition)), self._named(Op("maximum", (Const(0), *ways)))]
-                case Allocate(body=body):
-                    terms.append(self.operations(body, values))
+                case Allocate(buffers=buffers, body=body):
+                    inside = self.operations(body, values)
+                    for _ in buffers[1:]:  # as of extents one in another; LLVM makes one bound of them all
+                        inside = self._total([inside])
+                    terms.append(inside)
                 case Let(name=name, value=value):
                     terms.append(Const(cost(value)))
                     values[name] = substitute(value, values) if _is_index(value) else Const(0)
@@ -108,6 +111,9 @@ class _Estimate:
                     terms.append(Const(cost(condition)))
                 case _:
                     terms.append(Const(1))
+        return self._total(terms)
+
+    def _total(self, terms: list[KExpr]) -> KExpr:
         return self._named(Op("minimum", (Const(_MOST), Op("add", (Const(0), *terms)))))
 
     def _loop(self, loop: For, values: Mapping[str, KExpr]) -> KExpr:

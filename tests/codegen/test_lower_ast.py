@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import islpy as isl
 import numpy as np
 import pytest
@@ -41,3 +44,27 @@ def test_loops_that_miss_instances_are_refused() -> None:
 def test_instances_in_no_run_are_missed(leaves: list[str], runs: list[str], lost: bool) -> None:
     found, ran = ([isl.UnionSet.from_set(read_set(t)) for t in texts] for texts in (leaves, runs))
     assert _some_lost(found, ran) is lost
+
+
+QUOTAS = """
+from polyker.errors import CompileError
+from polyker.poly.isl import isl_job
+from tests.schedule.programs import PROGRAMS
+from tests.schedule.support import lowered
+
+scop, start, ended = PROGRAMS["heat"].scop, PROGRAMS["heat"].start, 0
+for quota in range(200, 9000, 40):
+    try:
+        with isl_job("loops", quota):
+            lowered(scop, start)
+    except CompileError:
+        ended += 1
+assert 0 < ended < 220
+"""
+
+
+def test_a_quota_that_ends_in_a_call_back_of_isls_is_an_error_like_any_other() -> None:
+    """isl's memory is not sound after an exception in a call back: the process may end at its exit."""
+    done = subprocess.run([sys.executable, "-c", QUOTAS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "call back" not in done.stderr

@@ -10,6 +10,7 @@ from polyker.codegen.interp import run
 from polyker.codegen.kernel import Const, If, Kernel, KExpr, Store
 from polyker.codegen.lower_expr import condition_from_ast, from_ast
 from polyker.codegen.verify import verify
+from polyker.codegen.walk import operands
 from polyker.ir.dtypes import bool_, i64
 from polyker.poly.isl import context, int_val, read_pw_aff, read_set
 from tests.codegen.support import vector_buffer
@@ -74,3 +75,20 @@ def test_truth_values_that_isl_writes_as_integers_are_conditions(truth, holds):
         assert stored(either, n, 0) == (n >= 2 or holds)
         assert stored(both, n, 0) == (n < 2 and holds)
         assert stored(choice, n, 0) == (3 if holds else n)
+
+
+def depth(expr: KExpr) -> int:
+    return 1 + max(map(depth, operands(expr)), default=0)
+
+
+@pytest.mark.parametrize("count", [3, 60, 200])
+def test_many_conditions_are_a_low_tree(count):
+    """isl makes a tower of them; m lies on or above a parabola's tangents."""
+    tangents = [f"{2 * k}n - {k * k}" for k in range(count)]
+    above = read_set("[n, m] -> { : " + " and ".join(f"m >= {t}" for t in tangents) + " }")
+    condition = from_ast(isl.AstBuild.from_context(read_set("[n, m] -> { : }")).expr_from_set(above))
+    assert depth(condition) < 16
+    for n in (0, 1, 2, 7):
+        wanted = max(2 * k * n - k * k for k in range(count))
+        assert stored(condition, n, wanted) == 1
+        assert stored(condition, n, wanted - 1) == 0

@@ -252,6 +252,10 @@ def test_many_conditions_and_long_bounds_and_subscripts_give_numpys_result() -> 
     line = np.arange(200.0)
     kept = np.setdiff1d(np.arange(200), 3 * np.arange(60) + 1)
     assert deep(lambda: pk.op(f"C += A[i] where {unequal}")(line)) == line[kept].sum()
+    tangents = " and ".join(f"j >= {2 * n}*i - {n * n}" for n in range(40))
+    above, parabola = np.random.default_rng(5).random((40, 500)), np.arange(40)[:, None] ** 2
+    found = deep(lambda: pk.op(f"C[i] += A[i,j] where {tangents}")(above))
+    assert np.allclose(found, np.where(np.arange(500) >= parabola, above, 0).sum(1))
     subscript = pk.op(f"C[i] = A[{'i + ' * 1_000}0] for i in 0:9")
     assert np.array_equal(deep(lambda: subscript(np.arange(9_000.0))), 1_000.0 * np.arange(9))
     halves, wanted = "(" * 62 + "i" + "//2 + 1)" * 62, np.arange(9)
