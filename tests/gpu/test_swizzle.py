@@ -307,9 +307,9 @@ def test_the_verifier_knows_which_buffers_can_be_swizzled(change):
     (held,) = launch.body
 
     def holding(buffer):
-        return replace(kernel, body=(replace(launch, body=(replace(held, buffer=buffer),)),))
+        return replace(kernel, body=(replace(launch, body=(replace(held, buffers=(buffer,)),)),))
 
-    buffer = replace(held.buffer, swizzle=2)
+    buffer = replace(held.buffers[0], swizzle=2)
     verify(holding(buffer))
     with pytest.raises(InternalError, match="swizzled"):
         verify(holding(replace(buffer, **change)))

@@ -17,6 +17,7 @@ COMPILING = """
 import os, signal, sys, threading, time
 import numpy as np
 import polyker as pk
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes inherit that it is ignored
 A = np.arange(12.0).reshape(3, 4)
 B = np.arange(8.0).reshape(4, 2)
 def right(n):
