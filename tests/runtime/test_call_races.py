@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import weakref
 from typing import Any
 
-import numpy as np
 import pytest
 
 import polyker as pk
@@ -112,14 +112,25 @@ def test_a_finalizer_that_calls_the_kernel_in_the_midst_of_its_adoption_is_no_tr
     consistent(table)
 
 
-def test_a_kernel_gets_one_table_however_many_threads_adopt_its_first_calls() -> None:
-    from concurrent.futures import ThreadPoolExecutor
+def test_a_kernel_gets_one_table_where_two_threads_adopt_its_first_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = pk.op("y[i] = 3 * x[i]").compile(pk.f32[50])
+    x, own, handed = f32(50), tables.adopted, []
+    both_made = threading.Barrier(2)
 
-    for n in range(20):
-        kernel = pk.op(f"y[i] = {n} * x[i]").compile(pk.f32[50])
-        x = f32(50)
-        with ThreadPoolExecutor(8) as pool:
-            made = [f.result() for f in [pool.submit(lambda: [kernel(x) for _ in range(6)]) for _ in range(8)]]
-        assert all((y == np.float32(n) * x).all() for ys in made for y in ys)
-        assert kernel.func.__self__[1] is kernel.func.__self__[1]
-        consistent(kernel.func.__self__[1])
+    def adopted_together(*args: Any) -> Any:
+        found = own(*args)
+        both_made.wait(30)
+        return found
+
+    monkeypatch.setattr(tables, "adopted", adopted_together)
+    monkeypatch.setattr(pk.Kernel, "hand_on_to", lambda self, function: handed.append(function))
+    calls = kernel.func.__self__
+    (plan,) = [kernel._compiled.plan({}, [x], (((50,), x.dtype),), [f32(50)], None)]
+    threads = [threading.Thread(target=calls._adopt, args=(plan, (), [x])) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert len(handed) == 1
+    consistent(calls._table())
+    assert (handed[0](x) == 3 * x).all()
