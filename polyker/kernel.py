@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from threading import RLock
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -172,7 +172,7 @@ class _Calls:
         self._plain = len(self._program.inputs) if plain else -1
         self._repeats = Repeats()
         self._gpu = str(kernel.target).split(":")[0] == "cuda"
-        self._adopting = RLock()
+        self._adopting = Lock()
         self._table: Any = None  # a weak reference to the CallTable, which leads back here
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
@@ -269,11 +269,15 @@ class _Calls:
             return
         table, function = found
         weak = ref(table)
-        # Calls of other threads may be under way through a table that is the kernel's: it is never replaced.
-        with self._adopting:
-            if self._adopted() is None:
-                self._table = weak
-                kernel.hand_on_to(function)
+        # Calls of other threads may be under way through a table that is the kernel's: it is never replaced. Nobody waits for
+        # the lock: a child of a fork may find it held by a thread that is not there.
+        if self._adopting.acquire(blocking=False):
+            try:
+                if self._adopted() is None:
+                    self._table = weak
+                    kernel.hand_on_to(function)
+            finally:
+                self._adopting.release()
 
     def _adopted(self) -> Any:
         return None if self._table is None else self._table()

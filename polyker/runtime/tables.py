@@ -59,7 +59,7 @@ class CallTable:
     """
 
     __slots__ = (
-        "__weakref__", "_busy", "_fixed", "_inputs", "_kept", "_kept_rows", "_lock", "_names", "_next", "_words",
+        "__weakref__", "_fixed", "_inputs", "_kept", "_kept_rows", "_lock", "_names", "_next", "_words",
     )  # fmt: skip
 
     def __init__(
@@ -77,7 +77,7 @@ class CallTable:
         self._inputs = {name: i for i, name in enumerate(inputs)}
         identities = np.array([*map(id, self._names)], np.int64)
         self._kept = (api, slow, result, identities)
-        self._lock, self._busy = threading.RLock(), False
+        self._lock = threading.Lock()
         self._kept_rows: list[list[_Row]] = []  # by place in the table; it points to one of each
         self._next = 0
         words = np.zeros(len(Table) - 1 + ROWS, np.int64)
@@ -101,14 +101,14 @@ class CallTable:
         """Let calls like one with these inputs and sizes go straight to the plan's kernel; return whether they do now."""
         if len(self._names) > NAMES:
             return False
-        with self._lock:
-            if self._busy:  # called from a signal handler or a finalizer in the midst of this
-                return False
-            self._busy = True
-            try:
-                return self._added(plan, inputs, sizes)
-            finally:
-                self._busy = False
+        # Nobody waits for it: it may be held by this very thread, below a signal handler or a finalizer that calls the kernel,
+        # or, in a child of a fork, by a thread that is not there.
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._added(plan, inputs, sizes)
+        finally:
+            self._lock.release()
 
     def _added(self, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
         kinds = tuple(map(type, inputs))  # a number may come as a float, as one of numpy's, or as an array

@@ -241,15 +241,15 @@ class Maker:
         return arena, out
 
     def _onto(self, on: np.ndarray, shape: Shape) -> tuple[Arena, np.ndarray]:
-        """Return an arena with room for a copy of `on`, and an array that overlaps that: exactly, in part, turned or reversed."""
+        """Return memory for a copy of `on`, and an array that overlaps that exactly, partly, transposed or reversed."""
         random, size = self.random, self.dtype.itemsize
         before, after = reach(on.shape, on.strides, size)
         slack = 12 * size
         arena = Arena(before + after + 2 * slack, at_end=random.random() < 0.5)
         first = slack + before
         strides = on.strides if len(on.strides) == len(shape) else strides_of(random, "dense", shape, size)
-        way = random.choice(("same", "same", "turned", "reversed", "own", "own", "own"))
-        if way == "turned":
+        way = random.choice(("same", "same", "transposed", "reversed", "own", "own", "own"))
+        if way == "transposed":
             strides = strides[::-1]
         elif way == "own" and self._twin and ("out", "", shape) in self._strides:
             strides = self._strides["out", "", shape]

@@ -134,3 +134,14 @@ def test_a_kernel_gets_one_table_where_two_threads_adopt_its_first_calls(monkeyp
     assert len(handed) == 1
     consistent(calls._table())
     assert (handed[0](x) == 3 * x).all()
+
+
+def test_locks_that_a_fork_left_held_keep_no_call_waiting() -> None:
+    kernel = pk.op("y[i] = 5 * x[i]").compile(pk.f32["N"])
+    assert kernel.func.__self__._adopting.acquire(blocking=False)
+    for _ in range(5):
+        assert (kernel(f32(6)) == 5 * f32(6)).all()
+    kernel = adopted("y[i] = 7 * x[i]")
+    assert kernel.func.__self__[1]._lock.acquire(blocking=False)
+    for _ in range(5):
+        assert (kernel(f32(9)) == 7 * f32(9)).all()
