@@ -44,12 +44,12 @@ class Resources(dict[str, Resource]):
 
 @dataclass(slots=True)
 class CudaCode:
-    """Text for a GPU; `address` is 0: nothing of it runs on this machine's processor. `loaded`: the run time's, once it is."""
+    """Text for a GPU; `address` is 0: nothing of it runs on this machine's processor. `loaded`: the run time's, by device."""
 
     text: str = field(repr=False)
     target: Target
     address: int = 0
-    loaded: Any = field(default=None, repr=False)
+    loaded: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def assembly(self) -> str:
         """Return the PTX; raises BackendUnavailable where there is neither nvcc nor NVRTC."""

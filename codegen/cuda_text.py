@@ -96,7 +96,7 @@ def _comment(label: str) -> str:
 
 def _host_function(kernel: Kernel, body: list[str]) -> Iterator[str]:
     yield "#ifndef __CUDACC_RTC__"
-    yield "// Launches the kernels in order. `pointers`: the arrays; `failed`: on the device, 0 before; see pk_fail."
+    yield "// Launches the kernels in order. `pointers`: the arrays; `failed`: 4 bytes for pk_fail, 0 before."
     yield 'extern "C" void launch(void **pointers, const i64 *integers, int *failed, pk_stream stream) {'
     read = set(re.findall(r"\w+", "\n".join(body)))
     for n, b in enumerate(kernel.buffers):

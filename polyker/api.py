@@ -9,7 +9,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.compiling import Bound, Given, argument_type, compiled, declared_type, interpret
+from polyker.compiling import Bound, Given, argument_type, compiled, declared_type, home_of, interpret
 from polyker.describe import describe
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
@@ -36,7 +36,6 @@ from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torc
 from polyker.runtime.calls import Plan
 from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
-from polyker.runtime.device_repeat import Repeats
 from polyker.runtime.dispatch import MISSING, Dispatch, finished
 from polyker.runtime.specialise import Family, free_sizes, symbolic_types
 
@@ -94,7 +93,7 @@ class Operator:
         self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
         self._families: dict[Hashable, Family] = {}
         self._queued: dict[int, ReferenceType[Compiled]] = {}  # called with arrays of a GPU, by identity
-        self._repeats = Repeats()
+        self._repeats: Any = None  # of runtime.cuda, from the first call on arrays of a GPU
         self._owns_out = "out" in self._own(0)
         plain = program.parameters == program.inputs and not self._owns_out
         self._plain = len(program.inputs) if plain else -1
@@ -178,47 +177,45 @@ class Operator:
     def _lies_on_gpu(self, inputs: Sequence[Any], out: Any) -> bool:
         if all(type(v) is np.ndarray for v in inputs) and (out is None or type(out) is np.ndarray):
             return False
-        load("polyker.runtime.device_arrays")
-        from polyker.runtime.device_arrays import first_on_device
+        load("polyker.runtime.cuda.arrays")
+        from polyker.runtime.cuda.arrays import first_on_device
 
         return first_on_device((*inputs, *given_outs(self.program.outputs, out))) is not None
 
     def _on_gpu(self, args: Sequence[Any], out: Any, named: Mapping[str, Any], chosen: Options) -> Any:
         """Run on the GPU that the arrays lie on."""
-        from polyker.runtime.cuda_driver import driver
-
-        load("polyker.runtime.device_arrays")
-        from polyker.runtime.device_arrays import (
-            call_on_device,
-            device_operands,
-            first_on_device,
-            new_arrays,
-            on_stream,
-        )
-
         chosen_stream, values = split_keywords(self._own(len(args)), named, ["stream"])
+        stream = chosen_stream.get("stream")
         inputs, given = self._matched(args, values)
         labels, outs = (self.program.inputs, self.program.outputs), given_outs(self.program.outputs, out)
-        like, target = first_on_device((*inputs, *outs)), environment_target() or "cuda"
-        if like is None:
-            raise failure(NO_GPU_ARRAY)
-        if target.split(":")[0] != "cuda":
-            name = next((n for n, v in zip(labels[0], inputs, strict=True) if v is like), "out")
-            raise failure(ON_DEVICE, name=name, device="a CUDA device")
-        driver()  # which says why there is none
+        if self._repeats is None:
+            self._repeats = load("polyker.runtime.cuda.repeat").Repeats()
+        target = environment_target() or "cuda"
+        context = chosen, target, *given.items()
+        found = self._repeats.attempt(context, inputs, outs, stream)
+        if found is None:
+            from polyker.runtime.cuda.arrays import call_on_device, device_operands, first_on_device, on_stream
 
-        def call(compiled: Compiled) -> list[Any]:
-            self._queued[id(compiled)] = ref(compiled)
-            results, plan = call_on_device(compiled, labels, operands, given, outs, like, chosen.scratch_bytes)
-            self._repeats.remember(context, inputs, outs, plan)
-            return results
+            like = first_on_device((*inputs, *outs))
+            if like is None:
+                raise failure(NO_GPU_ARRAY)
+            if target.split(":")[0] != "cuda":
+                name = next((n for n, v in zip(labels[0], inputs, strict=True) if v is like), "out")
+                raise failure(ON_DEVICE, name=name, device="a CUDA device")
+            with on_stream((*inputs, *outs), stream) as place:
+                assert place.device is not None
+                device = place.device
 
-        with on_stream((*inputs, *outs), chosen_stream.get("stream")):
-            context = chosen, target, *given.items()
-            found = self._repeats.attempt(context, inputs, outs, new_arrays(like))
-            if found is None:
+                def call(compiled: Compiled) -> list[Any]:
+                    self._queued[id(compiled)] = ref(compiled)
+                    limit = chosen.scratch_bytes
+                    results, plan = call_on_device(compiled, labels, operands, given, outs, (*inputs, *outs), limit)
+                    self._repeats.remember(context, inputs, outs, plan, device)
+                    return results
+
                 operands = device_operands(labels[0], inputs)
-                found = self._run(operands, given, chosen, target, call)
+                here = f"cuda:{device.number}" if target == "cuda" and device.number else target
+                found = self._run(operands, given, chosen, here, call)
         if out is not None:
             return out
         return found[0] if self._fields is None else self._fields(*found)
@@ -307,9 +304,10 @@ class Operator:
     ) -> Kernel:
         """Return the kernel for arrays or types, by position or name; sizes that are not given stay symbols.
 
-        `target`: "cpu" (this machine), "cpu:x86-64-v3", a triple. `acc`: the type accumulated in. `fastmath`: a set of
-        LLVM's flags. `timeout`: in seconds. `threads`: how many may run the kernel; `deterministic`: its bits do not depend on
-        them. `specialize="never"` makes all extents symbols, and one code for all of them; else
+        `target`: "cpu" (this machine), "cpu:x86-64-v3", a triple, "cuda" (this machine's first GPU), "cuda:1", "cuda:sm_90a";
+        where none is given the GPU that one of the arrays lies on, else the CPU. `acc`: the type accumulated in.
+        `fastmath`: a set of LLVM's flags. `timeout`: in seconds. `threads`: how many may run the kernel; `deterministic`: its
+        bits do not depend on them. `specialize="never"` makes all extents symbols, and one code for all of them; else
         a kernel with symbols is compiled anew for the first sizes of each class (about each half power of two, eight at most;
         what `source` shows is for no sizes in particular). `schedule`: one made by
         `schedule` for the same types, instead of the automatic one; types and target are its own where none are given.
@@ -415,7 +413,8 @@ class Operator:
         if chosen.specialize == "never":
             given, known = symbolic_types(self.program, given), self.fixed
         symbols = {name: name for name in free_sizes(self.program)}
-        return Bound(given, known, {**symbols, **known}, chosen, target or environment_target() or "cpu")
+        target = target or environment_target() or home_of((*types, *named.values())) or "cpu"
+        return Bound(given, known, {**symbols, **known}, chosen, target)
 
     def _types(self, types: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[TensorType, ...], dict[str, int]]:
         """Return the inputs' types and the sizes given: of arrays or types by position or name, or as the text declares them."""

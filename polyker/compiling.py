@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -40,7 +40,7 @@ Given: TypeAlias = (
 kernels: Cache[Compiled] = Cache()
 _COMPILER = (
     "polyker.pipeline", "polyker.poly.bind", "polyker.poly.checks", "polyker.codegen.llvm_build", "polyker.target.detect",
-    "polyker.runtime.tables", "polyker.runtime.foreign", "polyker.runtime.device_arrays",
+    "polyker.runtime.tables", "polyker.runtime.foreign", "polyker.runtime.cuda.arrays",
 )  # fmt: skip
 
 
@@ -60,8 +60,8 @@ def clear_cache(*, disk: bool = False) -> None:
     kernels.clear()
     if "polyker.codegen.llvm_build" in sys.modules:
         load("polyker.codegen.llvm_build").free_dropped()
-    if "polyker.runtime.gpu_memory" in sys.modules:
-        load("polyker.runtime.gpu_memory").release_device_memory()
+    if "polyker.runtime.cuda.driver" in sys.modules:
+        load("polyker.runtime.cuda.driver").release_device_memory()
     if everywhere:
         load("polyker.codegen.cuda_cache").clear_folder()
 
@@ -135,7 +135,7 @@ def _elsewhere(target: Target) -> Exception | None:
     from polyker.target.detect import host
 
     if target.gpu is not None:
-        from polyker.runtime.cuda_driver import why_not
+        from polyker.runtime.cuda.driver import why_not
 
         reason = "" if target.gpu.simulated else why_not()
         return failure(NO_TARGET, target=target.name, reason=f"no CUDA device ({reason})") if reason else None
@@ -238,25 +238,30 @@ def guarded(program: Program, stage: str, options: Options, work: Callable[[], T
 
 @cache
 def target_named(name: str) -> Target:
-    """Return the description of a target; raises CompileError or BackendUnavailable where there is none."""
+    """Return the description of a target; raises CompileError or BackendUnavailable where there is none.
+
+    `cuda:1` and so on are this machine's GPUs, `cuda` the first of them.
+    """
     from polyker.target.detect import target
 
-    return target(_this_gpu() if name == "cuda" else name)
+    number = "0" if name == "cuda" else name.removeprefix("cuda:")
+    return _gpu(int(number)) if number.isdecimal() and len(number) < 4 else target(name)
 
 
-def _this_gpu() -> str:
-    """Return the name of this machine's GPU as a target; raises BackendUnavailable where there is none or it is not known."""
+def _gpu(number: int) -> Target:
+    """Return a GPU of this machine as a target; raises BackendUnavailable where there is none or it is not known."""
     from polyker.errors.codegen import NO_CUDA
-    from polyker.runtime.cuda_driver import driver
+    from polyker.runtime.cuda.driver import driver
     from polyker.target.known import GPUS
 
-    arch = driver().arch()
+    device = driver().device(number)
+    arch = device.arch()
     # Machine code runs on later devices of the same generation, but for what is named with an `a`.
     names = (f"cuda:{arch}a", f"cuda:{arch}", f"cuda:{arch[:-1]}0")
     found = next((n for n in names if n in GPUS), None)
     if found is None:
         raise failure(NO_CUDA, reason=f"it is {arch}", known=", ".join(GPUS))
-    return found
+    return GPUS[found]
 
 
 def argument_type(value: object, name: str) -> TensorType:
@@ -270,7 +275,23 @@ def argument_type(value: object, name: str) -> TensorType:
             raise failure(BAD_TYPE, name=name, value=printed(value)) from None
     if type(value) is DType:
         raise failure(BAD_TYPE, name=name, value=f"the element type {value} alone")
+    if type(value) is not np.ndarray and (arrays := load("polyker.runtime.cuda.arrays")).lies_on_device(value):
+        found: TensorType = arrays.device_type(value, name)
+        return found
     return operand(value, name).type
+
+
+def home_of(values: Iterable[object]) -> str | None:
+    """Return the target of the GPU that the first array among values lies on, None where none lies on one."""
+    others = [v for v in values if type(v) not in (np.ndarray, TensorType, str, int, float)]
+    if not others:
+        return None
+    arrays = load("polyker.runtime.cuda.arrays")
+    first = arrays.first_on_device(others)
+    if first is None:
+        return None
+    number: int = arrays.device_of(first).number
+    return f"cuda:{number}" if number else "cuda"
 
 
 def declared_type(program: Program, name: str, sizes: Mapping[str, object], *, symbols: bool) -> TensorType | None:

@@ -68,10 +68,10 @@ def _gpu() -> Finding:
     import shutil
 
     from polyker.codegen import nvrtc
-    from polyker.runtime.cuda_driver import driver, why_not
+    from polyker.runtime.cuda.driver import driver, why_not
 
     reason = why_not()
-    device = f"none ({reason})" if reason else driver().arch()
+    device = f"none ({reason})" if reason else ", ".join(driver().device(n).arch() for n in range(driver().count()))
     found = "nvcc" if shutil.which("nvcc") else "NVRTC" if nvrtc.library() is not None else "nothing"
     simulated = any(map(shutil.which, ("g++", "clang++", "c++")))
     return Finding(

@@ -109,16 +109,16 @@ def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str
 
 
 def _lie_on_device(values: Sequence[Any]) -> bool:
-    load("polyker.runtime.device_arrays")
-    from polyker.runtime.device_arrays import first_on_device
+    load("polyker.runtime.cuda.arrays")
+    from polyker.runtime.cuda.arrays import first_on_device
 
     return first_on_device(values) is not None
 
 
 def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: Rules, *, on_path: bool) -> Any:
     """Evaluate a call with arrays on a GPU there, all operands at once: new results are row-major, and casts are the kernel's."""
-    load("polyker.runtime.device_arrays")
-    from polyker.runtime.device_arrays import device_operands, on_stream
+    load("polyker.runtime.cuda.arrays")
+    from polyker.runtime.cuda.arrays import device_operands, on_stream
 
     if rules.order not in "CK":
         raise failure(EINSUM_ARGUMENT, problem=f"on a GPU order must be one of 'C' or 'K' (got {rules.order!r})")

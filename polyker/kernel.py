@@ -19,7 +19,6 @@ from polyker.runtime.arguments import given_outs, matched, out_operand, result_t
 from polyker.runtime.arrays import common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import Plan
 from polyker.runtime.compiled import Compiled
-from polyker.runtime.device_repeat import Repeats
 from polyker.runtime.direct import Direct
 from polyker.runtime.dispatch import Dispatch, finished
 
@@ -170,7 +169,7 @@ class _Calls:
         self._owns_out = "out" in own_names(self._program, 0)
         plain = self._program.parameters == self._program.inputs and not self._owns_out
         self._plain = len(self._program.inputs) if plain else -1
-        self._repeats = Repeats()
+        self._repeats: Any = None  # of runtime.cuda, from the first call on
         self._gpu = str(kernel.target).split(":")[0] == "cuda"
         self._adopting = Lock()
         self._table: Any = None  # a weak reference to the CallTable, which leads back here
@@ -207,32 +206,26 @@ class _Calls:
 
     def _on_gpu(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Any:
         """Run on the GPU, on arrays that lie there or that are copied over."""
-        load("polyker.runtime.device_arrays")
-        from polyker.runtime.device_arrays import (
-            call_on_device,
-            device_operands,
-            first_on_device,
-            new_arrays,
-            on_stream,
-        )
-
-        program = self._program
-        chosen, named = split_keywords(own_names(program, len(args)), named, ["stream"])
-        stream = chosen.get("stream")
+        program, stream = self._program, None
+        if named:
+            chosen, named = split_keywords(own_names(program, len(args)), named, ["stream"])
+            stream = chosen.get("stream")
         inputs, given = self._values(args, named)
-        outs = given_outs(program.outputs, out)
-        with on_stream((*inputs, *outs), stream):
-            like = first_on_device((*inputs, *outs))
-            if like is None:
-                return self._run(inputs, given, out)
-            context = tuple(given.items())
-            found = self._repeats.attempt(context, inputs, outs, new_arrays(like))
-            if found is None:
+        outs, context = given_outs(program.outputs, out), tuple(given.items())
+        if self._repeats is None:
+            self._repeats = load("polyker.runtime.cuda.repeat").Repeats()
+        found = self._repeats.attempt(context, inputs, outs, stream)
+        if found is None:
+            from polyker.runtime.cuda.arrays import call_on_device, device_operands, on_stream
+
+            with on_stream((*inputs, *outs), stream) as place:
+                if place.device is None:
+                    return self._run(inputs, given, out)
                 operands = device_operands(program.inputs, inputs)
                 labels, sizes = (program.inputs, program.outputs), {**self._fixed, **given}
                 limit = self._options.scratch_bytes
-                found, plan = call_on_device(self._compiled, labels, operands, sizes, outs, like, limit)
-                self._repeats.remember(context, inputs, outs, plan)
+                found, plan = call_on_device(self._compiled, labels, operands, sizes, outs, (*inputs, *outs), limit)
+                self._repeats.remember(context, inputs, outs, plan, place.device)
         if out is not None:
             return out
         return found[0] if self._fields is None else self._fields(*found)

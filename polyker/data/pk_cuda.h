@@ -5,8 +5,8 @@
 #else
 #define PK_BOTH __host__ __device__ __forceinline__
 #define PK_FN __device__ __forceinline__
-// A gathered index was outside: the first one to be seen is told at the next synchronisation.
-PK_FN void pk_fail(int *failed, int code) { atomicCAS(failed, 0, code); }
+// A gathered index was outside: one of those that were is told at the next synchronisation. `failed` may lie on the host.
+PK_FN void pk_fail(int *failed, int code) { *(volatile int *)failed = code; }
 // The value of the thread of the warp whose number is this one's xor `mask`; all threads of the warp come here together.
 template <class T> union pk_words {
   T value;

@@ -67,8 +67,8 @@ NO_RESULT_ARRAY = register(
 OTHER_DEVICE = register(
     "PK623",
     ArgumentError,
-    "`{name}` lies on CUDA device {device}, kernels run on device 0",
-    "copy it there, or choose another device 0 by CUDA_VISIBLE_DEVICES",
+    "`{name}` lies on CUDA device {device}, other arrays of the call on device {other}",
+    "copy it there",
 )
 NO_RESOURCES = register(
     "PK624",
@@ -81,4 +81,19 @@ NO_GPU_ARRAY = register(
     ArgumentError,
     "`stream` is for calls with arrays on a GPU, and none of these lies there",
     "compile a kernel for `cuda`, which copies arrays of the host over and back",
+)
+DEVICE_LOST = register(
+    "PK627",
+    InternalError,
+    "CUDA device {device} failed, as CUDA reports in {function}: {reason}; {whose}",
+    "no call of this process can use the device any more: start a new one; compute-sanitizer finds the place",
+)
+OTHER_ARCH = register(
+    "PK628",
+    BackendUnavailable,
+    "the machine code of {about} is for another GPU than CUDA device {device}, which is {arch}",
+    "compile it for the device that its arrays lie on: target='cuda:0', 'cuda:1' and so on, or 'cuda' for device 0",
+)
+NO_DEVICE = register(
+    "PK629", BackendUnavailable, "there is no CUDA device {device}: this machine has {count}, counted from 0"
 )

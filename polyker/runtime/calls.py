@@ -139,7 +139,7 @@ def make_plan(
     alignments = tuple(map(max, own, asked))
     return Plan(
         artifact=artifact,
-        function=_PROTOTYPE(artifact.code.address) if here else _elsewhere(artifact, tuple(bounds)),
+        function=_PROTOTYPE(artifact.code.address) if here else _elsewhere(artifact, tuple(bounds), results, integers),
         pointers=ctypes.c_void_p * count,
         integers=(ctypes.c_int64 * max(1, len(integers)))(*integers),
         inputs=passed,
@@ -155,11 +155,24 @@ def make_plan(
     )
 
 
-def _elsewhere(artifact: Artifact, bounds: tuple[tuple[int, int], ...]) -> Callable[[Any, Any], int]:
-    load("polyker.runtime.gpu_call")
-    from polyker.runtime.gpu_call import gpu_function
+def _elsewhere(
+    artifact: Artifact,
+    bounds: tuple[tuple[int, int], ...],
+    results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+    integers: Sequence[int],
+) -> Callable[[Any, Any], int]:
+    """Return what runs an artifact's kernels on a GPU."""
+    load("polyker.runtime.cuda.call")
+    from polyker.runtime.cuda.call import GpuCall
 
-    return gpu_function(artifact, bounds)
+    typed = artifact.typed
+    sizes = [prod(shape) * dtype.itemsize for shape, dtype in results]
+    # A kernel writes all elements of an output; what is no in-out tensor starts from nothing.
+    whole = [
+        name not in typed.inputs and high - low == size
+        for name, size, (low, high) in zip(typed.outputs, sizes, bounds[len(bounds) - len(sizes) :], strict=True)
+    ]
+    return GpuCall(artifact, bounds, (*(False,) * (len(bounds) - len(sizes)), *whole), integers)
 
 
 def _scratch(

@@ -205,10 +205,10 @@ class Compiled:
     def sync(self) -> None:
         """Wait for what calls have queued on a GPU; raises what their guards found, and what the device reports."""
         for artifact in list(self._artifacts.values()):
-            loaded = getattr(artifact.code, "loaded", None)
-            status = 0 if loaded is None else loaded.sync()
-            if status:
-                raise meaning(artifact.guards, status)
+            for loaded in list(getattr(artifact.code, "loaded", {}).values()):
+                status = loaded.sync()
+                if status:
+                    raise meaning(artifact.guards, status)
 
     def check(self, values: Mapping[str, int]) -> None:
         """Raise what the program's conditions on the sizes mean, where one does not hold."""

@@ -10,8 +10,11 @@ import pytest
 
 from polyker.codegen.sim_build import compile_cxx, run_time, sim_text
 from polyker.compiling import clear_cache, target_named
-from polyker.runtime import cuda_driver, gpu_call
-from polyker.runtime.gpu_memory import FLAG
+from polyker.errors.base import failure
+from polyker.errors.codegen import NO_DEVICE
+from polyker.runtime.cuda import driver as cuda_driver
+from polyker.runtime.cuda import loaded
+from polyker.runtime.cuda.device import Flag, Function, Module
 
 
 class Dim(ctypes.Structure):
@@ -19,44 +22,71 @@ class Dim(ctypes.Structure):
 
 
 class SimulatedDriver:
-    """Nothing is done before it is waited for; `launches` notes what was queued; everything allocated has to be freed."""
+    """A driver of one device, which is itself. Nothing is done before it is waited for; `launches` notes what was queued;
+    everything allocated has to be freed."""
+
+    number = 0
 
     def __init__(self, folder):
         self.folder, self.memory, self.launches, self.taken, self.host = folder, {}, [], 0, []
-        self.queues, self.synchronised, self.followed, self.shared = {}, [], [], []
+        self.queues, self.synchronised, self.followed, self.shared, self.dropped = {}, [], [], [], []
+
+    def count(self):
+        return 1
+
+    def device(self, number=None):
+        if number:
+            raise failure(NO_DEVICE, device=number, count=1)
+        return self
+
+    def device_of(self, address):
+        return self
+
+    def devices(self):
+        yield self
 
     def arch(self):
         return "sm_90"
 
-    def load(self, image, names):
+    def attributes(self):
+        return {}
+
+    def load(self, image, shared, about):
         output = self.folder / f"kernels{len(os.listdir(self.folder))}.so"
         text = sim_text(image.decode())
         compile_cxx(text, output, "-O1", "-DPK_SIM", "-fvisibility=default", "-shared", str(run_time()))
         library = ctypes.CDLL(str(output))
         # The run time's own names are hidden: this one is called through the text's.
-        return {name: (library, getattr(library, name)) for name in names}
+        functions = {
+            n: Function((library, getattr(library, n), n), f"{n} of {about}", size) for n, size in shared.items()
+        }
+        return Module(library, functions)
 
-    def allocate(self, size):
-        block = ctypes.create_string_buffer(size)
-        ctypes.memset(block, 0xFF, size)
-        self.memory[ctypes.addressof(block)] = block
+    def drop(self, module, flag):
+        self.dropped.append(module)
+
+    def flag(self):
+        self.host.append(ctypes.create_string_buffer(Flag.SIZE))
+        place = ctypes.addressof(self.host[-1])
+        return Flag(place, place)
+
+    def allocate(self, size, stream):
+        block = ctypes.create_string_buffer(size + 512)
+        ctypes.memset(block, 0xFF, size + 512)
+        address = -(-ctypes.addressof(block) // 512) * 512
+        self.memory[address] = block
         self.taken += 1
-        return ctypes.addressof(block)
+        return address
 
-    def free(self, address):
-        for stream in self.queues:
-            self.drain(stream)
-        del self.memory[address]
+    def free(self, address, stream):
+        """Free the memory when the stream has come so far."""
+        block = self.memory.pop(address)
+        self.queue(stream, lambda: ctypes.memset(block, 0xEE, len(block)))
 
-    def pinned(self, size):
-        self.host.append(ctypes.create_string_buffer(size))
-        return ctypes.addressof(self.host[-1])
-
-    def clear(self, address, size, stream):
-        self.queue(stream, lambda: ctypes.memset(address, 0, size))
+    def release(self):
+        pass
 
     def copy_in(self, address, host, size, stream):
-        assert len(self.memory[address]) >= size
         data = ctypes.string_at(host, size)
         self.queue(stream, lambda: ctypes.memmove(address, data, size))
 
@@ -66,20 +96,23 @@ class SimulatedDriver:
     def copy_device(self, target, source, size, stream):
         self.queue(stream, lambda: ctypes.memmove(target, source, size))
 
-    def launch(self, kernel, name, grid, block, arguments, stream, shared=0):
+    def launch(self, function, grid, block, places, stream):
+        library, kernel, name = function.handle
         self.launches.append((name, grid, block))
-        self.shared.append(shared)
-        library, function = kernel
-        values = (ctypes.c_int64 * MOST)(*(a.value or 0 for a in arguments))
+        self.shared.append(function.shared)
+        values = (ctypes.c_int64 * MOST)(*(ctypes.c_int64.from_address(p).value for p in places if p))
         start = library.pk_start_for_tests
-        self.queue(stream, lambda: start(name.encode(), Dim(*grid), Dim(*block), function, values))
+        self.queue(stream, lambda: start(name.encode(), Dim(*grid), Dim(*block), kernel, values))
+
+    def is_capturing(self, stream):
+        return False
 
     def follow(self, stream, earlier):
         self.followed.append((stream, earlier))
         self.queue(stream, lambda: self.drain(earlier))
 
-    def synchronize(self, stream, names):
-        self.synchronised.append((stream, names))
+    def synchronize(self, stream):
+        self.synchronised.append(stream)
         self.drain(stream)
 
     def queue(self, stream, work):
@@ -106,14 +139,13 @@ def device(tmp_path, monkeypatch):
     """A driver; the text takes the way of the cubin."""
     found = SimulatedDriver(tmp_path)
     monkeypatch.setattr(cuda_driver, "_found", lambda: (found, ""))
-    monkeypatch.setattr(gpu_call, "cubin", lambda text, target: ((text + _HOOK).encode(), {}))
+    monkeypatch.setattr(loaded, "cubin", lambda text, target: ((text + _HOOK).encode(), {}))
     target_named.cache_clear()
     clear_cache()
     yield found
     target_named.cache_clear()
     clear_cache()
-    flags = [block for block in found.memory.values() if len(block) == 1024 * FLAG]
-    assert len(found.memory) == len(flags) <= 1
+    assert not found.memory
 
 
 class OnDevice:

@@ -8,7 +8,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable
-from polyker.runtime import cuda_driver
+from polyker.runtime.cuda import driver as cuda_driver
 from tests.gpu.support import needs_nvcc
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"

@@ -1,7 +1,5 @@
 """Kernels through the driver's interface: a driver of memory of the host, whose launches run in the simulator."""
 
-import ctypes
-
 import numpy as np
 import pytest
 
@@ -9,10 +7,9 @@ import polyker as pk
 from polyker.codegen.host import evaluate
 from polyker.codegen.kernel import Const, Op, Var
 from polyker.compiling import target_named
-from polyker.errors import ArgumentError, BackendUnavailable, GatherError, InternalError
+from polyker.errors import ArgumentError, BackendUnavailable, GatherError
 from polyker.ir.dtypes import bool_
-from polyker.runtime import cuda_driver
-from polyker.runtime.cuda_driver import LibCuda
+from polyker.runtime.cuda import driver as cuda_driver
 from tests.gpu.device import OnDevice
 from tests.gpu.support import needs_compiler
 
@@ -70,61 +67,6 @@ def test_without_a_driver_the_reasons_are_said(monkeypatch):
         cuda_driver.driver()
 
 
-class Library:
-    """A libcuda of which one function fails."""
-
-    def __init__(self, function, text):
-        self.function, self.text = function, text
-
-    def __getattr__(self, name):
-        return lambda *arguments: 209 if name == self.function else 0
-
-    def cuGetErrorString(self, status, text):
-        ctypes.cast(text, ctypes.POINTER(ctypes.c_char_p))[0] = self.text
-        return 0
-
-
-def test_an_error_of_cuda_is_raised_with_the_functions_name():
-    with pytest.raises(InternalError, match=r"cuModuleLoadData.*no kernel image") as caught:
-        LibCuda(Library("cuModuleLoadData", b"no kernel image")).load(b"", [])
-    assert caught.value.code == "PK608"
-
-
-def test_an_error_of_a_launch_is_raised_with_the_kernels_name():
-    cuda = LibCuda(Library("cuLaunchKernel", b"too many resources requested"))
-    with pytest.raises(InternalError, match=r"kernel3 of grid .9, 1, 1.*too many resources") as caught:
-        cuda.launch(ctypes.c_void_p(), "kernel3", (9, 1, 1), (256, 1, 1), [ctypes.c_int64(3)], 7)
-    assert caught.value.code == "PK620"
-
-
-def test_an_error_of_the_device_is_raised_with_the_names_of_the_kernels_that_were_launched():
-    cuda = LibCuda(Library("cuStreamSynchronize", b"an illegal memory access"))
-    with pytest.raises(InternalError, match=r"after kernel0, kernel1.*an illegal memory access"):
-        cuda.synchronize(7, "kernel0, kernel1")
-
-
-def test_every_function_of_the_interface_reaches_cuda():
-    called = []
-
-    class Notes(Library):
-        def __getattr__(self, name):
-            called.append(name)
-            return lambda *arguments: 0
-
-    cuda = LibCuda(Notes("", b""))
-    cuda.free(cuda.allocate(8))
-    cuda.pinned(8)
-    cuda.clear(0, 8, 0)
-    cuda.copy_in(0, 0, 8, 0)
-    cuda.copy_out(0, 0, 8, 0)
-    cuda.copy_device(0, 0, 8, 0)
-    cuda.follow(1, 2)
-    assert {n.removesuffix("_v2") for n in called} >= {
-        "cuMemAlloc", "cuMemFree", "cuMemAllocHost", "cuMemsetD8Async", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
-        "cuMemcpyDtoDAsync", "cuEventRecord", "cuStreamWaitEvent",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("op", "values", "want"),
     [("add", (2, 3, 4), 9), ("sub", (2, 5), -3), ("mul", (2, 3), 6), ("neg", (4,), -4), ("floordiv", (-7, 2), -4),
@@ -149,7 +91,7 @@ def test_arrays_on_the_device_are_used_where_they_lie(device, library):
     assert kernel(OnDevice(a), OnDevice(b), 3.0, out=out) is out
     kernel.sync()
     np.testing.assert_array_equal(out.array, a @ b * 3)
-    assert device.taken == 1  # the memory of the number, used twice: no array is copied
+    assert device.taken == 2  # the number's memory in each call: no array is copied
     with pytest.raises(ArgumentError, match="`B` lies in the memory of the host") as caught:
         kernel(OnDevice(a), b, 2.0)
     assert caught.value.code == "PK609"

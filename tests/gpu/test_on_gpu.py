@@ -9,7 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import GatherError
-from polyker.runtime.cuda_driver import why_not
+from polyker.runtime.cuda.driver import why_not
 from tests.gpu.operators import CONTRACTIONS, OPERATORS, check
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=f"no CUDA device: {why_not()}")]

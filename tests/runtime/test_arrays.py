@@ -13,8 +13,8 @@ import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable, DTypeError, ShapeError
 from polyker.ir.dtypes import DTYPES
 from polyker.reference import interpret
-from polyker.runtime import cuda_driver
 from polyker.runtime.arrays import operand
+from polyker.runtime.cuda import driver as cuda_driver
 from tests.runtime.support import coded
 
 double = pk.op("y[i] = x[i] + x[i]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from operator import index
 from typing import Any
@@ -50,11 +50,35 @@ def current_stream(library: str, like: Any) -> int:
     module: Any = sys.modules.get(library)
     match library:
         case "torch":
-            return stream_handle(module.cuda.current_stream(like.device))
+            return current_of_torch(module, like.device.index or 0)
         case "cupy":
             return stream_handle(module.cuda.get_current_stream())
         case _:
             return 0
+
+
+def current_of_torch(torch: Any, device: int) -> int:
+    """Return the handle of torch's current stream on a device."""
+    raw = getattr(
+        getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None
+    )  # a tenth of the time; torch's own kernels ask so
+    found: int = stream_handle(torch.cuda.current_stream(device)) if raw is None else raw(device)
+    return found
+
+
+def keep_until_done(values: Iterable[Any], stream: int) -> None:
+    """Let torch hand on the memory of tensors only when what a stream does now is done, wherever they are dropped before."""
+    torch: Any = sys.modules.get("torch")
+    for value in values:
+        if type(value) is getattr(torch, "Tensor", None) and value.is_cuda:
+            device = value.device
+            if stream != current_of_torch(torch, device.index or 0):
+                value.record_stream(_stream_of_torch(torch, stream, device))
+
+
+def _stream_of_torch(torch: Any, stream: int, device: Any) -> Any:
+    # torch.cuda.ExternalStream(0) is a stream of the pool's, not the default one (pytorch issue 182960).
+    return torch.cuda.ExternalStream(stream, device=device) if stream else torch.cuda.default_stream(device)
 
 
 def as_current(library: str, like: Any, stream: int) -> AbstractContextManager[Any]:
@@ -65,8 +89,6 @@ def as_current(library: str, like: Any, stream: int) -> AbstractContextManager[A
     if library == "cupy":
         found: AbstractContextManager[Any] = cuda.ExternalStream(stream)
         return found
-    # torch.cuda.ExternalStream(0) is a stream of the pool's, not the default one (pytorch issue 182960).
-    wrap: Callable[..., Any] = cuda.ExternalStream
-    chosen = wrap(stream, device=like.device) if stream else cuda.default_stream(like.device)
+    chosen = _stream_of_torch(sys.modules["torch"], stream, like.device)
     context: AbstractContextManager[Any] = cuda.stream(chosen)
     return context

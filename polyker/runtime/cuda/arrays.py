@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, is_usable, kind_of, note_written, operand
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.compiled import Compiled
-from polyker.runtime.cuda_driver import driver
+from polyker.runtime.cuda.call import Place, place_of_call
+from polyker.runtime.cuda.device import Device
+from polyker.runtime.cuda.driver import driver
+from polyker.runtime.cuda.streams import as_current, current_stream, keep_until_done, stream_handle
 from polyker.runtime.dlpack import ArrayMemory, cuda_device_of, exported
 from polyker.runtime.foreign import (
     CUDA_INTERFACE,
@@ -33,8 +36,6 @@ from polyker.runtime.foreign import (
     torch_memory,
     view_of,
 )
-from polyker.runtime.gpu_call import stream_of_call
-from polyker.runtime.gpu_streams import as_current, current_stream, stream_handle
 from polyker.runtime.memory import address, overlap
 
 
@@ -53,19 +54,50 @@ def first_on_device(values: Sequence[Any]) -> Any:
 
 
 @contextmanager
-def on_stream(values: Sequence[Any], stream: object) -> Iterator[None]:
-    """Let calls within be queued on a stream: the one given, else the current one of the first device array's library."""
-    first = first_on_device(values) if stream is None else None
+def on_stream(values: Sequence[Any], stream: object) -> Iterator[Place]:
+    """Let calls within be queued on a stream, where the first device array among the values lies: on the one given, else the
+    current one of that array's library."""
+    first = first_on_device(values)
+    device = None if first is None else device_of(first)
     if stream is not None:
         handle = stream_handle(stream)
     else:
         handle = 0 if first is None else current_stream(kind_of(first), first)
-    before = stream_of_call.get()
+    before, place = place_of_call.get(), Place(device, handle)
     try:  # from before the change on: a signal handler may raise right after it
-        stream_of_call.set(handle)
-        yield
+        place_of_call.set(place)
+        yield place
     finally:
-        stream_of_call.set(before)
+        place_of_call.set(before)
+
+
+def device_of(value: Any) -> Device:
+    """Return the device, and the context, that an array lies in."""
+    if kind_of(value) == "torch":
+        index = value.device.index
+        return driver().device(0 if index is None else index)
+    interface = cuda_interface(value)
+    if interface is not None:
+        try:
+            return driver().device_of(int(interface["data"][0] or 0))
+        except (KeyError, IndexError, TypeError, ValueError):  # what is wrong with it is told where it is read
+            return driver().device()
+    return driver().device(cuda_device_of(value) or 0)
+
+
+def device_type(value: Any, name: str) -> TensorType:
+    """Return the type of an array on a device; raises ArgumentError, DTypeError."""
+    given = Given(value, name)
+    interface = cuda_interface(value)
+    if kind_of(value) == "torch":
+        found = torch_memory(given)
+    elif interface is not None:
+        found = cuda_memory(given, interface)
+    else:
+        found = _described(given, Place(None, 0))
+    if not isinstance(found.dtype, DType):
+        raise given.refused("kernels have not its element type")
+    return TensorType(found.dtype, found.shape)
 
 
 def device_operands(labels: Sequence[str], values: Sequence[Any]) -> list[Operand]:
@@ -88,9 +120,12 @@ def device_operand(value: Any, name: str, output: str | None = None) -> Operand:
     given = Given(value, name, output)
     if output is not None and kind_of(value) == "jax":
         raise given.refused("arrays of jax never change")
-    found = _described(given, stream_of_call.get())
-    if found.device:
-        raise failure(OTHER_DEVICE, name=name, device=found.device)
+    place = place_of_call.get()
+    found = _described(given, place)
+    if place.device is not None and driver().count() > 1:
+        number = found.device if kind_of(value) == "torch" or cuda_interface(value) is None else device_of(value).number
+        if number != place.device.number:
+            raise failure(OTHER_DEVICE, name=name, device=number, other=place.device.number)
     if not isinstance(found.dtype, DType):
         raise given.refused("kernels have not its element type")
     if output is not None and found.is_copy:
@@ -101,8 +136,9 @@ def device_operand(value: Any, name: str, output: str | None = None) -> Operand:
     return Operand(view, TensorType(found.dtype, found.shape), kind_of(value), view)
 
 
-def _described(given: Given, stream: int) -> ArrayMemory:
+def _described(given: Given, place: Place) -> ArrayMemory:
     """Return what a library says of an array."""
+    stream = place.stream
     if kind_of(given.value) == "torch":
         return torch_memory(given)
     interface = cuda_interface(given.value)
@@ -119,7 +155,7 @@ def _described(given: Given, stream: int) -> ArrayMemory:
         except Exception as error:
             raise given.refused(f"its stream is a {type_name(earlier)}", CUDA_INTERFACE) from error
         if handle != stream:
-            driver().follow(stream, handle)
+            (place.device or driver().device()).follow(stream, handle)
     return found
 
 
@@ -129,20 +165,22 @@ def call_on_device(
     operands: Sequence[Operand],
     given: Mapping[str, int],
     outs: Sequence[Any],
-    like: Any,
+    given_arrays: Sequence[Any],
     scratch_limit: int | None,
 ) -> tuple[list[Any], Plan]:
     """Run a kernel on arrays of the device; return the outputs and the plan.
 
-    The outputs are those of `outs`, else new ones of the library of `like`.
+    The outputs are those of `outs`, else new ones of the library of the first of `given_arrays`, the caller's, that lies there.
     `labels`: the names of inputs and outputs. `operands`: by `device_operands`. Raises as a call on the host does.
     """
-    stream = stream_of_call.get()
+    where = place_of_call.get()
+    device, stream = where.device or driver().device(), where.stream
     typed, values = compiled.typed, compiled.sizes(operands, given)
     compiled.check(values)
     arrays, results = compiled.converted(operands), compiled.results(values)
-    empty = new_arrays(like)
-    found = [empty(*result) if out is None else out for out, result in zip(outs, results, strict=True)]
+    like = first_on_device(given_arrays)
+    empty = None if all(out is not None for out in outs) else new_arrays(like)
+    found = [empty(*result) if empty and out is None else out for out, result in zip(outs, results, strict=True)]
     places = [device_operand(v, n, n) for n, v in zip(labels[1], found, strict=True)]
     own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
     for k, (name, place, tensor) in enumerate(zip(labels[1], places, typed.outputs, strict=True)):
@@ -155,17 +193,18 @@ def call_on_device(
     check_apart(labels[1], targets)
     plan = compiled.plan(values, arrays, results, targets, scratch_limit)
     for k, i in plan.copies:
-        _copy(targets[k], arrays[i], labels[1][k], stream)
+        _copy(device, targets[k], arrays[i], labels[1][k], stream)
     pointers = [address(arrays[i]) for i in plan.inputs] + [address(t) for t in targets]
     resident = [operands[i].kind is not None for i in plan.inputs] + [True] * len(targets)
-    status = plan.function.on_device(pointers, plan.integers, resident)  # type: ignore[attr-defined]
+    status = plan.function.on_device(device, stream, pointers, resident)  # type: ignore[attr-defined]
+    keep_until_done(given_arrays, stream)
     if status:
         raise meaning(plan.artifact.guards, status)
     note_written(outs)
     return found, plan
 
 
-def _copy(target: Array, source: Array, name: str, stream: int) -> None:
+def _copy(device: Device, target: Array, source: Array, name: str, stream: int) -> None:
     """Let an in-out tensor start from its argument."""
     if address(target) == address(source):
         return
@@ -173,34 +212,54 @@ def _copy(target: Array, source: Array, name: str, stream: int) -> None:
         raise failure(
             NOT_READABLE, name=name, type="array", reason="an in-out array that is copied on a device has to be dense"
         )
-    driver().copy_device(address(target), address(source), source.nbytes, stream)
+    device.copy_device(address(target), address(source), source.nbytes, stream)
 
 
-def new_arrays(like: Any) -> Callable[[tuple[int, ...], np.dtype[Any]], Any]:
+Maker: TypeAlias = "Callable[[tuple[int, ...], np.dtype[Any]], Any]"
+
+
+def new_arrays(like: Any) -> Maker:
     """Return what makes arrays, by shape and type, of another one's library and device, for use on the call's stream."""
+    make = maker_of(like)
 
     def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        try:
-            with as_current(kind_of(like), like, stream_of_call.get()):
-                return _empty(like, shape, dtype)
-        except PolykerError:
-            raise
-        except Exception as error:
-            raise failure(NO_RESULT_KIND, library=kind_of(like), type=type_name(like), reason=shown(error)) from error
+        with as_current(kind_of(like), like, place_of_call.get().stream):
+            return make(shape, dtype)
 
     return empty
 
 
-def _empty(like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def maker_of(like: Any) -> Maker:
+    """Return what makes arrays of another one's library and device, for its current stream; it does not keep the other one."""
     library = kind_of(like)
+
+    def made(make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except PolykerError:
+            raise
+        except Exception as error:
+            raise failure(NO_RESULT_KIND, library=library, type=type_name(like_type), reason=shown(error)) from error
+
+    like_type, make = type(like), made(lambda: _maker(library, like))
+    return lambda shape, dtype: made(lambda: make(shape, dtype))
+
+
+def _maker(library: str, like: Any) -> Maker:
     module: Any = sys.modules.get(library)
     if library == "torch":
-        return module.empty(shape, dtype=getattr(module, dtype.name), device=like.device)
+        empty, device = module.empty, like.device
+        return lambda shape, dtype: empty(shape, dtype=getattr(module, dtype.name), device=device)
     if library == "numba":
-        return module.cuda.device_array(shape, dtype)
+        return lambda shape, dtype: module.cuda.device_array(shape, dtype)
+    if library == "pycuda":
+        from pycuda import gpuarray  # of which the array is
+
+        return lambda shape, dtype: gpuarray.empty(shape, dtype)
     namespace = getattr(like, "__array_namespace__", None)
     if namespace is not None and library != "jax":
-        return namespace().empty(shape, dtype=dtype)
+        found = namespace()
+        return lambda shape, dtype: found.empty(shape, dtype=dtype)
     if library == "jax" or not hasattr(module, "empty"):
         raise failure(NO_RESULT_ARRAY, library=library)
-    return module.empty(shape, dtype)
+    return lambda shape, dtype: module.empty(shape, dtype)

@@ -1,0 +1,230 @@
+"""A call of kernels on a GPU: what lies on the host is copied over, the launches queued in order, results copied back.
+
+A call with arrays of the host waits for its results. One whose arrays all lie on the device only queues its work. What its
+guards find (a gathered index outside) the kernels write to the host's memory: the next call that sees it, or `Kernel.sync`,
+raises it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from polyker.codegen.artifact import Artifact
+from polyker.codegen.host import evaluate
+from polyker.codegen.kernel import Block, Buffer, For, If, Launch, Space
+from polyker.errors.base import PolykerError
+from polyker.runtime.cuda.device import Device, Function
+from polyker.runtime.cuda.driver import driver
+from polyker.runtime.cuda.loaded import Loaded, loaded_on
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call runs: the device, None where its arrays lie on the host, and the stream that it is queued on."""
+
+    device: Device | None
+    stream: int
+
+
+_NOWHERE = Place(None, 0)
+place_of_call: ContextVar[Place] = ContextVar("polyker_place", default=_NOWHERE)  # of the running call
+
+_ALIGNED = 512  # bytes: where each part of a call's memory begins
+_KEPT = 4096  # launches of a call that are made ready once; of longer loops each is made ready as it comes
+
+
+class Step:
+    """A launch that is ready but for the addresses of its arrays."""
+
+    __slots__ = ("_block", "_buffers", "_count", "_fixed", "_function", "_grid", "_spare")
+
+    def __init__(
+        self,
+        function: Function,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        buffers: tuple[int, ...],
+        fixed: tuple[int, ...],
+    ) -> None:
+        self._function, self._grid, self._block, self._buffers, self._fixed = function, grid, block, buffers, fixed
+        self._count = len(buffers)
+        self._spare: list[tuple[Any, Any]] = []  # a call of another thread at the same time takes others
+
+    def _arguments(self) -> tuple[Any, Any]:
+        """Return the arguments, all of 8 bytes, and pointers to them."""
+        values = (ctypes.c_int64 * (self._count + len(self._fixed)))(*(0,) * self._count, *self._fixed)
+        start = ctypes.addressof(values)
+        return values, (ctypes.c_void_p * max(1, len(values)))(*range(start, start + 8 * len(values), 8))
+
+    def launch(self, device: Device, addresses: Sequence[int], stream: int) -> None:
+        """Queue it; `addresses`: of all arrays of the kernel."""
+        try:
+            values, places = arguments = self._spare.pop()
+        except IndexError:
+            values, places = arguments = self._arguments()
+        for n, buffer in enumerate(self._buffers):
+            values[n] = addresses[buffer]
+        device.launch(self._function, self._grid, self._block, places, stream)
+        self._spare.append(arguments)
+
+
+class GpuCall:
+    """Runs a kernel's launches; called as a kernel on the CPU is: addresses of the arrays, then the integers.
+
+    `bounds`: bytes around the pointer that each argument covers. `fresh`: whether the kernel writes all of these bytes, and
+    reads none that it has not written.
+    """
+
+    def __init__(
+        self, artifact: Artifact, bounds: tuple[tuple[int, int], ...], fresh: tuple[bool, ...], integers: Sequence[int]
+    ) -> None:
+        self._artifact, self._bounds, self._fresh = artifact, bounds, fresh
+        self._env = dict(zip(artifact.kernel.integers, integers, strict=False))
+        buffers = artifact.kernel.buffers
+        self._places = {b.name: n for n, b in enumerate(buffers)}
+        self._arguments = tuple(b for b in buffers if b.space is Space.ARGUMENT)
+        self._aligned = tuple((n, b.alignment) for n, b in enumerate(self._arguments) if b.alignment > 1)
+        self._scratch = tuple(_bytes(b, self._env) for b in buffers[len(self._arguments) :])
+        self._ready: dict[Device, tuple[Loaded, tuple[Step, ...] | None]] = {}
+
+    def __call__(self, pointers: Sequence[int | None], integers: Sequence[int]) -> int:
+        """Run on arrays of the host; return the status of the kernels: 0, or the code of a guard that did not hold."""
+        place, here = place_of_call.get(), (False,) * len(self._arguments)
+        return self.on_device(place.device or driver().device(), place.stream, [p or 0 for p in pointers], here)
+
+    def on_device(
+        self, device: Device, stream: int, pointers: Sequence[int], resident: Sequence[bool] | None = None
+    ) -> int:
+        """Run on arrays of which the `resident` ones (None: all) lie on the device; return the status.
+
+        Where no result is copied back it does not wait. The status may be an earlier call's: then nothing is run.
+        """
+        ready = self._ready.get(device)
+        loaded, steps = self._made_ready(device) if ready is None else ready
+        if loaded.found():
+            return loaded.sync()
+        capturing = device.is_capturing(stream)
+        if capturing:
+            loaded.keep()
+        on_host = resident is not None and not all(resident)
+        if on_host or self._scratch or any(pointers[n] % size for n, size in self._aligned):
+            self._with_memory(loaded, steps, stream, pointers, resident, capturing=capturing)
+        elif steps is not None:
+            for step in steps:
+                step.launch(device, pointers, stream)
+        else:
+            for step in self._steps(loaded, self._artifact.kernel.body, self._env):
+                step.launch(device, pointers, stream)
+        loaded.queued(stream)
+        return loaded.sync() if resident is not None and self._waits(resident) else 0
+
+    def _waits(self, resident: Sequence[bool]) -> bool:
+        """Return whether results are copied back, or nothing is left on the device that tells when they are there."""
+        back = any(b.writable and not there for b, there in zip(self._arguments, resident, strict=True))
+        return back or not any(resident)
+
+    def _with_memory(
+        self,
+        loaded: Loaded,
+        steps: tuple[Step, ...] | None,
+        stream: int,
+        pointers: Sequence[int],
+        resident: Sequence[bool] | None,
+        *,
+        capturing: bool,
+    ) -> None:
+        """Run with memory of the call's own: for temporaries, for arrays of the host, for those that lie at odd addresses."""
+        device, addresses = loaded.device, [*pointers[: len(self._arguments)], *(0,) * len(self._scratch)]
+        wanted: list[tuple[int, int, int]] = []  # number of the buffer, bytes, bytes in front of its address
+        for n, buffer in enumerate(self._arguments):
+            low, high = self._bounds[n]
+            if resident is not None and not resident[n]:
+                wanted.append((n, high - low, -low))
+            elif buffer.alignment > 1 and pointers[n] % buffer.alignment:  # it is dense; the kernel gets a copy
+                wanted.append((n, high, 0))
+        count = len(self._arguments)
+        total, offsets = 0, []
+        for size in (*(w[1] for w in wanted), *self._scratch):
+            offsets.append(total)
+            total += -(-max(1, size) // _ALIGNED) * _ALIGNED
+        memory = device.allocate(total, stream)
+        try:
+            for n, offset in enumerate(offsets[len(wanted) :]):
+                addresses[count + n] = memory + offset
+            for (n, size, before), offset in zip(wanted, offsets, strict=False):
+                addresses[n] = memory + offset + before
+                if size and not self._fresh[n]:
+                    source, target = pointers[n] - before, memory + offset
+                    # What lies between the elements of an output is copied, too, and comes back as it was.
+                    if resident is None or resident[n]:
+                        device.copy_device(target, source, size, stream)
+                    elif capturing:  # a number: the graph keeps its value, not its address
+                        device.write(target, ctypes.string_at(source, size), stream)
+                    else:
+                        device.copy_in(target, source, size, stream)
+            for step in steps if steps is not None else self._steps(loaded, self._artifact.kernel.body, self._env):
+                step.launch(device, addresses, stream)
+            for (n, size, before), offset in zip(wanted, offsets, strict=False):
+                if size and self._arguments[n].writable:
+                    target, source = pointers[n] - before, memory + offset
+                    if resident is None or resident[n]:
+                        device.copy_device(target, source, size, stream)
+                    else:
+                        device.copy_out(target, source, size, stream)
+        except BaseException:
+            with suppress(PolykerError):  # nothing may be written to arrays that the caller has again
+                device.synchronize(stream)
+            with suppress(PolykerError):
+                device.free(memory, stream)
+            raise
+        device.free(memory, stream)
+
+    def _made_ready(self, device: Device) -> tuple[Loaded, tuple[Step, ...] | None]:
+        loaded = loaded_on(device, self._artifact)
+        steps: list[Step] = []
+        for step in self._steps(loaded, self._artifact.kernel.body, self._env):
+            if len(steps) == _KEPT:
+                break
+            steps.append(step)
+        else:
+            self._ready[device] = loaded, tuple(steps)
+            return self._ready[device]
+        self._ready[device] = loaded, None
+        return self._ready[device]
+
+    def _steps(self, loaded: Loaded, block: Block, env: Mapping[str, int]) -> Iterator[Step]:
+        """Yield the launches in order; equal ones of a time loop are one."""
+        yield from self._walk(loaded, block, env, {})
+
+    def _walk(self, loaded: Loaded, block: Block, env: Mapping[str, int], known: dict[Any, Step]) -> Iterator[Step]:
+        for stmt in block:
+            match stmt:
+                case Launch(name=name, grid=(x, y, z)):
+                    buffers, numbers, fails = loaded.arguments[name]
+                    grid = evaluate(x, env), evaluate(y, env), evaluate(z, env)
+                    fixed = tuple(env[n] for n in numbers)
+                    step = known.get((name, grid, fixed))
+                    if step is None:
+                        flag = (loaded.flag.address,) if fails and loaded.flag is not None else ()
+                        places = tuple(self._places[b.name] for b in buffers)
+                        step = Step(loaded.functions[name], grid, stmt.block, places, (*fixed, *flag))
+                        if len(known) < _KEPT:
+                            known[name, grid, fixed] = step
+                    yield step
+                case For(var=var, lo=lo, hi=hi, step=step_, body=body):
+                    for value in range(evaluate(lo, env), evaluate(hi, env), step_):
+                        yield from self._walk(loaded, body, {**env, var: value}, known)
+                case If(condition=condition, body=body, orelse=orelse):
+                    yield from self._walk(loaded, body if evaluate(condition, env) else orelse, env, known)
+                case _:
+                    raise AssertionError("only loops and launches run on the host")
+
+
+def _bytes(buffer: Buffer, env: Mapping[str, int]) -> int:
+    return prod(max(0, evaluate(size, env)) for size in buffer.shape) * buffer.dtype.itemsize

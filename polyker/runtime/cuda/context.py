@@ -1,0 +1,295 @@
+"""One context of a CUDA device: its modules and memory, and what is queued on its streams.
+
+Addresses and streams are integers, sizes bytes; the stream 0 is the default one. Copies, launches, and taking and giving back
+memory are queued on a stream in its order; only `synchronize` waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import byref, c_int, c_uint64, c_void_p
+from typing import Any
+
+from polyker.errors.base import PolykerError, failure
+from polyker.errors.codegen import CUDA_FAILED, DEVICE_LOST, LAUNCH_FAILED, OTHER_ARCH
+from polyker.runtime.cuda.device import Flag, Function, Module
+from polyker.runtime.cuda.library import NO_BINARY, OUT_OF_MEMORY, STICKY, Library
+
+KEPT = 1 << 30  # bytes of free memory that the pool keeps for later calls when the device is waited for
+_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+_POOLS_SUPPORTED = 115  # CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
+_PAGE = 4096
+_NAMED = 8  # kernels that an error names, the last to be queued
+_REMEMBERED = 256  # kernels that are known not to have been waited for
+
+# The attributes that are asked for, by CUdevice_attribute's numbers.
+ATTRIBUTES = {
+    "multiprocessors": 16,
+    "shared_per_block": 97,
+    "shared_per_multiprocessor": 81,
+    "reserved_shared_per_block": 111,
+    "l2": 38,
+    "threads_per_multiprocessor": 39,
+    "blocks_per_multiprocessor": 106,
+    "registers_per_multiprocessor": 82,
+    "clock_khz": 13,
+    "memory_clock_khz": 36,
+    "bus_width_bits": 37,
+}
+_MAJOR, _MINOR = 75, 76
+
+
+class _Location(ctypes.Structure):
+    _fields_ = [("type", c_int), ("id", c_int)]
+
+
+class _PoolProperties(ctypes.Structure):
+    """CUmemPoolProps."""
+
+    _fields_ = [
+        ("allocation", c_int),
+        ("handles", c_int),
+        ("location", _Location),
+        ("security", c_void_p),
+        ("most", ctypes.c_size_t),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 54),
+    ]
+
+
+class Context:
+    """A context through the driver's library; `number`: of its device."""
+
+    def __init__(self, library: Library, number: int, handle: int) -> None:
+        self.number, self._handle = number, handle
+        self._cu, self._launch, self._current = library, library.cuLaunchKernel, library.cuCtxGetCurrent
+        self._unfinished: dict[tuple[str, int], None] = {}  # kernels and their streams, not known to be done
+        self._lost = ""  # whose error made the context unusable
+        self._dropped: list[tuple[Module, Flag | None]] = []
+        self._flags: list[Flag] = []
+        self._pool: c_void_p | None = None
+        if self.attribute(_POOLS_SUPPORTED):
+            pool, threshold = c_void_p(), c_uint64(KEPT)
+            properties = _PoolProperties(allocation=1, location=_Location(1, number))  # pinned memory of that device
+            with self._relaxed():
+                self._call("cuMemPoolCreate", byref(pool), byref(properties))
+            self._call("cuMemPoolSetAttribute", pool, _RELEASE_THRESHOLD, byref(threshold))
+            self._pool = pool
+
+    def is_of(self, handle: int) -> bool:
+        """Return whether it is the context of a handle."""
+        return handle == self._handle
+
+    def _status(self, function: Callable[..., int], *arguments: Any) -> int:
+        """Call a function in this context, which the caller's thread is left without where it was."""
+        current = c_void_p()
+        self._current(byref(current))
+        if current.value == self._handle:
+            return function(*arguments)
+        status: int = self._cu.cuCtxPushCurrent_v2(self._handle)
+        if status:
+            return status
+        try:
+            return function(*arguments)
+        finally:
+            self._cu.cuCtxPopCurrent_v2(byref(current))
+
+    def _call(self, function: str, *arguments: Any, about: object = "") -> None:
+        status = self._status(getattr(self._cu, function), *arguments)
+        if status:
+            raise self._failure(function, status, about)
+
+    def _failure(self, function: str, status: int, about: object = "") -> PolykerError:
+        """Return the error of a function that was called about something."""
+        place, reason = f"{function}({about})", self._cu.reason(status)
+        if status not in STICKY and not self._lost:
+            return failure(CUDA_FAILED, function=place, reason=reason)
+        if not self._lost:
+            names = list(dict.fromkeys(name for name, _ in reversed(self._unfinished)))
+            more = f" and {len(names) - _NAMED} before them" if len(names) > _NAMED else ""
+            self._lost = (
+                f"it is the error of one of {', '.join(names[:_NAMED])}{more}, or of another library's work"
+                if names
+                else "it is the error of another library's work: all kernels of polyker's are done"
+            )
+        return failure(DEVICE_LOST, device=self.number, function=place, reason=reason, whose=self._lost)
+
+    @contextmanager
+    def _relaxed(self) -> Iterator[None]:
+        """Let this thread allocate and load while another one captures a graph; neither becomes part of it."""
+        mode = c_int(_RELAXED)
+        self._cu.cuThreadExchangeStreamCaptureMode(byref(mode))
+        try:
+            yield
+        finally:
+            self._cu.cuThreadExchangeStreamCaptureMode(byref(mode))
+
+    def attribute(self, number: int) -> int:
+        """Return an attribute of the device, 0 where it has not this one."""
+        found = c_int()
+        status = self._cu.cuDeviceGetAttribute(byref(found), number, self.number)
+        return 0 if status else found.value
+
+    def arch(self) -> str:
+        """Return the device's architecture, such as `sm_90`."""
+        return f"sm_{self.attribute(_MAJOR)}{self.attribute(_MINOR)}"
+
+    def attributes(self) -> Mapping[str, int]:
+        """Return what the device says of its limits."""
+        return {name: self.attribute(number) for name, number in ATTRIBUTES.items()}
+
+    def load(self, image: bytes, shared: Mapping[str, int], about: str) -> Module:
+        """Return the kernels of a cubin by name, each with the bytes of shared memory that it asks for."""
+        self._unload_dropped()
+        handle = c_void_p()
+        functions: dict[str, Function] = {}
+        with self._relaxed():
+            status = self._status(self._cu.cuModuleLoadData, byref(handle), image)
+            if status == NO_BINARY:
+                raise failure(OTHER_ARCH, about=about, device=self.number, arch=self.arch())
+            if status:
+                raise self._failure("cuModuleLoadData", status, about)
+            module = Module(handle.value or 0, functions)
+            try:
+                for name, size in shared.items():
+                    function = c_void_p()
+                    self._call("cuModuleGetFunction", byref(function), handle, name.encode(), about=name)
+                    if size:
+                        self._call("cuFuncSetAttribute", function, _SHARED, size, about=f"{name}, {size} bytes")
+                    functions[name] = Function(function.value or 0, f"{name} of {about}", size)
+            except BaseException:
+                self._status(self._cu.cuModuleUnload, handle)
+                raise
+        return module
+
+    def drop(self, module: Module, flag: Flag | None) -> None:
+        """Let a module be unloaded, and its flag be another one's, at the next load: nothing waits here, where a collection of
+        garbage may have come from anywhere."""
+        self._dropped.append((module, flag))
+
+    def _unload_dropped(self) -> None:
+        if not self._dropped or self._lost:
+            return
+        with self._relaxed():
+            if self._status(self._cu.cuCtxSynchronize):  # a graph is being captured, say
+                return
+            while self._dropped:
+                module, flag = self._dropped.pop()
+                self._status(self._cu.cuModuleUnload, module.handle)
+                if flag is not None:
+                    self._flags.append(flag)
+
+    def flag(self) -> Flag:
+        """Return 4 bytes of the host, 0, that kernels can write to."""
+        if not self._flags:
+            host, device = c_void_p(), c_uint64()
+            with self._relaxed():
+                self._call("cuMemHostAlloc", byref(host), _PAGE, _PORTABLE_MAPPED, about=f"{_PAGE} bytes")
+                self._call("cuMemHostGetDevicePointer_v2", byref(device), host, 0)
+            start = host.value or 0
+            ctypes.memset(start, 0, _PAGE)
+            self._flags += [Flag(start + n, device.value + n) for n in range(0, _PAGE, Flag.SIZE)]
+        found = self._flags.pop()
+        found.take()
+        return found
+
+    def allocate(self, size: int, stream: int) -> int:
+        """Return the address of new memory for use on a stream; of a graph's own where the stream is being captured."""
+        address = c_uint64()
+        for again in (True, False):
+            if self._pool is None:
+                status = self._status(self._cu.cuMemAlloc_v2, byref(address), size)
+            else:
+                status = self._status(self._cu.cuMemAllocFromPoolAsync, byref(address), size, self._pool, stream)
+            if status != OUT_OF_MEMORY or not again:
+                break
+            self._status(self._cu.cuStreamSynchronize, stream)  # what was given back is free when its work is done
+            self.trim()
+        if status:
+            raise self._failure("cuMemAllocFromPoolAsync" if self._pool else "cuMemAlloc", status, f"{size} bytes")
+        return address.value
+
+    def free(self, address: int, stream: int) -> None:
+        """Give memory back when what was queued on the stream is done."""
+        if self._pool is None:
+            self._call("cuMemFree_v2", address)
+        else:
+            self._call("cuMemFreeAsync", address, stream)
+
+    def trim(self) -> None:
+        """Give the device the memory that is kept for later calls."""
+        if self._pool is not None:
+            self._call("cuMemPoolTrimTo", self._pool, 0)
+
+    def release(self) -> None:
+        """Unload what nobody uses any more, and give back the memory that is kept."""
+        self._unload_dropped()
+        self.trim()
+
+    def copy_in(self, address: int, host: int, size: int, stream: int) -> None:
+        """Copy from the host's memory to the device's; it may change as soon as this returns, unless it is pinned."""
+        self._call("cuMemcpyHtoDAsync_v2", address, host, size, stream, about=f"{size} bytes")
+
+    def write(self, address: int, data: bytes, stream: int) -> None:
+        """Write a few bytes, which a graph that is being captured keeps."""
+        for start in range(0, len(data) - len(data) % 4, 4):
+            word = int.from_bytes(data[start : start + 4], sys.byteorder)
+            self._call("cuMemsetD32Async", address + start, word, 1, stream)
+        for start in range(len(data) - len(data) % 4, len(data)):
+            self._call("cuMemsetD8Async", address + start, data[start], 1, stream)
+
+    def copy_out(self, host: int, address: int, size: int, stream: int) -> None:
+        """Copy from the device's memory to the host's; it is there when the stream is synchronised."""
+        self._call("cuMemcpyDtoHAsync_v2", host, address, size, stream, about=f"{size} bytes")
+
+    def copy_device(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy within the device's memory."""
+        self._call("cuMemcpyDtoDAsync_v2", target, source, size, stream, about=f"{size} bytes")
+
+    def launch(
+        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], places: Any, stream: int
+    ) -> None:
+        """Launch a kernel on the arguments that an array of ctypes points to."""
+        if self._lost:
+            raise self._failure("cuLaunchKernel", 700, function.title)
+        status = self._status(self._launch, function.handle, *grid, *block, function.shared, stream, places, None)
+        if status:
+            if status in STICKY:
+                raise self._failure("cuLaunchKernel", status, function.title)
+            reason = self._cu.reason(status)
+            raise failure(LAUNCH_FAILED, kernel=function.title, grid=grid, block=block, reason=reason)
+        self._unfinished[function.title, stream] = None
+        if len(self._unfinished) > _REMEMBERED:
+            self._unfinished.pop(next(iter(self._unfinished)), None)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Return whether what is queued on a stream becomes a graph; the default one's cannot."""
+        found = c_int()
+        return (
+            bool(stream) and not self._status(self._cu.cuStreamIsCapturing, stream, byref(found)) and found.value != 0
+        )
+
+    def follow(self, stream: int, earlier: int) -> None:
+        """Let what is queued on a stream from now on wait for what was queued on another one."""
+        event = c_void_p()
+        self._call("cuEventCreate", byref(event), _NO_TIMING)
+        try:
+            self._call("cuEventRecord", event, earlier)
+            self._call("cuStreamWaitEvent", stream, event, 0)
+        finally:
+            self._status(self._cu.cuEventDestroy_v2, event)  # it lives until both streams have passed it
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for all that was queued on a stream."""
+        before = list(self._unfinished)
+        self._call("cuStreamSynchronize", stream)
+        for key in before:
+            if key[1] == stream:
+                self._unfinished.pop(key, None)

@@ -1,0 +1,88 @@
+"""What the run time asks of a CUDA device, and of the driver that knows them; tests have others than CUDA's own."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel on a device: its handle, its name in errors, and the bytes of shared memory that it asks for."""
+
+    handle: Any
+    title: str
+    shared: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Module:
+    """Loaded machine code and its kernels by name."""
+
+    handle: Any
+    functions: Mapping[str, Function]
+
+
+class Flag:
+    """Bytes of the host to which the kernels of a module write that a guard did not hold; `address`: on the device."""
+
+    SIZE: ClassVar[int] = 4
+
+    def __init__(self, host: int, address: int) -> None:
+        self.address, self._found = address, ctypes.c_int32.from_address(host)
+
+    def is_set(self) -> bool:
+        """Return whether a guard is known not to have held, without waiting."""
+        return self._found.value != 0
+
+    def take(self) -> int:
+        """Return the code of the guard, 0 for none, and forget it."""
+        code, self._found.value = self._found.value, 0
+        return code
+
+
+class Device(Protocol):
+    """A context of a device. Every method raises InternalError where CUDA reports an error."""
+
+    number: int
+
+    def arch(self) -> str: ...  # noqa: D102
+    def attributes(self) -> Mapping[str, int]: ...  # noqa: D102
+    def load(self, image: bytes, shared: Mapping[str, int], about: str) -> Module: ...  # noqa: D102
+    def drop(self, module: Module, flag: Flag | None) -> None: ...  # noqa: D102
+    def flag(self) -> Flag: ...  # noqa: D102
+    def allocate(self, size: int, stream: int) -> int: ...  # noqa: D102
+    def free(self, address: int, stream: int) -> None: ...  # noqa: D102
+    def release(self) -> None: ...  # noqa: D102
+    def copy_in(self, address: int, host: int, size: int, stream: int) -> None: ...  # noqa: D102
+    def write(self, address: int, data: bytes, stream: int) -> None: ...  # noqa: D102
+    def copy_out(self, host: int, address: int, size: int, stream: int) -> None: ...  # noqa: D102
+    def copy_device(self, target: int, source: int, size: int, stream: int) -> None: ...  # noqa: D102
+    def launch(  # noqa: D102
+        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], places: Any, stream: int
+    ) -> None: ...
+    def is_capturing(self, stream: int) -> bool: ...  # noqa: D102
+    def follow(self, stream: int, earlier: int) -> None: ...  # noqa: D102
+    def synchronize(self, stream: int) -> None: ...  # noqa: D102
+
+
+class Driver(Protocol):
+    """The devices of this machine."""
+
+    def count(self) -> int:
+        """Return how many devices there are."""
+        ...
+
+    def device(self, number: int | None = None) -> Device:
+        """Return a device in its primary context; None: the calling thread's current context, else device 0's."""
+        ...
+
+    def device_of(self, address: int) -> Device:
+        """Return the device, and of its contexts the one, in whose memory an address lies."""
+        ...
+
+    def devices(self) -> Iterator[Device]:
+        """Yield the devices, in each context, that calls were made on."""
+        ...

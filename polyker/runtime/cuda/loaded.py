@@ -1,0 +1,76 @@
+"""The kernels of an artifact on one device, and what their guards have found there."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from polyker.codegen.artifact import Artifact
+from polyker.codegen.cuda_build import CudaCode, cubin
+from polyker.codegen.kernel import Launch
+from polyker.codegen.launch import arguments_of, shared_memory
+from polyker.codegen.walk import statements
+from polyker.process.jobs import run_exclusively
+from polyker.runtime.cuda.device import Device
+
+
+class Loaded:
+    """A module with its kernels; it is unloaded when nothing holds on to this, unless a graph may run it again.
+
+    `arguments`: of each kernel the arrays, the integers, and whether a flag comes last.
+    """
+
+    def __init__(self, device: Device, artifact: Artifact, image: bytes) -> None:
+        self.device = device
+        launches = [s for s in statements(artifact.kernel.body) if isinstance(s, Launch)]
+        self.arguments = {s.name: arguments_of(artifact.kernel, s) for s in launches}
+        outputs = set(artifact.typed.outputs)
+        names = ", ".join(t.label for t in artifact.typed.tensors if t.name in outputs)
+        module = device.load(image, {s.name: shared_memory(s).asked for s in launches}, f"the kernel for {names}")
+        self.functions = module.functions
+        self.flag = device.flag() if any(fails for _, _, fails in self.arguments.values()) else None
+        self._streams: dict[int, None] = {}
+        self._end = weakref.finalize(self, device.drop, module, self.flag)
+        self._end.atexit = False  # the process takes all of it along
+
+    def keep(self) -> None:
+        """Never unload the module: a graph has captured its kernels."""
+        self._end.detach()
+
+    def queued(self, stream: int) -> None:
+        """Note that work was queued on a stream."""
+        self._streams[stream] = None
+
+    def found(self) -> bool:
+        """Return whether a guard is known not to have held, without waiting."""
+        return self.flag is not None and self.flag.is_set()
+
+    def sync(self) -> int:
+        """Wait for all that was queued; return 0, or the code of a guard that did not hold since the last time."""
+        while self._streams:
+            try:
+                stream, _ = self._streams.popitem()
+            except KeyError:  # another thread waits for the last one
+                break
+            self.device.synchronize(stream)
+        return 0 if self.flag is None else self.flag.take()
+
+
+def loaded_on(device: Device, artifact: Artifact) -> Loaded:
+    """Return an artifact's kernels on a device, compiled and loaded if they are not.
+
+    Raises BackendUnavailable without nvcc and NVRTC, and where the device is another one than the code is for.
+    """
+    code = artifact.code
+    assert isinstance(code, CudaCode)
+    found: Loaded | None = code.loaded.get(device)
+    if found is not None:
+        return found
+
+    def load() -> Any:
+        if device not in code.loaded:
+            code.loaded[device] = Loaded(device, artifact, cubin(code.text, code.target)[0])
+        return code.loaded[device]
+
+    made: Loaded = run_exclusively(load)
+    return made

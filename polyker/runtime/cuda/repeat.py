@@ -1,0 +1,167 @@
+"""The quick way into a kernel on a GPU: a call with arrays that lie as those of an earlier one repeats its plan.
+
+What is looked at anew is what may change between two such calls: the addresses (their alignment, and whether an output comes near
+another array) and the stream that an array names. Whatever is doubtful takes the long way, which tells what is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy as np
+
+from polyker.errors.given import is_a
+from polyker.runtime.arrays import kind_of, note_written
+from polyker.runtime.calls import Plan, meaning
+from polyker.runtime.cuda.arrays import Maker, maker_of
+from polyker.runtime.cuda.device import Device
+from polyker.runtime.cuda.driver import driver
+from polyker.runtime.cuda.streams import current_of_torch, current_stream, keep_until_done, stream_handle
+
+_ENTRIES = 256
+
+
+def glance(value: Any) -> tuple[Hashable, int] | None:
+    """Return how an array on a device lies, and its address; None for anything that has to be looked at more closely."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and type(value) is torch.Tensor:
+            return _of_torch(torch, value)
+        if is_a(value, (np.ndarray, np.generic, int, float, complex, type(None))) or kind_of(value) == "torch":
+            return None
+        found = _by_interface(value)
+        hash(found)
+    except Exception:  # an array of the host, or of a library that has it not, or that says what it must not
+        return None
+    return found
+
+
+def _of_torch(torch: Any, value: Any) -> tuple[Hashable, int] | None:
+    if not value.is_cuda or value.requires_grad or value.is_conj() or value.is_neg():
+        return None
+    if torch.autograd.forward_ad._current_level >= 0:
+        return None
+    return (value.dtype, value.shape, value.stride(), value.get_device()), value.data_ptr()
+
+
+def _by_interface(value: Any) -> tuple[Hashable, int] | None:
+    interface: Mapping[str, Any] = value.__cuda_array_interface__
+    if interface.get("stream") is not None or interface.get("mask") is not None:
+        return None
+    pointer, read_only = interface["data"]
+    lies = type(value), interface["typestr"], interface["shape"], interface.get("strides"), read_only
+    return lies, index(pointer or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A plan, what makes the outputs that are not given, and the device; `torch`: its number, -1 for another library's."""
+
+    plan: ReferenceType[Plan]
+    makers: tuple[Maker | None, ...]
+    device: Device
+    torch: int
+
+    @property
+    def makes(self) -> bool:
+        """Whether an output is not given."""
+        return any(self.makers)
+
+    def current_stream(self, inputs: Sequence[Any], outs: Sequence[Any]) -> int:
+        """Return the handle of the current stream of the arrays' library."""
+        if self.torch >= 0:
+            return current_of_torch(sys.modules["torch"], self.torch)
+        first = next(v for v in (*inputs, *outs) if v is not None)
+        return current_stream(kind_of(first), first)
+
+
+class Repeats:
+    """Plans of earlier calls by how their arrays lay; it keeps no plan alive."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Hashable, _Entry] = {}
+
+    def attempt(
+        self, context: Hashable, inputs: Sequence[Any], outs: Sequence[Any], given_stream: object
+    ) -> list[Any] | None:
+        """Return the outputs of a call that is like an earlier one; None where it has to take the long way.
+
+        `given_stream`: the one that was asked for, None for the current one of the arrays' library.
+        """
+        seen: list[tuple[Hashable, int]] = []
+        for value in (*inputs, *outs):
+            found = (None, 0) if value is None else glance(value)  # None: an output that is not given
+            if found is None:
+                return None
+            seen.append(found)
+        entry = self._entries.get((context, *(s[0] for s in seen)))
+        plan = None if entry is None else entry.plan()
+        if plan is None or entry is None:
+            return None
+        if given_stream is None:
+            stream = entry.current_stream(inputs, outs)
+        elif entry.makes:
+            return None  # they have to belong to that stream
+        else:
+            stream = stream_handle(given_stream)
+        pointers, made, given = [seen[i][1] for i in plan.inputs], list(outs), []
+        for k, make in enumerate(entry.makers):
+            if make is None:
+                given.append(len(pointers))
+                pointers.append(seen[len(inputs) + k][1])
+                continue
+            made[k] = make(*plan.results[k])
+            new = glance(made[k])
+            if new is None:
+                return None
+            pointers.append(new[1])
+        if plan.misaligned and any(p & plan.misaligned for p in pointers):
+            return None
+        if given and _near(pointers, given, plan):
+            return None
+        if entry.torch < 0 and driver().device_of(pointers[0]) is not entry.device:
+            return None
+        plan.mark.used = True
+        status = plan.function.on_device(entry.device, stream, pointers)  # type: ignore[attr-defined]
+        if status:
+            raise meaning(plan.artifact.guards, status)
+        if entry.torch >= 0:
+            if given_stream is not None:
+                keep_until_done((*inputs, *outs), stream)
+            if given:
+                note_written(outs)
+        return made
+
+    def remember(
+        self, context: Hashable, inputs: Sequence[Any], outs: Sequence[Any], plan: Plan, device: Device
+    ) -> None:
+        """Keep the plan of a call on a device for calls like it."""
+        arrays = [v for v in (*inputs, *outs) if v is not None]
+        libraries = {kind_of(v) for v in arrays}
+        if plan.copies or len(libraries) != 1 or "jax" in libraries:  # whose arrays must not be written
+            return
+        seen = [(None, 0) if v is None else glance(v) for v in (*inputs, *outs)]
+        if any(s is None for s in seen):
+            return
+        makers = tuple(None if out is not None else maker_of(arrays[0]) for out in outs)
+        number = arrays[0].get_device() if libraries == {"torch"} else -1
+        if len(self._entries) >= _ENTRIES:
+            self._entries.clear()
+        key = context, *(s[0] for s in seen if s is not None)
+        self._entries[key] = _Entry(ref(plan), makers, device, number)
+
+
+def _near(pointers: Sequence[int], given: Sequence[int], plan: Plan) -> bool:
+    """Return whether the addresses of an output that was given meet those of another array."""
+    bounds = plan.bounds
+    for k in given:
+        low, high = pointers[k] + bounds[k][0], pointers[k] + bounds[k][1]
+        for n, p in enumerate(pointers):
+            if n != k and low < p + bounds[n][1] and p + bounds[n][0] < high:
+                return True
+    return False
