@@ -194,7 +194,8 @@ class Operator:
         context = chosen, target, *given.items()
         found = self._repeats.attempt(context, inputs, outs, stream)
         if found is None:
-            from polyker.runtime.cuda.arrays import call_on_device, device_operands, first_on_device, on_stream
+            from polyker.runtime.cuda.arrays import device_operands, first_on_device, on_stream
+            from polyker.runtime.cuda.bound import bound_call, run_bound
 
             like = first_on_device((*inputs, *outs))
             if like is None:
@@ -203,18 +204,17 @@ class Operator:
                 name = next((n for n, v in zip(labels[0], inputs, strict=True) if v is like), "out")
                 raise failure(ON_DEVICE, name=name, device="a CUDA device")
             with on_stream((*inputs, *outs), stream) as place:
-                assert place.device is not None
-                device = place.device
 
-                def call(compiled: Compiled) -> list[Any]:
+                def call(compiled: Compiled) -> Sequence[Any]:
                     self._queued[id(compiled)] = ref(compiled)
-                    limit = chosen.scratch_bytes
-                    results, plan = call_on_device(compiled, labels, operands, given, outs, (*inputs, *outs), limit)
-                    self._repeats.remember(context, inputs, outs, plan, device)
-                    return results
+                    bound = bound_call(compiled, labels, operands, given, inputs, outs, chosen.scratch_bytes)
+                    run_bound(bound, place.stream)
+                    self._repeats.remember(context, inputs, outs, bound)
+                    return bound.results
 
                 operands = device_operands(labels[0], inputs)
-                here = f"cuda:{device.number}" if target == "cuda" and device.number else target
+                number = 0 if place.device is None else place.device.number
+                here = f"cuda:{number}" if target == "cuda" and number else target
                 found = self._run(operands, given, chosen, here, call)
         if out is not None:
             return out

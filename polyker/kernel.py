@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from polyker.codegen.cuda_build import CudaCode, Resources
     from polyker.explain.report import Explanation
     from polyker.explained import Subject
+    from polyker.runtime.cuda.bound import BoundCall
     from polyker.schedule_object import Schedule
 
 STAGES = ("program", "isl", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
@@ -56,7 +57,8 @@ class Kernel(Direct):
         self.fixed = dict(fixed)
         self._compiled, self._options, self._schedule = compiled, options, schedule
         compiled.artifact()  # so that what can go wrong does so now, not at the first call
-        self.hand_on_to(_Calls(self).call)
+        self._calls = _Calls(self)
+        self.hand_on_to(self._calls.call)
 
     @property
     def acc(self) -> str:
@@ -80,6 +82,14 @@ class Kernel(Direct):
             shown = printed(stage) if name is None else name
             raise failure(NO_STAGE, stage=shown, target=self.target, stages=", ".join(stages))
         return artifact.stages[name]
+
+    def prepare(self, /, *args: Any, out: Any = None, **named: Any) -> Callable[[], Any]:
+        """Return a call on these arrays, by which the kernel runs on what they hold then, as often as it is called.
+
+        It takes what a call takes. All is checked here, once; on a GPU that leaves the launch. Results are in `out`, or in arrays
+        that are made once and written again by each call. The arrays have to stay as they are: not resized, not freed.
+        """
+        return self._calls.prepare(args, out, named)
 
     def sync(self) -> None:
         """Wait for the calls with arrays on the GPU, and raise what they found: GatherError, or what CUDA reports."""
@@ -206,29 +216,64 @@ class _Calls:
 
     def _on_gpu(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Any:
         """Run on the GPU, on arrays that lie there or that are copied over."""
-        program, stream = self._program, None
-        if named:
-            chosen, named = split_keywords(own_names(program, len(args)), named, ["stream"])
-            stream = chosen.get("stream")
-        inputs, given = self._values(args, named)
-        outs, context = given_outs(program.outputs, out), tuple(given.items())
+        inputs, given, stream = self._on_gpu_given(args, named)
+        outs, context = given_outs(self._program.outputs, out), tuple(given.items())
         if self._repeats is None:
             self._repeats = load("polyker.runtime.cuda.repeat").Repeats()
         found = self._repeats.attempt(context, inputs, outs, stream)
         if found is None:
-            from polyker.runtime.cuda.arrays import call_on_device, device_operands, on_stream
+            from polyker.runtime.cuda.arrays import on_stream
+            from polyker.runtime.cuda.bound import run_bound
 
             with on_stream((*inputs, *outs), stream) as place:
                 if place.device is None:
                     return self._run(inputs, given, out)
-                operands = device_operands(program.inputs, inputs)
-                labels, sizes = (program.inputs, program.outputs), {**self._fixed, **given}
-                limit = self._options.scratch_bytes
-                found, plan = call_on_device(self._compiled, labels, operands, sizes, outs, (*inputs, *outs), limit)
-                self._repeats.remember(context, inputs, outs, plan, place.device)
+                bound = self._bound(inputs, given, outs)
+                run_bound(bound, place.stream)
+                self._repeats.remember(context, inputs, outs, bound)
+                found = bound.results
         if out is not None:
             return out
         return found[0] if self._fields is None else self._fields(*found)
+
+    def _on_gpu_given(self, args: Sequence[Any], named: dict[str, Any]) -> tuple[Sequence[Any], dict[str, int], object]:
+        """Return the inputs, the sizes and the stream of a call."""
+        if not named:
+            return *self._values(args, named), None
+        chosen, named = split_keywords(own_names(self._program, len(args)), named, ["stream"])
+        return *self._values(args, named), chosen.get("stream")
+
+    def _bound(self, inputs: Sequence[Any], given: Mapping[str, int], outs: Sequence[Any]) -> BoundCall:
+        """Return the call on arrays of the running call's device."""
+        from polyker.runtime.cuda.arrays import device_operands
+        from polyker.runtime.cuda.bound import bound_call
+
+        program, operands = self._program, device_operands(self._program.inputs, inputs)
+        labels, sizes = (program.inputs, program.outputs), {**self._fixed, **given}
+        return bound_call(self._compiled, labels, operands, sizes, inputs, outs, self._options.scratch_bytes)
+
+    def prepare(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Callable[[], Any]:
+        """Return a call as what runs it again and again."""
+        if self._gpu:
+            inputs, given, stream = self._on_gpu_given(args, named)
+            outs = given_outs(self._program.outputs, out)
+            load("polyker.runtime.cuda.bound")
+            from polyker.runtime.cuda.arrays import on_stream
+            from polyker.runtime.cuda.bound import DeviceCall
+
+            with on_stream((*inputs, *outs), stream) as place:
+                if place.device is not None:
+                    bound = self._bound(inputs, given, outs)
+                    result = bound.results[0] if self._fields is None else self._fields(*bound.results)
+                    return DeviceCall(bound, result if out is None else out, None if stream is None else place.stream)
+        made = out
+
+        def run() -> Any:
+            nonlocal made
+            made = self.call(*args, **named) if made is None else self.call(*args, out=made, **named)
+            return made
+
+        return run
 
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         rest = self._program.parameters[len(args) :]

@@ -9,7 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError
-from polyker.runtime.cuda import arrays as cuda_arrays
+from polyker.runtime.cuda import bound
 from polyker.runtime.cuda import driver as cuda_driver
 from polyker.runtime.cuda.streams import stream_handle
 from polyker.runtime.dlpack import exported
@@ -156,8 +156,8 @@ def test_without_a_driver_an_operator_says_why_it_cannot_run_where_its_arrays_li
 @pytest.mark.parametrize("compiled", [True, False])
 def test_calls_with_arrays_that_lie_alike_repeat_the_plan_and_others_do_not(device, library, compiled, monkeypatch):
     long = []
-    plain = cuda_arrays.call_on_device
-    monkeypatch.setattr(cuda_arrays, "call_on_device", lambda *a: long.append(1) or plain(*a))
+    plain = bound.bound_call
+    monkeypatch.setattr(bound, "bound_call", lambda *a: long.append(1) or plain(*a))
     call = pk.op("Z[i] = X[i] * 2 + Y[i]")
     call = call.compile(pk.f64[6], pk.f64[6], target="cuda:sm_90a") if compiled else call
 

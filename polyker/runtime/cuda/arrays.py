@@ -7,25 +7,22 @@ the same addresses, shapes and strides, whose elements nothing here touches.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from polyker.errors.base import PolykerError, failure
-from polyker.errors.calls import NO_RESULT_KIND, NOT_READABLE
-from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE, OVERLAPS
+from polyker.errors.calls import NO_RESULT_KIND
+from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE
 from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DType, TensorType
-from polyker.runtime.arguments import check_apart, check_out
-from polyker.runtime.arrays import Array, Operand, is_usable, kind_of, note_written, operand
-from polyker.runtime.calls import Plan, meaning
-from polyker.runtime.compiled import Compiled
+from polyker.runtime.arrays import Operand, is_usable, kind_of, operand
 from polyker.runtime.cuda.call import Place, place_of_call
 from polyker.runtime.cuda.device import Device
 from polyker.runtime.cuda.driver import driver
-from polyker.runtime.cuda.streams import as_current, current_stream, keep_until_done, stream_handle
+from polyker.runtime.cuda.streams import as_current, current_stream, stream_handle
 from polyker.runtime.dlpack import ArrayMemory, cuda_device_of, exported
 from polyker.runtime.foreign import (
     CUDA_INTERFACE,
@@ -36,7 +33,6 @@ from polyker.runtime.foreign import (
     torch_memory,
     view_of,
 )
-from polyker.runtime.memory import address, overlap
 
 
 def lies_on_device(value: Any) -> bool:
@@ -157,62 +153,6 @@ def _described(given: Given, place: Place) -> ArrayMemory:
         if handle != stream:
             (place.device or driver().device()).follow(stream, handle)
     return found
-
-
-def call_on_device(
-    compiled: Compiled,
-    labels: tuple[Sequence[str], Sequence[str]],
-    operands: Sequence[Operand],
-    given: Mapping[str, int],
-    outs: Sequence[Any],
-    given_arrays: Sequence[Any],
-    scratch_limit: int | None,
-) -> tuple[list[Any], Plan]:
-    """Run a kernel on arrays of the device; return the outputs and the plan.
-
-    The outputs are those of `outs`, else new ones of the library of the first of `given_arrays`, the caller's, that lies there.
-    `labels`: the names of inputs and outputs. `operands`: by `device_operands`. Raises as a call on the host does.
-    """
-    where = place_of_call.get()
-    device, stream = where.device or driver().device(), where.stream
-    typed, values = compiled.typed, compiled.sizes(operands, given)
-    compiled.check(values)
-    arrays, results = compiled.converted(operands), compiled.results(values)
-    like = first_on_device(given_arrays)
-    empty = None if all(out is not None for out in outs) else new_arrays(like)
-    found = [empty(*result) if empty and out is None else out for out, result in zip(outs, results, strict=True)]
-    places = [device_operand(v, n, n) for n, v in zip(labels[1], found, strict=True)]
-    own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
-    for k, (name, place, tensor) in enumerate(zip(labels[1], places, typed.outputs, strict=True)):
-        check_out(name, place, results[k][0], typed.tensor(tensor).dtype)
-        for i, array in enumerate(arrays):
-            same = i == own.get(k) and address(array) == address(place.array) and array.strides == place.array.strides
-            if overlap(place.array, array) and not same:
-                raise failure(OVERLAPS, name=name, other=labels[0][i])
-    targets = [p.array for p in places]
-    check_apart(labels[1], targets)
-    plan = compiled.plan(values, arrays, results, targets, scratch_limit)
-    for k, i in plan.copies:
-        _copy(device, targets[k], arrays[i], labels[1][k], stream)
-    pointers = [address(arrays[i]) for i in plan.inputs] + [address(t) for t in targets]
-    resident = [operands[i].kind is not None for i in plan.inputs] + [True] * len(targets)
-    status = plan.function.on_device(device, stream, pointers, resident)  # type: ignore[attr-defined]
-    keep_until_done(given_arrays, stream)
-    if status:
-        raise meaning(plan.artifact.guards, status)
-    note_written(outs)
-    return found, plan
-
-
-def _copy(device: Device, target: Array, source: Array, name: str, stream: int) -> None:
-    """Let an in-out tensor start from its argument."""
-    if address(target) == address(source):
-        return
-    if not (target.flags.c_contiguous and source.flags.c_contiguous):
-        raise failure(
-            NOT_READABLE, name=name, type="array", reason="an in-out array that is copied on a device has to be dense"
-        )
-    device.copy_device(address(target), address(source), source.nbytes, stream)
 
 
 Maker: TypeAlias = "Callable[[tuple[int, ...], np.dtype[Any]], Any]"

@@ -19,6 +19,7 @@ from polyker.errors.given import is_a
 from polyker.runtime.arrays import kind_of, note_written
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.cuda.arrays import Maker, maker_of
+from polyker.runtime.cuda.bound import BoundCall
 from polyker.runtime.cuda.device import Device
 from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.streams import current_of_torch, current_stream, keep_until_done, stream_handle
@@ -137,10 +138,9 @@ class Repeats:
                 note_written(outs)
         return made
 
-    def remember(
-        self, context: Hashable, inputs: Sequence[Any], outs: Sequence[Any], plan: Plan, device: Device
-    ) -> None:
-        """Keep the plan of a call on a device for calls like it."""
+    def remember(self, context: Hashable, inputs: Sequence[Any], outs: Sequence[Any], call: BoundCall) -> None:
+        """Keep the plan of a call for calls like it."""
+        plan, device = call.plan, call.device
         arrays = [v for v in (*inputs, *outs) if v is not None]
         libraries = {kind_of(v) for v in arrays}
         if plan.copies or len(libraries) != 1 or "jax" in libraries:  # whose arrays must not be written
