@@ -49,6 +49,20 @@ def version() -> str:
     return f"nvrtc {major.value}.{minor.value}"
 
 
+@cache
+def architectures() -> frozenset[str]:
+    """Return the architectures that it compiles for, such as sm_90a."""
+    found, count = library(), ctypes.c_int()
+    try:
+        _checked(found, found.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "")
+        numbers = (ctypes.c_int * count.value)()
+        _checked(found, found.nvrtcGetSupportedArchs(numbers), "")
+    except AttributeError:  # before CUDA 11.2
+        return frozenset()
+    # From compute capability 9.0 on there are instructions for one architecture alone, whose name ends in a.
+    return frozenset(name for n in numbers for name in (f"sm_{n}", *((f"sm_{n}a",) if n >= 90 else ())))
+
+
 def compile_nvrtc(text: str, options: tuple[str, ...], kind: str) -> tuple[bytes, str]:
     """Return a text's code, `kind` ptx or cubin, and the compiler's messages; raises InternalError with those where it fails."""
     found = library()

@@ -25,7 +25,7 @@ EXTRAS = {
     "ml_dtypes": "the element type bf16 in numpy arrays",
     "torch": "torch tensors as arguments",
     "jax": "jax arrays as arguments",
-    "pycuda": "kernels on NVIDIA GPUs through it, rather than through libcuda",
+    "pycuda": "its contexts, streams and arrays on NVIDIA GPUs",
     "nvidia-cuda-nvrtc": "machine code for NVIDIA GPUs without a CUDA toolkit",
 }
 
@@ -72,7 +72,7 @@ def _gpu() -> Finding:
 
     reason = why_not()
     device = f"none ({reason})" if reason else ", ".join(driver().device(n).arch() for n in range(driver().count()))
-    found = "nvcc" if shutil.which("nvcc") else "NVRTC" if nvrtc.library() is not None else "nothing"
+    found = nvrtc.version() if nvrtc.library() is not None else "nvcc" if shutil.which("nvcc") else "nothing"
     simulated = any(map(shutil.which, ("g++", "clang++", "c++")))
     return Finding(
         f"GPU: {device}; kernels for one are compiled by {found}; {'with' if simulated else 'no'} C++ compiler for cuda-sim"

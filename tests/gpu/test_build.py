@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 
@@ -30,8 +31,13 @@ def product():
     return pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[64, 64], pk.f32[64, 64], target="cuda:sm_90a")
 
 
+@pytest.fixture
+def no_nvrtc(monkeypatch):
+    monkeypatch.setattr(nvrtc, "library", lambda: None)
+
+
 @needs_nvcc
-def test_nvcc_gives_ptx_machine_code_and_what_the_kernels_take(product):
+def test_nvcc_gives_ptx_machine_code_and_what_the_kernels_take(product, no_nvrtc):
     assert ".target sm_90a" in product.source("ptx") and product.cubin().startswith(b"\x7fELF")
     used = product.resources()
     assert list(used) == ["kernel0"] and 0 < used["kernel0"].registers <= 255 and used["kernel0"].spilled == 0
@@ -39,8 +45,8 @@ def test_nvcc_gives_ptx_machine_code_and_what_the_kernels_take(product):
 
 
 @needs_nvrtc
-def test_without_nvcc_nvrtc_gives_the_same(product, monkeypatch):
-    monkeypatch.setattr(cuda_build.shutil, "which", lambda name: None)
+def test_nvrtc_gives_the_same_and_nvcc_is_not_called(product, monkeypatch):
+    monkeypatch.setattr(cuda_build.subprocess, "run", lambda *a, **k: pytest.fail("a process"))
     assert ".target sm_90a" in product.source("ptx") and product.cubin().startswith(b"\x7fELF")
     assert 0 < product.resources()["kernel0"].registers <= 255
     with pytest.raises(InternalError, match=r"NVRTC does not compile.*error"):
@@ -48,14 +54,30 @@ def test_without_nvcc_nvrtc_gives_the_same(product, monkeypatch):
 
 
 @needs_nvcc
-def test_what_nvcc_refuses_is_told_with_its_messages():
+@needs_nvrtc
+def test_nvcc_compiles_for_what_nvrtc_does_not_know(monkeypatch, tmp_path):
+    text = 'extern "C" __global__ void kernel0(float *x) { x[threadIdx.x] = 1.0f; }'
+    monkeypatch.setattr(nvrtc, "architectures", lambda: frozenset(("sm_80",)))
+    monkeypatch.setattr(nvrtc, "compile_nvrtc", lambda *_: pytest.fail("NVRTC"))
+    assert cubin(text, HOPPER)[0].startswith(b"\x7fELF") and ".target sm_90a" in ptx(text, HOPPER)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_nvcc_without_the_compiler_that_it_calls_is_not_tried(product, monkeypatch, no_nvrtc):
+    which = shutil.which
+    monkeypatch.setattr(cuda_build.shutil, "which", lambda name: which(name) if name == "nvcc" else None)
+    with pytest.raises(BackendUnavailable, match=r"NVRTC is not found, and nvcc is there, but no C\+\+ compiler"):
+        product.cubin()
+
+
+@needs_nvcc
+def test_what_nvcc_refuses_is_told_with_its_messages(no_nvrtc):
     with pytest.raises(InternalError, match=r"nvcc does not compile.*error"):
         ptx("nonsense", HOPPER)
 
 
-def test_without_both_compilers_the_reason_is_said(product, monkeypatch):
+def test_without_both_compilers_the_reason_is_said(product, monkeypatch, no_nvrtc):
     monkeypatch.setattr(cuda_build.shutil, "which", lambda name: None)
-    monkeypatch.setattr(nvrtc, "library", lambda: None)
     for ask in (product.resources, product.cubin, lambda: product.source("ptx")):
         with pytest.raises(BackendUnavailable, match="nvidia-cuda-nvrtc") as caught:
             ask()
@@ -179,12 +201,14 @@ def test_processes_that_write_one_entry_at_once_all_get_it(folder):
 
 @needs_nvcc
 def test_machine_code_is_kept_and_depends_on_text_architecture_and_compiler(folder, monkeypatch):
+    monkeypatch.setattr(nvrtc, "library", lambda: None)
     text = 'extern "C" __global__ void kernel0(float *x) { x[threadIdx.x] = 1.0f; }'
     first = cubin(text, HOPPER)
     files = set(folder.iterdir())
     monkeypatch.setattr(cuda_build, "_run_nvcc", lambda *_: pytest.fail("compiled twice"))
     assert cubin(text, HOPPER) == first and first[1]["kernel0"].registers
     monkeypatch.undo()
+    monkeypatch.setattr(nvrtc, "library", lambda: None)
     monkeypatch.setenv("POLYKER_CACHE_DIR", str(folder.parent))
     cubin(text.replace("1.0f", "2.0f"), HOPPER)
     cubin(text, target("cuda:sm_80"))
