@@ -100,6 +100,8 @@ def test_a_stream_that_is_given_is_taken(torch):
     stream = torch.cuda.Stream()
     x = torch.ones(1 << 20, device="cuda")
     y = torch.zeros(1 << 20, device="cuda")
+    kernel(x, out=y)  # which loads it
+    y.zero_()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)
@@ -162,6 +164,88 @@ def test_arrays_of_cupy_are_used_where_they_lie():
     with cupy.cuda.Stream():
         found = pk.op(PRODUCT)(a, b)
         assert isinstance(found, cupy.ndarray) and bool((found == a @ b).all())
+
+
+SUM = "s += X[i] * X[i]"  # two launches, with partial sums in memory between
+
+
+def test_a_prepared_call_runs_on_what_its_arrays_hold_and_on_the_current_stream(torch):
+    a, b, c = (torch.randn(40, 40, device="cuda") for _ in range(3))
+    call = pk.op(PRODUCT).compile(a, b).prepare(a, b, out=c)
+    for _ in range(3):
+        a.normal_()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            assert call() is c
+        stream.synchronize()
+        assert torch.allclose(c, a @ b, atol=1e-4)
+    made = pk.op(SUM).compile(a.reshape(-1)).prepare(a.reshape(-1))
+    assert made() is made() and torch.allclose(made(), (a * a).sum(), rtol=1e-4)
+
+
+def test_example_tensors_of_a_gpu_are_compiled_for_it(torch):
+    a = torch.randn(30, 20, device="cuda")
+    kernel = pk.op("Y[i,j] = 2 * X[i,j]").compile(a)
+    assert kernel.target == "cuda" and torch.equal(kernel(a), 2 * a)
+
+
+@pytest.mark.parametrize("text", [SUM, "s += x * X[i]"])
+def test_a_captured_graph_may_be_replayed_beside_other_calls(torch, text):
+    size, number = 1_000_003, ([3] if "x *" in text else [])
+    x, y = (torch.randn(size, device="cuda") for _ in range(2))
+    kernel = pk.op(text).compile(*([pk.f32[()]] if number else []), pk.f32[size], target="cuda")
+    want = (lambda v: 3 * v.double().sum()) if number else (lambda v: (v.double() ** 2).sum())
+    out, other = torch.zeros((), device="cuda"), torch.cuda.Stream()
+    kernel(*number, x, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(*number, x, out=out)
+    for _ in range(10):
+        x.normal_()
+        torch.cuda.synchronize()
+        beside = [kernel(*number, y, stream=other) for _ in range(4)]
+        graph.replay()
+        torch.cuda.synchronize()
+        assert abs(float(out) - float(want(x))) < 0.5
+        assert all(abs(float(b) - float(want(y))) < 0.5 for b in beside)
+
+
+def test_kernels_that_are_dropped_while_they_run_are_unloaded_later(torch):
+    x = torch.zeros(1 << 26, device="cuda")
+    results = []
+    for n in range(20):
+        kernel = pk.op(f"Y[i] = X[i] + {n}").compile(pk.f32[1 << 26], target="cuda")
+        results.append(kernel(x)[::1000].clone())
+        del kernel
+        pk.clear_cache()
+    torch.cuda.synchronize()
+    assert [float(r.min()) for r in results] == [float(r.max()) for r in results] == [float(n) for n in range(20)]
+
+
+FAULT = """
+import numpy as np, torch, ctypes, polyker as pk
+from polyker.codegen.cuda_build import cubin
+from polyker.compiling import target_named
+from polyker.runtime.cuda.driver import driver
+kernel = pk.op("Y[i] = X[i] * 2").compile(pk.f32[64], target="cuda")
+x = torch.ones(64, device="cuda")
+kernel(x); kernel.sync()
+text = 'extern "C" __global__ void fault(int *p) { *p = 1; }'
+function = driver().device(0).load(cubin(text, target_named("cuda"))[0], {"fault": 0}, "a test").functions["fault"]
+places = (ctypes.c_void_p * 1)(ctypes.addressof(ctypes.c_int64(0)))
+driver().device(0).launch(function, (1, 1, 1), (1, 1, 1), places, 0)
+try: torch.cuda.synchronize()
+except RuntimeError: pass
+try: kernel(x)
+except pk.errors.PolykerError as error: print(error.code, error)
+"""
+
+
+def test_after_an_error_that_stays_the_next_call_says_whose_it_was(torch):
+    done = subprocess.run([sys.executable, "-c", FAULT], capture_output=True, text=True, timeout=120)
+    assert "PK627" in done.stdout and "fault of a test" in done.stdout, done.stdout + done.stderr
 
 
 PROGRAM = """
