@@ -1,44 +1,12 @@
-"""What is measured on a GPU: programs, shapes, and what torch computes for the same. All in f32."""
+"""What is measured on a GPU: products, reductions, rows, scans, moves, and the contractions of TCCG; networks stand apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
+from benchmarks.gpu.case import Case
+from benchmarks.gpu.networks import networks
 from polyker.demo_cases import read_data
-
-
-@dataclass(frozen=True)
-class Case:
-    """One measurement: the text, its inputs' shapes, what torch computes, and operations (2 a multiply-add).
-
-    `torch`: called with torch and the inputs. `einsum`: the same as a string, where it is one. `indices`: of inputs that are no
-    numbers but rows of the first input.
-    """
-
-    name: str
-    group: str
-    text: str
-    shapes: tuple[tuple[int, ...], ...]
-    torch: Callable[..., Any]
-    flop: float
-    einsum: str = ""
-    indices: tuple[int, ...] = ()
-
-    @property
-    def read(self) -> int:
-        """Bytes of the inputs; of a table that is gathered from, those of the rows that are taken."""
-        sizes = [4 * prod(shape) for shape in self.shapes]
-        if self.indices:
-            sizes[0] = sum(4 * prod(self.shapes[i]) * prod(self.shapes[0][1:]) for i in self.indices)
-        return sum(sizes)
-
-    def small(self, most: int) -> Case:
-        """Return the case with no extent above `most`."""
-        return replace(self, shapes=tuple(tuple(min(n, most) for n in shape) for shape in self.shapes))
-
 
 _SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
 _NORM = (
@@ -51,13 +19,35 @@ def _products() -> list[Case]:
     n = 4096
     text = {"ik,kj->ij": "A[i,k] * B[k,j]", "ki,kj->ij": "A[k,i] * B[k,j]", "ik,jk->ij": "A[i,k] * B[j,k]"}
     names = ("matmul-nn-4096", "matmul-tn-4096", "matmul-nt-4096")
-    return [
+    found = [
         Case(
             name, "product", f"C[i,j] += {right}", ((n, n), (n, n)),
-            lambda torch, a, b, e=einsum: torch.einsum(e, a, b), 2.0 * n**3, einsum,
+            lambda torch, a, b, e=einsum: torch.einsum(e, a, b), 2.0 * n**3, einsum=einsum,
         )
         for name, (einsum, right) in zip(names, text.items(), strict=True)
     ]  # fmt: skip
+    square = "C[i,j] += A[i,k] * B[k,j]"
+    for dtype in ("bf16", "f16"):
+        found.append(
+            Case(
+                f"matmul-{dtype}-4096", "product-half", square, ((n, n), (n, n)), lambda _, a, b: a @ b, 2.0 * n**3,
+                (dtype, dtype), "ik,kj->ij", unit=dtype,
+            )
+        )  # fmt: skip
+    found.append(
+        Case(
+            "matmul-tf32-4096", "product-tf32", square, ((n, n), (n, n)), lambda _, a, b: a @ b, 2.0 * n**3,
+            einsum="ik,kj->ij", unit="tf32", tf32=True,
+        )
+    )  # fmt: skip
+    for m, k, columns in ((64, 65536, 64), (512, 65536, 512), (16, 4096, 4096)):
+        found.append(
+            Case(
+                f"skinny-{m}x{columns}x{k}", "skinny", square, ((m, k), (k, columns)), lambda _, a, b: a @ b,
+                2.0 * m * k * columns, einsum="ik,kj->ij",
+            )
+        )  # fmt: skip
+    return found
 
 
 def _rows() -> list[Case]:
@@ -70,10 +60,11 @@ def _rows() -> list[Case]:
             Case(f"row-sums-{size}", "reduction", "s[i] += X[i,j]", (shape,), lambda _, x: x.sum(1), cells),
             Case(f"column-sums-{size}", "reduction", "s[j] += X[i,j]", (shape,), lambda _, x: x.sum(0), cells),
             Case(f"maxima-{size}", "reduction", "s[i] max= X[i,j]", (shape,), lambda _, x: x.amax(1), cells),
-            Case(f"softmax-{size}", "row-wise", _SOFTMAX, (shape,), lambda torch, x: torch.softmax(x, 1), 4 * cells),
+            Case(f"softmax-{size}", "row-wise", _SOFTMAX, (shape,), lambda torch, x: torch.softmax(x, 1), 4 * cells,
+                 linear=False),
             Case(
                 f"layer-norm-{size}", "row-wise", _NORM, (shape, (4096,), (4096,)),
-                lambda torch, x, g, b: torch.nn.functional.layer_norm(x, x.shape[1:], g, b, 1e-5), 7 * cells,
+                lambda torch, x, g, b: torch.nn.functional.layer_norm(x, x.shape[1:], g, b, 1e-5), 7 * cells, linear=False,
             ),
         ]  # fmt: skip
     whole = (1 << 28,)
@@ -112,7 +103,7 @@ def _moves() -> list[Case]:
         ),
         Case(
             "gelu-2^28", "elementwise", "Y[i] = 0.5 * X[i] * (1 + erf(X[i] * 0.7071067811865476))", (whole,),
-            lambda torch, x: torch.nn.functional.gelu(x), 5 * 2.0**28,
+            lambda torch, x: torch.nn.functional.gelu(x), 5 * 2.0**28, linear=False,
         ),
         Case(
             "embedding", "gather", "E[b,d] = T[idx[b], d]", ((50304, 1024), (65536,)), lambda _, t, i: t[i], 0.0,
@@ -136,12 +127,12 @@ def _contractions() -> list[Case]:
             Case(
                 row["id"], "contraction", f"C[{target}] += A[{left}] * B[{right}]",
                 (tuple(sizes[x] for x in a), tuple(sizes[x] for x in b)),
-                lambda torch, x, y, e=row["einsum"]: torch.einsum(e, x, y), 2.0 * prod(sizes.values()), row["einsum"],
+                lambda torch, x, y, e=row["einsum"]: torch.einsum(e, x, y), 2.0 * prod(sizes.values()), einsum=row["einsum"],
             )
         )  # fmt: skip
     return found
 
 
 def cases() -> list[Case]:
-    """Return all cases: products, rows, scans, moves, and the 48 contractions of TCCG at their full sizes."""
-    return [*_products(), *_rows(), *_scans(), *_moves(), *_contractions()]
+    """Return all cases: products, rows, scans, moves, networks, and the 48 contractions of TCCG at their full sizes."""
+    return [*_products(), *_rows(), *_scans(), *_moves(), *networks(), *_contractions()]
