@@ -130,9 +130,13 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+        self._selector.close()
+
+    def close(self) -> None:
+        """End all children; the next task starts others."""
         for child in list(self._children):
             self._drop(child)
-        self._selector.close()
 
     def warm(self, count: int) -> None:
         """Start children until there are so many."""
