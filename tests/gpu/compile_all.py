@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import polyker as pk
-from benchmarks.gpu_cases import cases
+from benchmarks.gpu.cases import cases
 from polyker.demo_cases import load
 from polyker.ir.dtypes import DTYPES
 
@@ -74,8 +74,7 @@ def programs() -> list[Program]:
         found.append(Program(case.id, case.text, (), {**types, **case.arguments}, case.fixed, tight))
     for case in cases():
         if case.group != "contraction":
-            types = tuple((pk.i64 if i in case.indices else pk.f32)[s] for i, s in enumerate(case.shapes))
-            found.append(Program(case.name, case.text, types, {}, {}, case.group in ("product", "convolution")))
+            found.append(Program(case.name, case.text, case.types, {}, {}, case.group in ("product", "convolution")))
     return found
 
 

@@ -1,0 +1,62 @@
+"""What the GPU benchmark's tests add to its runs: cases and items that are wrong, raise, hang, or end their process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.gpu.case import Case
+
+
+def _raise(torch, x):
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+def _hang(torch, x):
+    """Wait, with a process beside that waits, too: both have to be gone at the limit."""
+    noted = os.environ.get("BAD_CASES_PROCESS")
+    if noted:
+        Path(noted).write_text(str(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid))
+    time.sleep(600)
+
+
+def _exit(torch, x):
+    os._exit(7)
+
+
+def _kill(torch, x):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def cases():
+    """Return bad cases with good ones between."""
+    works = {
+        "bad-raises": _raise,
+        "good-1": lambda torch, x: 2 * x,
+        "bad-hangs": _hang,
+        "good-2": lambda torch, x: 2 * x,
+        "bad-exits": _exit,
+        "bad-is-killed": _kill,
+        "bad-result": lambda torch, x: 3 * x,
+        "good-3": lambda torch, x: 2 * x,
+    }
+    return [Case(name, "bad", "Y[i] = 2 * X[i]", ((9,),), work, 9.0) for name, work in works.items()]
+
+
+def raises(machine, say):
+    raise ValueError("this item raises")
+
+
+def hangs(machine, say):
+    say({"stage": "it waited"})
+    time.sleep(600)
+
+
+def exits(machine, say):
+    os._exit(7)
+
+
+def good(machine, say):
+    return {"note": "this item is good"}
