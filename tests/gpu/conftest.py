@@ -2,3 +2,4 @@
 
 from tests.gpu.device import device as device
 from tests.gpu.device import library as library
+from tests.gpu.stub.control import stub as stub
