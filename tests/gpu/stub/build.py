@@ -14,7 +14,18 @@ import pytest
 
 HERE = Path(__file__).parent
 COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-fPIC", "-shared", "-pthread")
+FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fvisibility=hidden",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+)
 NAME = "libcuda.so.1"
 
 

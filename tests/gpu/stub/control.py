@@ -39,7 +39,7 @@ class _Launched(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch that was done; `data`: the first 1024 bytes of its parameters, as the kernel has them; `stream` 0: the legacy one."""
+    """A launch that was done; `data`: the first 1024 bytes of its parameters as the kernel has them; `stream` 0: legacy."""
 
     name: str
     grid: tuple[int, int, int]
@@ -109,11 +109,11 @@ class Stub:
         assert not self.cuda.pk_stub_total_memory(device, size)
 
     def lazy(self, mode: int = 1) -> None:
-        """Put work off until it is waited for or asked after (1), or waited for (2: queries tell "not ready"); 0: do it at once."""
+        """Put work off until it is waited for or asked after (1), or waited for (2: queries tell 600); 0: do it at once."""
         self.cuda.pk_stub_lazy(mode)
 
     def fail(self, function: str, status: int, after: int = 0) -> None:
-        """Let the call of that number (0: the next) return a status and do nothing; every call for -1; none any more for status 0."""
+        """Let the call of that number (0: the next; -1: every one) do nothing but return a status; 0 takes it back."""
         assert not self.cuda.pk_stub_fail(function.encode(), status, after), f"{function} is not in the stub"
 
     def poison(self, status: int = 700, context: Any = None) -> None:
