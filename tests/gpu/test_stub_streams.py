@@ -155,8 +155,8 @@ def test_a_graph_whose_memory_was_freed_is_a_violation(stub):
     cuda.GraphLaunch(run, stream)
     assert [line.rpartition(": ")[2] for line in stub.violations()] == ["freed"] * 2
     stub.clear_violations()
-    while cuda.MemAlloc_v2(64) != memory:  # until another has it
-        pass
+    while (other := cuda.MemAlloc_v2(64)) != memory:  # until another has it
+        cuda.MemFree_v2(other)
     cuda.GraphLaunch(run, stream)
     assert [line.rpartition(": ")[2] for line in stub.violations()] == ["another owner's by now"] * 2
 
