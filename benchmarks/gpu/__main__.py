@@ -21,9 +21,14 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--smoke", action="store_true", help="the run of three minutes")
     found.add_argument("--out", metavar="FILE", help="write a line of JSON for each row, as it comes")
     found.add_argument("--dry-run", action="store_true", help="tiny sizes on cuda-sim, to see that everything runs")
-    found.add_argument("--stub", action="store_true", help="whatever driver there is, without torch: results not compared")
     found.add_argument(
-        "--case", default="*", metavar="GLOBS", help="only cases (in a smoke run: items) whose name or group matches, by commas"
+        "--stub", action="store_true", help="whatever driver there is, without torch: results not compared"
+    )
+    found.add_argument(
+        "--case",
+        default="*",
+        metavar="GLOBS",
+        help="only cases (in a smoke run: items) whose name or group matches, by commas",
     )
     found.add_argument("--peers", help=f"which to measure beside polyker, by commas ({','.join(full.PEERS)})")
     found.add_argument("--rounds", type=int, help="runs of each, at most (24; in a smoke run 8)")

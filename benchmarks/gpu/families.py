@@ -19,7 +19,9 @@ from benchmarks.gpu.child import Say
 from benchmarks.gpu.machine import Skip, compile_now, compiler_versions
 
 _SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
-_NORM = "m[n] = mean[c](X[n,c])\nv[n] = mean[c]((X[n,c] - m[n]) ** 2)\nO[n,c] = (X[n,c] - m[n]) * rsqrt(v[n] + 1e-5) * g[c]"
+_NORM = (
+    "m[n] = mean[c](X[n,c])\nv[n] = mean[c]((X[n,c] - m[n]) ** 2)\nO[n,c] = (X[n,c] - m[n]) * rsqrt(v[n] + 1e-5) * g[c]"
+)
 _CAUSAL = """S[h,i,j] = 0.25 * sum[d](Q[h,i,d] * K[h,j,d]) where j <= i
 m[h,i] max= S[h,i,j] where j <= i
 E[h,i,j] = exp(S[h,i,j] - m[h,i]) where j <= i

@@ -24,7 +24,9 @@ NAMES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "i8": "int8",
 }  # fmt: skip
 _SHORT = {name: short for short, name in NAMES.items()}
-_FLUSH = 1 << 28  # elements of f32 that are written between two runs: more than any L2, and time for the host to run ahead
+_FLUSH = (
+    1 << 28
+)  # elements of f32 that are written between two runs: more than any L2, and time for the host to run ahead
 _COPY = 1 << 28
 # As many independent sums as hide the latency of a multiply-add.
 _SUMS, _TURNS = 16, 20000

@@ -48,7 +48,12 @@ class Run:
         """Print and write an item."""
         self.outcomes.append((part, outcome))
         found = {"part": part, "item": outcome.task.name, "status": outcome.status, "message": outcome.message}
-        found |= {"seconds": round(outcome.seconds, 2), "at": round(time.monotonic() - self.start, 1), **outcome.result, **more}
+        found |= {
+            "seconds": round(outcome.seconds, 2),
+            "at": round(time.monotonic() - self.start, 1),
+            **outcome.result,
+            **more,
+        }
         says = text or outcome.result.get("note", "") or outcome.message
         if not text and "error" in outcome.result and outcome.status == "ok":
             says = f"error {outcome.result['error']:.1e}"
@@ -75,7 +80,8 @@ class Run:
         """Let machine code be made before anything is timed."""
         names = {f.name for f in families() if self.wanted(f.name, "families")}
         tasks = [
-            Task(name, "benchmarks.gpu.families:compile_family", {"name": name, "target": target}) for name in sorted(names)
+            Task(name, "benchmarks.gpu.families:compile_family", {"name": name, "target": target})
+            for name in sorted(names)
         ]
         if self.wanted("overhead"):
             tasks += [
@@ -131,7 +137,9 @@ class Run:
         for outcome in pool.run(chosen):
             figures = figures_of(outcome, cases[outcome.task.name], rates)
             self.outcomes.append(("timed", outcome))
-            self.journal.note(f"{'timed':8} {line(figures, peers)}", {"part": "timed", "item": outcome.task.name, **figures})
+            self.journal.note(
+                f"{'timed':8} {line(figures, peers)}", {"part": "timed", "item": outcome.task.name, **figures}
+            )
 
     def overheads(self, pool: Pool) -> None:
         """Measure the host's time a call."""
@@ -165,7 +173,9 @@ def run(options: argparse.Namespace) -> int:
             about = once(pool, Task("the card", "benchmarks.gpu.families:about", {}, 60))
             if about.status != "ok":
                 reason = pool.unavailable or about.message
-                journal.note(f"nothing is measured: {reason}", {"part": "card", "status": "no device", "message": reason})
+                journal.note(
+                    f"nothing is measured: {reason}", {"part": "card", "status": "no device", "message": reason}
+                )
                 return 2
             journal.note(f"{about.result['device']}, {about.result['target']}")
             part.note("card", about)

@@ -76,7 +76,9 @@ def summary(figures: Sequence[Mapping[str, Any]], device: str) -> list[str]:
     for group in dict.fromkeys(f["group"] for f in good):
         members = [f for f in good if f["group"] == group]
         ratios = _known(ratio(f, "torch") for f in members)
-        text = f"{group}: {len(members)} cases" + (f", {statistics.geometric_mean(ratios):.2f} x torch" if ratios else "")
+        text = f"{group}: {len(members)} cases" + (
+            f", {statistics.geometric_mean(ratios):.2f} x torch" if ratios else ""
+        )
         least = min((f for f in members if share(f)), key=lambda f: share(f) or 0.0, default=None)
         if least is not None:
             text += f"; least {share(least):.1%} of its roof ({least['case']})"

@@ -2,4 +2,5 @@
 
 from tests.gpu.device import device as device
 from tests.gpu.device import library as library
+from tests.gpu.run_time import card as card
 from tests.gpu.stub.control import stub as stub

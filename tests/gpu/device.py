@@ -124,7 +124,7 @@ class SimulatedDriver:
 
 
 MOST = 32  # arguments of a kernel, all of 8 bytes: those that it has not are passed, too
-_HOOK = f"""#ifdef PK_SIM
+HOOK_TEXT = f"""#ifdef PK_SIM
 extern "C" __attribute__((visibility("default")))
 void pk_start_for_tests(const char *name, pk_dim grid, pk_dim block, void *function, long long *a) {{
   typedef void (*kernel)({", ".join(["long long"] * MOST)});
@@ -139,7 +139,7 @@ def device(tmp_path, monkeypatch):
     """A driver; the text takes the way of the cubin."""
     found = SimulatedDriver(tmp_path)
     monkeypatch.setattr(cuda_driver, "_found", lambda: (found, ""))
-    monkeypatch.setattr(loaded, "cubin", lambda text, target: ((text + _HOOK).encode(), {}))
+    monkeypatch.setattr(loaded, "cubin", lambda text, target: ((text + HOOK_TEXT).encode(), {}))
     target_named.cache_clear()
     clear_cache()
     yield found

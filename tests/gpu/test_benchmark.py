@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from polyker.runtime.cuda_driver import why_not
 
 import polyker as pk
 from benchmarks.gpu import __main__ as gpu
@@ -20,7 +21,6 @@ from benchmarks.gpu.measure import compiled_by_torch, measure
 from benchmarks.gpu.pool import Pool, Task, once
 from benchmarks.gpu.singles import SINGLES
 from polyker.codegen.cuda_build import cubin
-from polyker.runtime.cuda_driver import why_not
 from polyker.target.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
 
@@ -45,7 +45,9 @@ def test_without_a_device_it_says_that_nothing_is_measured(options, capsys, tmp_
 def test_all_of_the_acceptance_is_there():
     found = cases()
     assert len({c.name for c in found}) == len(found) and sum(c.group == "contraction" for c in found) == 48
-    assert {name for bars in table.BARS.values() for name, _, _ in bars} <= {x for c in found for x in (c.name, c.group)}
+    assert {name for bars in table.BARS.values() for name, _, _ in bars} <= {
+        x for c in found for x in (c.name, c.group)
+    }
     assert sum((1 << 28) in (4 * c.read, c.read // 4) for c in found if c.group in ("reduction", "row-wise")) >= 4
     assert {"bf16", "f16", "tf32", "f32"} == {c.unit for c in found}
     assert len(families()) >= 14 and len(SINGLES) >= 12

@@ -58,7 +58,7 @@ enum {
   X(cuMemGetInfo_v2) X(cuMemAllocHost_v2) X(cuMemHostAlloc) X(cuMemHostGetDevicePointer_v2) X(cuMemFreeHost) \
   X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolSetAttribute) X(cuMemPoolGetAttribute) X(cuMemPoolTrimTo) \
   X(cuMemPoolSetAccess) X(cuDeviceGetDefaultMemPool) X(cuMemAllocFromPoolAsync) X(cuMemAllocAsync) X(cuMemFreeAsync) \
-  X(cuMemsetD8Async) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) \
+  X(cuMemsetD8Async) X(cuMemsetD32Async) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) \
   X(cuMemcpyDtoDAsync_v2) X(cuMemcpyPeerAsync) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) \
   X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamGetCtx) X(cuStreamIsCapturing) X(cuStreamBeginCapture_v2) \
   X(cuStreamEndCapture) X(cuThreadExchangeStreamCaptureMode) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
@@ -171,7 +171,8 @@ struct Op {
   Context *ctx, *from; /* of the target, and of a copy's source; NULL: the host's memory */
   uint64_t target, source, size;
   uint32_t target_use, source_use;
-  unsigned char value;
+  unsigned value;
+  int wide; /* of a set: whether value is of 4 bytes */
   int staged; /* the bytes to copy are in `data` */
   Block *block;
   Function *function;

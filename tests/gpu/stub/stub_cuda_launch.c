@@ -194,7 +194,8 @@ void pk_execute(Op *op, Stream *stream) {
     case OP_COPY: execute_copy(op); break;
     case OP_SET:
       if (holds("memset", op->target, op->size, op->ctx, op->target_use))
-        memset((void *)(uintptr_t)op->target, op->value, op->size);
+        for (size_t n = 0; n < op->size; n++)
+          ((unsigned char *)(uintptr_t)op->target)[n] = (unsigned char)(op->wide ? op->value >> 8 * (n % 4) : op->value);
       break;
     case OP_ALLOCATE:
     case OP_FREE: execute_memory(op); break;

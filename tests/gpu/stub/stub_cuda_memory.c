@@ -193,15 +193,25 @@ PK_EXPORT CUresult cuMemcpyPeerAsync(
   return copy(to, target, from, source, size, stream, 0);
 }
 
-PK_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t size, CUstream handle) {
-  ENTER(cuMemsetD8Async);
+static CUresult set(CUdeviceptr address, unsigned value, size_t size, int wide, CUstream handle) {
   WITH_CONTEXT(ctx);
   Stream *stream;
   TRY(pk_stream(ctx, handle, &stream));
   if (!size) return OK;
-  Op op = {.kind = OP_SET, .ctx = stream->object.ctx, .target = address, .size = size, .value = value};
+  Op op = {.kind = OP_SET, .ctx = stream->object.ctx, .target = address, .size = size, .value = value, .wide = wide};
   TRY(device_side(address, size, op.ctx, &op.target_use));
   return pk_submit(stream, &op);
+}
+
+PK_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t size, CUstream handle) {
+  ENTER(cuMemsetD8Async);
+  return set(address, value, size, 0, handle);
+}
+
+PK_EXPORT CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t count, CUstream handle) {
+  ENTER(cuMemsetD32Async);
+  NEEDS(address % 4 == 0, INVALID_VALUE);
+  return set(address, value, 4 * count, 1, handle);
 }
 
 PK_EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
