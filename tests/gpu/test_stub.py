@@ -15,7 +15,9 @@ import pytest
 from polyker.codegen import nvrtc
 from polyker.codegen.cuda_build import cubin
 from polyker.compiling import target_named
-from tests.gpu.stub.build import CannotBuild, build_stub
+from polyker.errors import InternalError
+from polyker.runtime.cuda_driver import LibCuda
+from tests.gpu.stub.build import build_stub, needs_stub
 from tests.gpu.stub.calls import IMAGE, Cuda, bytes_at
 from tests.gpu.stub.control import Stub
 
@@ -340,7 +342,8 @@ def test_errors_have_names_and_texts(stub):
     refused(cuda, 1, "GetErrorName", 12345, byref(text))
 
 
-def test_a_forked_child_cannot_use_what_its_parent_began(tmp_path):
+@needs_stub
+def test_a_forked_child_cannot_use_what_its_parent_began():
     text = """
         import ctypes, os
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -353,17 +356,30 @@ def test_a_forked_child_cannot_use_what_its_parent_began(tmp_path):
     in_child(text)
 
 
+@needs_stub
+def test_the_environment_says_what_devices_a_child_has():
+    text = """
+        import ctypes
+        from ctypes import byref
+        cuda, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+        assert cuda.cuInit(0) == cuda.cuDeviceGetCount(byref(number)) == 0
+        print(number.value)
+        for device in range(number.value):
+            assert cuda.cuDeviceGetAttribute(byref(number), 75, device) == 0
+            print(number.value)
+    """
+    assert in_child(text, PK_STUB_DEVICES="3", PK_STUB_ARCH="100,80").split() == ["3", "10", "8", "8"]
+
+
 def in_child(text, **variables):
-    try:
-        environment = Stub(build_stub()).environment(**variables)
-    except CannotBuild as error:
-        pytest.skip(str(error))
+    environment = Stub(build_stub()).environment(**variables)
     command = [sys.executable, "-c", textwrap.dedent(text)]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=300)
     assert not done.returncode, done.stderr
     return done.stdout
 
 
+@needs_stub
 @needs_cubins
 def test_polyker_runs_on_it_in_a_child_process(tmp_path):
     text = """
@@ -377,6 +393,23 @@ def test_polyker_runs_on_it_in_a_child_process(tmp_path):
     counts = dict(line.split(" ", 1) for line in report.read_text().splitlines())
     assert {"cuModuleLoadData", "cuLaunchKernel", "cuMemcpyHtoDAsync_v2"} <= counts.keys()
     assert all(re.fullmatch(r"cu\w+", name) for name in counts), counts  # no violation
+
+
+def test_the_run_times_driver_shares_its_state(stub):
+    driver = LibCuda(ctypes.CDLL(str(stub.path)))
+    assert driver.arch() == "sm_90" and stub.live("contexts") == 1
+    function = driver.load(IMAGE, ["none"])["none"]
+    memory, host = driver.allocate(8), driver.pinned(8)
+    driver.clear(memory, 8, 0)
+    driver.copy_out(host, memory, 8, 0)
+    driver.launch(function, "none", (5, 1, 1), (32, 1, 1), [], 0)
+    driver.synchronize(0, "none")
+    assert bytes_at(host, 8) == bytes(8) and stub.launched().grid == (5, 1, 1)
+    stub.fail("cuMemAlloc_v2", 2)
+    with pytest.raises(InternalError, match="out of memory"):
+        driver.allocate(8)
+    driver.free(memory)
+    assert stub.live("bytes") == 0 and not stub.violations()
 
 
 def test_a_call_costs_little(cuda, stub):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.stub.build import HAS_COMPILER, build_stub
+from tests.gpu.stub.build import build_stub, why_not
 
 HOOK = ctypes.CFUNCTYPE(
     None,
@@ -218,8 +218,8 @@ class Stub:
 @pytest.fixture
 def stub() -> Iterator[Stub]:
     """A stub without a past: one device of sm_90 that nothing has been asked of."""
-    if not HAS_COMPILER:
-        pytest.skip("no C compiler for the stub of the driver (cc, gcc, clang)")
+    if reason := why_not():
+        pytest.skip(reason)
     found = Stub(build_stub())
     found.configure()
     yield found
