@@ -42,6 +42,9 @@ class SimulatedDriver:
     def device_of(self, address):
         return self
 
+    def has_several(self):
+        return False
+
     def devices(self):
         yield self
 

@@ -16,7 +16,7 @@ from polyker.codegen import nvrtc
 from polyker.codegen.cuda_build import cubin
 from polyker.compiling import target_named
 from polyker.errors import InternalError
-from polyker.runtime.cuda_driver import LibCuda
+from polyker.runtime.cuda.driver import LibCuda
 from tests.gpu.stub.build import build_stub, needs_stub
 from tests.gpu.stub.calls import IMAGE, Cuda, bytes_at
 from tests.gpu.stub.control import Stub
@@ -58,7 +58,7 @@ def test_devices_are_those_that_were_asked_for(stub):
 
 def test_every_function_can_be_counted_and_made_to_fail(stub):
     cuda = Cuda(stub)
-    assert len(stub.functions()) == 72
+    assert len(stub.functions()) == 74
     stub.reset_counts()
     for name in stub.functions():
         stub.fail(name, 46)
@@ -396,19 +396,19 @@ def test_polyker_runs_on_it_in_a_child_process(tmp_path):
 
 
 def test_the_run_times_driver_shares_its_state(stub):
-    driver = LibCuda(ctypes.CDLL(str(stub.path)))
-    assert driver.arch() == "sm_90" and stub.live("contexts") == 1
-    function = driver.load(IMAGE, ["none"])["none"]
-    memory, host = driver.allocate(8), driver.pinned(8)
-    driver.clear(memory, 8, 0)
-    driver.copy_out(host, memory, 8, 0)
-    driver.launch(function, "none", (5, 1, 1), (32, 1, 1), [], 0)
-    driver.synchronize(0, "none")
-    assert bytes_at(host, 8) == bytes(8) and stub.launched().grid == (5, 1, 1)
-    stub.fail("cuMemAlloc_v2", 2)
+    device = LibCuda(ctypes.CDLL(str(stub.path))).device(0)
+    assert device.arch() == "sm_90" and stub.live("contexts") == 1
+    function = device.load(IMAGE, {"none": 0}, "a test").functions["none"]
+    memory, host = device.allocate(8, 0), ctypes.create_string_buffer(b"\xff" * 8)
+    device.write(memory, bytes(8), 0)
+    device.copy_out(ctypes.addressof(host), memory, 8, 0)
+    device.launch(function, (5, 1, 1), (32, 1, 1), (ctypes.c_void_p * 1)(), 0)
+    device.synchronize(0)
+    assert host.raw[:8] == bytes(8) and stub.launched().grid == (5, 1, 1)
+    device.free(memory, 0)
+    stub.fail("cuMemAllocFromPoolAsync", 2, -1)
     with pytest.raises(InternalError, match="out of memory"):
-        driver.allocate(8)
-    driver.free(memory)
+        device.allocate(8, 0)
     assert stub.live("bytes") == 0 and not stub.violations()
 
 

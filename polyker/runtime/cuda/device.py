@@ -83,6 +83,10 @@ class Driver(Protocol):
         """Return the device, and of its contexts the one, in whose memory an address lies."""
         ...
 
+    def has_several(self) -> bool:
+        """Return whether arrays may lie in more than one context."""
+        ...
+
     def devices(self) -> Iterator[Device]:
         """Yield the devices, in each context, that calls were made on."""
         ...

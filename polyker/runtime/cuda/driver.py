@@ -99,6 +99,10 @@ class LibCuda:
             return self.device(number.value)
         return self.device()
 
+    def has_several(self) -> bool:
+        """Return whether arrays may lie in more than one context."""
+        return self._count > 1 or len(self._primary) + len(self._contexts) > 1
+
     def devices(self) -> Iterator[Device]:
         """Yield the devices, in each context, that calls were made on."""
         yield from list(self._primary.values())

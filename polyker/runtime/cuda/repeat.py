@@ -125,7 +125,7 @@ class Repeats:
             return None
         if given and _near(pointers, given, plan):
             return None
-        if entry.torch < 0 and driver().device_of(pointers[0]) is not entry.device:
+        if entry.torch < 0 and not _lie_on(entry.device, pointers):
             return None
         plan.mark.used = True
         status = plan.function.on_device(entry.device, stream, pointers)  # type: ignore[attr-defined]
@@ -154,6 +154,14 @@ class Repeats:
             self._entries.clear()
         key = context, *(s[0] for s in seen if s is not None)
         self._entries[key] = _Entry(ref(plan), makers, device, number)
+
+
+def _lie_on(device: Device, pointers: Sequence[int]) -> bool:
+    """Return whether addresses lie in the context of a device; all are looked at where there are several contexts."""
+    found = driver()
+    if found.device_of(pointers[0]) is not device:
+        return False
+    return not found.has_several() or all(found.device_of(p) is device for p in pointers)
 
 
 def _near(pointers: Sequence[int], given: Sequence[int], plan: Plan) -> bool:

@@ -64,7 +64,7 @@ enum {
   X(cuStreamEndCapture) X(cuThreadExchangeStreamCaptureMode) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
   X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) \
   X(cuEventElapsedTime) X(cuEventDestroy_v2) X(cuLaunchKernel) X(cuPointerGetAttribute) X(cuGetErrorString) \
-  X(cuGetErrorName)
+  X(cuGetErrorName) X(cuGetExportTable)
 /* clang-format on */
 #define PK_NUMBER(name) F_##name,
 enum { PK_FUNCTIONS(PK_NUMBER) FUNCTION_COUNT };
