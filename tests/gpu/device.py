@@ -42,6 +42,9 @@ class SimulatedDriver:
     def device_of(self, address):
         return self
 
+    def is_current(self):
+        return True
+
     def has_several(self):
         return False
 

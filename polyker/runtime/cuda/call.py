@@ -8,10 +8,11 @@ raises it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -36,6 +37,7 @@ _NOWHERE = Place(None, 0)
 place_of_call: ContextVar[Place] = ContextVar("polyker_place", default=_NOWHERE)  # of the running call
 
 _ALIGNED = 512  # bytes: where each part of a call's memory begins
+_NUMBER = 16  # bytes of the largest number
 _KEPT = 4096  # launches of a call that are made ready once; of longer loops each is made ready as it comes
 
 
@@ -74,6 +76,34 @@ class Step:
         self._spare.append(arguments)
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An argument that the kernel gets a copy of: its number, its address, and the bytes from `low` beside it on."""
+
+    number: int
+    address: int
+    low: int
+    size: int
+    on_host: bool
+
+    def bring(self, device: Device, place: int, stream: int, *, capturing: bool) -> None:
+        """Copy it to a place on the device."""
+        source = self.address + self.low
+        if not self.size:
+            return
+        if not self.on_host:
+            device.copy_device(place, source, self.size, stream)
+        elif capturing and self.size <= _NUMBER:  # the graph keeps its value, not its address
+            device.write(place, ctypes.string_at(source, self.size), stream)
+        else:
+            device.copy_in(place, source, self.size, stream)
+
+    def take_back(self, device: Device, place: int, stream: int) -> None:
+        """Copy what the kernel has written to where the argument lies."""
+        if self.size:
+            (device.copy_out if self.on_host else device.copy_device)(self.address + self.low, place, self.size, stream)
+
+
 class GpuCall:
     """Runs a kernel's launches; called as a kernel on the CPU is: addresses of the arrays, then the integers.
 
@@ -90,7 +120,7 @@ class GpuCall:
         self._places = {b.name: n for n, b in enumerate(buffers)}
         self._arguments = tuple(b for b in buffers if b.space is Space.ARGUMENT)
         self._aligned = tuple((n, b.alignment) for n, b in enumerate(self._arguments) if b.alignment > 1)
-        self._scratch = tuple(_bytes(b, self._env) for b in buffers[len(self._arguments) :])
+        self._offsets, self._total = _laid_out([_bytes(b, self._env) for b in buffers[len(self._arguments) :]])
         self._ready: dict[Device, tuple[Loaded, tuple[Step, ...] | None]] = {}
 
     def __call__(self, pointers: Sequence[int | None], integers: Sequence[int]) -> int:
@@ -112,15 +142,20 @@ class GpuCall:
         capturing = device.is_capturing(stream)
         if capturing:
             loaded.keep()
-        on_host = resident is not None and not all(resident)
-        if on_host or self._scratch or any(pointers[n] % size for n, size in self._aligned):
-            self._with_memory(loaded, steps, stream, pointers, resident, capturing=capturing)
-        elif steps is not None:
-            for step in steps:
+        ready_steps = self._steps(loaded, self._artifact.kernel.body, self._env) if steps is None else steps
+        if self._has_others(pointers, resident):
+            self._with_copies(device, ready_steps, stream, pointers, resident, capturing=capturing)
+        elif not self._total:
+            for step in ready_steps:
                 step.launch(device, pointers, stream)
         else:
-            for step in self._steps(loaded, self._artifact.kernel.body, self._env):
-                step.launch(device, pointers, stream)
+            memory = device.allocate(self._total, stream)
+            try:
+                addresses = [*pointers, *[memory + offset for offset in self._offsets]]
+                for step in ready_steps:
+                    step.launch(device, addresses, stream)
+            finally:
+                device.free(memory, stream)
         loaded.queued(stream)
         return loaded.sync() if resident is not None and self._waits(resident) else 0
 
@@ -129,54 +164,45 @@ class GpuCall:
         back = any(b.writable and not there for b, there in zip(self._arguments, resident, strict=True))
         return back or not any(resident)
 
-    def _with_memory(
+    def _has_others(self, pointers: Sequence[int], resident: Sequence[bool] | None) -> bool:
+        """Return whether an array lies on the host, or at an address that the kernel cannot use."""
+        if resident is not None and not all(resident):
+            return True
+        return any(pointers[n] % size for n, size in self._aligned)
+
+    def _with_copies(
         self,
-        loaded: Loaded,
-        steps: tuple[Step, ...] | None,
+        device: Device,
+        steps: Iterable[Step],
         stream: int,
         pointers: Sequence[int],
         resident: Sequence[bool] | None,
         *,
         capturing: bool,
     ) -> None:
-        """Run with memory of the call's own: for temporaries, for arrays of the host, for those that lie at odd addresses."""
-        device, addresses = loaded.device, [*pointers[: len(self._arguments)], *(0,) * len(self._scratch)]
-        wanted: list[tuple[int, int, int]] = []  # number of the buffer, bytes, bytes in front of its address
+        """Run with copies of arrays of the host, and of those that lie at odd addresses."""
+        copies: list[_Copy] = []
         for n, buffer in enumerate(self._arguments):
             low, high = self._bounds[n]
             if resident is not None and not resident[n]:
-                wanted.append((n, high - low, -low))
-            elif buffer.alignment > 1 and pointers[n] % buffer.alignment:  # it is dense; the kernel gets a copy
-                wanted.append((n, high, 0))
-        count = len(self._arguments)
-        total, offsets = 0, []
-        for size in (*(w[1] for w in wanted), *self._scratch):
-            offsets.append(total)
-            total += -(-max(1, size) // _ALIGNED) * _ALIGNED
-        memory = device.allocate(total, stream)
+                copies.append(_Copy(n, pointers[n], low, high - low, on_host=True))
+            elif buffer.alignment > 1 and pointers[n] % buffer.alignment:  # it is dense
+                copies.append(_Copy(n, pointers[n], 0, high, on_host=False))
+        offsets, total = _laid_out([c.size for c in copies])
+        memory = device.allocate(self._total + total, stream)
         try:
-            for n, offset in enumerate(offsets[len(wanted) :]):
-                addresses[count + n] = memory + offset
-            for (n, size, before), offset in zip(wanted, offsets, strict=False):
-                addresses[n] = memory + offset + before
-                if size and not self._fresh[n]:
-                    source, target = pointers[n] - before, memory + offset
-                    # What lies between the elements of an output is copied, too, and comes back as it was.
-                    if resident is None or resident[n]:
-                        device.copy_device(target, source, size, stream)
-                    elif capturing:  # a number: the graph keeps its value, not its address
-                        device.write(target, ctypes.string_at(source, size), stream)
-                    else:
-                        device.copy_in(target, source, size, stream)
-            for step in steps if steps is not None else self._steps(loaded, self._artifact.kernel.body, self._env):
+            addresses = [*pointers[: len(self._arguments)], *[memory + offset for offset in self._offsets]]
+            for copy, offset in zip(copies, offsets, strict=True):
+                place = memory + self._total + offset
+                addresses[copy.number] = place - copy.low
+                # What lies between the elements of an output is copied, too, and comes back as it was.
+                if not self._fresh[copy.number]:
+                    copy.bring(device, place, stream, capturing=capturing)
+            for step in steps:
                 step.launch(device, addresses, stream)
-            for (n, size, before), offset in zip(wanted, offsets, strict=False):
-                if size and self._arguments[n].writable:
-                    target, source = pointers[n] - before, memory + offset
-                    if resident is None or resident[n]:
-                        device.copy_device(target, source, size, stream)
-                    else:
-                        device.copy_out(target, source, size, stream)
+            for copy, offset in zip(copies, offsets, strict=True):
+                if self._arguments[copy.number].writable:
+                    copy.take_back(device, memory + self._total + offset, stream)
         except BaseException:
             with suppress(PolykerError):  # nothing may be written to arrays that the caller has again
                 device.synchronize(stream)
@@ -228,3 +254,13 @@ class GpuCall:
 
 def _bytes(buffer: Buffer, env: Mapping[str, int]) -> int:
     return prod(max(0, evaluate(size, env)) for size in buffer.shape) * buffer.dtype.itemsize
+
+
+def _laid_out(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return where parts of so many bytes begin in one block of memory, and its size.
+
+    >>> _laid_out([4, 0, 513])
+    ((0, 512, 1024), 2048)
+    """
+    ends = list(accumulate((-(-max(1, size) // _ALIGNED) * _ALIGNED for size in sizes), initial=0))
+    return tuple(ends[:-1]), ends[-1]

@@ -87,6 +87,12 @@ class Context:
         """Return whether it is the context of a handle."""
         return handle == self._handle
 
+    def is_current(self) -> bool:
+        """Return whether it is the calling thread's current context."""
+        current = c_void_p()
+        self._current(byref(current))
+        return current.value == self._handle
+
     def _status(self, function: Callable[..., int], *arguments: Any) -> int:
         """Call a function in this context, which the caller's thread is left without where it was."""
         current = c_void_p()

@@ -48,6 +48,7 @@ class Device(Protocol):
 
     number: int
 
+    def is_current(self) -> bool: ...  # noqa: D102
     def arch(self) -> str: ...  # noqa: D102
     def attributes(self) -> Mapping[str, int]: ...  # noqa: D102
     def load(self, image: bytes, shared: Mapping[str, int], about: str) -> Module: ...  # noqa: D102

@@ -15,8 +15,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.errors.given import is_a
-from polyker.runtime.arrays import kind_of, note_written
+from polyker.runtime.arrays import kind_of
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.cuda.arrays import Maker, maker_of
 from polyker.runtime.cuda.bound import BoundCall
@@ -31,9 +30,9 @@ def glance(value: Any) -> tuple[Hashable, int] | None:
     """Return how an array on a device lies, and its address; None for anything that has to be looked at more closely."""
     torch = sys.modules.get("torch")
     try:
-        if torch is not None and type(value) is torch.Tensor:
-            return _of_torch(torch, value)
-        if is_a(value, (np.ndarray, np.generic, int, float, complex, type(None))) or kind_of(value) == "torch":
+        if torch is not None and isinstance(value, torch.Tensor):
+            return _of_torch(torch, value) if type(value) is torch.Tensor else None
+        if isinstance(value, np.ndarray):
             return None
         found = _by_interface(value)
         hash(found)
@@ -52,21 +51,22 @@ def _of_torch(torch: Any, value: Any) -> tuple[Hashable, int] | None:
 
 def _by_interface(value: Any) -> tuple[Hashable, int] | None:
     interface: Mapping[str, Any] = value.__cuda_array_interface__
-    if interface.get("stream") is not None or interface.get("mask") is not None:
+    ask = interface.get
+    if ask("stream") is not None or ask("mask") is not None:
         return None
     pointer, read_only = interface["data"]
-    lies = type(value), interface["typestr"], interface["shape"], interface.get("strides"), read_only
+    lies = type(value), interface["typestr"], interface["shape"], ask("strides"), read_only
     return lies, index(pointer or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A plan, what makes the outputs that are not given, and the device; `torch`: its number, -1 for another library's."""
+    """A plan, the device, the library of the arrays, and what makes the outputs that are not given."""
 
     plan: ReferenceType[Plan]
-    makers: tuple[Maker | None, ...]
     device: Device
-    torch: int
+    library: str
+    makers: tuple[Maker | None, ...]
 
     @property
     def makes(self) -> bool:
@@ -75,10 +75,11 @@ class _Entry:
 
     def current_stream(self, inputs: Sequence[Any], outs: Sequence[Any]) -> int:
         """Return the handle of the current stream of the arrays' library."""
-        if self.torch >= 0:
-            return current_of_torch(sys.modules["torch"], self.torch)
-        first = next(v for v in (*inputs, *outs) if v is not None)
-        return current_stream(kind_of(first), first)
+        if self.library == "torch":
+            return current_of_torch(sys.modules["torch"], self.device.number)
+        if self.library == "cupy":
+            return current_stream("cupy", next(v for v in (*inputs, *outs) if v is not None))
+        return 0
 
 
 class Repeats:
@@ -125,17 +126,18 @@ class Repeats:
             return None
         if given and _near(pointers, given, plan):
             return None
-        if entry.torch < 0 and not _lie_on(entry.device, pointers):
+        is_torch = entry.library == "torch"  # whose tensors say on which device they lie
+        if not is_torch and not _lie_on(entry.device, pointers):
             return None
         plan.mark.used = True
         status = plan.function.on_device(entry.device, stream, pointers)  # type: ignore[attr-defined]
         if status:
             raise meaning(plan.artifact.guards, status)
-        if entry.torch >= 0:
+        if is_torch:
             if given_stream is not None:
                 keep_until_done((*inputs, *outs), stream)
             if given:
-                note_written(outs)
+                sys.modules["torch"].autograd.graph.increment_version([out for out in outs if out is not None])
         return made
 
     def remember(self, context: Hashable, inputs: Sequence[Any], outs: Sequence[Any], call: BoundCall) -> None:
@@ -149,19 +151,18 @@ class Repeats:
         if any(s is None for s in seen):
             return
         makers = tuple(None if out is not None else maker_of(arrays[0]) for out in outs)
-        number = arrays[0].get_device() if libraries == {"torch"} else -1
         if len(self._entries) >= _ENTRIES:
             self._entries.clear()
         key = context, *(s[0] for s in seen if s is not None)
-        self._entries[key] = _Entry(ref(plan), makers, device, number)
+        self._entries[key] = _Entry(ref(plan), device, libraries.pop(), makers)
 
 
 def _lie_on(device: Device, pointers: Sequence[int]) -> bool:
-    """Return whether addresses lie in the context of a device; all are looked at where there are several contexts."""
+    """Return whether addresses lie in the context of a device; where it is current, and the only one known, they do."""
     found = driver()
-    if found.device_of(pointers[0]) is not device:
-        return False
-    return not found.has_several() or all(found.device_of(p) is device for p in pointers)
+    if device.is_current() and not found.has_several():
+        return True
+    return all(found.device_of(p) is device for p in pointers if p)
 
 
 def _near(pointers: Sequence[int], given: Sequence[int], plan: Plan) -> bool:

@@ -28,6 +28,8 @@ FLAGS = (
     "-pthread",
 )
 NAME = "libcuda.so.1"
+# Another name than the file's: a process that has loaded it by its path does not take it for the driver's library.
+SONAME = "libpolyker-stub.so"
 
 
 class CannotBuild(Exception):
@@ -41,7 +43,7 @@ def build_stub(*flags: str) -> Path:
     if compiler is None:
         raise CannotBuild("no C compiler for the stub of the driver (cc, gcc, clang)")
     sources = sorted(HERE.glob("stub_cuda*.[ch]"))
-    said = "\0".join([compiler, *FLAGS, *flags, *(path.name + path.read_text() for path in sources)])
+    said = "\0".join([compiler, SONAME, *FLAGS, *flags, *(path.name + path.read_text() for path in sources)])
     root = Path(tempfile.gettempdir()) / f"polyker-stub-{os.getuid()}"
     output = root / hashlib.sha256(said.encode()).hexdigest()[:24] / NAME
     if output.exists():
@@ -50,7 +52,7 @@ def build_stub(*flags: str) -> Path:
     with tempfile.TemporaryDirectory(dir=root) as folder:  # several processes may build it at once
         made = Path(folder) / NAME
         texts = [str(path) for path in sources if path.suffix == ".c"]
-        command = [compiler, *FLAGS, *flags, f"-Wl,-soname,{NAME}", *texts, "-o", str(made)]
+        command = [compiler, *FLAGS, *flags, f"-Wl,-soname,{SONAME}", *texts, "-o", str(made)]
         done = subprocess.run(command, text=True, capture_output=True, timeout=300)
         if done.returncode:
             raise CannotBuild(f"{compiler} does not build the stub of the driver: {done.stderr[-2000:]}")
