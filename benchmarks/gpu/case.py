@@ -23,7 +23,7 @@ class Case:
     number. `linear`: in each input, so that the error of each element is relative to the sum of the magnitudes of its terms,
     else to the largest element. `unit`: whose rate bounds the operations: f32 (multiply-adds of the CUDA cores), or the type of
     a matrix product that tensor cores compute. `tf32`: what torch may use. `tiny`: shapes for dry runs, where it is not enough
-    that no extent is large.
+    that no extent is large. `limit`: seconds that it may take, where they are not the run's.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Case:
     unit: str = "f32"
     tf32: bool = False
     tiny: tuple[tuple[int, ...], ...] = ()
+    limit: float = 0.0
 
     @property
     def kinds(self) -> tuple[str, ...]:

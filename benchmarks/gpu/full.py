@@ -35,9 +35,7 @@ def compile_tasks(chosen: Iterable[Case], arguments: dict[str, Any], target: str
     ]
 
 
-def compiled(
-    tasks: Sequence[Task], kind: str, jobs: int, journal: Journal, what: str, deadline: float | None = None
-) -> None:
+def compiled(tasks: Sequence[Task], kind: str, jobs: int, journal: Journal, what: str, deadline: float | None = None) -> None:
     """Let processes compile, and say how it went; what fails here will fail in its own row, too."""
     start, bad = time.monotonic(), list[Outcome]()
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": "2"} if kind != "none" else {}
@@ -73,12 +71,8 @@ def roof_text(outcome: Outcome) -> str:
 
 def measure_task(case: Case, arguments: dict[str, Any], rounds: int, peers: Sequence[str], limit: float) -> Task:
     """Return the task that measures a case."""
-    return Task(
-        case.name,
-        f"{_MEASURE}measure",
-        {"name": case.name, "rounds": rounds, "wanted": list(peers), **arguments},
-        limit,
-    )
+    more = {"name": case.name, "rounds": rounds, "wanted": list(peers), **arguments}
+    return Task(case.name, f"{_MEASURE}measure", more, case.limit or limit)
 
 
 def figures_of(outcome: Outcome, case: Case, rates: dict[str, float | None]) -> dict[str, Any]:
@@ -100,9 +94,7 @@ def run(options: argparse.Namespace) -> int:
     with Journal(options.out) as journal, Pool(kind) as pool:
         about = once(pool, Task("machine", "benchmarks.gpu.families:about", {}, 60))
         if about.status != "ok":
-            journal.note(
-                f"nothing is measured: {pool.unavailable or about.message}", {"status": "no device", **about.result}
-            )
+            journal.note(f"nothing is measured: {pool.unavailable or about.message}", {"status": "no device", **about.result})
             return 2
         device, target = about.result["device"], about.result["target"]
         found = once(pool, Task("peers", f"{_MEASURE}available", {"wanted": wanted}, 60))
@@ -133,7 +125,5 @@ def run(options: argparse.Namespace) -> int:
                 with open(options.json, "w", encoding="utf-8") as file:
                     json.dump(whole, file, indent=1)
         lines = summary(figures, device if kind == "cuda" else "")
-        journal.note(
-            "\n".join([*lines, f"{len(figures)} cases in {time.monotonic() - start:.0f} s"]), {"summary": lines}
-        )
+        journal.note("\n".join([*lines, f"{len(figures)} cases in {time.monotonic() - start:.0f} s"]), {"summary": lines})
     return int(any(f["status"] not in ("ok", "skip") for f in figures))

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -100,12 +101,14 @@ class _WithTorch:
     computes = True
     device: str
 
-    def __init__(self) -> None:
+    @cached_property
+    def torch(self) -> Any:
+        """The library, imported when it is needed."""
         try:
             import torch
         except ImportError as error:
             raise Unavailable(str(error)) from error
-        self.torch: Any = torch
+        return torch
 
     def _kind(self, dtype: str) -> Any:
         return getattr(self.torch, NAMES[dtype])
@@ -151,7 +154,6 @@ class Cuda(_WithTorch):
     kind, device = "cuda", "cuda"
 
     def __init__(self) -> None:
-        super().__init__()
         torch = self.torch
         if not torch.cuda.is_available():
             raise Unavailable("torch finds no CUDA device")
@@ -293,7 +295,7 @@ class DryRun(_WithoutRoofs, _WithTorch):
     name = "no GPU: a dry run on the simulator, whose times say nothing"
 
     def __init__(self) -> None:
-        super().__init__()
+        assert self.torch is not None  # imported before there is a task with a limit
         self.gpu, self.target = gpu_of("cuda-sim")
 
 

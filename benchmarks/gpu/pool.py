@@ -107,7 +107,7 @@ class Child:
         os.close(self.reader)
         if status is None:
             return ""
-        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def tail(self) -> str:
         """Return the last line that the child wrote to its log."""

@@ -101,9 +101,10 @@ class Run:
         for name in SINGLES:
             if self.wanted(name, "singles"):
                 yield Task(name, "benchmarks.gpu.singles:run_single", {"name": name}, limit)
-        # What tests add: functions `module:function` that are called as tasks.
-        for name in self.options.add:
-            yield Task(name, name, {}, limit)
+        # What tests add: functions `module:function` that are called as tasks, or `module:function=seconds`.
+        for added in self.options.add:
+            name, _, seconds = added.partition("=")
+            yield Task(name, name, {}, float(seconds or limit))
 
     def check(self, tasks: Sequence[Task], deadline: float, *, alone: bool) -> list[Task]:
         """Compare results, each item in a child of its own; several at a time where there are cores for them.
