@@ -43,7 +43,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; returns 2 where there is no device, 1 where something is wrong."""
-    options = parser().parse_args(argv)
+    reader = parser()
+    options = reader.parse_args(argv)
+    unknown = set(options.peers.split(",") if options.peers else ()) - set(full.PEERS)
+    if unknown:
+        reader.error(f"no such peers: {', '.join(sorted(unknown))}")
     options.kind = "stub" if options.stub else "dry" if options.dry_run else "cuda"
     os.environ.setdefault("CUPY_ACCELERATORS", "cub,cutensor")
     # Processes that compile and those that measure have one cache.

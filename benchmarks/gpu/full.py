@@ -35,7 +35,9 @@ def compile_tasks(chosen: Iterable[Case], arguments: dict[str, Any], target: str
     ]
 
 
-def compiled(tasks: Sequence[Task], kind: str, jobs: int, journal: Journal, what: str, deadline: float | None = None) -> None:
+def compiled(
+    tasks: Sequence[Task], kind: str, jobs: int, journal: Journal, what: str, deadline: float | None = None
+) -> None:
     """Let processes compile, and say how it went; what fails here will fail in its own row, too."""
     start, bad = time.monotonic(), list[Outcome]()
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": "2"} if kind != "none" else {}
@@ -91,10 +93,13 @@ def run(options: argparse.Namespace) -> int:
     chosen = [c for c in all_cases(options.add) if matches(options.case, c.name, c.group)]
     wanted = options.peers.split(",") if options.peers else ["torch"] if kind == "dry" else list(PEERS)
     start = time.monotonic()
-    with Journal(options.out) as journal, Pool(kind) as pool:
+    # What torch compiles is on disk when it is measured: more processes for it would only disturb.
+    with Journal(options.out) as journal, Pool(kind, {"TORCHINDUCTOR_COMPILE_THREADS": "1"}) as pool:
         about = once(pool, Task("machine", "benchmarks.gpu.families:about", {}, 60))
         if about.status != "ok":
-            journal.note(f"nothing is measured: {pool.unavailable or about.message}", {"status": "no device", **about.result})
+            journal.note(
+                f"nothing is measured: {pool.unavailable or about.message}", {"status": "no device", **about.result}
+            )
             return 2
         device, target = about.result["device"], about.result["target"]
         found = once(pool, Task("peers", f"{_MEASURE}available", {"wanted": wanted}, 60))
@@ -125,5 +130,7 @@ def run(options: argparse.Namespace) -> int:
                 with open(options.json, "w", encoding="utf-8") as file:
                     json.dump(whole, file, indent=1)
         lines = summary(figures, device if kind == "cuda" else "")
-        journal.note("\n".join([*lines, f"{len(figures)} cases in {time.monotonic() - start:.0f} s"]), {"summary": lines})
+        journal.note(
+            "\n".join([*lines, f"{len(figures)} cases in {time.monotonic() - start:.0f} s"]), {"summary": lines}
+        )
     return int(any(f["status"] not in ("ok", "skip") for f in figures))

@@ -133,7 +133,7 @@ class _Memory:
 
 
 class Array:
-    """An array on the device for whoever reads `__cuda_array_interface__`; slices are views."""
+    """An array on the device for whoever reads `__cuda_array_interface__`; parts are views."""
 
     def __init__(self, memory: _Memory, like: np.ndarray) -> None:
         self._memory, self._like = memory, like
@@ -147,10 +147,9 @@ class Array:
         return sys.modules[__name__]
 
     def __getitem__(self, key: Any) -> Array:
-        found = self._like[key]
-        if not isinstance(found, np.ndarray):  # a number would have been read
-            raise TypeError("only slices are views")
-        return Array(self._memory, found)
+        keys = key if isinstance(key, tuple) else (key,)
+        # With an ellipsis NumPy gives a view in any case: without one an element would be read.
+        return Array(self._memory, self._like[keys if ... in keys else (*keys, ...)])
 
     def numpy(self) -> np.ndarray:
         """Return a copy on the host, of a dense array."""

@@ -1,4 +1,4 @@
-"""What is measured: this machine's GPU through torch; the simulator in its place (a dry run); or a bare driver (a stub, no torch).
+"""What is measured: this machine's GPU through torch; the simulator in its place (a dry run); or a bare driver, without torch.
 
 One interface for all. All that is known of polyker's run time beyond its public calls stands here.
 """
@@ -29,6 +29,7 @@ _FLUSH = (
     1 << 28
 )  # elements of f32 that are written between two runs: more than any L2, and time for the host to run ahead
 _COPY = 1 << 28
+_SIDE = 8192  # of matrices
 # As many independent sums as hide the latency of a multiply-add.
 _SUMS, _TURNS = 16, 20000
 FMA_TEXT = f"""
@@ -81,7 +82,7 @@ def compiler_versions() -> dict[str, str]:
         from polyker.codegen import nvrtc
 
         if nvrtc.library() is not None:
-            found["NVRTC"] = str(nvrtc.version())
+            found["NVRTC"] = str(nvrtc.version()).removeprefix("nvrtc ")
     except Exception as error:  # a broken library is a fact of this machine
         found["NVRTC"] = f"{type(error).__name__}: {error}"
     return found
@@ -161,7 +162,7 @@ class Cuda(_WithTorch):
         self.name = torch.cuda.get_device_name()
         self.l2: int = torch.cuda.get_device_properties(0).L2_cache_size
         self.tf32(allowed=False)
-        torch.zeros(1, device="cuda")
+        torch.zeros(1, device=self.device)
         self._flush: Any = None
 
     def tf32(self, *, allowed: bool) -> None:
@@ -183,7 +184,7 @@ class Cuda(_WithTorch):
         """
         torch, spent = self.torch, 0.0
         if self._flush is None:
-            self._flush = torch.empty(_FLUSH, device="cuda")
+            self._flush = torch.empty(_FLUSH, device=self.device)
         for work in works.values():
             for n in range(3):
                 start = time.perf_counter()
@@ -216,12 +217,12 @@ class Cuda(_WithTorch):
 
     def copy_rate(self, rounds: int) -> float:
         """Return the bytes a second that a copy of 1 GiB reads and writes."""
-        source, sink = (self.torch.empty(_COPY, device="cuda") for _ in range(2))
+        source, sink = (self.torch.empty(_COPY, device=self.device) for _ in range(2))
         return 2 * 4 * _COPY / self.timed({"copy": lambda _: sink.copy_(source)}, rounds)["copy"].device
 
     def fma_rate(self, rounds: int) -> float:
         """Return the operations a second of multiply-adds between registers."""
-        blocks, out = 32 * self.gpu.processors, self.torch.empty(1, device="cuda")
+        blocks, out = 32 * self.gpu.processors, self.torch.empty(1, device=self.device)
         launch = self._fma(out, blocks)
         return 2.0 * _SUMS * _TURNS * 256 * blocks / self.timed({"fma": lambda _: launch()}, rounds)["fma"].device
 
@@ -236,7 +237,7 @@ class Cuda(_WithTorch):
 
     def matmul_rate(self, dtype: str, rounds: int) -> float:
         """Return the operations a second of torch's product of 8192^3; tf32 is f32 whose operands torch may round."""
-        n = 8192
+        n = _SIDE
         self.tf32(allowed=dtype == "tf32")
         try:
             a, b = (self.random((n, n), "f32" if dtype == "tf32" else dtype) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What a child does for the last part of the smoke run: microseconds of the host a call, on arrays so small that the device waits."""
+"""What a child does for the last part of the smoke run: microseconds of the host a call, on small arrays."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def host_time(machine: Any, say: Say, *, name: str) -> dict[str, Any]:
             work = lambda: function(a, b, out=out)  # noqa: E731
     elif how == "operator":
         skip_unless(machine.kind != "dry", "an operator runs on the CPU where its arrays lie there")
-        work = lambda op=pk.op(text): op(a, b)  # noqa: E731
+        operator = pk.op(text)
+        work = lambda: operator(a, b)  # noqa: E731
     else:
         kernel = pk.op(text).compile(*_TYPES[text], target=machine.target)
         out = kernel(a, b)

@@ -30,7 +30,8 @@ TIMED = (
 )  # fmt: skip
 _RIGHT, _FAST = 15.0, 30.0  # seconds of an item
 _RIGHT_SHARE = 0.6  # of all the time: what is compared after that waits until all is timed
-_SPARES = 3  # children that are warm when their item comes
+_COMPILE_SHARE = 0.35
+_SPARES = 8  # children that are warm when their item comes, at most
 
 
 class Run:
@@ -90,7 +91,7 @@ class Run:
         arguments = {"added": [], "tiny": self.kind == "dry"}
         chosen = [c for c in all_cases() if c.name in TIMED and self.wanted(c.name, c.group, "timed")]
         tasks = compile_tasks(chosen, arguments, target) + tasks
-        compiled(tasks, "none", self.jobs, self.journal, "compiled", self.deadline - 2)
+        compiled(tasks, "none", self.jobs, self.journal, "compiled", self.start + _COMPILE_SHARE * self.options.seconds)
 
     def right(self) -> Iterator[Task]:
         """Yield the tasks that compare results."""
@@ -111,9 +112,10 @@ class Run:
 
         Returns the tasks for which there was no time.
         """
-        workers, left = 1 if alone else max(1, min(4, self.jobs // 4)), []
+        workers, spares = (1, 0) if alone else (max(1, min(4, self.jobs // 4)), min(_SPARES, self.jobs // 2))
+        left = []
         with Pool(self.kind, deadline=deadline) as pool:
-            for outcome in pool.run(tasks, workers, reuse=False, spares=0 if alone else _SPARES):
+            for outcome in pool.run(tasks, workers, reuse=False, spares=spares):
                 if outcome.status == "left" and deadline < self.deadline:
                     left.append(outcome.task)
                 else:

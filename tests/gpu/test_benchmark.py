@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from polyker.runtime.cuda_driver import why_not
 
 import polyker as pk
 from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import machine as machines
 from benchmarks.gpu import table
 from benchmarks.gpu.cases import cases
 from benchmarks.gpu.families import families, family_named, run_family
@@ -191,6 +193,79 @@ def test_several_children_work_at_the_same_time():
     with Pool("none") as pool:
         outcomes = list(pool.run([Task(f"{n}", f"{BAD}good") for n in range(5)], 2, reuse=False, spares=1))
     assert sorted(o.task.name for o in outcomes) == list("01234") and {o.status for o in outcomes} == {"ok"}
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """This machine's processor as torch's GPU, and the simulator as polyker's."""
+    torch = pytest.importorskip("torch")
+
+    class Event:
+        def __init__(self, **_):
+            self.time = 0.0
+
+        def record(self):
+            self.time = time.perf_counter()
+
+        def elapsed_time(self, other):
+            return 1e3 * (other.time - self.time)
+
+    for name, value in {
+        "is_available": lambda: True,
+        "get_device_name": lambda: "NVIDIA H100 80GB HBM3",
+        "get_device_properties": lambda _: SimpleNamespace(L2_cache_size=1 << 10),
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "Event": Event,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    for name in ("_FLUSH", "_COPY", "_SIDE"):
+        monkeypatch.setattr(machines, name, 64)
+    monkeypatch.setattr(machines, "gpu_of", lambda _: (target("cuda-sim").gpu, "cuda-sim"))
+    monkeypatch.setattr(machines.Cuda, "device", "cpu")
+    yield machines.Cuda()
+    torch._dynamo.reset()
+
+
+@needs_compiler
+def test_contestants_take_turns_on_rotated_buffers_and_slow_ones_get_fewer_rounds(pretended):
+    runs = []
+    works = {name: lambda n, name=name: runs.append((name, n)) for name in ("one", "other")}
+    found = pretended.timed(works, 5)
+    assert runs[6:] == [(name, n) for n in range(5) for name in ("one", "other")]
+    assert all(0 <= t.device < 1 and 0 <= t.host < 1 for t in found.values())
+    runs.clear()
+    pretended.timed({"slow": lambda n: (runs.append(n), time.sleep(0.21))}, 50, seconds=0.3)
+    assert runs == [0, 0, 1, 2]
+
+
+@needs_compiler
+def test_a_case_is_measured_beside_torch_and_what_torch_compiles(pretended, monkeypatch):
+    compile_fx = pytest.importorskip("torch._inductor.compile_fx")
+    monkeypatch.setattr(compile_fx, "compile_fx", lambda graph, inputs: graph.forward)
+    case = {"added": [], "tiny": True, "rounds": 3, "wanted": ["torch", "triton"]}
+    said = {}
+    figures = measure(pretended, said.update, name="matmul-tf32-4096", **case)
+    assert {"polyker", "host", "torch", "triton", "error", "moved"} <= set(figures) and figures["triton graphs"] == 1
+    assert figures["notes"] == {"types": "torch in TF32, polyker in f32"}
+    assert not pretended.torch.backends.cuda.matmul.allow_tf32 and said["error"] == figures["error"]
+    monkeypatch.setattr(pretended.torch, "compile", lambda work, **_: work)
+    figures = measure(pretended, said.update, name="row-sums-16384x4096", **case)
+    assert figures["triton eager"] > 0 and "triton" not in figures
+
+    def broken(*_, **__):
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(pretended.torch, "compile", lambda *_, **__: broken)
+    figures = measure(pretended, said.update, name="row-sums-16384x4096", **case)
+    assert figures["torch"] > 0 and figures["notes"] == {"triton": "RuntimeError: no such thing"}
+
+
+def test_roofs_are_measured(pretended, monkeypatch):
+    assert pretended.copy_rate(2) > 0 and pretended.matmul_rate("bf16", 2) > 0 and pretended.matmul_rate("tf32", 2) > 0
+    calls = []
+    monkeypatch.setattr(pretended.torch.cuda, "_compile_kernel", lambda *_: lambda **k: calls.append(k), raising=False)
+    assert pretended.fma_rate(2) > 0 and calls[-1]["block"] == (256, 1, 1)
 
 
 def row(case, group, polyker, **more):
