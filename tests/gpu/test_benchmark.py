@@ -211,7 +211,6 @@ def pretended(monkeypatch):
             return 1e3 * (other.time - self.time)
 
     for name, value in {
-        "is_available": lambda: True,
         "get_device_name": lambda: "NVIDIA H100 80GB HBM3",
         "get_device_properties": lambda _: SimpleNamespace(L2_cache_size=1 << 10),
         "synchronize": lambda: None,
@@ -223,7 +222,10 @@ def pretended(monkeypatch):
         monkeypatch.setattr(machines, name, 64)
     monkeypatch.setattr(machines, "gpu_of", lambda _: (target("cuda-sim").gpu, "cuda-sim"))
     monkeypatch.setattr(machines.Cuda, "device", "cpu")
-    yield machines.Cuda()
+    with monkeypatch.context() as there:  # Dynamo asks for the state of a GPU's random numbers where there is one
+        there.setattr(torch.cuda, "is_available", lambda: True)
+        found = machines.Cuda()
+    yield found
     torch._dynamo.reset()
 
 
