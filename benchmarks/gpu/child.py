@@ -18,6 +18,8 @@ from typing import Any
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
+_TRACE = 3000  # characters
+
 Say = Callable[[dict[str, Any]], None]
 
 
@@ -52,7 +54,8 @@ def answer_of(task: dict[str, Any], machine: Any, say: Say) -> dict[str, Any]:
         traceback.print_exc()
         status = "wrong" if isinstance(error, AssertionError) else "error"
         lines = str(error).strip().splitlines() or [""]
-        return {"status": status, "message": f"{type(error).__name__}: {lines[0][:300]}"}
+        message = f"{type(error).__name__}: {lines[0][:300]}"
+        return {"status": status, "message": message, "trace": traceback.format_exc()[-_TRACE:]}
 
 
 def main() -> None:

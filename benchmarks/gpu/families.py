@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def about(machine: Any, say: Say) -> dict[str, Any]:
     """Return what the driver says of the card beside what polyker's schedules are made for."""
     found: dict[str, Any] = {"device": machine.name, "target": machine.target, "kind": machine.kind}
     found["compilers"] = compiler_versions()
-    found["libraries"] = {"numpy": np.__version__, "torch": getattr(machine.torch, "__version__", "none")}
+    found["libraries"] = {name: _version(name) for name in ("torch", "triton", "numpy", "llvmlite", "islpy")}
     target = asdict(machine.gpu)
     if machine.kind == "dry":
         return {**found, "facts": [], "exclusive": False}
@@ -232,6 +233,14 @@ def about(machine: Any, say: Say) -> dict[str, Any]:
     facts.append({"fact": "clock, MHz", "driver": clock / 1e6, "target": None, "differs": False})
     exclusive = said.get("compute mode") == libcuda.EXCLUSIVE
     return {**found, "facts": facts, "attributes": said, "exclusive": exclusive}
+
+
+def _version(distribution: str) -> str:
+    """Return the version of a distribution."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "-"
 
 
 def skip_unless(condition: object, reason: str) -> None:

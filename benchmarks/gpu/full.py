@@ -81,6 +81,8 @@ def figures_of(outcome: Outcome, case: Case, rates: dict[str, float | None]) -> 
     """Return the row of a case."""
     row = {"case": case.name, "group": case.group, "status": outcome.status, "message": outcome.message}
     row |= {"notes": {}, **outcome.result, "seconds": outcome.seconds}
+    if outcome.trace:
+        row["trace"] = outcome.trace
     row["roof"] = roof(row, rates) if "moved" in row else None
     return row
 

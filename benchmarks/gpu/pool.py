@@ -22,6 +22,7 @@ from typing import Any
 
 START = 90.0  # seconds that a child may take to import its libraries and find its machine
 _WAIT = 0.25
+_PRINTED = 3000  # bytes of what a child printed that are kept
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,17 @@ class Task:
 
 @dataclass
 class Outcome:
-    """How a task ended: ok, skip, wrong, error, dead, hung, or left (there was no time for it)."""
+    """How a task ended: ok, skip, wrong, error, dead, hung, or left (there was no time for it).
+
+    `trace`: what Python said of an error, or the end of what a child printed that did not answer.
+    """
 
     task: Task
     status: str
     message: str = ""
     result: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    trace: str = ""
 
     @property
     def bad(self) -> bool:
@@ -109,11 +114,12 @@ class Child:
             return ""
         return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
-    def tail(self) -> str:
-        """Return the last line that the child wrote to its log."""
-        self.log.seek(0)
-        lines = self.log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
+    def printed(self) -> str:
+        """Return the end of what the child printed."""
+        with contextlib.suppress(OSError):
+            self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - _PRINTED))
+            return self.log.read().decode(errors="replace").strip()
+        return ""
 
 
 class Pool:
@@ -185,6 +191,7 @@ class Pool:
                     result.pop("stage", None)
                 child.task = None
                 outcome = Outcome(task, message["status"], message.get("message", ""), result, seconds)
+                outcome.trace = message.get("trace", "")
                 if not reuse or outcome.status not in ("ok", "skip"):
                     self._drop(child)
                 yield outcome
@@ -196,16 +203,17 @@ class Pool:
     def _died(self, child: Child, waiting: deque[Task]) -> Iterator[Outcome]:
         """Yield the outcome of the task of a child that is gone; one that never began takes the next task with it."""
         task = child.task or (waiting.popleft() if waiting and not child.ready else None)
-        tail, seconds = child.tail(), time.monotonic() - child.begun
+        printed, seconds = child.printed(), time.monotonic() - child.begun
+        tail = (printed.splitlines() or [""])[-1][:300]
         stage, result = _stage(child), child.partial
         how = self._drop(child) or "closed its pipe"
         if task is None:
             return
         if child.task is None:
             reason = self.unavailable or f"{how}; {tail}"
-            yield Outcome(task, "dead", f"a child did not start: {reason}", {}, seconds)
+            yield Outcome(task, "dead", f"a child did not start: {reason}", {}, seconds, printed)
         else:
-            yield Outcome(task, "dead", f"the process {how}{stage}: {tail}".rstrip(": "), result, seconds)
+            yield Outcome(task, "dead", f"the process {how}{stage}: {tail}".rstrip(": "), result, seconds, printed)
 
     def _late(self, waiting: deque[Task]) -> Iterator[Outcome]:
         """Yield the outcomes of tasks at whose limit their children are still busy."""
@@ -220,10 +228,10 @@ class Pool:
                     yield Outcome(waiting.popleft(), "hung", f"a child did not start in {START:.0f} s", {}, spent)
 
     def _stopped(self, child: Child, status: str, message: str) -> Outcome:
-        task, seconds, result = child.task, time.monotonic() - child.begun, child.partial
+        task, seconds, result, printed = child.task, time.monotonic() - child.begun, child.partial, child.printed()
         assert task is not None
         self._drop(child)
-        return Outcome(task, status, message, result, seconds)
+        return Outcome(task, status, message, result, seconds, printed)
 
 
 def _stage(child: Child) -> str:

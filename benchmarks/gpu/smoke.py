@@ -55,6 +55,7 @@ class Run:
             **outcome.result,
             **more,
         }
+        found |= {"trace": outcome.trace} if outcome.trace else {}
         says = text or outcome.result.get("note", "") or outcome.message
         if not text and "error" in outcome.result and outcome.status == "ok":
             says = f"error {outcome.result['error']:.1e}"

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from polyker.runtime.cuda_driver import why_not
 
 import polyker as pk
 from benchmarks.gpu import __main__ as gpu
@@ -23,6 +22,7 @@ from benchmarks.gpu.measure import compiled_by_torch, measure
 from benchmarks.gpu.pool import Pool, Task, once
 from benchmarks.gpu.singles import SINGLES
 from polyker.codegen.cuda_build import cubin
+from polyker.runtime.cuda.driver import why_not
 from polyker.target.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
 
@@ -108,6 +108,7 @@ def test_bad_cases_cost_their_own_rows_alone_and_leave_no_process(capsys, tmp_pa
         ("bad-is-killed", "dead"),
         ("good-2", "ok"),
     ]
+    assert "in _raise" in rows[0]["trace"]
     text = capsys.readouterr().out
     assert "ERROR: RuntimeError: CUDA error: an illegal memory access was encountered" in text
     assert "HUNG: no answer in 8 s while the result was compared" in text
@@ -268,6 +269,31 @@ def test_roofs_are_measured(pretended, monkeypatch):
     calls = []
     monkeypatch.setattr(pretended.torch.cuda, "_compile_kernel", lambda *_: lambda **k: calls.append(k), raising=False)
     assert pretended.fma_rate(2) > 0 and calls[-1]["block"] == (256, 1, 1)
+
+
+@needs_nvcc
+def test_on_a_driver_that_computes_nothing_all_parts_run_without_torch(capsys, tmp_path, monkeypatch):
+    build = pytest.importorskip("tests.gpu.stub.build")
+    try:
+        library = build.build_stub()
+    except build.CannotBuild as reason:
+        pytest.skip(str(reason))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    file = tmp_path / "rows.jsonl"
+    chosen = "row sums,two streams,copy,axpy*,torch.add(A*,kernel(A? B)? a sum"
+    assert gpu.main(["--stub", "--smoke", "--limit", "60", "--case", chosen, "--out", str(file)]) == 0
+    rows = rows_of(file)
+    status = {f["item"]: f["status"] for f in rows if "item" in f}
+    assert {name for name, found in status.items() if found == "ok"} == {
+        "the card", "row sums", "two streams", "axpy-2^28", "kernel(A, B), a sum",
+    }  # fmt: skip
+    facts = {f["fact"]: f for f in rows[0]["facts"]}
+    assert facts["shared bytes a block"]["driver"] == facts["shared bytes a block"]["target"] == 232448
+    assert gpu.main(["--stub", "--case", "scatter-add,matmul-bf16*", "--out", str(file)]) == 0
+    assert {f["case"]: f["status"] for f in rows_of(file) if "case" in f} == {
+        "scatter-add": "ok",
+        "matmul-bf16-4096": "skip",
+    }
 
 
 def row(case, group, polyker, **more):
