@@ -16,7 +16,7 @@ from polyker.ir.program import Program
 from polyker.options import UNSET, Options, checked_seconds, own_names, split_keywords
 from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
-from polyker.runtime.arrays import common_kind, on_torch, operand, torch_views
+from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import Plan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.direct import Direct
@@ -87,7 +87,8 @@ class Kernel(Direct):
         """Return a call on these arrays, by which the kernel runs on what they hold then, as often as it is called.
 
         It takes what a call takes. All is checked here, once; on a GPU that leaves the launch. Results are in `out`, or in arrays
-        that are made once and written again by each call. The arrays have to stay as they are: not resized, not freed.
+        that are made once and written again by each call (new ones in libraries whose arrays never change). The arrays have to
+        stay as they are: not resized, not freed.
         """
         return self._calls.prepare(args, out, named)
 
@@ -201,14 +202,11 @@ class _Calls:
         result = self._dispatch.attempt(context, inputs, out, self._adopt)
         if result is not None:
             return result
-        labels, outputs = self._program.inputs, self._program.outputs
+        labels = self._program.inputs
         kernel = self._kernel()
         if kernel is not None and not self._owns_out and (views := torch_views(inputs, out)) is not None:
             return on_torch(kernel, () if self._plain >= 0 else labels, given, views, out, self._fields)
-        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
-        wanted = given_outs(outputs, out)
-        outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]
-        kind = common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
+        operands, outs, wanted, kind = self._operands(inputs, out)
         arrays, plan = self._compiled.run(operands, {**self._fixed, **given}, outs, self._options.scratch_bytes)
         if kind == "numpy":
             self._dispatch.remember(context, inputs, operands, arrays, out, plan)
@@ -266,14 +264,29 @@ class _Calls:
                     bound = self._bound(inputs, given, outs)
                     result = bound.results[0] if self._fields is None else self._fields(*bound.results)
                     return DeviceCall(bound, result if out is None else out, None if stream is None else place.stream)
-        made = out
+        inputs, given = self._values(args, named)
+        operands, places, wanted, kind = self._operands(inputs, out)
+        call = self._compiled.planned(operands, {**self._fixed, **given}, places, self._options.scratch_bytes)
+        changing = kind in ("numpy", "torch") and all(o.array is o.original for o in operands)
+        if not changing:  # the kernel reads a copy of an input, or the library's arrays never change
+            return lambda: self.call(*args, out=out, **named)
 
         def run() -> Any:
-            nonlocal made
-            made = self.call(*args, **named) if made is None else self.call(*args, out=made, **named)
-            return made
+            call.run()
+            return finished(call.targets, wanted, out, kind, inputs, self._fields)
 
         return run
+
+    def _operands(
+        self, inputs: Sequence[Any], out: Any
+    ) -> tuple[list[Operand], list[Operand | None], list[object], str]:
+        """Return inputs and outputs as operands, the outputs as they were given, and the kind of array that comes back."""
+        labels, outputs = self._program.inputs, self._program.outputs
+        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
+        wanted = given_outs(outputs, out)
+        outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]
+        kind = common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
+        return operands, outs, wanted, kind
 
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         rest = self._program.parameters[len(args) :]

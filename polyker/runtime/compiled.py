@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,23 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
 
     value: int = evaluate_shape(expr, values)
     return value
+
+
+@dataclass(slots=True)
+class HostCall:
+    """A call with arrays of the host, checked: where results are computed, and where the caller wants them."""
+
+    plan: Plan
+    arrays: list[Array]
+    targets: list[Array]
+    wanted: list[Array | None]
+
+    def run(self) -> None:
+        """Run it; raises what the kernel's guards mean."""
+        execute(self.plan, self.arrays, self.targets)
+        for wanted, target in zip(self.wanted, self.targets, strict=True):
+            if wanted is not None and target is not wanted:
+                np.copyto(wanted, target)
 
 
 class Compiled:
@@ -181,6 +199,18 @@ class Compiled:
 
         Raises ShapeError, DTypeError, ArgumentError, and what the kernel's guards mean.
         """
+        call = self.planned(operands, given, outs, scratch_limit)
+        call.run()
+        return call.targets, call.plan
+
+    def planned(
+        self,
+        operands: Sequence[Operand],
+        given: Mapping[str, int],
+        outs: Sequence[Operand | None],
+        scratch_limit: int | None = None,
+    ) -> HostCall:
+        """Check a call with arrays of the host and return it; raises as `run`."""
         typed = self.typed
         if self._elsewhere is not None:
             raise self._elsewhere.with_traceback(None)
@@ -192,15 +222,11 @@ class Compiled:
         for label, out, name, (shape, _) in zip(labels, outs, typed.outputs, results, strict=True):
             if out is not None:
                 check_out(label, out, shape, typed.tensor(name).dtype)
-        given_arrays = [None if out is None else out.original for out in outs]
-        check_apart(labels, given_arrays)
-        targets = places(arrays, given_arrays, results, self._own)
+        wanted = [None if out is None else out.original for out in outs]
+        check_apart(labels, wanted)
+        targets = places(arrays, wanted, results, self._own)
         plan = self.plan(values, arrays, results, targets, scratch_limit)
-        execute(plan, arrays, targets)
-        for wanted, target in zip(given_arrays, targets, strict=True):
-            if wanted is not None and target is not wanted:
-                np.copyto(wanted, target)
-        return targets, plan
+        return HostCall(plan, arrays, targets, wanted)
 
     def sync(self) -> None:
         """Wait for what calls have queued on a GPU; raises what their guards found, and what the device reports."""

@@ -224,6 +224,42 @@ def test_kernels_that_are_dropped_while_they_run_are_unloaded_later(torch):
     assert [float(r.min()) for r in results] == [float(r.max()) for r in results] == [float(n) for n in range(20)]
 
 
+@pytest.mark.parametrize("text", [SUM, GATHER])
+def test_a_kernel_that_was_never_called_may_be_captured(torch, text):
+    x, index = torch.randn(100_003, device="cuda"), torch.randint(0, 1000, (77,), device="cuda")
+    inputs = (x, index) if text is GATHER else (x,)
+    kernel = pk.op(text).compile(*inputs)
+    out = torch.zeros((77,) if text is GATHER else (), device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(*inputs, out=out)
+    for _ in range(3):
+        x.normal_()
+        graph.replay()
+        torch.cuda.synchronize()
+        want = x[index] + 0.5 if text is GATHER else (x.double() ** 2).sum().float()
+        assert torch.allclose(out, want, rtol=1e-4)
+    kernel.sync()
+
+
+def test_kernels_may_be_loaded_and_dropped_while_a_graph_is_captured(torch):
+    x, y = torch.ones(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda")
+    kernel = pk.op("Y[i] = X[i] * 2").compile(x)
+    other, others = torch.cuda.Stream(), torch.zeros(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(x, out=y)
+        for n in range(4):
+            dropped = pk.op(f"Y[i] = X[i] + {n}.5").compile(x)
+            dropped(x, out=others, stream=other.cuda_stream)
+            del dropped
+            pk.clear_cache()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert bool((y == 2).all()) and bool((others == 4.5).all())
+
+
 FAULT = """
 import numpy as np, torch, ctypes, polyker as pk
 from polyker.codegen.cuda_build import cubin
