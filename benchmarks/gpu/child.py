@@ -36,7 +36,7 @@ def follow_parent(parent: int) -> None:
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function `module:name`."""
     module, _, function = name.partition(":")
-    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), function)
 
 
 def answer_of(task: dict[str, Any], machine: Any, say: Say) -> dict[str, Any]:
@@ -62,7 +62,11 @@ def main() -> None:
     """Answer tasks until the input ends."""
     kind, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     follow_parent(parent)
+    os.set_inheritable(descriptor, False)
     output = os.fdopen(descriptor, "w", encoding="utf-8")
+    # What this process starts, such as compilers, can read no task.
+    tasks = os.fdopen(os.dup(0), encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
     def send(message: dict[str, Any]) -> None:
         output.write(json.dumps(message) + "\n")
@@ -77,7 +81,7 @@ def main() -> None:
         send({"no machine": f"{type(error).__name__}: {error}"})
         return
     send({"hello": True})
-    for line in sys.stdin:
+    for line in tasks:
         task = json.loads(line)
         answer = answer_of(task, machine, lambda found: send({"partial": found}))
         sys.stdout.flush()

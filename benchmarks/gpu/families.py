@@ -204,10 +204,10 @@ def _error(family: Family, inputs: list[np.ndarray], found: np.ndarray, dtype: s
 
 def about(machine: Any, say: Say) -> dict[str, Any]:
     """Return what the driver says of the card beside what polyker's schedules are made for."""
-    found: dict[str, Any] = {"device": machine.name, "target": machine.target, "kind": machine.kind}
+    found: dict[str, Any] = {"device": machine.name, "target": machine.compiled_for, "kind": machine.kind}
     found["compilers"] = compiler_versions()
     found["libraries"] = {name: _version(name) for name in ("torch", "triton", "numpy", "llvmlite", "islpy")}
-    target = asdict(machine.gpu)
+    target = asdict(gpu_of(machine.compiled_for)[0])  # what is known of such cards without this one
     if machine.kind == "dry":
         return {**found, "facts": [], "exclusive": False}
     cuda = libcuda.library()

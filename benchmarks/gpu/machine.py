@@ -152,13 +152,13 @@ class _WithTorch:
 class Cuda(_WithTorch):
     """This machine's GPU, through torch."""
 
-    kind, device = "cuda", "cuda"
+    kind, device, target = "cuda", "cuda", "cuda"
 
     def __init__(self) -> None:
         torch = self.torch
         if not torch.cuda.is_available():
             raise Unavailable("torch finds no CUDA device")
-        self.gpu, self.target = gpu_of("cuda")
+        self.gpu, self.compiled_for = gpu_of("cuda")
         self.name = torch.cuda.get_device_name()
         self.l2: int = torch.cuda.get_device_properties(0).L2_cache_size
         self.tf32(allowed=False)
@@ -292,23 +292,23 @@ class _WithoutRoofs:
 class DryRun(_WithoutRoofs, _WithTorch):
     """The simulator in the place of a GPU: that everything runs and is right can be seen, its times say nothing."""
 
-    kind, device, l2 = "dry", "cpu", 1 << 12
+    kind, device, target, l2 = "dry", "cpu", "cuda-sim", 1 << 12
     name = "no GPU: a dry run on the simulator, whose times say nothing"
 
     def __init__(self) -> None:
         assert self.torch is not None  # imported before there is a task with a limit
-        self.gpu, self.target = gpu_of("cuda-sim")
+        self.gpu, self.compiled_for = gpu_of("cuda-sim")
 
 
 class Stub(_WithoutRoofs):
     """A driver without torch, perhaps one that computes nothing: what is called can be seen, results are not compared."""
 
-    kind, l2, computes, torch = "stub", 1 << 20, False, None
+    kind, target, l2, computes, torch = "stub", "cuda", 1 << 20, False, None
 
     def __init__(self) -> None:
         try:
             self.name = libcuda.library().name()
-            self.gpu, self.target = gpu_of("cuda")
+            self.gpu, self.compiled_for = gpu_of("cuda")
         except (OSError, RuntimeError) as error:
             raise Unavailable(str(error)) from error
 

@@ -22,6 +22,7 @@ from typing import Any
 
 START = 90.0  # seconds that a child may take to import its libraries and find its machine
 _WAIT = 0.25
+_TRIES = 3  # children that do not start, one after another, before no more are tried
 _PRINTED = 3000  # bytes of what a child printed that are kept
 
 
@@ -95,16 +96,14 @@ class Child:
         *lines, self._rest = self._rest.split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def end(self) -> str:
-        """Kill the child and all that it started; return how it had ended, '' where it had not."""
+    def kill(self) -> str:
+        """Kill the child and all that it started, without waiting; return how it had ended, '' where it had not."""
         status = self.process.poll()
         if status is None and self.ended:  # it is about to
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = self.process.wait(2)
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)  # one that the system cannot end is left behind
         for stream in (self.process.stdin, self.log):
             with contextlib.suppress(OSError):
                 assert stream is not None
@@ -129,8 +128,13 @@ class Pool:
         self.kind, self.environment = kind, environment or {}
         self.deadline = float("inf") if deadline is None else deadline
         self._children: list[Child] = []
+        self._ending: list[Child] = []  # killed: with a context on a device that takes a while
         self._selector = selectors.DefaultSelector()
         self.unavailable = ""
+        self._begun, self._refused = (
+            False,
+            0,
+        )  # whether a child ever began, and how many did not since the last one that did
 
     def __enter__(self) -> Pool:
         return self
@@ -140,9 +144,13 @@ class Pool:
         self._selector.close()
 
     def close(self) -> None:
-        """End all children; the next task starts others."""
+        """End all children and wait until they are gone; the next task starts others."""
         for child in list(self._children):
             self._drop(child)
+        for child in self._ending:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(5)  # one that the system cannot end is left behind
+        self._ending.clear()
 
     def warm(self, count: int) -> None:
         """Start children until there are so many."""
@@ -154,7 +162,8 @@ class Pool:
     def _drop(self, child: Child) -> str:
         self._selector.unregister(child.reader)
         self._children.remove(child)
-        return child.end()
+        self._ending = [c for c in [*self._ending, child] if c.process.poll() is None]
+        return child.kill()
 
     def run(self, tasks: Sequence[Task], workers: int = 1, *, reuse: bool = True, spares: int = 0) -> Iterator[Outcome]:
         """Yield the outcome of each task, as they end."""
@@ -173,13 +182,17 @@ class Pool:
             self.warm(min(workers + spares, sum(c.task is not None for c in self._children) + len(waiting)))
             for key, _ in self._selector.select(min(_WAIT, max(0.0, self.deadline - now))):
                 yield from self._listen(key.data, waiting, reuse=reuse)
+            for child in [c for c in self._children if c.process.poll() is not None]:
+                child.ended = True  # even where something that it started holds its pipe
+                yield from self._listen(child, waiting, reuse=reuse)
             yield from self._late(waiting)
 
     def _listen(self, child: Child, waiting: deque[Task], *, reuse: bool) -> Iterator[Outcome]:
         """Yield what comes of what a child says."""
         for message in child.heard():
             if "hello" in message:
-                child.ready = True
+                child.ready = self._begun = True
+                self._refused = 0
             elif "no machine" in message:
                 self.unavailable = message["no machine"]
             elif "partial" in message:
@@ -201,19 +214,22 @@ class Pool:
             yield from self._died(child, waiting)
 
     def _died(self, child: Child, waiting: deque[Task]) -> Iterator[Outcome]:
-        """Yield the outcome of the task of a child that is gone; one that never began takes the next task with it."""
-        task = child.task or (waiting.popleft() if waiting and not child.ready else None)
+        """Yield the outcome of the task of a child that is gone."""
         printed, seconds = child.printed(), time.monotonic() - child.begun
         tail = (printed.splitlines() or [""])[-1][:300]
-        stage, result = _stage(child), child.partial
         how = self._drop(child) or "closed its pipe"
-        if task is None:
-            return
-        if child.task is None:
-            reason = self.unavailable or f"{how}; {tail}"
-            yield Outcome(task, "dead", f"a child did not start: {reason}", {}, seconds, printed)
-        else:
-            yield Outcome(task, "dead", f"the process {how}{stage}: {tail}".rstrip(": "), result, seconds, printed)
+        if child.task is not None:
+            message = f"the process {how}{_stage(child)}: {tail}".rstrip(": ")
+            yield Outcome(child.task, "dead", message, child.partial, seconds, printed)
+        elif not child.ready:
+            yield from self._no_start(self.unavailable or f"{how}; {tail}", waiting)
+
+    def _no_start(self, reason: str, waiting: deque[Task]) -> Iterator[Outcome]:
+        """Note that a child did not start; yield the outcomes of all tasks that wait, where no other one is likely to."""
+        self._refused += 1
+        if self._refused >= _TRIES or (self.unavailable and not self._begun):
+            while waiting:
+                yield Outcome(waiting.popleft(), "dead", f"a child did not start: {reason}")
 
     def _late(self, waiting: deque[Task]) -> Iterator[Outcome]:
         """Yield the outcomes of tasks at whose limit their children are still busy."""
@@ -224,8 +240,7 @@ class Pool:
                 yield self._stopped(child, "hung", f"no answer in {child.task.limit:.0f} s{_stage(child)}")
             elif child.task is None and not child.ready and spent > START:
                 self._drop(child)
-                if waiting:
-                    yield Outcome(waiting.popleft(), "hung", f"a child did not start in {START:.0f} s", {}, spent)
+                yield from self._no_start(f"nothing in {START:.0f} s", waiting)
 
     def _stopped(self, child: Child, status: str, message: str) -> Outcome:
         task, seconds, result, printed = child.task, time.monotonic() - child.begun, child.partial, child.printed()

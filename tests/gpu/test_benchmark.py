@@ -96,7 +96,7 @@ def test_bad_cases_cost_their_own_rows_alone_and_leave_no_process(capsys, tmp_pa
     pytest.importorskip("torch")
     file, lines, process = tmp_path / "figures.json", tmp_path / "rows.jsonl", tmp_path / "process"
     monkeypatch.setenv("BAD_CASES_PROCESS", str(process))
-    command = ["--dry-run", "--rounds", "1", "--case", "bad", "--add", f"{BAD}cases"]
+    command = ["--dry-run", "--rounds", "1", "--case", "bad", "--jobs", "1", "--add", f"{BAD}cases"]
     assert gpu.main([*command, "--json", str(file), "--out", str(lines)]) == 1
     rows = [f for f in rows_of(lines) if "case" in f]
     assert json.loads(file.read_text())["figures"] == rows
@@ -111,7 +111,7 @@ def test_bad_cases_cost_their_own_rows_alone_and_leave_no_process(capsys, tmp_pa
     assert "in _raise" in rows[0]["trace"]
     text = capsys.readouterr().out
     assert "ERROR: RuntimeError: CUDA error: an illegal memory access was encountered" in text
-    assert "HUNG: no answer in 8 s while the result was compared" in text
+    assert "HUNG: no answer in 6 s while the result was compared" in text
     assert "DEAD: the process was killed by SIGSEGV while the result was compared" in text
     with pytest.raises(ProcessLookupError):
         gone_after(int(process.read_text()))
@@ -132,8 +132,8 @@ def gone_after(pid, seconds=5.0):
 def test_a_dry_smoke_run_has_a_line_for_each_item_whatever_becomes_of_it(capsys, tmp_path):
     pytest.importorskip("torch")
     file = tmp_path / "rows.jsonl"
-    bad = [x for name in ("raises", "hangs=3", "exits", "good") for x in ("--add", f"{BAD}{name}")]
-    chosen = "row sums,CUDA graph? one*,transpose-16384,kernel(A? B)? a sum"
+    bad = [x for name in ("raises", "hangs=3", "exits") for x in ("--add", f"{BAD}{name}")]
+    chosen = "row sums,several GPUs,transpose-16384"
     command = ["--smoke", "--dry-run", "--rounds", "1", "--limit", "60", "--case", chosen, *bad, "--out", str(file)]
     assert gpu.main(command) == 1
     text, rows = capsys.readouterr().out, rows_of(file)
@@ -141,15 +141,13 @@ def test_a_dry_smoke_run_has_a_line_for_each_item_whatever_becomes_of_it(capsys,
     assert status == {
         "the card": "ok",
         "row sums": "ok",
-        "CUDA graph, one launch": "skip",
+        "several GPUs": "skip",
         f"{BAD}raises": "error",
         f"{BAD}hangs": "hung",
         f"{BAD}exits": "dead",
-        f"{BAD}good": "ok",
         "transpose-16384": "ok",
-        "kernel(A, B), a sum": "ok",
     }
-    assert "no answer in 3 s while it waited" in text and "this item is good" in text
+    assert "no answer in 3 s while it waited" in text
     assert "the process ended with status 7" in text
     assert rows[-1]["part"] == "summary" and rows[-1]["hung"] == [f"{BAD}hangs"]
 
@@ -186,8 +184,26 @@ with Pool("none") as pool:
 
 def test_a_child_that_does_not_start_is_an_outcome():
     with Pool("no such machine") as pool:
+        outcomes = list(pool.run([Task(name, f"{BAD}good") for name in "ab"]))
+    assert [o.status for o in outcomes] == ["dead", "dead"]
+    assert all("a child did not start: KeyError" in o.message for o in outcomes)
+
+
+def test_a_start_that_fails_is_tried_again(tmp_path):
+    count = tmp_path / "starts"
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import os\nwith open({str(count)!r}, 'a') as file: file.write('.')\n"
+        f"if os.path.getsize({str(count)!r}) < 3: os._exit(9)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *map(os.path.abspath, sys.path)])
+    with Pool("none", {"PYTHONPATH": path}) as pool:
         outcome = once(pool, Task("one", f"{BAD}good"))
-    assert outcome.status == "dead" and "a child did not start: KeyError" in outcome.message
+        assert (outcome.status, count.read_text()) == ("ok", "...")
+    count.write_text("")
+    (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(9)\n")
+    with Pool("none", {"PYTHONPATH": path}) as pool:
+        outcome = once(pool, Task("one", f"{BAD}good"))
+    assert outcome.message.startswith("a child did not start: ended with status 9")
 
 
 def test_several_children_work_at_the_same_time():
@@ -280,16 +296,16 @@ def test_on_a_driver_that_computes_nothing_all_parts_run_without_torch(capsys, t
         pytest.skip(str(reason))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
     file = tmp_path / "rows.jsonl"
-    chosen = "row sums,two streams,copy,axpy*,torch.add(A*,kernel(A? B)? a sum"
+    chosen = "row sums,axpy*,torch.add(A*,kernel(A? B)? a sum"
     assert gpu.main(["--stub", "--smoke", "--limit", "60", "--case", chosen, "--out", str(file)]) == 0
     rows = rows_of(file)
     status = {f["item"]: f["status"] for f in rows if "item" in f}
     assert {name for name, found in status.items() if found == "ok"} == {
-        "the card", "row sums", "two streams", "axpy-2^28", "kernel(A, B), a sum",
+        "the card", "row sums", "axpy-2^28", "kernel(A, B), a sum",
     }  # fmt: skip
     facts = {f["fact"]: f for f in rows[0]["facts"]}
     assert facts["shared bytes a block"]["driver"] == facts["shared bytes a block"]["target"] == 232448
-    assert gpu.main(["--stub", "--case", "scatter-add,matmul-bf16*", "--out", str(file)]) == 0
+    assert gpu.main(["--stub", "--jobs", "1", "--case", "scatter-add,matmul-bf16*", "--out", str(file)]) == 0
     assert {f["case"]: f["status"] for f in rows_of(file) if "case" in f} == {
         "scatter-add": "ok",
         "matmul-bf16-4096": "skip",
