@@ -215,5 +215,5 @@ def _once(loop: For, launch: Launch) -> bool:
     """Return whether a loop is known to run at most once in each block."""
     if loop.kind is LoopKind.BLOCK:
         blocks = launch.grid["xyz".index(loop.axis)]
-        return isinstance(blocks, Const) and loop.trip is not None and loop.trip <= int(blocks.value.real)
+        return isinstance(blocks, Const) and loop.most is not None and loop.most <= int(blocks.value.real)
     return loop.trip is not None and loop.trip <= 1

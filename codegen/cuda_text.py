@@ -357,7 +357,7 @@ class _Device:
         self.e.ranges[loop.var] = least, most
         lo, hi = self.e.index(loop.lo), self.e.index(self._bound(loop, count, blocks=blocks))
         step = "" if loop.step == 1 else f"{loop.step} * "
-        enough = _covers(loop, count, blocks=blocks)
+        enough = _covers(loop, count)
         # Where threads take turns, the last turn of each may lead far beyond the bound.
         past = loop.step * int(count.value.real) if enough and isinstance(count, Const) else NARROW
         start = magnitude(loop.lo, self.e.ranges, self.e.narrow)
@@ -403,12 +403,9 @@ def _length(loop: For) -> int:
     return len(inside) + LONG * sum(isinstance(e, Op) and e.op in _LONG and not is_index(e) for e in nodes)
 
 
-def _covers(loop: For, count: KExpr, *, blocks: bool) -> bool:
+def _covers(loop: For, count: KExpr) -> bool:
     """Return whether each iteration is known to have a block or thread of its own."""
-    if not isinstance(count, Const):
-        return False
-    known = loop.trip if loop.trip is not None else None if blocks else loop.lanes
-    return known is not None and known <= int(count.value.real)
+    return isinstance(count, Const) and loop.most is not None and loop.most <= int(count.value.real)
 
 
 def _bare(text: str) -> str:

@@ -230,7 +230,8 @@ class For:
     does, in the operations of polyker.codegen.work. It stands in no VECTOR and no other PARALLEL loop, and no STACK buffer
     from outside is used in it.
     BLOCK and THREAD: only inside a Launch; `axis` (x, y or z) names the numbers of blocks or threads that the iterations
-    are dealt out to in turn, whatever their count; `lanes` of a THREAD loop bounds the trip count.
+    are dealt out to in turn, whatever their count; `lanes` of a THREAD loop bounds the trip count,
+    and so does that of a BLOCK loop, where it is not 0.
     `trip` is the exact trip count where it is a known constant, else None.
     """
 
@@ -245,6 +246,11 @@ class For:
     thread: str = ""
     work: KExpr | None = None
     axis: str = ""
+
+    @property
+    def most(self) -> int | None:
+        """How many iterations a loop over blocks or threads has at most, None where unknown."""
+        return self.trip if self.trip is not None else self.lanes or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from enum import Enum
 from itertools import accumulate, count, groupby
 from math import prod
 
+from polyker.codegen.greatest import greatest
 from polyker.codegen.kernel import (
     Allocate,
     Barrier,
@@ -24,12 +25,11 @@ from polyker.codegen.kernel import (
     Op,
     Space,
     Stmt,
-    Var,
 )
 from polyker.codegen.polynomial import polynomial
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.simplify_index import Range, bounds, simplify_expression
-from polyker.codegen.walk import allocated, bound_by, buffers_of, expressions, names_in, statements, subexpressions
+from polyker.codegen.walk import allocated, bound_by, buffers_of, expressions, names_in, statements
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
 from polyker.target.model import Gpu
@@ -97,17 +97,38 @@ def _range(loop: For, ranges: dict[str, Range]) -> Range:
 def _launch(name: str, loop: For, ranges: dict[str, Range], known: frozenset[str]) -> Launch:
     blocks: dict[str, list[KExpr | None]] = {a: [] for a in AXES}
     threads = dict.fromkeys(AXES, 1)
-    for stmt in statements((loop,)):
-        if isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
-            blocks[stmt.axis].append(_trips(stmt, ranges, known))
-        elif isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
-            threads[stmt.axis] = max(threads[stmt.axis], stmt.lanes)
+
+    def count_blocks(block: Block, around: tuple[For, ...]) -> Block:
+        return tuple(counted(stmt, around) for stmt in block)
+
+    def counted(stmt: Stmt, around: tuple[For, ...]) -> Stmt:
+        match stmt:
+            case For(kind=LoopKind.THREAD):
+                threads[stmt.axis] = max(threads[stmt.axis], stmt.lanes)
+            case For(kind=LoopKind.BLOCK):
+                trips = _trips(stmt, around, ranges, known)
+                blocks[stmt.axis].append(trips)
+                stmt = replace(stmt, lanes=max(0, int(trips.value.real)) if isinstance(trips, Const) else 0)
+            case _:
+                pass
+        match stmt:
+            case For(body=body):
+                return replace(stmt, body=count_blocks(body, (*around, stmt)))
+            case Allocate(body=body):
+                return replace(stmt, body=count_blocks(body, around))
+            case If(body=body, orelse=orelse):
+                return replace(stmt, body=count_blocks(body, around), orelse=count_blocks(orelse, around))
+            case _:
+                return stmt
+
+    outermost = counted(loop, ())
+    assert isinstance(outermost, For)
     each = Const(round(UNKNOWN_BLOCKS ** (1 / max(1, sum(None in found for found in blocks.values())))))
     trips = {a: [each if t is None else t for t in found] for a, found in blocks.items()}
     x, y, z = (_most(trips[a], most, ranges) for a, most in zip(AXES, MOST_BLOCKS, strict=True))
-    if _shared((loop,)):
-        loop = end_together(loop, dict(zip(AXES, (x, y, z), strict=True)))
-    return Launch(name, (x, y, z), (threads["x"], threads["y"], threads["z"]), (loop,))
+    if _shared((outermost,)):
+        outermost = end_together(outermost, dict(zip(AXES, (x, y, z), strict=True)))
+    return Launch(name, (x, y, z), (threads["x"], threads["y"], threads["z"]), (outermost,))
 
 
 def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -> For:
@@ -117,7 +138,7 @@ def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -
     here again in one block.
     """
     count = grid[loop.axis]
-    once = loop.trip is not None and isinstance(count, Const) and loop.trip <= int(count.value.real)
+    once = loop.most is not None and isinstance(count, Const) and loop.most <= int(count.value.real)
     again = again or not once
 
     def block(body: Block) -> Block:
@@ -173,17 +194,15 @@ def _first(block: Block, shared: frozenset[str]) -> _First:
     return _First.NEITHER
 
 
-def _trips(loop: For, ranges: dict[str, Range], known: frozenset[str]) -> KExpr | None:
-    """Return the number of iterations as the host computes it, None where it follows from nothing that the host knows."""
+def _trips(loop: For, around: tuple[For, ...], ranges: dict[str, Range], known: frozenset[str]) -> KExpr | None:
+    """Return how many iterations there are at most, as the host computes it; None where it follows from nothing that it knows."""
     trip = trip_count(loop)
     if trip is not None:
         return Const(trip)
-    if all(not isinstance(e, Var) or e.name in known for bound in (loop.lo, loop.hi) for e in subexpressions(bound)):
-        length: KExpr = Op("sub", (loop.hi, loop.lo))
-        if loop.step > 1:
-            length = Op("floordiv", (Op("add", (length, Const(loop.step - 1))), Const(loop.step)))
-        return simplify_expression(length, ranges)
-    return None
+    length: KExpr = Op("sub", (loop.hi, loop.lo))
+    if loop.step > 1:
+        length = Op("floordiv", (Op("add", (length, Const(loop.step - 1))), Const(loop.step)))
+    return greatest(length, around, known, ranges)
 
 
 def _most(trips: list[KExpr], most: int, ranges: dict[str, Range]) -> KExpr:
