@@ -252,16 +252,15 @@ def _gpu(number: int) -> Target:
     """Return a GPU of this machine as a target; raises BackendUnavailable where there is none or it is not known."""
     from polyker.errors.codegen import NO_CUDA
     from polyker.runtime.cuda.driver import driver
+    from polyker.target.device import name_of, with_device
     from polyker.target.known import GPUS
 
     device = driver().device(number)
     arch = device.arch()
-    # Machine code runs on later devices of the same generation, but for what is named with an `a`.
-    names = (f"cuda:{arch}a", f"cuda:{arch}", f"cuda:{arch[:-1]}0")
-    found = next((n for n in names if n in GPUS), None)
+    found = name_of(arch)
     if found is None:
         raise failure(NO_CUDA, reason=f"it is {arch}", known=", ".join(GPUS))
-    return GPUS[found]
+    return with_device(GPUS[found], device.attributes())
 
 
 def argument_type(value: object, name: str) -> TensorType:

@@ -17,7 +17,7 @@ import polyker as pk
 from benchmarks.gpu import libcuda
 from benchmarks.gpu.case import TOLERANCES
 from benchmarks.gpu.child import Say
-from benchmarks.gpu.machine import Skip, compile_now, compiler_versions
+from benchmarks.gpu.machine import Skip, compile_now, compiler_versions, gpu_of
 
 _SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
 _NORM = (

@@ -104,11 +104,10 @@ def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | Non
 
 def _gpu_floor(arithmetic: Amount, total: Amount, target: Target, gpu: Gpu) -> Floor:
     """Return the floor of a GPU, from its published figures."""
-    clock = gpu.flops / (2 * target.lanes(4) * target.fma_per_cycle * target.cores)
-    floor = Floor(arithmetic / target.cores, total * clock / gpu.bandwidth, "memory", target.cores)
+    floor = Floor(arithmetic / target.cores, total * gpu.clock / gpu.bandwidth, "memory", target.cores)
     if not isinstance(total, int):
         return floor
-    return replace(floor, arithmetic_seconds=floor.arithmetic / clock, memory_seconds=total / gpu.bandwidth)
+    return replace(floor, arithmetic_seconds=floor.arithmetic / gpu.clock, memory_seconds=total / gpu.bandwidth)
 
 
 def _per_byte(target: Target, level: int) -> float:

@@ -11,7 +11,7 @@ from polyker.ir.expr import COMPARISONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr,
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
-from polyker.target.model import Target
+from polyker.target.model import Gpu, Target
 
 _UPDATES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 _SIGNS = {"set": "=", "add": "+=", "mul": "*="}
@@ -100,14 +100,44 @@ def statement_text(s: TypedStatement, labels: Mapping[str, str]) -> str:
 
 
 def cycles(program: TypedProgram, amounts: Amounts, target: Target) -> Amount:
-    """Return the least cycles that the arithmetic of a program takes on one core."""
+    """Return the least cycles that the arithmetic of a program takes on one core; on a GPU, products on its matrix units."""
     total: Amount = 0
     for s in program.statements():
         count = instructions(each(s, once=True))
         if count:
             instances, _ = amounts(read_set(s.domain))
-            total += instances * count / (target.lanes(s.acc.itemsize) * target.fma_per_cycle)
+            by_cycle = target.lanes(s.acc.itemsize) * target.fma_per_cycle
+            matrix = None if target.gpu is None else _matrix_rate(program, s, target.gpu)
+            if target.gpu is not None and matrix is not None:
+                pairs = matrix / (
+                    2 * target.gpu.clock * target.gpu.processors
+                )  # products and sums of one core in a cycle
+                total += instances / max(pairs, by_cycle)
+                count -= 1
+            total += instances * count / by_cycle
     return total
+
+
+def _matrix_rate(program: TypedProgram, statement: TypedStatement, gpu: Gpu) -> float | None:
+    """Return the operations a second of the matrix units on a sum of products of two arrays, None where it is no such sum.
+
+    The operands are of one element type, as they lie in memory.
+    """
+    match statement.expr:
+        case Call(op="mul", args=(left, right)) if statement.op == "add" and statement.reduced:
+            operands = [_uncast(a) for a in (left, right)]
+        case _:
+            return None
+    if not all(isinstance(a, Read) and a.subscripts for a in operands):
+        return None
+    types = {program.tensor(a.tensor).dtype.name for a in operands if isinstance(a, Read)}
+    return gpu.matrix_rate({"u8": "i8"}.get(name := types.pop(), name)) if len(types) == 1 else None
+
+
+def _uncast(expr: Expr) -> Expr:
+    while isinstance(expr, Cast):
+        expr = expr.arg
+    return expr
 
 
 def total_flops(program: TypedProgram, amounts: Amounts) -> Amount | None:

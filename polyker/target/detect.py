@@ -90,7 +90,7 @@ def _vnni(wide: bool) -> set[str]:
 
 def target(name: str | Target = "cpu") -> Target:
     """Return the target of a name: `cpu` (this machine), `cpu:x86-64-v3` and the like, `aarch64-linux-gnu`, `wasm32`,
-    `cuda:sm_80`, `cuda:sm_90a`, `cuda-sim` (CUDA kernels run by this machine's processor).
+    `cuda:sm_80`, `cuda:sm_90a` and the like, `cuda-sim` (CUDA kernels run by this machine's processor).
 
     Raises CompileError for an unknown name, with those that are known.
 

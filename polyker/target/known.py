@@ -61,23 +61,54 @@ ONE_STREAM = frozenset({"znver3", "znver4"})
 # load after one.
 FIRST_ONLY = frozenset({"znver1", "znver2", "znver3"})
 
-# A100 (SXM, 80 GB) and H200 by their data sheets.
-_AMPERE = Gpu("sm_80", 32, 1024, 65536, 163 << 10, 2048, 108, 19.5e12, 2.0e12, 40 << 20)
-_HOPPER = Gpu("sm_90a", 32, 1024, 65536, 227 << 10, 2048, 132, 66.9e12, 4.8e12, 50 << 20)
+# What processors of a GPU's generation have: limits by the CUDA C++ Programming Guide (Technical Specifications per Compute
+# Capability), rates by data sheets, at the boost clock and without sparsity. `polyker.target.device` replaces them by what a
+# device says of itself.
+# A100 (SXM, 80 GB), NVIDIA A100 data sheet: 108 multiprocessors of 64 lanes, 2039 GB/s.
+_A100 = Gpu(
+    "sm_80", 32, 1024, 65536, 163 << 10, 2048, 108, 19.5e12, 2.039e12, 40 << 20, lanes=64,
+    matrix=(("f16", 312e12), ("bf16", 312e12), ("tf32", 156e12), ("i8", 624e12), ("f64", 19.5e12)),
+)  # fmt: skip
+# A10, NVIDIA A10 data sheet; RTX 30 has the same multiprocessors.
+_A10 = Gpu(
+    "sm_86", 32, 1024, 65536, 99 << 10, 1536, 72, 31.2e12, 600e9, 6 << 20, blocks=16,
+    matrix=(("f16", 125e12), ("bf16", 125e12), ("tf32", 62.5e12), ("i8", 250e12)),
+)  # fmt: skip
+# L4, NVIDIA L4 data sheet (whose rates of matrices are with sparsity: half of them); RTX 40 has the same multiprocessors.
+_L4 = Gpu(
+    "sm_89", 32, 1024, 65536, 99 << 10, 1536, 58, 30.3e12, 300e9, 48 << 20, blocks=24,
+    matrix=(("f16", 121e12), ("bf16", 121e12), ("tf32", 60e12), ("i8", 242e12)),
+)  # fmt: skip
+# H100 SXM, NVIDIA H100 data sheet. H200 differs by its memory alone, 4.8e12 bytes a second, which a device says of itself.
+_H100 = Gpu(
+    "sm_90a", 32, 1024, 65536, 227 << 10, 2048, 132, 66.9e12, 3.35e12, 50 << 20,
+    matrix=(("f16", 989e12), ("bf16", 989e12), ("tf32", 494e12), ("i8", 1979e12), ("f64", 67e12)),
+)  # fmt: skip
+# B200, NVIDIA HGX B200 data sheet: an eighth of a board of eight.
+_B200 = Gpu(
+    "sm_100", 32, 1024, 65536, 227 << 10, 2048, 148, 75e12, 7.7e12, 126 << 20,
+    matrix=(("f16", 2250e12), ("bf16", 2250e12), ("tf32", 1125e12), ("i8", 4500e12), ("f64", 37e12)),
+)  # fmt: skip
+# GeForce RTX 5090, NVIDIA RTX Blackwell GPU Architecture, appendix A; matrices with sums of f32.
+_RTX5090 = Gpu(
+    "sm_120", 32, 1024, 65536, 99 << 10, 1536, 170, 104.8e12, 1.792e12, 96 << 20, blocks=24,
+    matrix=(("f16", 209.5e12), ("bf16", 209.5e12), ("tf32", 104.8e12), ("i8", 838e12)),
+)  # fmt: skip
 
 
-def _cuda(name: str, triple: str, gpu: Gpu) -> Target:
+def gpu_target(name: str, triple: str, gpu: Gpu) -> Target:
     """Return a GPU as a target: a multiprocessor as a core whose vector is a warp."""
     caches = (Cache(gpu.shared, 128), Cache(gpu.l2, 128, 16))
-    return Target(name, triple, gpu.arch, "", 4 * gpu.warp, 64, True, 4, 4, caches, gpu.processors, gpu)
+    return Target(
+        name, triple, gpu.arch, "", 4 * gpu.warp, 64, True, gpu.lanes // gpu.warp, 4, caches, gpu.processors, gpu
+    )
 
 
 GPUS: dict[str, Target] = {
     target.name: target
     for target in (
-        _cuda("cuda:sm_80", "nvptx64-nvidia-cuda", _AMPERE),
-        _cuda("cuda:sm_90a", "nvptx64-nvidia-cuda", _HOPPER),
+        *(gpu_target(f"cuda:{g.arch}", "nvptx64-nvidia-cuda", g) for g in (_A100, _A10, _L4, _H100, _B200, _RTX5090)),
         # Of one multiprocessor, so that small programs are mapped as large ones are on a GPU.
-        _cuda("cuda-sim", "", replace(_HOPPER, processors=1, simulated=True)),
+        gpu_target("cuda-sim", "", replace(_H100, processors=1, simulated=True)),
     )
 }

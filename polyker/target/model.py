@@ -44,7 +44,9 @@ class Gpu:
     multiprocessor `registers` (of 32 bits), `shared` bytes that one block may have, and threads in all (`resident`);
     `processors`: multiprocessors; `flops`: multiply-adds of f32 count as two, in operations a second; `bandwidth` of memory
     in bytes a second; `l2`: bytes. `simulated`: the kernels run on this machine's processor. `copies_later`: whether a thread can
-    ask for copies into shared memory and go on.
+    ask for copies into shared memory and go on. Of one multiprocessor, too: `blocks` at once at most, and `lanes`, the f32 units;
+    `reserved`: bytes of shared memory that CUDA keeps for each block beside what it asks for. `matrix`: operations a second of
+    the matrix units by element type, without sparsity (`tf32`: f32 with 10 bits of mantissa, which no f32 product asks for).
     """
 
     arch: str
@@ -59,6 +61,34 @@ class Gpu:
     l2: int
     simulated: bool = False
     copies_later: bool = True
+    blocks: int = 32
+    reserved: int = 1 << 10
+    lanes: int = 128
+    matrix: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def clock(self) -> float:
+        """Cycles a second at which the published `flops` are reached."""
+        return self.flops / (2 * self.lanes * self.processors)
+
+    def matrix_rate(self, dtype: str) -> float | None:
+        """Return the operations a second of the matrix units on an element type, None where they do not take it."""
+        return dict(self.matrix).get(dtype)
+
+    def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
+        """Return how many blocks a multiprocessor has at once that take so many threads, registers a thread and shared bytes.
+
+        Registers are given to a warp by 256, shared memory by 128 bytes. 0 where not even one fits.
+        """
+        warps = -(-threads // self.warp)
+        by_warp = -(-registers * self.warp // 256) * 256
+        held = -(-(shared + self.reserved) // 128) * 128
+        return min(
+            self.blocks,
+            self.resident // (warps * self.warp),
+            self.registers // by_warp // warps if registers else self.blocks,
+            (self.shared + self.reserved) // held,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ import pytest
 import polyker as pk
 from polyker.explain import rates
 from polyker.explain.report import Explanation
+from polyker.ir.dtypes import DType
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import read_set
 from polyker.poly.scop import build_scop
 from polyker.rewrite.extract import extract_reductions
 
-f32, f64, i64 = pk.f32, pk.f64, pk.i64
+bf16, f16, f32, f64, i8, i64 = pk.bf16, pk.f16, pk.f32, pk.f64, pk.i8, pk.i64
 TARGET = "cpu:x86-64-v3"
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -308,3 +309,27 @@ def test_the_floor_of_a_gpu_is_that_of_its_published_figures() -> None:
     assert found.floor.memory_seconds == pytest.approx(3 * 4 * 512**2 / gpu.bandwidth)
     assert found.levels == ()
     assert not re.search(r"\bS\d", str(found))
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(bf16, "bf16"), (f16, "f16"), (i8, "i8"), (f64, "f64")])
+def test_the_floor_of_a_product_on_a_gpu_is_that_of_its_matrix_units(dtype: DType, name: str) -> None:
+    from polyker.target.detect import target
+
+    gpu = target("cuda:sm_90a").gpu
+    assert gpu is not None and gpu.matrix_rate(name)
+    types = {"A": dtype[1024, 1024], "B": dtype[1024, 1024]}
+    found = explained("C[i,j] += A[i,k] * B[k,j]", types, "cuda:sm_90a")
+    assert found.floor.arithmetic_seconds == pytest.approx(2 * 1024**3 / gpu.matrix_rate(name))
+    # What is no product takes the other units.
+    found = explained("C[i,j] max= A[i,k] * B[k,j]", types, "cuda:sm_90a")
+    assert found.floor.arithmetic_seconds >= 1024**3 / gpu.flops
+
+
+def test_the_floor_of_an_f32_product_is_that_of_its_f32_units() -> None:
+    from polyker.target.detect import target
+
+    for name in ("cuda:sm_80", "cuda:sm_90a"):
+        gpu = target(name).gpu
+        assert gpu is not None
+        found = explained("C[i,j] += A[i,k] * B[k,j]", {"A": f32[512, 512], "B": f32[512, 512]}, name)
+        assert found.floor.arithmetic_seconds == pytest.approx(2 * 512**3 / gpu.flops)

@@ -51,9 +51,10 @@ def test_a_gathered_index_outside_is_raised_after_the_launches(device):
 
 def test_the_gpu_of_this_machine_is_asked_what_it_is(device):
     assert target_named("cuda").name == "cuda:sm_90a"
-    device.arch = lambda: "sm_86"
-    target_named.cache_clear()
-    assert target_named("cuda").name == "cuda:sm_80"
+    for arch, name in ("sm_86", "cuda:sm_86"), ("sm_87", "cuda:sm_80"):
+        device.arch = lambda arch=arch: arch
+        target_named.cache_clear()
+        assert target_named("cuda").name == name
     device.arch = lambda: "sm_70"
     target_named.cache_clear()
     with pytest.raises(BackendUnavailable, match="sm_70") as caught:

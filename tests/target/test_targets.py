@@ -7,7 +7,7 @@ import pytest
 from polyker.codegen import llvm_binding
 from polyker.errors import BackendUnavailable, CompileError
 from polyker.target.detect import host, target
-from polyker.target.known import KNOWN
+from polyker.target.known import GPUS, KNOWN
 from polyker.target.model import Cache
 
 
@@ -45,7 +45,7 @@ def test_an_unknown_target_names_those_that_are_known():
     assert caught.value.code == "PK601"
 
 
-@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_90a", "cuda-sim"])
+@pytest.mark.parametrize("name", GPUS)
 def test_gpus_are_values_too(name):
     found = target(name)
     assert found.gpu is not None and found.gpu.warp == 32 and found.cores == found.gpu.processors

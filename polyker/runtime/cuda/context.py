@@ -17,6 +17,7 @@ from polyker.errors.base import PolykerError, failure
 from polyker.errors.codegen import CUDA_FAILED, DEVICE_LOST, LAUNCH_FAILED, OTHER_ARCH
 from polyker.runtime.cuda.device import Flag, Function, Module
 from polyker.runtime.cuda.library import NO_BINARY, OUT_OF_MEMORY, STICKY, Library
+from polyker.target.device import ATTRIBUTES
 
 KEPT = 1 << 30  # bytes of free memory that the pool keeps for later calls when the device is waited for
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -29,20 +30,6 @@ _PAGE = 4096
 _NAMED = 8  # kernels that an error names, the last to be queued
 _REMEMBERED = 256  # kernels that are known not to have been waited for
 
-# The attributes that are asked for, by CUdevice_attribute's numbers.
-ATTRIBUTES = {
-    "multiprocessors": 16,
-    "shared_per_block": 97,
-    "shared_per_multiprocessor": 81,
-    "reserved_shared_per_block": 111,
-    "l2": 38,
-    "threads_per_multiprocessor": 39,
-    "blocks_per_multiprocessor": 106,
-    "registers_per_multiprocessor": 82,
-    "clock_khz": 13,
-    "memory_clock_khz": 36,
-    "bus_width_bits": 37,
-}
 _MAJOR, _MINOR = 75, 76
 
 
@@ -148,7 +135,7 @@ class Context:
         return f"sm_{self.attribute(_MAJOR)}{self.attribute(_MINOR)}"
 
     def attributes(self) -> Mapping[str, int]:
-        """Return what the device says of its limits."""
+        """Return what the device says of its limits and rates, by CUDA's names."""
         return {name: self.attribute(number) for name, number in ATTRIBUTES.items()}
 
     def load(self, image: bytes, shared: Mapping[str, int], about: str) -> Module:
