@@ -72,6 +72,7 @@ from polyker.codegen.launch import check_shared, launches
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
 from polyker.codegen.lower import Lowered, lower
+from polyker.codegen.meetings import check_meetings
 from polyker.codegen.regions import LEAST, settle
 from polyker.codegen.sim_build import build_sim
 from polyker.codegen.simplify import simplify, unroll
@@ -218,6 +219,7 @@ def compile_gpu(
     kernel = widen(write_out(launches(simplify(carry(unroll(lowered.kernel))))))
     kernel = replace(kernel, fastmath=options.fastmath)
     verify(kernel)
+    check_meetings(kernel)
     check_shared(kernel, gpu, target.name)
     sizes = frozenset(n for n, _ in program.sizes)
     text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})

@@ -108,7 +108,7 @@ def compiled(program: Program) -> tuple[list[str], int]:
 
 
 def main() -> int:
-    """Print what each kernel takes on sm_80 and sm_90a, some on all GPUs that are known; return 1 where one does not compile, or a product spills."""
+    """Print what each kernel takes, some on all GPUs; return 1 where one does not compile, or a product spills."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.compile_all", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--case", default="*", metavar="GLOB", help="only programs whose name matches")

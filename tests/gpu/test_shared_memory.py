@@ -1,6 +1,7 @@
 """Shared memory beyond what a kernel has without asking: text, machine code and launch ask for it, up to what the GPU has."""
 
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -72,6 +73,31 @@ def test_a_launch_asks_the_driver_for_what_its_kernel_takes(device):
 
 
 @needs_compiler
+@needs_nvcc
+@pytest.mark.parametrize("target, reserved", [("cuda:sm_80", 0), ("cuda:sm_90a", 1 << 10)])
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_cuda_keeps_of_shared_memory_is_not_the_kernel_s(target, reserved, asks):
+    gpu = GPUS[target].gpu
+    cells = gpu.shared // 4 if asks else 1000
+    op, s, types = held(cells, target)
+    kernel = op.compile(**types, schedule=s)
+    # On sm_90 the memory of a kernel begins behind what CUDA keeps of each block, and its section in the machine code has that.
+    declared = section_size(kernel.cubin(), b".nv.shared.kernel0")
+    assert declared == reserved + (0 if asks else 4 * cells)
+    # Limits are without it: a block that asks for all it may has the whole multiprocessor.
+    assert not asks or kernel.resources()["kernel0"].shared == gpu.shared
+    assert gpu.resident_blocks(256, 32, gpu.shared) == 1 and gpu.shared + gpu.reserved in (164 << 10, 228 << 10)
+
+
+def section_size(image, name):
+    """Return the size of a section of an ELF file of 64 bits."""
+    start, size, count, names = struct.unpack_from("<Q", image, 40) + struct.unpack_from("<3H", image, 58)
+    headers = [struct.unpack_from("<IIQQQQ", image, start + n * size) for n in range(count)]
+    table = headers[names][4]
+    found = [h[5] for h in headers if image[table + h[0] :].split(b"\0", 1)[0] == name]
+    return found[0] if found else 0
+
+
 @pytest.mark.parametrize("sanitizer", [pytest.param(s, marks=needs_sanitizer(s)) for s in ("address", "thread")])
 def test_sanitizers_know_the_buffers_of_a_launch_that_asks(sanitizer):
     op, s, types = held(16000)

@@ -25,6 +25,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.meetings import check_meetings
 from polyker.codegen.sim_check import run_checked
 from polyker.codegen.simplify import simplify, unroll
 from polyker.codegen.verify import verify
@@ -104,6 +105,33 @@ def test_threads_that_miss_a_shuffle_are_found():
     x = np.zeros(64, "f4")
     with pytest.raises(InternalError, match=r"some threads of a warp of block .* miss a shuffle"):
         run(kernel, {"X": x, "Y": x.copy()}, {})
+
+
+@pytest.mark.parametrize(
+    ("inside", "found"),
+    [
+        (Op("lt", (Var("t"), Const(40)), bool_), True),
+        (Op("lt", (Load("X", (Var("t"),), DTYPES["f32"]), Const(0.0, DTYPES["f32"])), bool_), True),
+        (Op("lt", (Load("X", (Const(3),), DTYPES["f32"]), Const(0.0, DTYPES["f32"])), bool_), False),
+    ],
+)
+def test_no_shuffle_stands_under_what_differs_in_a_warp(inside, found):
+    kernel = exchanging(DTYPES["f32"], 1, inside=inside)
+    verify(kernel)
+    if found:
+        with pytest.raises(InternalError, match="threads of a warp of exchange miss a shuffle"):
+            check_meetings(kernel)
+    else:
+        check_meetings(kernel)
+
+
+def test_no_shuffle_stands_in_a_loop_over_some_threads():
+    kernel = exchanging(DTYPES["f32"], 1)
+    (launch,) = kernel.body
+    wider = replace(launch, block=(128, 1, 1))
+    check_meetings(kernel)
+    with pytest.raises(InternalError, match="miss a shuffle"):
+        check_meetings(replace(kernel, body=(wider,)))
 
 
 @needs_compiler
