@@ -35,17 +35,20 @@ def split_sum(
     count: int,
     shape: tuple[Expr, ...],
     run: int = 1,
+    *,
+    apart: bool = False,
 ) -> SplitSum:
     """Return a reduction in no loop of the text by way of `count` partial results for each cell, cut along the iterator `along`.
 
-    `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative.
+    `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative. The partial
+    results of a cell lie side by side, with `apart` far from each other: the first ones of all cells, then the second ones.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     q, k = fresh.iterator(), fresh.iterator()
     head = parameters(program)
     acc = statement.acc
-    partial = fresh.temporary("partial", acc, (*shape, lit(count)))
-    cell: tuple[Expr, ...] = tuple(Index(i, i64) for i in (*kept, q))
+    partial = fresh.temporary("partial", acc, (lit(count), *shape) if apart else (*shape, lit(count)))
+    cell: tuple[Expr, ...] = tuple(Index(i, i64) for i in ((q, *kept) if apart else (*kept, q)))
     # The terms.
     rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
     within = (fresh.iterator(),) if run > 1 else ()
@@ -75,19 +78,25 @@ def split_sum(
     onto = read_map(f"{head}{{ {statement.name}[{source}] -> [{', '.join(kept)}] }}")
     lanes = read_set(f"{head}{{ [{q}] : 0 <= {q} < {count} }}")
     cells = read_set(statement.domain).apply(onto).flat_product(lanes).coalesce()
-    start, fold = start_and_fold(fresh, statement, partial, (*kept, q), cells)
+    start, fold = start_and_fold(fresh, statement, partial, (*kept, q), cells, cell)
     return SplitSum(start, terms, fold, within[0] if within else None)
 
 
 def start_and_fold(
-    fresh: Fresh, statement: TypedStatement, partial: str, iterators: tuple[str, ...], cells: Set
+    fresh: Fresh,
+    statement: TypedStatement,
+    partial: str,
+    iterators: tuple[str, ...],
+    cells: Set,
+    cell: tuple[Expr, ...] | None = None,
 ) -> tuple[TypedStatement, TypedStatement]:
     """Return what sets the partial results of a reduction to its identity, and what reduces them to its results.
 
-    `iterators`: those of the results, then the one that tells the partial results of each apart; `cells`: their values.
+    `iterators`: those of the results, then the one that tells the partial results of each apart; `cells`: their values. `cell`:
+    where a partial result lies, in the order of the iterators if not given.
     """
     begin, fold = fresh.statement(), fresh.statement()
-    acc, cell = statement.acc, tuple(Index(i, i64) for i in iterators)
+    acc, cell = statement.acc, cell or tuple(Index(i, i64) for i in iterators)
     least = identity(statement.op, acc)
     start = TypedStatement(begin, iterators, 0, domain_text(cells, begin), partial, cell, "set", least, acc)
     folded = replace(

@@ -24,7 +24,7 @@ from polyker.schedule.fuse_groups import Group
 from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_across import Across, across
 from polyker.schedule.gpu_columns import ColumnParts, Columns, choose_columns, columns_nest
-from polyker.schedule.gpu_contract import Contraction, choose_contraction
+from polyker.schedule.gpu_contract import Contraction, Runs, choose_contraction, choose_runs
 from polyker.schedule.gpu_contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu_fuse import Together, grown, of_one_shape, promotions
 from polyker.schedule.gpu_map import Mapping, below, cell_shape, partial_sums, sum_cut
@@ -142,6 +142,9 @@ class _Scheduler:
         item = Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
         if not reduces or item.free != kept:
             return [item]
+        runs, shape = choose_runs(item.measured, kept, self.gpu), cell_shape(program, item.measured)
+        if runs is not None and shape is not None:
+            return self.run_items(item, runs, shape)
         tiles = choose_contraction(item.measured, kept, self.gpu, started=start is not None)
         if tiles is not None:
             self.tiled[statement.name] = tiles
@@ -149,7 +152,6 @@ class _Scheduler:
         found_across = across(item.measured, self.gpu)
         if found_across is not None:
             return self.dealt_items(item, found_across)
-        shape = cell_shape(program, item.measured)
         if shape is None:
             return [item]
         columns = choose_columns(item.measured, self.gpu)
@@ -230,6 +232,22 @@ class _Scheduler:
         free = tuple(i for i in split.partial.iterators if i not in split.partial.reduced)
         program, layout = self.program, self.layout
         part = Item(split.partial, split.start, True, lambda: free, lambda: measure(program, split.partial, layout))
+        return [part, *self.items(split.fold, item.start, reduces=True)]
+
+    def run_items(self, item: Item, runs: Runs, shape: tuple[Expr, ...]) -> list[Item]:
+        """Return a product whose sums are cut into runs, tiled as a product of its own for each run, and what adds these up."""
+        statement = item.statement
+        split = split_sum(self.program, self.fresh, statement, runs.along, runs.count, shape, runs.run, apart=True)
+        self.notes.append(
+            f"{statement.name}: {runs.count} partial results in memory, each of {runs.run} values of {runs.along}"
+        )
+        program, layout, partial = self.program, self.layout, split.partial
+        free = tuple(i for i in partial.iterators if i not in partial.reduced)
+        part = Item(partial, split.start, True, lambda: free, lambda: measure(program, partial, layout))
+        tiles = choose_contraction(part.measured, free, self.gpu, started=True)
+        if tiles is None:
+            return self.items(statement, item.start, reduces=True)
+        self.tiled[partial.name] = tiles
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
     def column_items(self, item: Item, found: Columns, shape: tuple[Expr, ...]) -> list[Item]:

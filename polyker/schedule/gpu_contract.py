@@ -39,6 +39,13 @@ RESIDENT = 2
 LOOP, READ, COPY = 2.0, 2.0, 0.15
 # Cycles from asking for a cell of memory to having it, parts of a multiprocessor that issue instructions, steps on chip at most.
 LATENCY, SCHEDULERS, MOST_STAGES = 800, 4, 4
+# Cycles from a read of shared memory to its use, which other warps have to hide; registers of a thread beside its cells and what
+# it multiplies, and the most that two blocks to a multiprocessor leave it.
+STALL, OTHERS, REGISTERS = 30, 40, 128
+# Cycles that a launch more takes, about 3 us; the part of the cycles of a whole sum that one in runs may take at most, as both
+# are estimates; numbers of runs that a sum is cut into.
+LAUNCH, PAYS = 6000, 0.7
+RUNS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
 # Where blocks are so many times fewer than multiprocessors, and each would have more terms than this, threads share the terms.
@@ -101,22 +108,90 @@ class Contraction:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A sum is cut along a reduced iterator into `count` runs of `run` neighbouring values, each of blocks of its own."""
+
+    along: str
+    count: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Tiles that fit: how many blocks they make, and what a term costs a thread."""
+
+    chosen: Contraction
+    count: int
+    effort: float
+    resident: int  # blocks at once on a multiprocessor
+
+    def cycles(self, terms: int, runs: int, gpu: Gpu) -> float:
+        """Return about how many cycles all blocks take of which each has so many terms: by waves of those that are resident.
+
+        A multiprocessor issues what its blocks have to do one after another; where these are few, it waits for their reads.
+        """
+        warps = self.chosen.row.threads * self.chosen.column.threads / (gpu.warp * SCHEDULERS)
+
+        def wave(blocks: int) -> float:
+            return terms * max(blocks * warps * self.effort, self.effort + STALL) + LATENCY if blocks else 0.0
+
+        full, last = divmod(-(-self.count * runs // gpu.processors), self.resident)
+        return full * wave(self.resident) + wave(last)
+
+
 def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> Contraction | None:
     """Return the tiles of a reduction whose kept iterators tell its cells apart; None where on-chip tiles do not pay.
 
     `started`: it starts all cells of the result, from 0 on, those too that have no terms.
     """
+    terms = prod(_extent(measured, i) for i in measured.statement.reduced)
+    found = [
+        (c.cycles(terms, 1, gpu), n, c.chosen)
+        for n, c in enumerate(_candidates(measured, kept, gpu, started=started))
+        if FEW * c.count >= gpu.processors or terms <= MANY
+    ]
+    return min(found, key=lambda f: f[:2])[2] if found else None
+
+
+def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | None:
+    """Return how a sum of products is cut so that its tiles are enough blocks for the GPU; None where it had better stay whole.
+
+    What the runs come to lies in memory, where another launch adds it up: it is written and read once.
+    """
+    statement = measured.statement
+    if any(measured.bounds[i][1] is None for i in statement.iterators) or not read_set(statement.domain).is_box():
+        return None
+    terms = prod(_extent(measured, i) for i in statement.reduced)
+    cells = prod(_extent(measured, i) for i in kept) * statement.acc.itemsize
+    best: tuple[float, Runs | None] = (float("inf"), None)
+    for c in _candidates(measured, kept, gpu, started=False):
+        along, part = max(c.chosen.terms, key=lambda t: c.chosen.extents[t[0]])
+        extent = c.chosen.extents[along]
+        for most in RUNS:
+            run = -(-extent // (most * (part or 1))) * (part or 1)
+            count = -(-extent // run)
+            cycles = c.cycles(terms // extent * run, count, gpu)
+            if count > 1:
+                cycles = (cycles + LAUNCH + 2 * count * cells / gpu.bandwidth * gpu.clock) / PAYS
+            if cycles < best[0]:
+                best = cycles, Runs(along, count, run) if count > 1 else None
+    return best[1]
+
+
+def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> list[_Candidate]:
+    """Return the tiles that fit of a reduction, none where it has not the form of a product."""
     statement = measured.statement
     reads = [a for a in measured.accesses if not a.is_write]
     plain = all(a.read is not None and _is_plain(a.read) for a in reads)
     if statement.outer or statement.in_order or len(reads) < 2 or not plain:
-        return None
+        return []
     if not all(any(a.stride(i) for i in statement.reduced) for a in reads):
-        return None
+        return []
     sides = _sides(measured, kept)
     held = prod(_extent(measured, i) for i in statement.reduced)
     if sides is None or held < LEAST_TERMS:
-        return None
+        return []
     column, row = sides
     batch = tuple(i for i in kept if i not in sides)
     origin = {i: measured.lo(i) for i in statement.iterators}
@@ -132,8 +207,8 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
     # block has to have so many steps.
     known = all(measured.bounds[i][1] is not None for i in statement.reduced)
     most = MOST_STAGES if known and read_set(statement.domain).is_box() else 2
-    found: list[tuple[float, int, Contraction]] = []
-    for n, (high, across) in enumerate(product(CELLS, CELLS)):
+    found: list[_Candidate] = []
+    for high, across in product(CELLS, CELLS):
         chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
         boxes = [(box_of(a.read, chosen.tiles()), a.itemsize) for a in reads if a.read is not None]
         if any(b is None for b, _ in boxes) or high * across * registers > CELLS[0] ** 2:
@@ -142,14 +217,14 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
         if shared > gpu.shared // RESIDENT:
             continue
         count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
-        if FEW * count < gpu.processors and held > MANY:
-            continue
         at_once = max(1, 4 // wide)
         loads = -(-high // at_once) - (-across // at_once)
         effort = high * across + LOOP + READ * loads + COPY * (high + across)
         chosen = replace(chosen, stages=min(most, _stages(chosen, effort, shared, gpu)), later=gpu.copies_later)
-        found.append((-(-count // gpu.processors) * effort, n, chosen))
-    return min(found, key=lambda f: f[:2])[2] if found else None
+        used = min(REGISTERS, registers * (high * across + high + across) + OTHERS)
+        resident = gpu.resident_blocks(SIDE * SIDE, used, shared * chosen.stages)
+        found.append(_Candidate(chosen, count, effort, max(1, resident)))
+    return found
 
 
 def _stages(chosen: Contraction, effort: float, shared: int, gpu: Gpu) -> int:
@@ -214,4 +289,4 @@ def _terms(measured: Measured, depth: int) -> tuple[tuple[str, int | None], ...]
     return tuple(reversed(found))
 
 
-__all__ = ["Contraction", "Side", "choose_contraction"]
+__all__ = ["Contraction", "Runs", "Side", "choose_contraction", "choose_runs"]
