@@ -43,9 +43,9 @@ LATENCY, SCHEDULERS, MOST_STAGES = 800, 4, 4
 # it multiplies, and the most that two blocks to a multiprocessor leave it.
 STALL, OTHERS, REGISTERS = 30, 40, 128
 # Cycles that a launch more takes, about 3 us; the part of the cycles of a whole sum that one in runs may take at most, as both
-# are estimates; numbers of runs that a sum is cut into.
+# are estimates; numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
 LAUNCH, PAYS = 6000, 0.7
-RUNS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+RUNS, EACH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), range(1, 9)
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
 # Where blocks are so many times fewer than multiprocessors, and each would have more terms than this, threads share the terms.
@@ -168,7 +168,7 @@ def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | N
     for c in _candidates(measured, kept, gpu, started=False):
         along, part = max(c.chosen.terms, key=lambda t: c.chosen.extents[t[0]])
         extent = c.chosen.extents[along]
-        for most in RUNS:
+        for most in sorted({*RUNS, *(n * gpu.processors // c.count for n in EACH)} - {0}):
             run = -(-extent // (most * (part or 1))) * (part or 1)
             count = -(-extent // run)
             cycles = c.cycles(terms // extent * run, count, gpu)
