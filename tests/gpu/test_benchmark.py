@@ -238,6 +238,7 @@ def pretended(monkeypatch):
     for name in ("_FLUSH", "_COPY", "_SIDE"):
         monkeypatch.setattr(machines, name, 64)
     monkeypatch.setattr(machines, "gpu_of", lambda _: (target("cuda-sim").gpu, "cuda-sim"))
+    monkeypatch.setattr(machines.Cuda, "target", "cuda-sim")
     monkeypatch.setattr(machines.Cuda, "device", "cpu")
     with monkeypatch.context() as there:  # Dynamo asks for the state of a GPU's random numbers where there is one
         there.setattr(torch.cuda, "is_available", lambda: True)

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(1, 16) kernel0(
 }
 
 #ifndef __CUDACC_RTC__
-// Launches the kernels in order. `pointers`: the arrays; `failed`: on the device, 0 before; see pk_fail.
+// Launches the kernels in order. `pointers`: the arrays; `failed`: 4 bytes for pk_fail, 0 before.
 extern "C" void launch(void **pointers, const i64 *integers, int *failed, pk_stream stream) {
   const f32 *t0 = (const f32 *)pointers[0];
   f32 *t1 = (f32 *)pointers[1];
