@@ -20,15 +20,18 @@ _TYPES = {ADD: (pk.f32[_N, _N],) * 2, PRODUCT: (pk.f32[_N, _N],) * 2, TWO: (pk.f
 TEXTS = tuple(_TYPES)
 # What is called: (text, or torch's function; how).
 CALLS: dict[str, tuple[str, str]] = {
+    "prepared, a sum": (ADD, "prepared"),
     "kernel(A, B, out=C), a sum": (ADD, "out"),
     "kernel(A, B), a sum": (ADD, "new"),
     "op(A, B), a sum": (ADD, "operator"),
     "torch.add(A, B, out=C)": (ADD, "torch out"),
     "torch.add(A, B)": (ADD, "torch"),
+    "prepared, a product": (PRODUCT, "prepared"),
     "kernel(A, B, out=C), a product": (PRODUCT, "out"),
     "op(A, B), a product": (PRODUCT, "operator"),
     "torch.matmul(A, B, out=C)": (PRODUCT, "torch out"),
     "torch.matmul(A, B)": (PRODUCT, "torch"),
+    "prepared, two launches": (TWO, "prepared"),
     "kernel(A, B, out=s), two launches": (TWO, "out"),
     "torch.dot(A, B)": (TWO, "torch"),
 }
@@ -60,7 +63,12 @@ def host_time(machine: Any, say: Say, *, name: str) -> dict[str, Any]:
     else:
         kernel = pk.op(text).compile(*_TYPES[text], target=machine.target)
         out = kernel(a, b)
-        work = (lambda: kernel(a, b, out=out)) if how == "out" else (lambda: kernel(a, b))
+        ways = {
+            "prepared": lambda: kernel.prepare(a, b, out=out),
+            "out": lambda: lambda: kernel(a, b, out=out),
+            "new": lambda: lambda: kernel(a, b),
+        }
+        work = ways[how]()
     calls = _CALLS if machine.kind != "dry" else 3
     for _ in range(calls):
         work()

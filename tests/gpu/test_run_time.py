@@ -9,6 +9,7 @@ import pytest
 import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError, InternalError, PolykerError
 from tests.gpu.device import OnDevice
+from tests.gpu.test_shared_memory import held
 
 DOUBLE = "Y[i] = X[i] * 2"
 SUM = "s += X[i] * X[i]"  # two launches, with partial sums in memory between
@@ -90,6 +91,15 @@ def test_what_can_be_asked_for_once_is_asked_for_when_the_kernel_is_loaded(card,
         kernel(x, out=y)
     counts = {n: c for n, c in card.stub.counts().items() if n not in ("cuCtxGetCurrent", "cuPointerGetAttribute")}
     assert counts == {"cuLaunchKernel": 5}
+    op, schedule, types = held(20_000, "cuda")
+    kernel = op.compile(**types, schedule=schedule)
+    x, y = (card.array(np.zeros((2, 20_000), "f4")) for _ in range(2))
+    card.stub.on_launch(None)
+    card.stub.reset_counts()
+    for _ in range(5):
+        kernel(x, out=y)
+    kernel.sync()
+    assert card.stub.count("cuFuncSetAttribute") == 1 and card.stub.launched().shared == 80_000
 
 
 def test_a_prepared_call_is_nothing_but_its_launch(card, primary):

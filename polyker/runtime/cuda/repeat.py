@@ -95,13 +95,19 @@ class Repeats:
 
         `given_stream`: the one that was asked for, None for the current one of the arrays' library.
         """
-        seen: list[tuple[Hashable, int]] = []
+        key: list[Hashable] = [context]
+        seen: list[int] = []
         for value in (*inputs, *outs):
-            found = (None, 0) if value is None else glance(value)  # None: an output that is not given
+            if value is None:  # an output that is not given
+                key.append(None)
+                seen.append(0)
+                continue
+            found = glance(value)
             if found is None:
                 return None
-            seen.append(found)
-        entry = self._entries.get((context, *(s[0] for s in seen)))
+            key.append(found[0])
+            seen.append(found[1])
+        entry = self._entries.get(tuple(key))
         plan = None if entry is None else entry.plan()
         if plan is None or entry is None:
             return None
@@ -111,20 +117,21 @@ class Repeats:
             return None  # they have to belong to that stream
         else:
             stream = stream_handle(given_stream)
-        pointers, made, given = [seen[i][1] for i in plan.inputs], list(outs), []
+        pointers, made, given = [seen[i] for i in plan.inputs], list(outs), []
         for k, make in enumerate(entry.makers):
             if make is None:
                 given.append(len(pointers))
-                pointers.append(seen[len(inputs) + k][1])
+                pointers.append(seen[len(inputs) + k])
                 continue
             made[k] = make(*plan.results[k])
             new = glance(made[k])
             if new is None:
                 return None
             pointers.append(new[1])
-        if plan.misaligned and any(p & plan.misaligned for p in pointers):
-            return None
-        if given and _near(pointers, given, plan):
+        bits = 0
+        for pointer in pointers:
+            bits |= pointer
+        if bits & plan.misaligned or (given and _near(pointers, given, plan)):
             return None
         is_torch = entry.library == "torch"  # whose tensors say on which device they lie
         if not is_torch and not _lie_on(entry.device, pointers):
