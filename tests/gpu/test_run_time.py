@@ -1,7 +1,9 @@
 """Calls of kernels on the stub of the driver's library, whose kernels run in the simulator."""
 
 import gc
+import sys
 import threading
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -79,6 +81,33 @@ def test_a_context_that_pycuda_made_is_used_with_arrays_that_lie_in_it(card):
     kernel.sync()
     np.testing.assert_array_equal(y.array, 2 * x.array)
     assert card.stub.count("cuModuleLoadData") == 2 and own != primary
+
+
+def test_results_of_pycudas_arrays_are_pycudas_and_its_errors_polykers(card, primary, monkeypatch):
+    class GPUArray(OnDevice):
+        __module__ = "pycuda.gpuarray"
+        __cuda_array_interface__ = OnDevice.__cuda_array_interface__  # a class belongs where its protocol is from
+
+    def empty(shape, dtype):
+        if full:
+            raise MemoryError("cuMemAlloc failed: out of memory")
+        return GPUArray(card.array(np.empty(shape, dtype)).array)
+
+    package, module, full = ModuleType("pycuda"), ModuleType("pycuda.gpuarray"), []
+    package.gpuarray, module.empty = module, empty
+    monkeypatch.setitem(sys.modules, "pycuda", package)
+    monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    x = GPUArray(card.array(np.arange(8.0)).array)
+    for _ in range(3):
+        found = kernel(x)
+        kernel.sync()
+        assert type(found) is GPUArray
+        np.testing.assert_array_equal(found.array, 2 * x.array)
+    full.append(True)
+    for call in (kernel, pk.op("Y[i] = X[i] * 3")):
+        with pytest.raises(PolykerError, match=r"pycuda.*out of memory"):
+            call(x)
 
 
 def test_what_can_be_asked_for_once_is_asked_for_when_the_kernel_is_loaded(card, primary):
