@@ -181,7 +181,8 @@ class _Calls:
         plain = self._program.parameters == self._program.inputs and not self._owns_out
         self._plain = len(self._program.inputs) if plain else -1
         self._repeats: Any = None  # of runtime.cuda, from the first call on
-        self._gpu = str(kernel.target).split(":")[0] == "cuda"
+        family, _, number = str(kernel.target).partition(":")
+        self._gpu, self._home = family == "cuda", int(number) if number.isdecimal() else None
         self._adopting = Lock()
         self._table: Any = None  # a weak reference to the CallTable, which leads back here
 
@@ -223,7 +224,7 @@ class _Calls:
             from polyker.runtime.cuda.arrays import on_stream
             from polyker.runtime.cuda.bound import run_bound
 
-            with on_stream((*inputs, *outs), stream) as place:
+            with on_stream((*inputs, *outs), stream, self._home) as place:
                 if place.device is None:
                     return self._run(inputs, given, out)
                 bound = self._bound(inputs, given, outs)
@@ -259,7 +260,7 @@ class _Calls:
             from polyker.runtime.cuda.arrays import on_stream
             from polyker.runtime.cuda.bound import DeviceCall
 
-            with on_stream((*inputs, *outs), stream) as place:
+            with on_stream((*inputs, *outs), stream, self._home) as place:
                 if place.device is not None:
                     bound = self._bound(inputs, given, outs)
                     result = bound.results[0] if self._fields is None else self._fields(*bound.results)

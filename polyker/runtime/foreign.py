@@ -306,6 +306,13 @@ def is_cuda_tensor(tensor: Any) -> bool:
         return False
 
 
+def torch_device(tensor: Any) -> int:
+    """Return the number of the CUDA device that a tensor lies on, whatever its subclass says."""
+    torch = sys.modules["torch"]
+    with _without_overrides(torch):
+        return int(torch.Tensor.device.__get__(tensor).index or 0)
+
+
 def _plain(torch: Any, given: Given) -> Any:
     """Return a tensor on the same memory that is of no subclass; raises ArgumentError where a derivative would be lost."""
     base, tensor = torch.Tensor, given.value

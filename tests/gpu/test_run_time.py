@@ -227,6 +227,9 @@ def test_each_kernel_runs_on_the_device_of_its_arrays(card):
         kernel(x, out=card.array(np.zeros(8), contexts[0]))
     assert caught.value.code == "PK623"
     assert kernel.target == "cuda" and pk.op(DOUBLE).compile(x).target == "cuda:1"
+    card.driver._primary.clear()
+    pk.op("Y[i] = X[i] * 3").compile(pk.f64[8], target="cuda:1")(np.ones(8))  # arrays of the host go there, too
+    assert list(card.driver._primary) == [1]
     with pytest.raises(BackendUnavailable, match="no CUDA device 2: this machine has 2"):
         pk.op(DOUBLE).compile(pk.f64[8], target="cuda:2")
 
@@ -372,6 +375,15 @@ def test_a_time_loop_launches_equal_steps_from_one_description(card, primary):
     np.testing.assert_array_equal(kernel(a, 4), want)
     kernel(a, 5000)  # more than are kept
     assert card.stub.count("cuLaunchKernel") == 2 * 5004
+
+
+def test_a_stream_that_is_gone_can_be_waited_for(card, primary):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    x, y, stream = card.array(np.arange(8.0)), card.array(np.zeros(8)), card.cuda.StreamCreate(1)
+    kernel(x, out=y, stream=stream)
+    card.cuda.StreamDestroy_v2(stream)
+    kernel.sync()
+    np.testing.assert_array_equal(y.array, 2 * x.array)
 
 
 def test_arrays_without_elements_need_no_memory(card, primary):

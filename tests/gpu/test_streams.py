@@ -269,7 +269,8 @@ def test_what_is_no_stream_is_refused():
 class Torch(OnDevice):
     """What a tensor of torch's on a device looks like."""
 
-    dtype, device, records = "torch.float64", SimpleNamespace(index=0), False
+    dtype, records = "torch.float64", False
+    device = property(lambda self: SimpleNamespace(index=0))
     is_cuda, requires_grad = property(lambda self: True), property(lambda self: self.records)
 
     def detach(self):

@@ -30,6 +30,7 @@ from polyker.runtime.foreign import (
     cuda_interface,
     cuda_memory,
     is_cuda_tensor,
+    torch_device,
     torch_memory,
     view_of,
 )
@@ -50,16 +51,17 @@ def first_on_device(values: Sequence[Any]) -> Any:
 
 
 @contextmanager
-def on_stream(values: Sequence[Any], stream: object) -> Iterator[Place]:
+def on_stream(values: Sequence[Any], stream: object, home: int | None = None) -> Iterator[Place]:
     """Let calls within be queued on a stream, where the first device array among the values lies: on the one given, else the
-    current one of that array's library."""
+    current one of that array's library. `home`: the number of the device for arrays of the host, None for the current one."""
     first = first_on_device(values)
     device = None if first is None else device_of(first)
     if stream is not None:
         handle = stream_handle(stream)
     else:
         handle = 0 if first is None else current_stream(kind_of(first), first)
-    before, place = place_of_call.get(), Place(device, handle)
+    before = place_of_call.get()
+    place = Place(device, handle, None if home is None or first is not None else driver().device(home))
     try:  # from before the change on: a signal handler may raise right after it
         place_of_call.set(place)
         yield place
@@ -70,15 +72,15 @@ def on_stream(values: Sequence[Any], stream: object) -> Iterator[Place]:
 def device_of(value: Any) -> Device:
     """Return the device, and the context, that an array lies in."""
     if kind_of(value) == "torch":
-        index = value.device.index
-        return driver().device(0 if index is None else index)
+        return driver().device(torch_device(value))
     interface = cuda_interface(value)
-    if interface is not None:
-        try:
-            return driver().device_of(int(interface["data"][0] or 0))
-        except (KeyError, IndexError, TypeError, ValueError):  # what is wrong with it is told where it is read
-            return driver().device()
-    return driver().device(cuda_device_of(value) or 0)
+    if interface is None:
+        return driver().device(cuda_device_of(value) or 0)
+    try:
+        address = int(interface["data"][0] or 0)
+    except Exception:  # what is wrong with it is told where it is read
+        address = 0
+    return driver().device_of(address)
 
 
 def device_type(value: Any, name: str) -> TensorType:

@@ -27,10 +27,11 @@ from polyker.runtime.cuda.loaded import Loaded, loaded_on
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call runs: the device, None where its arrays lie on the host, and the stream that it is queued on."""
+    """Where a call runs: the device of its arrays, None where they lie on the host; the stream; the device for the latter."""
 
     device: Device | None
     stream: int
+    home: Device | None = None
 
 
 _NOWHERE = Place(None, 0)
@@ -126,7 +127,8 @@ class GpuCall:
     def __call__(self, pointers: Sequence[int | None], integers: Sequence[int]) -> int:
         """Run on arrays of the host; return the status of the kernels: 0, or the code of a guard that did not hold."""
         place, here = place_of_call.get(), (False,) * len(self._arguments)
-        return self.on_device(place.device or driver().device(), place.stream, [p or 0 for p in pointers], here)
+        device = place.device or place.home or driver().device()
+        return self.on_device(device, place.stream, [p or 0 for p in pointers], here)
 
     def on_device(
         self, device: Device, stream: int, pointers: Sequence[int], resident: Sequence[bool] | None = None

@@ -27,6 +27,7 @@ _POOLS_SUPPORTED = 115  # CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
 _PAGE = 4096
+_GONE = (400, 709)  # CUDA_ERROR_INVALID_HANDLE and _CONTEXT_IS_DESTROYED
 _NAMED = 8  # kernels that an error names, the last to be queued
 _REMEMBERED = 256  # kernels that are known not to have been waited for
 
@@ -282,7 +283,11 @@ class Context:
     def synchronize(self, stream: int) -> None:
         """Wait for all that was queued on a stream."""
         before = list(self._unfinished)
-        self._call("cuStreamSynchronize", stream)
+        status = self._status(self._cu.cuStreamSynchronize, stream)
+        if status in _GONE:  # its owner has destroyed it, its work may not be done
+            status = self._status(self._cu.cuCtxSynchronize)
+        if status:
+            raise self._failure("cuStreamSynchronize", status)
         for key in before:
             if key[1] == stream:
                 self._unfinished.pop(key, None)
