@@ -42,6 +42,9 @@ class SimulatedDriver:
     def device_of(self, address):
         return self
 
+    def enter(self):
+        return False
+
     def is_current(self):
         return True
 

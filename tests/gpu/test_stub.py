@@ -399,6 +399,7 @@ def test_the_run_times_driver_shares_its_state(stub):
     device = LibCuda(ctypes.CDLL(str(stub.path))).device(0)
     assert device.arch() == "sm_90" and stub.live("contexts") == 1
     function = device.load(IMAGE, {"none": 0}, "a test").functions["none"]
+    assert device.enter() and not device.enter()
     memory, host = device.allocate(8, 0), ctypes.create_string_buffer(b"\xff" * 8)
     device.write(memory, bytes(8), 0)
     device.copy_out(ctypes.addressof(host), memory, 8, 0)
@@ -409,6 +410,7 @@ def test_the_run_times_driver_shares_its_state(stub):
     stub.fail("cuMemAllocFromPoolAsync", 2, -1)
     with pytest.raises(InternalError, match="out of memory"):
         device.allocate(8, 0)
+    device.leave()
     assert stub.live("bytes") == 0 and not stub.violations()
 
 

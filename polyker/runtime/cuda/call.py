@@ -141,25 +141,42 @@ class GpuCall:
         loaded, steps = self._made_ready(device) if ready is None else ready
         if loaded.found():
             return loaded.sync()
+        entered = device.enter()
+        try:
+            self._queue(loaded, steps, stream, pointers, resident)
+        finally:
+            loaded.queued(stream)  # after the launches: whoever waits from now on waits for them
+            if entered:
+                device.leave()
+        return loaded.sync() if resident is not None and self._waits(resident) else 0
+
+    def _queue(
+        self,
+        loaded: Loaded,
+        ready: tuple[Step, ...] | None,
+        stream: int,
+        pointers: Sequence[int],
+        resident: Sequence[bool] | None,
+    ) -> None:
+        """Queue the launches, and the copies around them, in the context that is entered."""
+        device = loaded.device
         capturing = device.is_capturing(stream)
         if capturing:
             loaded.keep()
-        ready_steps = self._steps(loaded, self._artifact.kernel.body, self._env) if steps is None else steps
+        steps = self._steps(loaded, self._artifact.kernel.body, self._env) if ready is None else ready
         if self._has_others(pointers, resident):
-            self._with_copies(device, ready_steps, stream, pointers, resident, capturing=capturing)
+            self._with_copies(device, steps, stream, pointers, resident, capturing=capturing)
         elif not self._total:
-            for step in ready_steps:
+            for step in steps:
                 step.launch(device, pointers, stream)
         else:
             memory = device.allocate(self._total, stream)
             try:
                 addresses = [*pointers, *[memory + offset for offset in self._offsets]]
-                for step in ready_steps:
+                for step in steps:
                     step.launch(device, addresses, stream)
             finally:
                 device.free(memory, stream)
-        loaded.queued(stream)
-        return loaded.sync() if resident is not None and self._waits(resident) else 0
 
     def _waits(self, resident: Sequence[bool]) -> bool:
         """Return whether results are copied back, or nothing is left on the device that tells when they are there."""

@@ -81,19 +81,27 @@ class Context:
         self._current(byref(current))
         return current.value == self._handle
 
-    def _status(self, function: Callable[..., int], *arguments: Any) -> int:
-        """Call a function in this context, which the caller's thread is left without where it was."""
-        current = c_void_p()
-        self._current(byref(current))
-        if current.value == self._handle:
-            return function(*arguments)
-        status: int = self._cu.cuCtxPushCurrent_v2(self._handle)
+    def enter(self) -> bool:
+        """Make it the calling thread's current context; return whether `leave` has to undo that."""
+        if self.is_current():
+            return False
+        status = self._cu.cuCtxPushCurrent_v2(self._handle)
         if status:
-            return status
+            raise self._failure("cuCtxPushCurrent", status)
+        return True
+
+    def leave(self) -> None:
+        """Make the context current again that was so before `enter`."""
+        self._cu.cuCtxPopCurrent_v2(byref(c_void_p()))
+
+    def _status(self, function: Callable[..., int], *arguments: Any) -> int:
+        """Call a function in this context; the caller's thread keeps its own."""
+        entered = self.enter()
         try:
             return function(*arguments)
         finally:
-            self._cu.cuCtxPopCurrent_v2(byref(current))
+            if entered:
+                self.leave()
 
     def _call(self, function: str, *arguments: Any, about: object = "") -> None:
         status = self._status(getattr(self._cu, function), *arguments)
@@ -195,13 +203,16 @@ class Context:
         return found
 
     def allocate(self, size: int, stream: int) -> int:
-        """Return the address of new memory for use on a stream; of a graph's own where the stream is being captured."""
+        """Return the address of new memory for use on a stream; of a graph's own where the stream is being captured.
+
+        For this, `free`, `launch` and `is_capturing` the context has to be entered: a call does so once.
+        """
         address = c_uint64()
         for again in (True, False):
             if self._pool is None:
-                status = self._status(self._cu.cuMemAlloc_v2, byref(address), size)
+                status = self._cu.cuMemAlloc_v2(byref(address), size)
             else:
-                status = self._status(self._cu.cuMemAllocFromPoolAsync, byref(address), size, self._pool, stream)
+                status = self._cu.cuMemAllocFromPoolAsync(byref(address), size, self._pool, stream)
             if status != OUT_OF_MEMORY or not again:
                 break
             self._status(self._cu.cuStreamSynchronize, stream)  # what was given back is free when its work is done
@@ -213,9 +224,11 @@ class Context:
     def free(self, address: int, stream: int) -> None:
         """Give memory back when what was queued on the stream is done."""
         if self._pool is None:
-            self._call("cuMemFree_v2", address)
+            status, function = self._cu.cuMemFree_v2(address), "cuMemFree"
         else:
-            self._call("cuMemFreeAsync", address, stream)
+            status, function = self._cu.cuMemFreeAsync(address, stream), "cuMemFreeAsync"
+        if status:
+            raise self._failure(function, status)
 
     def trim(self) -> None:
         """Give the device the memory that is kept for later calls."""
@@ -253,7 +266,7 @@ class Context:
         """Launch a kernel on the arguments that an array of ctypes points to."""
         if self._lost:
             raise self._failure("cuLaunchKernel", 700, function.title)
-        status = self._status(self._launch, function.handle, *grid, *block, function.shared, stream, places, None)
+        status = self._launch(function.handle, *grid, *block, function.shared, stream, places, None)
         if status:
             if status in STICKY:
                 raise self._failure("cuLaunchKernel", status, function.title)

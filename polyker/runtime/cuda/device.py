@@ -48,6 +48,8 @@ class Device(Protocol):
 
     number: int
 
+    def enter(self) -> bool: ...  # noqa: D102
+    def leave(self) -> None: ...  # noqa: D102
     def is_current(self) -> bool: ...  # noqa: D102
     def arch(self) -> str: ...  # noqa: D102
     def attributes(self) -> Mapping[str, int]: ...  # noqa: D102

@@ -13,6 +13,8 @@ from polyker.codegen.walk import statements
 from polyker.process.jobs import run_exclusively
 from polyker.runtime.cuda.device import Device
 
+_STREAMS = 256  # that are remembered when nothing is left to wait for on them
+
 
 class Loaded:
     """A module with its kernels; it is unloaded when nothing holds on to this, unless a graph may run it again.
@@ -29,7 +31,8 @@ class Loaded:
         module = device.load(image, {s.name: shared_memory(s).asked for s in launches}, f"the kernel for {names}")
         self.functions = module.functions
         self.flag = device.flag() if any(fails for _, _, fails in self.arguments.values()) else None
-        self._streams: dict[int, None] = {}
+        self._queued: dict[int, object] = {}  # the last work of each stream
+        self._waited: dict[int, object] = {}
         self._end = weakref.finalize(self, device.drop, module, self.flag)
         self._end.atexit = False  # the process takes all of it along
 
@@ -39,7 +42,12 @@ class Loaded:
 
     def queued(self, stream: int) -> None:
         """Note that work was queued on a stream."""
-        self._streams[stream] = None
+        self._queued[stream] = object()
+        if len(self._queued) > _STREAMS:
+            for old, work in list(self._queued.items()):
+                if self._waited.get(old) is work:
+                    self._queued.pop(old, None)
+                    self._waited.pop(old, None)
 
     def found(self) -> bool:
         """Return whether a guard is known not to have held, without waiting."""
@@ -47,12 +55,10 @@ class Loaded:
 
     def sync(self) -> int:
         """Wait for all that was queued; return 0, or the code of a guard that did not hold since the last time."""
-        while self._streams:
-            try:
-                stream, _ = self._streams.popitem()
-            except KeyError:  # another thread waits for the last one
-                break
-            self.device.synchronize(stream)
+        for stream, work in list(self._queued.items()):
+            if self._waited.get(stream) is not work:  # nor has another thread come to the end of waiting for it
+                self.device.synchronize(stream)
+                self._waited[stream] = work
         return 0 if self.flag is None else self.flag.take()
 
 
