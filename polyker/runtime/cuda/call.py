@@ -139,16 +139,20 @@ class GpuCall:
         """
         ready = self._ready.get(device)
         loaded, steps = self._made_ready(device) if ready is None else ready
-        if loaded.found():
-            return loaded.sync()
-        entered = device.enter()
+        if loaded.found() and (status := loaded.sync()):  # unless another thread has raised it meanwhile
+            return status
+        waits = resident is not None and self._waits(resident)
+        capturing, entered = False, device.enter()
         try:
-            self._queue(loaded, steps, stream, pointers, resident)
+            capturing = device.is_capturing(stream)
+            self._queue(loaded, steps, stream, pointers, resident, capturing=capturing)
         finally:
-            loaded.queued(stream)  # after the launches: whoever waits from now on waits for them
+            # After the launches: whoever waits from now on waits for them. Waiting for a stream that is captured spoils the graph.
+            if waits or not capturing:
+                loaded.queued(stream)
             if entered:
                 device.leave()
-        return loaded.sync() if resident is not None and self._waits(resident) else 0
+        return loaded.sync() if waits else 0
 
     def _queue(
         self,
@@ -157,10 +161,11 @@ class GpuCall:
         stream: int,
         pointers: Sequence[int],
         resident: Sequence[bool] | None,
+        *,
+        capturing: bool,
     ) -> None:
         """Queue the launches, and the copies around them, in the context that is entered."""
         device = loaded.device
-        capturing = device.is_capturing(stream)
         if capturing:
             loaded.keep()
         steps = self._steps(loaded, self._artifact.kernel.body, self._env) if ready is None else ready

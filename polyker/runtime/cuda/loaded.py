@@ -30,7 +30,11 @@ class Loaded:
         names = ", ".join(t.label for t in artifact.typed.tensors if t.name in outputs)
         module = device.load(image, {s.name: shared_memory(s).asked for s in launches}, f"the kernel for {names}")
         self.functions = module.functions
-        self.flag = device.flag() if any(fails for _, _, fails in self.arguments.values()) else None
+        try:
+            self.flag = device.flag() if any(fails for _, _, fails in self.arguments.values()) else None
+        except BaseException:
+            device.drop(module, None)
+            raise
         self._queued: dict[int, object] = {}  # the last work of each stream
         self._waited: dict[int, object] = {}
         self._end = weakref.finalize(self, device.drop, module, self.flag)

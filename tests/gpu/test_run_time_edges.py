@@ -1,0 +1,85 @@
+"""Calls on the stub of the driver's library that come in odd ways: several threads, failures, captures, and what lies."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.errors import PolykerError
+from polyker.runtime.cuda import loaded as loaded_module
+from tests.gpu.test_run_time import DOUBLE, GATHER, primary, ready
+
+__all__ = ["primary"]
+
+
+def test_sync_waits_though_another_thread_waits_already(card, primary, monkeypatch):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    kernel(x, out=y)
+    kernel.sync()
+    device = card.driver.device(0)
+    inside, go = threading.Event(), threading.Event()
+    whole = type(device).synchronize
+    waits = []
+
+    def slow(self, stream):
+        waits.append(threading.get_ident())
+        if len(waits) == 1:
+            inside.set()
+            go.wait(10)
+        whole(self, stream)
+
+    monkeypatch.setattr(type(device), "synchronize", slow)
+    kernel(x, out=y)
+    first = threading.Thread(target=kernel.sync)
+    first.start()
+    inside.wait(10)
+    kernel.sync()
+    go.set()
+    first.join()
+    assert threading.get_ident() in waits
+
+
+def test_a_call_runs_where_another_thread_has_raised_what_a_guard_found(card, primary, monkeypatch):
+    kernel = ready(card, GATHER, pk.f64[4], pk.i64[3])
+    table, good, bad = (card.array(np.asarray(v)) for v in (np.arange(4.0), [3, 0, 1], [3, 4, 1]))
+    out = card.array(np.zeros(3))
+    kernel(table, bad, out=out)
+    monkeypatch.setattr(loaded_module.Loaded, "sync", lambda self: self.flag.take() and 0)
+    kernel(table, good, out=out)
+    np.testing.assert_array_equal(out.array, [3.5, 0.5, 1.5])
+
+
+def test_without_memory_for_its_flag_a_module_is_unloaded(card, primary):
+    kernel = ready(card, GATHER, pk.f64[4], pk.i64[3])
+    card.stub.fail("cuMemHostAlloc", 2, 0)
+    with pytest.raises(PolykerError, match="cuMemHostAlloc"):
+        kernel(np.arange(4.0), np.array([3, 0, 1]))
+    del kernel
+    pk.clear_cache()
+    assert card.stub.live("modules") == 0
+
+
+def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    s = card.cuda.StreamCreate(1)
+    kernel(x, out=y)
+    card.cuda.StreamBeginCapture_v2(s, 1)
+    kernel(x, out=y, stream=s)
+    errors = []
+
+    def work():
+        try:
+            kernel(np.ones(8))
+            kernel.sync()
+        except Exception as e:
+            errors.append(e)
+
+    t = threading.Thread(target=work)
+    t.start()
+    t.join()
+    graph = card.cuda.StreamEndCapture(s)
+    assert not errors, errors
+    card.cuda.GraphDestroy(graph)
