@@ -7,10 +7,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+import numpy as np
+
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
-from polyker.errors.given import exact_text, printed
+from polyker.errors.given import exact_text, is_a, printed
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.options import UNSET, Options, checked_seconds, own_names, split_keywords
@@ -21,6 +23,7 @@ from polyker.runtime.calls import Plan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.direct import Direct
 from polyker.runtime.dispatch import Dispatch, finished
+from polyker.runtime.memory import address
 
 if TYPE_CHECKING:
     from polyker.codegen.artifact import Artifact
@@ -253,24 +256,40 @@ class _Calls:
 
     def prepare(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Callable[[], Any]:
         """Return a call as what runs it again and again."""
-        if self._gpu:
-            inputs, given, stream = self._on_gpu_given(args, named)
-            outs = given_outs(self._program.outputs, out)
-            load("polyker.runtime.cuda.bound")
-            from polyker.runtime.cuda.arrays import on_stream
-            from polyker.runtime.cuda.bound import DeviceCall
 
-            with on_stream((*inputs, *outs), stream, self._home) as place:
-                if place.device is not None:
-                    bound = self._bound(inputs, given, outs)
-                    result = bound.results[0] if self._fields is None else self._fields(*bound.results)
-                    return DeviceCall(bound, result if out is None else out, None if stream is None else place.stream)
-        inputs, given = self._values(args, named)
+        def again() -> Any:
+            return self.call(*args, out=out, **named)
+
+        if not self._gpu:
+            return self._prepared(*self._values(args, named), out, again)
+        inputs, given, stream = self._on_gpu_given(args, named)
+        outs = given_outs(self._program.outputs, out)
+        load("polyker.runtime.cuda.bound")
+        from polyker.runtime.cuda.arrays import on_stream
+        from polyker.runtime.cuda.bound import DeviceCall
+
+        with on_stream((*inputs, *outs), stream, self._home) as place:
+            if place.device is not None:
+                bound = self._bound(inputs, given, outs)
+                result = bound.results[0] if self._fields is None else self._fields(*bound.results)
+                return DeviceCall(bound, result if out is None else out, None if stream is None else place.stream)
+            call = self._prepared(inputs, given, out, again)
+
+        def there() -> Any:
+            with on_stream((), stream, self._home):
+                return call()
+
+        return there
+
+    def _prepared(
+        self, inputs: Sequence[Any], given: dict[str, int], out: Any, again: Callable[[], Any]
+    ) -> Callable[[], Any]:
+        """Return a call with arrays of the host as what runs it again and again; `again`: makes the whole call."""
         operands, places, wanted, kind = self._operands(inputs, out)
         call = self._compiled.planned(operands, {**self._fixed, **given}, places, self._options.scratch_bytes)
-        changing = kind in ("numpy", "torch") and all(o.array is o.original for o in operands)
+        changing = kind in ("numpy", "torch") and all(map(_reads_itself, inputs, operands))
         if not changing:  # the kernel reads a copy of an input, or the library's arrays never change
-            return lambda: self.call(*args, out=out, **named)
+            return again
 
         def run() -> Any:
             call.run()
@@ -333,6 +352,13 @@ class _Calls:
 
     def _adopted(self) -> Any:
         return None if self._table is None else self._table()
+
+
+def _reads_itself(value: Any, found: Operand) -> bool:
+    """Return whether an operand is the memory of an argument, which gives the same each time, and no copy; or a number."""
+    if is_a(value, (bool, int, float, complex, np.generic)):
+        return True
+    return found.array is found.original and address(operand(value, "").array) == address(found.array)
 
 
 class Text(str):

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 import polyker as pk
 from polyker.errors import PolykerError
@@ -61,6 +62,25 @@ def test_without_memory_for_its_flag_a_module_is_unloaded(card, primary):
     assert card.stub.live("modules") == 0
 
 
+def test_a_prepared_call_with_arrays_of_the_host_takes_the_stream(card, primary):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    s = card.cuda.StreamCreate(1)
+    x, y = np.arange(8.0), np.zeros(8)
+    kernel(x, out=y, stream=s)
+    assert card.stub.launched().stream == s
+    kernel.prepare(x, out=y, stream=s)()
+    assert card.stub.launched().stream == s
+
+
+def test_a_prepared_call_with_arrays_of_the_host_runs_on_the_numbered_gpu(card):
+    card.stub.configure(2)
+    card.cuda.Init(0)
+    card.driver = type(card.driver)(card.driver._cu)
+    k = pk.op("Y[i] = X[i] * 3").compile(pk.f64[8], target="cuda:1")
+    k.prepare(np.ones(8))()
+    assert list(card.driver._primary) == [1]
+
+
 def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
     kernel = ready(card, DOUBLE, pk.f64[8])
     x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
@@ -83,3 +103,27 @@ def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
     graph = card.cuda.StreamEndCapture(s)
     assert not errors, errors
     card.cuda.GraphDestroy(graph)
+
+
+class Fresh:
+    """What gives a new array each time it is asked."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values)
+
+
+def test_a_prepared_call_on_the_cpu_reads_what_its_arguments_hold_then():
+    kernel, out = pk.op("Y[i] = X[i] * 2").compile(pk.f64[3]), np.zeros(3)
+    values = [1.0, 2.0, 3.0]
+    for given in (values, Fresh(values)):
+        values[0] = 1.0
+        call = kernel.prepare(given, out=out)
+        values[0] = 10.0
+        assert call() is out and out[0] == 20
+    x = torch.tensor([1 + 1j, 2, 3], dtype=torch.complex128)
+    call = pk.op("Y[i] = X[i] * 2").compile(pk.c128[3]).prepare(x.conj())
+    x[0] = 10 + 10j
+    assert call()[0] == 20 - 20j
