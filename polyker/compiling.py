@@ -244,8 +244,9 @@ def target_named(name: str) -> Target:
     """
     from polyker.target.detect import target
 
-    number = "0" if name == "cuda" else name.removeprefix("cuda:")
-    return _gpu(int(number)) if number.isdecimal() and len(number) < 4 else target(name)
+    family, _, number = name.partition(":")
+    is_number = name == "cuda" or (family == "cuda" and number.isdecimal() and len(number) < 4)
+    return _gpu(int(number or "0")) if is_number else target(name)
 
 
 def _gpu(number: int) -> Target:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import polyker as pk
-from polyker.errors import PolykerError
+from polyker.errors import CompileError, PolykerError
 from polyker.runtime.cuda import loaded as loaded_module
 from tests.gpu.test_run_time import DOUBLE, GATHER, primary, ready
 
@@ -79,6 +79,12 @@ def test_a_prepared_call_with_arrays_of_the_host_runs_on_the_numbered_gpu(card):
     k = pk.op("Y[i] = X[i] * 3").compile(pk.f64[8], target="cuda:1")
     k.prepare(np.ones(8))()
     assert list(card.driver._primary) == [1]
+
+
+@pytest.mark.parametrize("name", ["0", "1", "cuda:-1", "cuda:", "cuda:1a", "cuda:9999", "12"])
+def test_what_is_no_number_of_a_gpu_is_an_unknown_target(card, name):
+    with pytest.raises(CompileError, match="unknown target"):
+        pk.op(DOUBLE).compile(pk.f64[8], target=name)
 
 
 def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
