@@ -1,6 +1,7 @@
 """Calls on the stub of the driver's library that come in odd ways: several threads, failures, captures, and what lies."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 import polyker as pk
 from polyker.errors import CompileError, PolykerError
 from polyker.runtime.cuda import loaded as loaded_module
+from tests.gpu.device import OnDevice
 from tests.gpu.test_run_time import DOUBLE, GATHER, primary, ready
 
 __all__ = ["primary"]
@@ -79,6 +81,18 @@ def test_a_prepared_call_with_arrays_of_the_host_runs_on_the_numbered_gpu(card):
     k = pk.op("Y[i] = X[i] * 3").compile(pk.f64[8], target="cuda:1")
     k.prepare(np.ones(8))()
     assert list(card.driver._primary) == [1]
+
+
+def test_an_array_whose_memory_is_gone_is_refused_though_an_earlier_one_lay_so(card, primary):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    kernel(x, out=y)
+    gone = OnDevice(x.array)
+    gone.array = SimpleNamespace(__array_interface__={**x.array.__array_interface__, "data": (0, False)})
+    n = card.stub.launches()
+    with pytest.raises(PolykerError, match="no address"):
+        kernel(gone, out=y)
+    assert card.stub.launches() == n
 
 
 @pytest.mark.parametrize("name", ["0", "1", "cuda:-1", "cuda:", "cuda:1a", "cuda:9999", "12"])

@@ -131,7 +131,8 @@ class Repeats:
         bits = 0
         for pointer in pointers:
             bits |= pointer
-        if bits & plan.misaligned or (given and _near(pointers, given, plan)):
+        # Without an address are arrays without elements, and tensors whose memory was freed.
+        if bits & plan.misaligned or not all(pointers) or (given and _near(pointers, given, plan)):
             return None
         is_torch = entry.library == "torch"  # whose tensors say on which device they lie
         if not is_torch and not _lie_on(entry.device, pointers):
