@@ -101,6 +101,16 @@ def test_what_is_no_number_of_a_gpu_is_an_unknown_target(card, name):
         pk.op(DOUBLE).compile(pk.f64[8], target=name)
 
 
+def test_an_array_of_a_context_that_nothing_was_called_in_is_refused(card, primary):
+    kernel = ready(card, "Y[i] = X[i] * Z[i]", pk.f64[8], pk.f64[8])
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    card.cuda.CtxCreate_v2(0, 0)
+    z = card.array(np.arange(8.0))
+    card.cuda.CtxPopCurrent_v2()
+    with pytest.raises(PolykerError, match="another context"):
+        kernel(x, z, out=y)
+
+
 def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
     kernel = ready(card, DOUBLE, pk.f64[8])
     x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
@@ -123,6 +133,21 @@ def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
     graph = card.cuda.StreamEndCapture(s)
     assert not errors, errors
     card.cuda.GraphDestroy(graph)
+
+
+def test_arrays_without_elements_lie_on_no_device_in_particular(card):
+    card.stub.configure(2)
+    card.cuda.Init(0)
+    card.driver = type(card.driver)(card.driver._cu)
+    context = card.cuda.DevicePrimaryCtxRetain(1)
+    kernel = pk.op("Y[i] = X[i] * 2; W[j] = Z[j] + 1").compile(pk.f64[8], pk.f64[0], target="cuda")
+    about = {**np.zeros(0).__array_interface__, "data": (0, False)}
+    none, target = (OnDevice(SimpleNamespace(__array_interface__=about)) for _ in range(2))
+    x, y = (card.array(np.zeros(8), context) for _ in range(2))
+    for _ in range(2):
+        kernel(x, none, out=(y, target))
+    kernel.sync()
+    assert card.stub.launches() >= 2
 
 
 class Fresh:

@@ -120,11 +120,11 @@ def device_operand(value: Any, name: str, output: str | None = None) -> Operand:
         raise given.refused("arrays of jax never change")
     place = place_of_call.get()
     found = _described(given, place)
-    if place.device is not None and driver().has_several():
+    if place.device is not None and 0 not in found.shape:  # without elements there may be no address
         device = device_of(value)
         if device.number != place.device.number:
             raise failure(OTHER_DEVICE, name=name, device=device.number, other=place.device.number)
-        if device is not place.device and found.shape and 0 not in found.shape:
+        if device is not place.device:
             raise given.refused(f"it lies in another context of CUDA device {device.number} than the first array")
     if not isinstance(found.dtype, DType):
         raise given.refused("kernels have not its element type")
