@@ -11,6 +11,7 @@ import polyker as pk
 from polyker.errors import CompileError, PolykerError
 from polyker.runtime.cuda import loaded as loaded_module
 from tests.gpu.device import OnDevice
+from tests.gpu.stub.calls import IMAGE
 from tests.gpu.test_run_time import DOUBLE, GATHER, primary, ready
 
 __all__ = ["primary"]
@@ -111,6 +112,14 @@ def test_an_array_of_a_context_that_nothing_was_called_in_is_refused(card, prima
         kernel(x, z, out=y)
 
 
+def test_the_cache_is_cleared_though_a_context_is_gone(card):
+    own = card.cuda.CtxCreate_v2(0, 0)
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    kernel(np.ones(8))
+    card.cuda.CtxDestroy_v2(own)
+    pk.clear_cache()
+
+
 def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
     kernel = ready(card, DOUBLE, pk.f64[8])
     x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
@@ -135,6 +144,14 @@ def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
     card.cuda.GraphDestroy(graph)
 
 
+def test_a_stream_that_each_thread_has_its_own_of_is_waited_for_by_its_context(card, primary):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    kernel(card.array(np.arange(8.0)), out=card.array(np.zeros(8)), stream=2)  # CU_STREAM_PER_THREAD
+    card.stub.reset_counts()
+    kernel.sync()
+    assert card.stub.count("cuCtxSynchronize") == 1
+
+
 def test_arrays_without_elements_lie_on_no_device_in_particular(card):
     card.stub.configure(2)
     card.cuda.Init(0)
@@ -148,6 +165,27 @@ def test_arrays_without_elements_lie_on_no_device_in_particular(card):
         kernel(x, none, out=(y, target))
     kernel.sync()
     assert card.stub.launches() >= 2
+
+
+def test_what_is_dropped_while_others_are_unloaded_stays_until_the_next_time(card, primary, monkeypatch):
+    device = card.driver.device(0)
+    first, second = (device.load(IMAGE, {"none": 0}, "a test") for _ in range(2))
+    status = type(device)._status
+
+    def waited(self, function, *arguments):
+        found = status(self, function, *arguments)
+        if function is self._cu.cuCtxSynchronize and second not in dropped:
+            dropped.append(second)
+            device.drop(second, None)  # by another thread, which has just launched its kernel
+        return found
+
+    dropped = []
+    monkeypatch.setattr(type(device), "_status", waited)
+    device.drop(first, None)
+    device.release()
+    assert card.stub.live("modules") == 1
+    device.release()
+    assert card.stub.live("modules") == 0
 
 
 class Fresh:

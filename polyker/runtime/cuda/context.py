@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any
 
@@ -28,6 +28,7 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
 _PAGE = 4096
 _GONE = (400, 709)  # CUDA_ERROR_INVALID_HANDLE and _CONTEXT_IS_DESTROYED
+_PER_THREAD = 2  # CU_STREAM_PER_THREAD
 _NAMED = 8  # kernels that an error names, the last to be queued
 _REMEMBERED = 256  # kernels that are known not to have been waited for
 
@@ -114,7 +115,7 @@ class Context:
         if status not in STICKY and not self._lost:
             return failure(CUDA_FAILED, function=place, reason=reason)
         if not self._lost:
-            names = list(dict.fromkeys(name for name, _ in reversed(self._unfinished)))
+            names = list(dict.fromkeys(name for name, _ in reversed(list(self._unfinished))))
             more = f" and {len(names) - _NAMED} before them" if len(names) > _NAMED else ""
             self._lost = (
                 f"it is the error of one of {', '.join(names[:_NAMED])}{more}, or of another library's work"
@@ -179,11 +180,15 @@ class Context:
     def _unload_dropped(self) -> None:
         if not self._dropped or self._lost:
             return
+        found = []  # not what other threads drop from here on: it may have been launched after the wait
+        with suppress(IndexError):
+            while True:
+                found.append(self._dropped.pop())
         with self._relaxed():
             if self._status(self._cu.cuCtxSynchronize):  # a graph is being captured, say
+                self._dropped += found
                 return
-            while self._dropped:
-                module, flag = self._dropped.pop()
+            for module, flag in found:
                 self._status(self._cu.cuModuleUnload, module.handle)
                 if flag is not None:
                     self._flags.append(flag)
@@ -238,7 +243,8 @@ class Context:
     def release(self) -> None:
         """Unload what nobody uses any more, and give back the memory that is kept."""
         self._unload_dropped()
-        self.trim()
+        with suppress(PolykerError):  # its owner may have destroyed the context
+            self.trim()
 
     def copy_in(self, address: int, host: int, size: int, stream: int) -> None:
         """Copy from the host's memory to the device's; it may change as soon as this returns, unless it is pinned."""
@@ -274,7 +280,7 @@ class Context:
             raise failure(LAUNCH_FAILED, kernel=function.title, grid=grid, block=block, reason=reason)
         self._unfinished[function.title, stream] = None
         if len(self._unfinished) > _REMEMBERED:
-            self._unfinished.pop(next(iter(self._unfinished)), None)
+            self._unfinished.pop(list(self._unfinished)[0], None)  # noqa: RUF015 - other threads add to it meanwhile
 
     def is_capturing(self, stream: int) -> bool:
         """Return whether what is queued on a stream becomes a graph; the default one's cannot."""
@@ -297,7 +303,8 @@ class Context:
         """Wait for all that was queued on a stream."""
         before = list(self._unfinished)
         status = self._status(self._cu.cuStreamSynchronize, stream)
-        if status in _GONE:  # its owner has destroyed it, its work may not be done
+        # Its owner has destroyed it, its work may not be done; or it is another stream in each thread.
+        if status in _GONE or (stream == _PER_THREAD and not status):
             status = self._status(self._cu.cuCtxSynchronize)
         if status:
             raise self._failure("cuStreamSynchronize", status)
