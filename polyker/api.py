@@ -109,6 +109,8 @@ class Operator:
         """
         chosen = options.current
         if named and "stream" in named and "stream" not in self._own(len(args)):
+            if self._owns_out and out is not None and "out" in self._own(len(args)):
+                named, out = {**named, "out": out}, None
             return self._on_gpu(args, out, named, chosen)
         quick = self._quick
         if quick is not None and quick[0] is chosen and environment_is_plain():

@@ -144,6 +144,13 @@ def test_waiting_in_another_thread_leaves_a_capture_as_it_is(card, primary):
     card.cuda.GraphDestroy(graph)
 
 
+def test_a_tensor_called_out_may_come_with_a_stream(card, primary):
+    op = pk.op("Y[i] = out[i] * 2")
+    x = card.array(np.arange(8.0))
+    op(out=x)
+    op(out=x, stream=0)
+
+
 def test_a_stream_that_each_thread_has_its_own_of_is_waited_for_by_its_context(card, primary):
     kernel = ready(card, DOUBLE, pk.f64[8])
     kernel(card.array(np.arange(8.0)), out=card.array(np.zeros(8)), stream=2)  # CU_STREAM_PER_THREAD
