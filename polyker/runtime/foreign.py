@@ -313,6 +313,13 @@ def torch_device(tensor: Any) -> int:
         return int(torch.Tensor.device.__get__(tensor).index or 0)
 
 
+def detached(tensor: Any) -> Any:
+    """Return a tensor on the same memory without its derivative, a subclass's as a plain one."""
+    torch = sys.modules["torch"]
+    with _without_overrides(torch):
+        return torch.Tensor.detach(tensor)
+
+
 def _plain(torch: Any, given: Given) -> Any:
     """Return a tensor on the same memory that is of no subclass; raises ArgumentError where a derivative would be lost."""
     base, tensor = torch.Tensor, given.value

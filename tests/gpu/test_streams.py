@@ -274,7 +274,8 @@ class Torch(OnDevice):
     is_cuda, requires_grad = property(lambda self: True), property(lambda self: self.records)
 
     def detach(self):
-        return self
+        self.plain = self if type(self) is Torch else Torch(self.array)
+        return self.plain
 
     def is_conj(self):
         return False
@@ -334,6 +335,10 @@ def test_tensors_of_torch_run_on_its_current_stream_and_results_belong_to_the_ca
     kernel(x, stream=0)
     assert list(device.queues) == [21, 30, 0] and used == [30, 0]
     assert x.recorded == [30, 0]  # torch keeps its memory until what these streams do now is done
+    kernel.sync()
+    parameter = type("Parameter", (Torch,), {})(np.arange(4.0))
+    kernel(parameter, stream=30)
+    assert parameter.plain.recorded == [30]
     kernel.sync()
     x.records = True
     with pytest.raises(ArgumentError, match="requires grad"):

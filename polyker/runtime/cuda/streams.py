@@ -10,7 +10,8 @@ from typing import Any
 
 from polyker.errors.base import failure
 from polyker.errors.codegen import BAD_STREAM
-from polyker.errors.given import type_name
+from polyker.errors.given import is_a, type_name
+from polyker.runtime.foreign import detached
 
 _LEGACY = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not null
 # Where streams of torch, of CuPy, and of PyCUDA and Numba have their handles.
@@ -69,11 +70,15 @@ def current_of_torch(torch: Any, device: int) -> int:
 def keep_until_done(values: Iterable[Any], stream: int) -> None:
     """Let torch hand on the memory of tensors only when what a stream does now is done, wherever they are dropped before."""
     torch: Any = sys.modules.get("torch")
-    for value in values:
-        if type(value) is getattr(torch, "Tensor", None) and value.is_cuda:
-            device = value.device
+    tensor: Any = getattr(torch, "Tensor", None)
+    for value in values if tensor is not None else ():
+        if not is_a(value, tensor):
+            continue
+        plain = value if type(value) is tensor else detached(value)
+        if plain.is_cuda:
+            device = plain.device
             if stream != current_of_torch(torch, device.index or 0):
-                value.record_stream(_stream_of_torch(torch, stream, device))
+                plain.record_stream(_stream_of_torch(torch, stream, device))
 
 
 def _stream_of_torch(torch: Any, stream: int, device: Any) -> Any:
