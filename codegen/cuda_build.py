@@ -108,8 +108,17 @@ def _compiler(arch: str) -> str | None:
 @cache
 def _version(path: str) -> str:
     """Return what a compiler says it is."""
-    done = subprocess.run([path, "--version"], text=True, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
-    return done.stdout
+    return _called(path, "--version").stdout
+
+
+def _called(*command: str) -> subprocess.CompletedProcess[str]:
+    """Return what came of nvcc; raises InternalError where it cannot be run, or does not end."""
+    try:
+        return subprocess.run(  # noqa: S603
+            command, text=True, errors="replace", capture_output=True, timeout=SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise failure(COMPILER_FAILED, compiler="nvcc", reason=error) from error
 
 
 def _run_nvcc(path: str, text: str, kind: str, *flags: str) -> tuple[bytes, str]:
@@ -117,7 +126,7 @@ def _run_nvcc(path: str, text: str, kind: str, *flags: str) -> tuple[bytes, str]
         source, output = Path(folder) / "kernels.cu", Path(folder) / f"kernels.{kind}"
         source.write_text(text, encoding="utf-8")
         command = [path, f"-{kind}", *flags, str(source), "-o", str(output)]
-        done = subprocess.run(command, text=True, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
+        done = _called(*command)
         messages = done.stdout + done.stderr
         if done.returncode:
             errors = [line for line in messages.splitlines() if "error" in line] or [messages[-500:]]

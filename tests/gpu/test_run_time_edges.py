@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import polyker as pk
-from polyker.errors import CompileError, PolykerError
+from polyker.codegen import cuda_build
+from polyker.errors import CompileError, InternalError, PolykerError
 from polyker.runtime.cuda import loaded as loaded_module
 from tests.gpu.device import OnDevice
 from tests.gpu.stub.calls import IMAGE
@@ -217,3 +218,11 @@ def test_a_prepared_call_on_the_cpu_reads_what_its_arguments_hold_then():
     call = pk.op("Y[i] = X[i] * 2").compile(pk.c128[3]).prepare(x.conj())
     x[0] = 10 + 10j
     assert call()[0] == 20 - 20j
+
+
+def test_an_nvcc_that_cannot_be_run_is_told(monkeypatch, tmp_path):
+    broken = tmp_path / "nvcc"
+    broken.write_text("#!/no/such/program\n")
+    broken.chmod(0o755)
+    with pytest.raises(InternalError, match="nvcc"):
+        cuda_build._run_nvcc(str(broken), "", "ptx")
