@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from polyker.schedule_object import Schedule
 
 T = TypeVar("T")
+_QUEUED = 64
 COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deterministic")
 
 
@@ -92,7 +93,9 @@ class Operator:
         self._dispatch = Dispatch(self._fields)
         self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
         self._families: dict[Hashable, Family] = {}
-        self._queued: dict[int, ReferenceType[Compiled]] = {}  # called with arrays of a GPU, by identity
+        # Called with arrays of a GPU: kept until `sync`, as many as come first, since the cache may let go of them; by identity.
+        self._queued: dict[int, Compiled] = {}
+        self._waited: dict[int, ReferenceType[Compiled]] = {}
         self._repeats: Any = None  # of runtime.cuda, from the first call on arrays of a GPU
         self._owns_out = "out" in self._own(0)
         plain = program.parameters == program.inputs and not self._owns_out
@@ -212,7 +215,9 @@ class Operator:
             with on_stream((*inputs, *outs), stream) as place:
 
                 def call(compiled: Compiled) -> Sequence[Any]:
-                    self._queued[id(compiled)] = ref(compiled)
+                    self._waited[id(compiled)] = ref(compiled)
+                    if len(self._queued) < _QUEUED:
+                        self._queued[id(compiled)] = compiled
                     bound = bound_call(compiled, labels, operands, given, inputs, outs, chosen.scratch_bytes)
                     run_bound(bound, place.stream)
                     self._repeats.remember(context, inputs, outs, bound)
@@ -228,12 +233,14 @@ class Operator:
 
     def sync(self) -> None:
         """Wait for the calls with arrays on the GPU, and raise what they found: GatherError, or what CUDA reports."""
-        for identity, found in list(self._queued.items()):  # other threads may add to it
+        queued, self._queued = self._queued, {}
+        for identity, found in list(self._waited.items()):  # other threads may add to it
             made = found()
             if made is None:
-                self._queued.pop(identity, None)
+                self._waited.pop(identity, None)
             else:
                 made.sync()
+        del queued
 
     def _run(
         self,

@@ -237,13 +237,15 @@ def guarded(program: Program, stage: str, options: Options, work: Callable[[], T
 
 
 @cache
-def target_named(name: str) -> Target:
-    """Return the description of a target; raises CompileError or BackendUnavailable where there is none.
+def target_named(name: str | Target) -> Target:
+    """Return the description of a target, which may be one itself; raises CompileError or BackendUnavailable where there is none.
 
     `cuda:1` and so on are this machine's GPUs, `cuda` the first of them.
     """
     from polyker.target.detect import target
 
+    if not isinstance(name, str):
+        return target(name)
     family, _, number = name.partition(":")
     is_number = name == "cuda" or (family == "cuda" and number.isdecimal() and len(number) < 4)
     return _gpu(int(number or "0")) if is_number else target(name)

@@ -1,15 +1,16 @@
 """Calls on the stub of the driver's library that come in odd ways: several threads, failures, captures, and what lies."""
 
+import gc
 import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 import polyker as pk
 from polyker.codegen import cuda_build
-from polyker.errors import CompileError, InternalError, PolykerError
+from polyker.errors import CompileError, GatherError, InternalError, PolykerError
+from polyker.runtime.cuda import bound
 from polyker.runtime.cuda import loaded as loaded_module
 from tests.gpu.device import OnDevice
 from tests.gpu.stub.calls import IMAGE
@@ -214,6 +215,7 @@ def test_a_prepared_call_on_the_cpu_reads_what_its_arguments_hold_then():
         call = kernel.prepare(given, out=out)
         values[0] = 10.0
         assert call() is out and out[0] == 20
+    torch = pytest.importorskip("torch")
     x = torch.tensor([1 + 1j, 2, 3], dtype=torch.complex128)
     call = pk.op("Y[i] = X[i] * 2").compile(pk.c128[3]).prepare(x.conj())
     x[0] = 10 + 10j
@@ -226,3 +228,70 @@ def test_an_nvcc_that_cannot_be_run_is_told(monkeypatch, tmp_path):
     broken.chmod(0o755)
     with pytest.raises(InternalError, match="nvcc"):
         cuda_build._run_nvcc(str(broken), "", "ptx")
+
+
+def test_an_operator_waits_for_kernels_that_its_cache_has_let_go_of(card, primary):
+    op = pk.op(DOUBLE)
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    with pk.options(cache_size=1):
+        op(x, out=y)
+        card.stub.lazy(2)
+        op(x, out=y)
+        for n in range(3):
+            pk.op(f"Y[i] = X[i] + {n}").compile(pk.f64[8])
+        gc.collect()
+        assert card.stub.live("queued")
+        op.sync()
+        assert not card.stub.live("queued")
+    card.stub.lazy(0)
+
+
+def test_what_a_guard_found_is_raised_while_a_stream_is_captured(card, primary):
+    kernel = ready(card, GATHER, pk.f64[4], pk.i64[3])
+    table, good, bad = (card.array(np.asarray(v)) for v in (np.arange(4.0), [3, 0, 1], [3, 4, 1]))
+    out, stream = card.array(np.zeros(3)), card.cuda.StreamCreate(1)
+    kernel(table, bad, out=out, stream=stream)
+    card.cuda.StreamBeginCapture_v2(stream, 0)
+    with pytest.raises(GatherError):
+        kernel(table, good, out=out, stream=stream)
+    kernel(table, good, out=out, stream=stream)
+    graph = card.cuda.StreamEndCapture(stream)
+    ready_graph = card.cuda.GraphInstantiateWithFlags(graph, 0)
+    card.cuda.GraphLaunch(ready_graph, stream)
+    card.cuda.StreamSynchronize(stream)
+    np.testing.assert_array_equal(out.array, [3.5, 0.5, 1.5])
+    card.cuda.GraphExecDestroy(ready_graph)
+    card.cuda.GraphDestroy(graph)
+
+
+def test_the_quick_way_sees_a_context_that_is_new_to_it(card, primary):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    for _ in range(3):
+        kernel(x, out=y)
+    kernel.sync()
+    own = card.cuda.CtxCreate_v2(0, 0)
+    z = card.array(np.arange(8.0))
+    card.cuda.CtxPopCurrent_v2()
+    with pytest.raises(PolykerError, match="another context"):
+        kernel(z, out=y)
+    w = card.array(np.zeros(8), own)
+    kernel(z, out=w)
+    kernel.sync()
+    np.testing.assert_array_equal(w.array, 2 * z.array)
+
+
+def test_arrays_that_name_the_stream_of_the_call_take_the_quick_way(card, primary, monkeypatch):
+    kernel = ready(card, DOUBLE, pk.f64[8])
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    stream = card.cuda.StreamCreate(1)
+    x.stream = y.stream = 1  # the default one
+    kernel(x, out=y)
+    long = []
+    plain = bound.bound_call
+    monkeypatch.setattr(bound, "bound_call", lambda *a: long.append(1) or plain(*a))
+    kernel(x, out=y)
+    assert not long and card.stub.count("cuStreamWaitEvent") == 0
+    x.stream = stream
+    kernel(x, out=y)
+    assert long and card.stub.count("cuStreamWaitEvent") == 1

@@ -139,15 +139,15 @@ class GpuCall:
         """
         ready = self._ready.get(device)
         loaded, steps = self._made_ready(device) if ready is None else ready
-        if loaded.found() and (status := loaded.sync()):  # unless another thread has raised it meanwhile
-            return status
         waits = resident is not None and self._waits(resident)
         capturing, entered = False, device.enter()
         try:
             capturing = device.is_capturing(stream)
+            if loaded.found() and (status := loaded.taken() if capturing else loaded.sync()):
+                return status  # which no other thread has raised meanwhile
             self._queue(loaded, steps, stream, pointers, resident, capturing=capturing)
         finally:
-            # After the launches: whoever waits from now on waits for them. Waiting for a stream that is captured spoils the graph.
+            # After the launches: whoever waits from now on waits for them. To wait for a captured stream spoils its graph.
             if waits or not capturing:
                 loaded.queued(stream)
             if entered:

@@ -63,6 +63,10 @@ class Loaded:
             if self._waited.get(stream) is not work:  # nor has another thread come to the end of waiting for it
                 self.device.synchronize(stream)
                 self._waited[stream] = work
+        return self.taken()
+
+    def taken(self) -> int:
+        """Return the code of a guard that is known not to have held, 0 for none, and forget it."""
         return 0 if self.flag is None else self.flag.take()
 
 

@@ -24,10 +24,12 @@ from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.streams import current_of_torch, current_stream, keep_until_done, stream_handle
 
 _ENTRIES = 256
+_PRIMARY = ("cupy", "numba")  # libraries whose arrays lie in the primary contexts of devices
 
 
-def glance(value: Any) -> tuple[Hashable, int] | None:
-    """Return how an array on a device lies, and its address; None for anything that has to be looked at more closely."""
+def glance(value: Any) -> tuple[Hashable, int, int | None] | None:
+    """Return how an array on a device lies, its address, and the stream that it names; None for anything that has to be looked at
+    more closely."""
     torch = sys.modules.get("torch")
     try:
         if torch is not None and isinstance(value, torch.Tensor):
@@ -41,22 +43,23 @@ def glance(value: Any) -> tuple[Hashable, int] | None:
     return found
 
 
-def _of_torch(torch: Any, value: Any) -> tuple[Hashable, int] | None:
+def _of_torch(torch: Any, value: Any) -> tuple[Hashable, int, None] | None:
     if not value.is_cuda or value.requires_grad or value.is_conj() or value.is_neg():
         return None
     if torch.autograd.forward_ad._current_level >= 0:
         return None
-    return (value.dtype, value.shape, value.stride(), value.get_device()), value.data_ptr()
+    return (value.dtype, value.shape, value.stride(), value.get_device()), value.data_ptr(), None
 
 
-def _by_interface(value: Any) -> tuple[Hashable, int] | None:
+def _by_interface(value: Any) -> tuple[Hashable, int, int | None] | None:
     interface: Mapping[str, Any] = value.__cuda_array_interface__
     ask = interface.get
-    if ask("stream") is not None or ask("mask") is not None:
+    if ask("mask") is not None:
         return None
     pointer, read_only = interface["data"]
     lies = type(value), interface["typestr"], interface["shape"], ask("strides"), read_only
-    return lies, index(pointer or 0)
+    stream = ask("stream")
+    return lies, index(pointer or 0), None if stream is None else stream_handle(stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class Repeats:
         """
         key: list[Hashable] = [context]
         seen: list[int] = []
+        named: list[int] = []
         for value in (*inputs, *outs):
             if value is None:  # an output that is not given
                 key.append(None)
@@ -107,6 +111,8 @@ class Repeats:
                 return None
             key.append(found[0])
             seen.append(found[1])
+            if found[2] is not None:
+                named.append(found[2])
         entry = self._entries.get(tuple(key))
         plan = None if entry is None else entry.plan()
         if plan is None or entry is None:
@@ -117,6 +123,8 @@ class Repeats:
             return None  # they have to belong to that stream
         else:
             stream = stream_handle(given_stream)
+        if any(other != stream for other in named):
+            return None  # it has to wait for that one
         pointers, made, given = [seen[i] for i in plan.inputs], list(outs), []
         for k, make in enumerate(entry.makers):
             if make is None:
@@ -135,7 +143,7 @@ class Repeats:
         if bits & plan.misaligned or not all(pointers) or (given and _near(pointers, given, plan)):
             return None
         is_torch = entry.library == "torch"  # whose tensors say on which device they lie
-        if not is_torch and not _lie_on(entry.device, pointers):
+        if not is_torch and not _lie_on(entry, pointers):
             return None
         plan.mark.used = True
         status = plan.function.on_device(entry.device, stream, pointers)  # type: ignore[attr-defined]
@@ -155,7 +163,7 @@ class Repeats:
         libraries = {kind_of(v) for v in arrays}
         if plan.copies or len(libraries) != 1 or "jax" in libraries:  # whose arrays must not be written
             return
-        seen = [(None, 0) if v is None else glance(v) for v in (*inputs, *outs)]
+        seen = [(None, 0, None) if v is None else glance(v) for v in (*inputs, *outs)]
         if any(s is None for s in seen):
             return
         makers = tuple(None if out is not None else maker_of(arrays[0]) for out in outs)
@@ -165,12 +173,12 @@ class Repeats:
         self._entries[key] = _Entry(ref(plan), device, libraries.pop(), makers)
 
 
-def _lie_on(device: Device, pointers: Sequence[int]) -> bool:
-    """Return whether addresses lie in the context of a device; where it is current, and the only one known, they do."""
+def _lie_on(entry: _Entry, pointers: Sequence[int]) -> bool:
+    """Return whether addresses lie in the context of a call's device: of libraries that know but one, they do."""
     found = driver()
-    if device.is_current() and not found.has_several():
+    if entry.library in _PRIMARY and not found.has_several():
         return True
-    return all(found.device_of(p) is device for p in pointers if p)
+    return all(found.device_of(p) is entry.device for p in pointers if p)
 
 
 def _near(pointers: Sequence[int], given: Sequence[int], plan: Plan) -> bool:
