@@ -1,6 +1,7 @@
 """The only door to llvmlite: a typed facade over the few of its functions that polyker uses.
 
-Callers hold the compile lock (polyker.process): LLVM's own is not safe over `fork`, nor where threads end inside LLVM.
+Callers hold the compile lock (polyker.process): LLVM's own is not safe over `fork`, nor where threads end inside LLVM. What is
+asked of this machine outside compiles takes it by itself.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from weakref import ref
 import llvmlite.binding as _llvm
 
 from polyker.errors.base import InternalError
+from polyker.process.jobs import once
 
 # What is left to do once the schedule has shaped the loops and the emitter has placed the invariants. No vectoriser, no
 # unroller; no instruction combiner either: it finds nothing here that the code generator does not, and leaks 4-8 KiB. Nor
@@ -42,20 +44,20 @@ def _native() -> None:
         pass
 
 
-@cache
+@once
 def host_cpu() -> str:
     """Return LLVM's name of this machine's processor."""
     return str(_llvm.get_host_cpu_name())
 
 
-@cache
+@once
 def host_features() -> str:
     """Return LLVM's feature string of this machine, `+name` for each that it has."""
     features: dict[str, bool] = _llvm.get_host_cpu_features()
     return ",".join(f"+{name}" for name in sorted(features) if features[name])
 
 
-@cache
+@once
 def host_triple() -> str:
     """Return the triple of this process."""
     return str(_llvm.get_process_triple())

@@ -8,9 +8,13 @@ import sys
 import threading
 import time
 
+import llvmlite.binding as llvm
 import pytest
 
 import polyker as pk
+from polyker.codegen import llvm_binding
+from polyker.process import compile_lock
+from polyker.process.jobs import once
 from tests.runtime.support import coded
 
 COMPILING = """
@@ -96,6 +100,16 @@ def test_a_fork_goes_before_compiles_that_wait() -> None:
         stop.set()
         for t in threads:
             t.join(30)
+
+
+def test_what_llvm_says_of_this_machine_is_asked_for_under_the_compile_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    # LLVM's own lock would stay taken in a child that is forked then.
+    held = []
+    for name in ("get_host_cpu_name", "get_host_cpu_features", "get_process_triple"):
+        monkeypatch.setattr(llvm, name, lambda: held.append(compile_lock.held_here()) or {})
+    for made in (llvm_binding.host_cpu, llvm_binding.host_features, llvm_binding.host_triple):
+        once(made.__wrapped__)()
+    assert held == [True] * 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
