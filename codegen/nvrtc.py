@@ -59,8 +59,11 @@ def architectures() -> frozenset[str]:
         _checked(found, found.nvrtcGetSupportedArchs(numbers), "")
     except AttributeError:  # before CUDA 11.2
         return frozenset()
-    # From compute capability 9.0 on there are instructions for one architecture alone, whose name ends in a.
-    return frozenset(name for n in numbers for name in (f"sm_{n}", *((f"sm_{n}a",) if n >= 90 else ())))
+    # From compute capability 9.0 and CUDA 12 on there are instructions for one architecture alone, whose name ends in a.
+    major = ctypes.c_int()
+    found.nvrtcVersion(ctypes.byref(major), ctypes.byref(ctypes.c_int()))
+    own = {f"sm_{n}a" for n in numbers if n >= 90 and major.value >= 12}
+    return frozenset({f"sm_{n}" for n in numbers} | own)
 
 
 def compile_nvrtc(text: str, options: tuple[str, ...], kind: str) -> tuple[bytes, str]:

@@ -123,7 +123,7 @@ class Operator:
         if self._repeats is not None and not named and len(args) == self._plain and environment_is_plain():
             found = self._repeats.attempt((chosen, "cuda"), args, given_outs(self.program.outputs, out), None)
             if found is not None:
-                return out if out is not None else found[0] if self._fields is None else self._fields(*found)
+                return found[0] if self._fields is None else self._fields(*found)
         inputs: Sequence[Any] = args
         given: dict[str, int] = {}
         if named or len(args) != self._plain:
@@ -227,8 +227,6 @@ class Operator:
                 number = 0 if place.device is None else place.device.number
                 here = f"cuda:{number}" if target == "cuda" and number else target
                 found = self._run(operands, given, chosen, here, call)
-        if out is not None:
-            return out
         return found[0] if self._fields is None else self._fields(*found)
 
     def sync(self) -> None:

@@ -234,8 +234,6 @@ class _Calls:
                 run_bound(bound, place.stream)
                 self._repeats.remember(context, inputs, outs, bound)
                 found = bound.results
-        if out is not None:
-            return out
         return found[0] if self._fields is None else self._fields(*found)
 
     def _on_gpu_given(self, args: Sequence[Any], named: dict[str, Any]) -> tuple[Sequence[Any], dict[str, int], object]:
@@ -272,7 +270,7 @@ class _Calls:
             if place.device is not None:
                 bound = self._bound(inputs, given, outs)
                 result = bound.results[0] if self._fields is None else self._fields(*bound.results)
-                return DeviceCall(bound, result if out is None else out, None if stream is None else place.stream)
+                return DeviceCall(bound, result, None if stream is None else place.stream)
             call = self._prepared(inputs, given, out, again)
 
         def there() -> Any:

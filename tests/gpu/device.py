@@ -71,7 +71,7 @@ class SimulatedDriver:
         }
         return Module(library, functions)
 
-    def drop(self, module, flag):
+    def drop(self, module, flag, work):
         self.dropped.append(module)
 
     def flag(self):

@@ -12,6 +12,7 @@ from polyker.codegen import cuda_build
 from polyker.errors import CompileError, GatherError, InternalError, PolykerError
 from polyker.runtime.cuda import bound
 from polyker.runtime.cuda import loaded as loaded_module
+from polyker.runtime.cuda.device import Work
 from tests.gpu.device import OnDevice
 from tests.gpu.stub.calls import IMAGE
 from tests.gpu.test_run_time import DOUBLE, GATHER, primary, ready
@@ -179,21 +180,37 @@ def test_arrays_without_elements_lie_on_no_device_in_particular(card):
 def test_what_is_dropped_while_others_are_unloaded_stays_until_the_next_time(card, primary, monkeypatch):
     device = card.driver.device(0)
     first, second = (device.load(IMAGE, {"none": 0}, "a test") for _ in range(2))
-    status = type(device)._status
+    status, dropped, work = type(device)._status, [], Work()
+    work.queued(0)
 
     def waited(self, function, *arguments):
         found = status(self, function, *arguments)
-        if function is self._cu.cuCtxSynchronize and second not in dropped:
+        if function is self._cu.cuStreamSynchronize and not dropped:
             dropped.append(second)
-            device.drop(second, None)  # by another thread, which has just launched its kernel
+            device.drop(second, None, Work())  # by another thread, which has just launched its kernel
         return found
 
-    dropped = []
     monkeypatch.setattr(type(device), "_status", waited)
-    device.drop(first, None)
+    device.drop(first, None, work)
     device.release()
     assert card.stub.live("modules") == 1
     device.release()
+    assert card.stub.live("modules") == 0
+
+
+def test_a_kernel_is_not_unloaded_while_a_stream_of_its_work_is_captured(card, primary):
+    stream = card.cuda.StreamCreate(1)
+    x, y = card.array(np.arange(8.0)), card.array(np.zeros(8))
+    kernel = pk.op(DOUBLE).compile(pk.f64[8], target="cuda")
+    kernel(x, out=y, stream=stream)
+    card.cuda.StreamBeginCapture_v2(stream, 0)
+    del kernel
+    pk.clear_cache()
+    gc.collect()
+    card.driver.device(0).release()
+    assert card.stub.live("modules") == 1
+    card.cuda.GraphDestroy(card.cuda.StreamEndCapture(stream))  # the capture is not spoilt
+    card.driver.device(0).release()
     assert card.stub.live("modules") == 0
 
 

@@ -180,8 +180,11 @@ class GpuCall:
                 addresses = [*pointers, *[memory + offset for offset in self._offsets]]
                 for step in steps:
                     step.launch(device, addresses, stream)
-            finally:
-                device.free(memory, stream)
+            except BaseException:
+                with suppress(PolykerError):  # the first error is the one to tell
+                    device.free(memory, stream)
+                raise
+            device.free(memory, stream)
 
     def _waits(self, resident: Sequence[bool]) -> bool:
         """Return whether results are copied back, or nothing is left on the device that tells when they are there."""

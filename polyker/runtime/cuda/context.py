@@ -15,7 +15,7 @@ from typing import Any
 
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.codegen import CUDA_FAILED, DEVICE_LOST, LAUNCH_FAILED, OTHER_ARCH
-from polyker.runtime.cuda.device import Flag, Function, Module
+from polyker.runtime.cuda.device import Flag, Function, Module, Work
 from polyker.runtime.cuda.library import NO_BINARY, OUT_OF_MEMORY, STICKY, Library
 from polyker.target.device import ATTRIBUTES
 
@@ -61,7 +61,7 @@ class Context:
         self._cu, self._launch, self._current = library, library.cuLaunchKernel, library.cuCtxGetCurrent
         self._unfinished: dict[tuple[str, int], None] = {}  # kernels and their streams, not known to be done
         self._lost = ""  # whose error made the context unusable
-        self._dropped: list[tuple[Module, Flag | None]] = []
+        self._dropped: list[tuple[Module, Flag | None, Work]] = []
         self._flags: list[Flag] = []
         self._pool: c_void_p | None = None
         if self.attribute(_POOLS_SUPPORTED):
@@ -172,26 +172,45 @@ class Context:
                 raise
         return module
 
-    def drop(self, module: Module, flag: Flag | None) -> None:
+    def drop(self, module: Module, flag: Flag | None, work: Work) -> None:
         """Let a module be unloaded, and its flag be another one's, at the next load: nothing waits here, where a collection of
         garbage may have come from anywhere."""
-        self._dropped.append((module, flag))
+        self._dropped.append((module, flag, work))
 
     def _unload_dropped(self) -> None:
         if not self._dropped or self._lost:
             return
-        found = []  # not what other threads drop from here on: it may have been launched after the wait
+        found = []  # not what other threads drop from here on
         with suppress(IndexError):
             while True:
                 found.append(self._dropped.pop())
         with self._relaxed():
-            if self._status(self._cu.cuCtxSynchronize):  # a graph is being captured, say
-                self._dropped += found
-                return
-            for module, flag in found:
+            for module, flag, work in found:
+                if not self._is_done(work):
+                    self._dropped.append((module, flag, work))  # the next load tries again
+                    continue
                 self._status(self._cu.cuModuleUnload, module.handle)
                 if flag is not None:
                     self._flags.append(flag)
+
+    def _is_done(self, work: Work) -> bool:
+        """Wait for the work of a module; return whether that could be done: not for streams that are being captured."""
+        for stream, last in work.pending():
+            capturing = c_int()
+            if self._status(self._cu.cuStreamIsCapturing, stream, byref(capturing)) or capturing.value:
+                return False
+            if self._waited(stream):
+                return False
+            work.done(stream, last)
+        return True
+
+    def _waited(self, stream: int) -> int:
+        """Wait for a stream; return the status."""
+        status = self._status(self._cu.cuStreamSynchronize, stream)
+        # Its owner has destroyed it, its work may not be done; or it is another stream in each thread.
+        if status in _GONE or (stream == _PER_THREAD and not status):
+            status = self._status(self._cu.cuCtxSynchronize)
+        return status
 
     def flag(self) -> Flag:
         """Return 4 bytes of the host, 0, that kernels can write to."""
@@ -302,10 +321,7 @@ class Context:
     def synchronize(self, stream: int) -> None:
         """Wait for all that was queued on a stream."""
         before = list(self._unfinished)
-        status = self._status(self._cu.cuStreamSynchronize, stream)
-        # Its owner has destroyed it, its work may not be done; or it is another stream in each thread.
-        if status in _GONE or (stream == _PER_THREAD and not status):
-            status = self._status(self._cu.cuCtxSynchronize)
+        status = self._waited(stream)
         if status:
             raise self._failure("cuStreamSynchronize", status)
         for key in before:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+_STREAMS = 256  # that are remembered when nothing is left to wait for on them
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -43,6 +45,31 @@ class Flag:
         return code
 
 
+class Work:
+    """The streams on which the kernels of a module were queued, and how far somebody has waited. Many threads may use it."""
+
+    def __init__(self) -> None:
+        self._queued: dict[int, object] = {}  # the last work of each stream
+        self._done: dict[int, object] = {}
+
+    def queued(self, stream: int) -> None:
+        """Note that work was queued on a stream."""
+        self._queued[stream] = object()
+        if len(self._queued) > _STREAMS:
+            for old, work in list(self._queued.items()):
+                if self._done.get(old) is work:
+                    self._queued.pop(old, None)
+                    self._done.pop(old, None)
+
+    def pending(self) -> list[tuple[int, object]]:
+        """Return the streams that nobody has waited for to the end, and their work."""
+        return [(s, work) for s, work in list(self._queued.items()) if self._done.get(s) is not work]
+
+    def done(self, stream: int, work: object) -> None:
+        """Note that a stream's work, and what came before it, is done."""
+        self._done[stream] = work
+
+
 class Device(Protocol):
     """A context of a device. Every method raises InternalError where CUDA reports an error."""
 
@@ -54,7 +81,7 @@ class Device(Protocol):
     def arch(self) -> str: ...  # noqa: D102
     def attributes(self) -> Mapping[str, int]: ...  # noqa: D102
     def load(self, image: bytes, shared: Mapping[str, int], about: str) -> Module: ...  # noqa: D102
-    def drop(self, module: Module, flag: Flag | None) -> None: ...  # noqa: D102
+    def drop(self, module: Module, flag: Flag | None, work: Work) -> None: ...  # noqa: D102
     def flag(self) -> Flag: ...  # noqa: D102
     def allocate(self, size: int, stream: int) -> int: ...  # noqa: D102
     def free(self, address: int, stream: int) -> None: ...  # noqa: D102

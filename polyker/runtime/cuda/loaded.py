@@ -11,9 +11,7 @@ from polyker.codegen.kernel import Launch
 from polyker.codegen.launch import arguments_of, shared_memory
 from polyker.codegen.walk import statements
 from polyker.process.jobs import run_exclusively
-from polyker.runtime.cuda.device import Device
-
-_STREAMS = 256  # that are remembered when nothing is left to wait for on them
+from polyker.runtime.cuda.device import Device, Work
 
 
 class Loaded:
@@ -33,11 +31,10 @@ class Loaded:
         try:
             self.flag = device.flag() if any(fails for _, _, fails in self.arguments.values()) else None
         except BaseException:
-            device.drop(module, None)
+            device.drop(module, None, Work())
             raise
-        self._queued: dict[int, object] = {}  # the last work of each stream
-        self._waited: dict[int, object] = {}
-        self._end = weakref.finalize(self, device.drop, module, self.flag)
+        self._work = Work()
+        self._end = weakref.finalize(self, device.drop, module, self.flag, self._work)
         self._end.atexit = False  # the process takes all of it along
 
     def keep(self) -> None:
@@ -46,12 +43,7 @@ class Loaded:
 
     def queued(self, stream: int) -> None:
         """Note that work was queued on a stream."""
-        self._queued[stream] = object()
-        if len(self._queued) > _STREAMS:
-            for old, work in list(self._queued.items()):
-                if self._waited.get(old) is work:
-                    self._queued.pop(old, None)
-                    self._waited.pop(old, None)
+        self._work.queued(stream)
 
     def found(self) -> bool:
         """Return whether a guard is known not to have held, without waiting."""
@@ -59,10 +51,9 @@ class Loaded:
 
     def sync(self) -> int:
         """Wait for all that was queued; return 0, or the code of a guard that did not hold since the last time."""
-        for stream, work in list(self._queued.items()):
-            if self._waited.get(stream) is not work:  # nor has another thread come to the end of waiting for it
-                self.device.synchronize(stream)
-                self._waited[stream] = work
+        for stream, work in self._work.pending():  # what another thread waits for, too: it may not be done
+            self.device.synchronize(stream)
+            self._work.done(stream, work)
         return self.taken()
 
     def taken(self) -> int:
