@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gpu.case import Case
@@ -38,6 +40,34 @@ def cases():
     return [
         Case(name, "bad", "Y[i] = 2 * X[i]", ((9,),), work, 9.0, limit=6.0 if work is _hang else 0.0)
         for name, work in works.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Trapped(Case):
+    """A case that does something when it is measured, on machines without torch, too."""
+
+    trap: Callable[[], object] = int
+
+    @property
+    def read(self):
+        """Bytes of the inputs."""
+        self.trap()
+        return 36
+
+
+def trapped():
+    """Return the same without torch."""
+    works = {
+        "bad-raises": lambda: _raise(None, None),
+        "good-1": int,
+        "bad-hangs": lambda: _hang(None, None),
+        "bad-is-killed": lambda: _kill(None, None),
+        "good-2": int,
+    }
+    return [
+        Trapped(name, "bad", "Y[i] = 2 * X[i]", ((9,),), _raise, 9.0, limit=4.0 if "hangs" in name else 0.0, trap=trap)
+        for name, trap in works.items()
     ]
 
 

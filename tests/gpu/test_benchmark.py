@@ -289,13 +289,7 @@ def test_roofs_are_measured(pretended, monkeypatch):
 
 
 @needs_nvcc
-def test_on_a_driver_that_computes_nothing_all_parts_run_without_torch(capsys, tmp_path, monkeypatch):
-    build = pytest.importorskip("tests.gpu.stub.build")
-    try:
-        library = build.build_stub()
-    except build.CannotBuild as reason:
-        pytest.skip(str(reason))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+def test_on_a_driver_that_computes_nothing_all_parts_run_without_torch(on_stub, tmp_path):
     file = tmp_path / "rows.jsonl"
     chosen = "row sums,axpy*,torch.add(A*,kernel(A? B)? a sum"
     assert gpu.main(["--stub", "--smoke", "--limit", "60", "--case", chosen, "--out", str(file)]) == 0
@@ -310,6 +304,49 @@ def test_on_a_driver_that_computes_nothing_all_parts_run_without_torch(capsys, t
     assert {f["case"]: f["status"] for f in rows_of(file) if "case" in f} == {
         "scatter-add": "ok",
         "matmul-bf16-4096": "skip",
+    }
+
+
+@pytest.fixture
+def on_stub(monkeypatch):
+    build = pytest.importorskip("tests.gpu.stub.build")
+    try:
+        library = build.build_stub()
+    except build.CannotBuild as reason:
+        pytest.skip(str(reason))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+
+
+@needs_nvcc
+def test_bad_cases_on_the_stub_cost_their_own_rows_alone(on_stub, tmp_path):
+    lines, table = tmp_path / "rows.jsonl", tmp_path / "table.json"
+    command = ["--stub", "--rounds", "1", "--case", "bad", "--jobs", "1", "--add", f"{BAD}trapped"]
+    assert gpu.main([*command, "--json", str(table), "--out", str(lines)]) == 1
+    rows = [f for f in rows_of(lines) if "case" in f]
+    assert json.loads(table.read_text())["figures"] == rows
+    assert {f["case"]: f["status"] for f in rows} == {
+        "bad-raises": "error",
+        "good-1": "ok",
+        "bad-hangs": "hung",
+        "bad-is-killed": "dead",
+        "good-2": "ok",
+    }
+
+
+@needs_nvcc
+def test_bad_items_of_a_smoke_run_on_the_stub_cost_their_own_rows_alone(on_stub, tmp_path):
+    lines = tmp_path / "rows.jsonl"
+    bad = [x for name in ("raises", "hangs=3", "exits", "good") for x in ("--add", f"{BAD}{name}")]
+    command = ["--smoke", "--stub", "--limit", "60", "--case", "row sums,transpose-16384", *bad, "--out", str(lines)]
+    assert gpu.main(command) == 1
+    assert {f["item"]: f["status"] for f in rows_of(lines) if "item" in f} == {
+        "the card": "ok",
+        "row sums": "ok",
+        f"{BAD}raises": "error",
+        f"{BAD}hangs": "hung",
+        f"{BAD}exits": "dead",
+        f"{BAD}good": "ok",
+        "transpose-16384": "ok",
     }
 
 
