@@ -317,12 +317,26 @@ leave:
   ret i32 %result
 }
 
-; In the child of a fork: its only thread is the one that forked.
+; In the child of a fork: its only thread is the one that forked. What another thread had announced is over: a worker that is
+; made here must not find it, with parts that nobody had claimed.
 define internal void @forked() {
+entry:
   store i32 0, ptr @busy
   store i32 0, ptr @sleepers
   store i32 0, ptr @waiting
   store i64 0, ptr @made
+  store atomic i32 0, ptr @done monotonic, align 4
+  store atomic i32 0, ptr @failed monotonic, align 4
+  store atomic i64 0, ptr @epoch monotonic, align 8
+  br label %claim
+claim:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %claim ]
+  %at = getelementptr [8 x i64], ptr @claims, i64 %k
+  store atomic i64 0, ptr %at monotonic, align 8
+  %k.next = add i64 %k, 1
+  %more = icmp ult i64 %k.next, $most
+  br i1 %more, label %claim, label %out
+out:
   ret void
 }
 
