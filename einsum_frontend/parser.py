@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyker.einsum_frontend.lexer import Lexeme, check_text, tokenize
 from polyker.einsum_frontend.syntax import Syntax
-from polyker.errors.base import Source
+from polyker.errors.base import ParseError, Source, advised
 from polyker.ir.program import Program
 from polyker.process.jobs import once
 
@@ -31,11 +31,24 @@ def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
     """
     _parser()
     from polyker.einsum_frontend.check import warn_lacking
-    from polyker.einsum_frontend.lower import lower
 
-    program = lower(parse_syntax(text), sizes)
+    try:
+        program = _lowered(text, sizes)
+    except ParseError as error:
+        from polyker.einsum_frontend.repairs import repaired
+
+        hint = repaired(text, lambda other: _lowered(other, sizes))
+        if hint is None:
+            raise
+        raise advised(error, hint) from None
     warn_lacking(program.body)
     return program
+
+
+def _lowered(text: str, sizes: Collection[str]) -> Program:
+    from polyker.einsum_frontend.lower import lower
+
+    return lower(parse_syntax(text), sizes)
 
 
 def parse_syntax(text: str) -> Syntax:
@@ -55,7 +68,7 @@ def parse_syntax(text: str) -> Syntax:
 @once
 def _parser() -> Lark:
     """The tables of grammar.lark, built at the first use; `strict` makes a conflict in the grammar an error."""
-    for name in ("check", "lower", "explain"):  # what texts take then, imported while no fork can take place
+    for name in ("check", "lower", "explain", "repairs"):  # what texts take then, imported while no fork can take place
         import_module(f"{__package__}.{name}")
     from lark import Lark
     from lark.lexer import Lexer

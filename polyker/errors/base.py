@@ -165,3 +165,10 @@ def failure(code: str, *, span: Span | None = None, hint: str | None = None, **v
     error = entry.cls(text, code=code, span=span, hint=advice)
     error.values = values
     return error
+
+
+def advised(error: PolykerError, hint: str) -> PolykerError:
+    """Return an error as it is, with another hint."""
+    new = type(error)(error.message, code=error.code, span=error.span, hint=hint)
+    new.values = error.values
+    return new

@@ -1,0 +1,51 @@
+"""What other languages and libraries call the functions of the notation, and how what has no function here is written."""
+
+from __future__ import annotations
+
+# Modules whose functions are written `np.exp(x)`.
+MODULES = (
+    "numpy", "np", "jnp", "jax.numpy", "jax.nn", "cupy", "cp", "torch", "torch.special", "torch.nn.functional", "F", "nn", "math",
+    "cmath", "scipy.special", "special", "tf", "tf.math", "tf.nn", "mx", "mx.nd", "mlx.core", "keras.ops", "ops", "tl", "tl.math",
+    "te", "tvm.te", "topi", "std",
+)  # fmt: skip
+
+RENAMED = {
+    "absolute": "abs", "fabs": "abs", "ln": "log", "logistic": "sigmoid", "expit": "sigmoid", "rint": "round", "sgn": "sign",
+    "fix": "trunc", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
+    "arccosh": "acosh", "arctanh": "atanh", "fmax": "maximum", "fmin": "minimum", "conjugate": "conj", "swish": "silu",
+    "amax": "max", "amin": "min", "average": "mean", "product": "prod", "select": "where", "ifelse": "where",
+    "if_else": "where", "cond": "where", "iif": "where", "gammaln": "lgamma", "loggamma": "lgamma", "psi": "digamma",
+}  # fmt: skip
+
+# By their arguments: {0} is the first.
+WRITTEN = {
+    ("pow", 2): "{0} ** {1}", ("power", 2): "{0} ** {1}", ("float_power", 2): "{0} ** {1}", ("square", 1): "{0} ** 2",
+    ("cube", 1): "{0} ** 3", ("reciprocal", 1): "1 / {0}", ("add", 2): "{0} + {1}", ("subtract", 2): "{0} - {1}",
+    ("sub", 2): "{0} - {1}", ("multiply", 2): "{0} * {1}", ("mul", 2): "{0} * {1}", ("divide", 2): "{0} / {1}",
+    ("div", 2): "{0} / {1}", ("true_divide", 2): "{0} / {1}", ("floor_divide", 2): "{0} // {1}", ("mod", 2): "{0} % {1}",
+    ("remainder", 2): "{0} % {1}", ("negative", 1): "-{0}", ("neg", 1): "-{0}", ("exp2", 1): "2 ** {0}",
+    ("exp10", 1): "10 ** {0}", ("log2", 1): "log({0}) / log(2)", ("log10", 1): "log({0}) / log(10)",
+    ("clip", 3): "minimum(maximum({0}, {1}), {2})", ("clamp", 3): "minimum(maximum({0}, {1}), {2})",
+    ("hypot", 2): "sqrt({0} ** 2 + {1} ** 2)", ("softplus", 1): "log1p(exp({0}))", ("sinh", 1): "(exp({0}) - exp(-{0})) / 2",
+    ("cosh", 1): "(exp({0}) + exp(-{0})) / 2", ("cbrt", 1): "sign({0}) * abs({0}) ** (1 / 3)", ("erfc", 1): "1 - erf({0})",
+    ("elu", 1): "where({0} > 0, {0}, expm1({0}))", ("leaky_relu", 1): "where({0} > 0, {0}, 0.01 * {0})",
+    ("leaky_relu", 2): "where({0} > 0, {0}, {1} * {0})", ("relu6", 1): "minimum(relu({0}), 6)",
+    ("heaviside", 2): "where({0} > 0, 1, where({0} < 0, 0, {1}))", ("isnan", 1): "{0} != {0}",
+    ("isinf", 1): "abs({0}) == inf", ("equal", 2): "{0} == {1}", ("not_equal", 2): "{0} != {1}", ("less", 2): "{0} < {1}",
+    ("less_equal", 2): "{0} <= {1}", ("greater", 2): "{0} > {1}", ("greater_equal", 2): "{0} >= {1}",
+    ("radians", 1): "{0} * pi / 180", ("deg2rad", 1): "{0} * pi / 180", ("degrees", 1): "{0} * 180 / pi",
+    ("rad2deg", 1): "{0} * 180 / pi", ("trunc", 1): "sign({0}) * floor(abs({0}))", ("tan", 1): "sin({0}) / cos({0})",
+    ("max", 2): "maximum({0}, {1})", ("min", 2): "minimum({0}, {1})", ("range", 1): "0:{0}", ("range", 2): "{0}:{1}",
+    ("arange", 1): "0:{0}", ("range", 3): "{0}:{1}:{2}", ("cast", 2): "{1}({0})", ("astype", 2): "{1}({0})",
+}  # fmt: skip
+
+# Of `name[{i}]({0})`: {0} is what stands in the brackets, {1} and {2} the same with new indices {j} and {k} for {i}.
+OVER_INDEX = {
+    "softmax": "exp({0} - max[{j}]({1})) / sum[{j}](exp({1} - max[{k}]({2})))",
+    "log_softmax": "{0} - logsumexp[{j}]({1})",
+    "var": "mean[{i}](({0} - mean[{j}]({1})) ** 2)",
+    "std": "sqrt(mean[{i}](({0} - mean[{j}]({1})) ** 2))",
+    "norm": "sqrt(sum[{i}](({0}) ** 2))",
+    "count_nonzero": "sum[{i}](where({0} != 0, 1, 0))",
+    "dot": "sum[{i}]({0})",
+}

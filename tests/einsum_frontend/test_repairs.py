@@ -1,0 +1,129 @@
+"""Hints for the spellings of other languages and libraries: each can be typed as it stands."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.einsum_frontend import parse
+from polyker.einsum_frontend.elsewhere import MODULES, RENAMED, WRITTEN
+from polyker.einsum_frontend.repairs import repaired
+from polyker.errors import ParseError, PolykerError, ShapeError
+
+# What is typed, and what the hint writes.
+TYPED = {
+    "Y[i] = np.exp(X[i])": "Y[i] = exp(X[i])",
+    "Y[i] = 2 * torch.nn.functional.relu(X[i]) + math.pow(X[i]+1, 3)": "Y[i] = 2 * relu(X[i]) + ((X[i]+1) ** 3)",
+    "Y[i] = X[i].sqrt()": "Y[i] = sqrt(X[i])",
+    "Y[i,j] = softmax[j](X[i,j])": "Y[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[k](exp(X[i,k] - max[l](X[i,l])))",
+    "Y[i,j] = log_softmax[j](X[i,j])": "Y[i,j] = X[i,j] - logsumexp[k](X[i,k])",
+    "s[i] = std[j](X[i,j])": "s[i] = sqrt(mean[j]((X[i,j] - mean[k](X[i,k])) ** 2))",
+    "Y[i,j] = A[j,i].T": "Y[i,j] = A[i,j]",
+    "Y[i] = X[i] for i in 0..3": "Y[i] = X[i] for i in 0:3",
+    "Y[i] = X[i] for i in 0..=3": "Y[i] = X[i] for i in 0:4",
+    "Y[i] = X[i] for i in range(3)": "Y[i] = X[i] for i in 0:3",
+    "Y[i] = X[i] for i in range(1, N)": "Y[i] = X[i] for i in 1:N",
+    "Y[i] = X[i] for i in 0:4:2": "Y[i] = X[2*i] for i in 0:2",
+    "Y[i] = X[i] for i in range(1, 10, 3)": "Y[i] = X[3*i + 1] for i in 0:3",
+    "Y[i] = sum[k](X[i:i+2])": "Y[i] = sum[k in 0:2](X[i+k])",
+    "Y[i] = sum(X[i:i+3])": "Y[i] = sum[k in 0:3](X[i+k])",
+    "Y[i] = pow(X[i], 2)": "Y[i] = X[i] ** 2",
+    "Y[i] = max(X[i], 0)": "Y[i] = maximum(X[i], 0)",
+    "Y[i] = np.clip(X[i], 0, 1)": "Y[i] = minimum(maximum(X[i], 0), 1)",
+    "O[i] /= X[i]": "f(O, X) -> O:\n    O[i] = O[i] / X[i]",
+    "Y[i] = X[minimum(i,2)] for i in 0:4": "k[i] = minimum(i,2) for i in 0:4; Y[i] = X[k[i]] for i in 0:4",
+    "Y[i,j] = P[i*(i+1)//2+j] for i in 0:3, j in 0:3":
+        "k[i,j] = i*(i+1)//2+j for i in 0:3, j in 0:3; Y[i,j] = P[k[i,j]] for i in 0:3, j in 0:3",
+}  # fmt: skip
+
+
+def hint_of(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ParseError) as caught:
+            pk.op(text)
+    return caught.value.hint
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_a_hint_writes_what_was_meant_and_is_accepted_as_it_stands(typed):
+    hint = hint_of(typed)
+    assert hint == f"write `{TYPED[typed]}`"
+    parse(TYPED[typed])
+
+
+def test_what_was_meant_computes_what_it_should():
+    x, a = np.random.default_rng(0).normal(size=(4, 5)), np.random.default_rng(1).uniform(0.1, 1, size=9)
+    softmax = pk.op(TYPED["Y[i,j] = softmax[j](X[i,j])"])
+    np.testing.assert_allclose(softmax(x), np.exp(x) / np.exp(x).sum(1, keepdims=True))
+    np.testing.assert_allclose(pk.op(TYPED["s[i] = std[j](X[i,j])"])(x), x.std(1))
+    np.testing.assert_array_equal(pk.op(TYPED["Y[i] = X[i] for i in range(1, 10, 3)"])(np.arange(10.0)), [1, 4, 7])
+    np.testing.assert_allclose(pk.op(TYPED["O[i] /= X[i]"])(a, a), np.ones(9))
+    np.testing.assert_array_equal(pk.op(TYPED["Y[i] = X[minimum(i,2)] for i in 0:4"])(np.arange(4.0)), [0, 1, 2, 2])
+    packed = pk.op(TYPED["Y[i,j] = P[i*(i+1)//2+j] for i in 0:3, j in 0:3"])(np.arange(6.0))
+    np.testing.assert_array_equal(packed, [[0, 1, 2], [1, 2, 3], [3, 4, 5]])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_of_other_libraries_are_known(module):
+    assert hint_of(f"Y[i] = {module}.tanh(X[i])") == "write `Y[i] = tanh(X[i])`"
+
+
+NUMPY = {
+    "fabs": np.fabs, "square": np.square, "reciprocal": np.reciprocal, "exp2": np.exp2, "log2": np.log2, "log10": np.log10,
+    "sinh": np.sinh, "cosh": np.cosh, "cbrt": np.cbrt, "rint": np.rint, "sgn": np.sign, "radians": np.radians,
+    "degrees": np.degrees, "negative": np.negative,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_functions_of_other_names_compute_the_same(name):
+    x = np.random.default_rng(0).uniform(0.1, 2.0, size=20)
+    written = hint_of(f"Y[i] = {name}(X[i])").removeprefix("write `").removesuffix("`")
+    np.testing.assert_allclose(pk.op(written)(x), NUMPY[name](x), rtol=1e-12)
+
+
+def test_where_nothing_helps_the_first_hint_stays():
+    assert hint_of("C[i] = 2 A[i]") == "write a product with `*`"
+    assert repaired("Y[i] = " + "X[i] + " * 2000 + "np.exp(X[i])", lambda _: None) is None
+    assert not set(RENAMED) & {name for name, _ in WRITTEN}
+
+
+PIECES = st.sampled_from(
+    ["np.exp(", "X[i]", ")", "Y[i] = ", ".T", "0..3", "range(", "for i in ", "0:4:2", "sum[k](", "X[i:i+2]", ",", "softmax[j](",
+     "A[i,j]", "/= ", " ; ", "\n", "(", "]", "[", "pow(", "2", "where ", "minimum(i,2)", ".exp()", "f(O) -> O:", " "]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_whatever_is_typed_gives_an_operator_or_an_error_at_its_place(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            parse(text)
+        except (ParseError, ShapeError) as error:
+            assert (error.code.startswith("PK1") and error.span is not None) or error.code == "PK119"
+
+
+# What the run time refuses: the call, what the message says, and what the hint says.
+CALLS = {
+    "an extent of 1": (lambda: pk.op("Y[i,j] = X[i,j] + b[i,j]")(np.ones((3, 4)), np.ones((1, 4))), "1 in `b[i,j]`", "write `b[0,j]`"),
+    "no range": (lambda: pk.op("a[i] += 1")(), "index `i` has no range", "`for i in 0:N`"),
+    "complex numbers": (lambda: pk.op("Y[i] = where(X[i] < 2, 1, 0)")(np.ones(3) * 1j), "`<` does not take c128", "`abs(...)`"),
+    "batches": (lambda: pk.einsum("...ij,...jk", np.ones((2, 3, 4)), np.ones((5, 4, 3))), "broadcast: (2,), (5,)", ""),
+    "strings": (lambda: pk.einsum("i,i", np.ones(2), np.array(["a", "b"])), "`operand 1` of shape (2,)", "accepted are"),
+    "objects": (lambda: pk.einsum("i->i", np.array([1, None], object)), "`operand 0` of shape (2,)", "accepted are"),
+    "NumPy's strings": (lambda: pk.op("Y[i] = x[i]")(np.array(["a"], np.dtypes.StringDType())), "`x` of shape (1,)", "accepted"),
+    "a masked array": (lambda: pk.einsum("i->i", np.ma.array([1.0], mask=[1])), "masked", "filled(value)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_refused_with_what_to_do(name):
+    call, message, hint = CALLS[name]
+    with pytest.raises(PolykerError) as caught:
+        call()
+    assert message in str(caught.value) and hint in (caught.value.hint or "")
