@@ -192,6 +192,15 @@ def _spelled(term: Term, ndim: int, operand: int) -> Term:
     return term[:at] + tuple(f".{k}" for k in reversed(range(ndim - named))) + term[at + 1 :]
 
 
+def _dotted(terms: tuple[Term, ...], shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the extents of each operand that `...` stands for."""
+    return [
+        tuple(n for label, n in zip(term, shape, strict=True) if label[0] == ".")
+        for term, shape in zip(terms, shapes, strict=True)
+        if any(label[0] == "." for label in term)
+    ]
+
+
 def _extents(terms: tuple[Term, ...], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
     extents: dict[str, int] = {}
     for k, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
@@ -205,7 +214,7 @@ def _extents(terms: tuple[Term, ...], shapes: Sequence[tuple[int, ...]]) -> dict
                     continue
             if other != extent:
                 if label[0] == ".":
-                    raise failure(EINSUM_BROADCAST, shapes=", ".join(map(str, shapes)))
+                    raise failure(EINSUM_BROADCAST, shapes=", ".join(map(str, _dotted(terms, shapes))))
                 raise failure(EINSUM_EXTENT, dimension=d, operand=k, label=label, extent=extent, other=other)
     return extents
 

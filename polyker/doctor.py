@@ -41,15 +41,16 @@ class Finding:
 def examine(*, measure: bool = False) -> Iterator[Finding]:
     """Yield the report line by line; `measure`: with what the core does at best, which is stored for `explain`."""
     yield Finding(f"polyker {_version('polyker')}, Python {platform.python_version()} on {platform.platform()}")
+    width = 2 + max(map(len, (*CORE, *EXTRAS)))
     for name in CORE:
         version = _version(name)
-        yield Finding(f"  {name:<14}{version or 'MISSING: pip install polyker'}", version is not None)
+        yield Finding(f"  {name:<{width}}{version or 'MISSING: pip install polyker'}", version is not None)
     yield from _processor()
     yield from _rates(measure=measure)
     yield Finding("extras:")
     for name, use in EXTRAS.items():
         version = _version(name)
-        yield Finding(f"  {name:<14}{version or f'not installed: it would give {use}'}")
+        yield Finding(f"  {name:<{width}}{version or f'not installed: it would give {use}'}")
     yield _gpu()
     yield _calls()
     yield from _try_kernel()

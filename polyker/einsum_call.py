@@ -39,7 +39,7 @@ from polyker.errors.given import exact_text, is_a, printed, text_of, type_name
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.process.jobs import load
 from polyker.runtime.arguments import out_operand
-from polyker.runtime.arrays import Array, common_kind, is_masked, note_written, operand, wrap
+from polyker.runtime.arrays import Array, common_kind, is_masked, native_of, note_written, operand, wrap
 from polyker.runtime.memory import overlaps_itself
 
 GIVEN_PATH = "einsum_path"  # the head of a path that the caller gives
@@ -126,7 +126,7 @@ def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: R
         views = [o.array for o in device_operands([f"operand {k}" for k in range(len(values))], values)]
     contraction = fit(subscripts, [v.shape for v in views], on_path=on_path)
     dtype = _common_type(views, None, rules, loose=False)
-    element = _element(dtype)
+    element = _element(dtype, views)
     for k, view in enumerate(views):
         _check_cast(view.dtype, dtype, "safe", f"operand {k}")
     casts = tuple(None if from_numpy(v.dtype) == element else element for v in views)
@@ -233,7 +233,7 @@ def contract(
 ) -> tuple[Array, Recipe]:
     """Evaluate one contraction, into `target` if given. `loose`: any cast to its type will do, as on numpy's paths."""
     dtype = _common_type(views, target, rules, loose)
-    element = _element(dtype)
+    element = _element(dtype, views)
     arrays, casts = _operands(views, dtype, element, rules)
     shape = contraction.shape(contraction.output)
     if target is not None:
@@ -282,9 +282,12 @@ def _common_type(views: Sequence[Array], target: Array | None, rules: Rules, loo
         raise failure(EINSUM_TYPE, problem=error) from error
 
 
-def _element(dtype: np.dtype[Any]) -> DType:
-    found = from_numpy(dtype.newbyteorder("=") if dtype.fields is None else dtype)
+def _element(dtype: np.dtype[Any], views: Sequence[Array]) -> DType:
+    found = from_numpy(native_of(dtype))
     if found is None:
+        for k, view in enumerate(views):
+            if from_numpy(native_of(view.dtype)) is None:
+                raise failure(BAD_DTYPE, name=f"operand {k}", shape=view.shape, dtype=view.dtype)
         raise failure(BAD_DTYPE, name="the result", shape="(...)", dtype=dtype)
     return found
 

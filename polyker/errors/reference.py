@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.errors.base import DTypeError, GatherError, ShapeError, register
 
-NO_RANGE = register("PK801", ShapeError, "index `{index}` has no range", "give it one: `for {index} in 0:...`")
+NO_RANGE = register("PK801", ShapeError, "index `{index}` has no range", "give it one: `for {index} in 0:N`")
 DISAGREE = register(
     "PK802", ShapeError, "index `{index}` runs over {first} in `{tensor1}` and over {second} in `{tensor2}`"
 )

@@ -8,13 +8,13 @@ NO_RANGE = register(
     "PK301",
     ShapeError,
     "index `{index}` has no range: {why}",
-    "give it one: `for {index} in 0:...`",
+    "give it one: `for {index} in 0:N`",
 )
 RANGES_DISAGREE = register(
     "PK302",
     ShapeError,
     "index `{index}` has {first} values in `{access}` but {second} in `{other}`{shapes}{sizes}",
-    "make the extents equal, or give the range: `for {index} in 0:...`",
+    "make the extents equal, or give the range: `for {index} in 0:N`",
 )
 OUT_OF_BOUNDS = register(
     "PK303",
@@ -60,7 +60,13 @@ WRONG_RANK = register(
 SIZE_DISAGREES = register(
     "PK310",
     ShapeError,
-    "size `{size}` is {first} in `{tensor}` but {second} in `{other}`{sizes}",
+    "size `{size}` is {first} in {place} but {second} in {other}{sizes}",
+)
+EXTENT_DIFFERS = register(
+    "PK323",
+    ShapeError,
+    "dimension {dimension} of `{tensor}` is {second}, and its declaration says {first}{sizes}",
+    "give an array of the declared shape, or declare a name for the extent, such as {symbol}",
 )
 BAD_SIZE = register("PK311", ShapeError, "size `{size}` {why}")
 TOO_LARGE = register(
@@ -78,7 +84,7 @@ EMPTY_NEIGHBOUR = register(
     "PK314",
     ShapeError,
     "index `{index}` has no range from `{access}`: the other indices of the subscript have no values{sizes}",
-    "give it one: `for {index} in 0:...`",
+    "give it one: `for {index} in 0:N`",
 )
 GATHERED_TARGET = register("PK315", ShapeError, "`{tensor}` is written through a gather{why}")
 BAD_CONDITION = register(

@@ -332,7 +332,8 @@ def compare(op: str, left: Typed, right: Typed, span: Span | None) -> Expr:
     """Type a comparison; integers compare exactly whatever their types, as numpy's."""
     (a, x), (b, y) = left, right
     if op not in ("eq", "ne") and (x.dtype.is_complex or y.dtype.is_complex):
-        raise failure(NO_LOOP, span=span, op=op, types=f"{x} and {y}", advice="compare `abs(...)` or `real(...)`")
+        shown = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}.get(op, op)
+        raise failure(NO_LOOP, span=span, op=shown, types=f"{x} and {y}", advice="compare `abs(...)` or `real(...)`")
     whole = x.dtype.kind in "biu" and y.dtype.kind in "biu"
     if whole and isinstance(b, Literal) and y.weak and not x.weak:
         return _compare_literal(op, left, b, span)

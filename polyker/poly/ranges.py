@@ -7,8 +7,10 @@ indices is in bounds; the bounds of one round intersect. A subscript with no ope
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
+from polyker.errors.base import failure
 from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE, RANGES_DISAGREE
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Condition, condition_text, constant, quotient, variable
@@ -18,6 +20,15 @@ from polyker.poly.inside import check_subscript
 from polyker.poly.subjects import Access, Scope, Subject, rank_error
 
 Shape = tuple[Affine, ...]
+
+
+def _of_one(index: str, *found: tuple[Access, str]) -> str | None:
+    """Return how an access is written whose extent of 1 is meant for all values of an index, None where none is 1."""
+    access = next((a for a, extent in found if extent == "1"), None)
+    if access is None:
+        return None
+    written = re.sub(rf"\b{re.escape(index)}\b", "0", access.text)
+    return f"an extent of 1 is not stretched: write `{written}`"
 
 
 class Ranges:
@@ -110,16 +121,13 @@ class Ranges:
                     f"{a.tensor} has shape [{', '.join(show(e) for e in self.shape(a))}]" for a in (other, access)
                 )
             )
-            values = {"index": self.context.label(index), "first": show(known), "access": other.text}
-            self.context.require(
-                ("eq", extent - known),
-                RANGES_DISAGREE,
-                access.place(d),
-                second=show(extent),
-                other=access.text,
-                shapes=f" ({shapes})",
-                **values,
-            )
+            label = self.context.label(index)
+            values = {"index": label, "first": show(known), "access": other.text, "second": show(extent)}
+            values |= {"other": access.text, "shapes": f" ({shapes})"}
+            hint = _of_one(label, (other, show(known)), (access, show(extent)))
+            if hint is not None and (extent - known).is_constant:
+                raise failure(RANGES_DISAGREE, span=access.place(d), hint=hint, sizes="", **values)
+            self.context.require(("eq", extent - known), RANGES_DISAGREE, access.place(d), **values)
         for index in first:
             hi = self.bounds[index].hi
             assert hi is not None

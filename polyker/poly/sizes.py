@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyker.errors.base import failure
-from polyker.errors.shapes import ARGUMENT_TYPES, BAD_SIZE, NOT_AFFINE, SIZE_DISAGREES, TOO_LARGE, WRONG_RANK
+from polyker.errors.shapes import (
+    ARGUMENT_TYPES,
+    BAD_SIZE,
+    EXTENT_DIFFERS,
+    NOT_AFFINE,
+    SIZE_DISAGREES,
+    TOO_LARGE,
+    WRONG_RANK,
+)
 from polyker.errors.types import DECLARED_TYPE
 from polyker.ir.dtypes import DType, TensorType
-from polyker.ir.expr import Expr, Size, transform
+from polyker.ir.expr import Expr, Literal, Size, transform
 from polyker.ir.program import Declared, Program
 from polyker.poly.affine import Affine, NotAffine, affine_of, constant, expr_of
 from polyker.poly.context import Context
@@ -84,16 +92,16 @@ def bind_sizes(
                 rank=len(shapes[tensor]),
                 shape=shown,
             )
-        for dimension, extent in zip(declared.shape, shapes[tensor], strict=True):
+        for d, (dimension, extent) in enumerate(zip(declared.shape, shapes[tensor], strict=True)):
             if isinstance(dimension, Size) and dimension.name not in values:
-                values[dimension.name], places[dimension.name] = extent, tensor
+                values[dimension.name], places[dimension.name] = extent, _place(d, tensor)
     for name in program.sizes:
         if name in sizes:
             given = _given(context, name, sizes[name], name in values)
             if name in values:
-                agree = {"size": name, "first": context.show(values[name]), "tensor": places[name]}
-                second = context.show(given)
-                context.require(("eq", values[name] - given), SIZE_DISAGREES, None, second=second, other=name, **agree)
+                agree = {"size": name, "first": context.show(values[name]), "place": places[name]}
+                second, other = context.show(given), f"`{name}=`"
+                context.require(("eq", values[name] - given), SIZE_DISAGREES, None, second=second, other=other, **agree)
             else:
                 values[name] = given
         elif name not in values:
@@ -126,21 +134,25 @@ def _agree(
     places: Mapping[str, str],
 ) -> None:
     assert declared.shape is not None
-    for dimension, extent in zip(declared.shape, shape, strict=True):
+    for d, (dimension, extent) in enumerate(zip(declared.shape, shape, strict=True)):
         form = size_form(context, dimension, values)
-        name = dimension.name if isinstance(dimension, Size) else source_text(dimension.span) or context.show(form)
-        first = context.show(form)
-        place = places.get(name, "the declaration")
+        span, first, second = dimension.span or declared.span, context.show(form), context.show(extent)
+        differ = ("eq", form - extent)
+        if isinstance(dimension, Size) and dimension.name in places:
+            name, place, other = dimension.name, places[dimension.name], _place(d, tensor)
+            context.require(
+                differ, SIZE_DISAGREES, span, size=name, first=first, place=place, second=second, other=other
+            )
+            continue
+        symbol = next(n for n in (*"NMKLPQ", f"{tensor}_{d}") if n not in values)
+        said = first if isinstance(dimension, Literal) else f"{source_text(dimension.span) or first}, which is {first}"
         context.require(
-            ("eq", form - extent),
-            SIZE_DISAGREES,
-            dimension.span or declared.span,
-            size=name,
-            first=first,
-            tensor=place,
-            second=context.show(extent),
-            other=tensor,
+            differ, EXTENT_DIFFERS, span, dimension=d, tensor=tensor, first=said, second=second, symbol=symbol
         )
+
+
+def _place(dimension: int, tensor: str) -> str:
+    return f"dimension {dimension} of `{tensor}`"
 
 
 def size_form(context: Context, expr: Expr, values: Mapping[str, Affine]) -> Affine:

@@ -147,12 +147,20 @@ def is_usable(array: Array) -> bool:
     return array.flags.aligned and all(s % size == 0 for s in array.strides)
 
 
+def native_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return an element type in this machine's byte order; one that has none, such as NumPy's StringDType, as it is."""
+    try:
+        return dtype.newbyteorder("=") if dtype.fields is None else dtype
+    except TypeError:
+        return dtype
+
+
 def _checked(array: Array, name: str, kind: str | None) -> Operand:
     """Return the operand of a view, copied where its byte order, alignment or strides are of no use to a kernel."""
     original = array
     dtype = from_numpy(array.dtype)
     if dtype is None:
-        native = array.dtype.newbyteorder("=") if array.dtype.fields is None else array.dtype
+        native = native_of(array.dtype)
         dtype = from_numpy(native)
         if dtype is None:
             raise failure(BAD_DTYPE, name=name, shape=array.shape, dtype=array.dtype)
