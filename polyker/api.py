@@ -73,6 +73,11 @@ def op(*definition: object, **sizes: int) -> Operator:
     raise failure(NOT_AN_OPERATOR, type=shown)
 
 
+def _from_text(text: str, fixed: Mapping[str, int]) -> Operator:
+    """Return an operator that was pickled."""
+    return op(text, **fixed)
+
+
 class Operator:
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays."""
 
@@ -100,6 +105,12 @@ class Operator:
         self._owns_out = "out" in self._own(0)
         plain = program.parameters == program.inputs and not self._owns_out
         self._plain = len(program.inputs) if plain else -1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it as its text and fixed sizes; what it has compiled is compiled anew."""
+        if self.program.source is None:  # a built one
+            return Operator, (self.program, self.fixed)
+        return _from_text, (self.program.source.text, self.fixed)
 
     def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Compute the outputs for arrays given by position or name, and sizes by keyword.

@@ -78,6 +78,11 @@ class Schedule(Steps["Schedule"]):
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a schedule never changes; its steps return another one")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it as its operator, types and steps, each of which is proven again."""
+        base = self._base
+        return _restored, (base.program, base.identity, base.bound, base.auto, [s.to_json() for s in self._steps])
+
     def __getitem__(self, statement: str) -> OfStatement:
         """Return the steps on one statement's loops; raises ScheduleError where there is no such statement."""
         name = exact_text(statement)
@@ -261,6 +266,16 @@ class OfStatement(Steps[Schedule]):
 
 # isl operations that one step may take, with its proof and the search for a legal one: some seconds.
 STEP_QUOTA = 60_000_000
+
+
+def _restored(
+    program: Program, identity: str, bound: Bound, auto: bool, steps: Sequence[Mapping[str, object]]
+) -> Schedule:
+    """Return a schedule that was pickled."""
+    found = started(program, identity, bound, auto=auto)
+    for step in steps:
+        found = found._after(step_from_json(step), advise=False)
+    return found
 
 
 def started(program: Program, identity: str, bound: Bound, *, auto: bool) -> Schedule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from polyker.errors.given import text_of
 
@@ -73,6 +74,11 @@ class PolykerError(Exception):
             text += f"\nhint: {hint}"
         super().__init__(f"{text}\n[{code}]" if "\n" in text else f"{text} [{code}]")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it as what it was made of; of values that may be anything, what they say."""
+        values = {name: text_of(value) for name, value in self.values.items()}
+        return _made, (type(self), self.message, self.code, self.span, self.hint, values)
+
 
 class ParseError(PolykerError, ValueError):
     """The text is not in the notation."""
@@ -129,6 +135,15 @@ class InternalError(PolykerError):
     """A bug of polyker: please report it with the text of the operator."""
 
 
+def _made(
+    cls: type[PolykerError], message: str, code: str, span: Span | None, hint: str | None, values: dict[str, object]
+) -> PolykerError:
+    """Return an error that was pickled."""
+    error = cls(message, code=code, span=span, hint=hint)
+    error.values = values
+    return error
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One row of the catalogue: the class raised, the message and the hint as `str.format` templates."""
@@ -169,6 +184,4 @@ def failure(code: str, *, span: Span | None = None, hint: str | None = None, **v
 
 def advised(error: PolykerError, hint: str) -> PolykerError:
     """Return an error as it is, with another hint."""
-    new = type(error)(error.message, code=error.code, span=error.span, hint=hint)
-    new.values = error.values
-    return new
+    return _made(type(error), error.message, error.code, error.span, hint, error.values)

@@ -136,4 +136,16 @@ def result_tuple(outputs: Sequence[str]) -> Any:
         while iskeyword(field) or field in fields or field in ("count", "index"):
             field += "_"
         fields.append(field)
-    return namedtuple("Results", fields)
+
+    def reduced(results: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _results, (tuple(outputs), tuple(results))
+
+    make: Any = namedtuple  # a class that is known only when it is made
+    made = make("Results", fields)
+    made.__reduce__ = reduced  # pickle finds no class that was made here
+    return made
+
+
+def _results(outputs: Sequence[str], values: Sequence[Any]) -> Any:
+    """Return the results of several outputs that were pickled."""
+    return result_tuple(outputs)(*values)

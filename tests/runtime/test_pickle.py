@@ -1,0 +1,90 @@
+"""Operators, schedules, options, errors and results go through pickle, as multiprocessing and joblib need it."""
+
+import copy
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyker as pk
+from polyker.errors import PolykerError
+
+PRODUCT = "C[i,j] += A[i,k] * B[k,j]"
+TWO = "Y[i] = X[i] + 1; Z[i] = X[i] * 2"
+
+
+def again(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_an_operator_goes_as_its_text_and_fixed_sizes_however_often_it_was_called() -> None:
+    strided = pk.op("O[i] += X[s*i+r] * W[r]", s=2)
+    x, w = np.arange(9.0), np.arange(3.0)
+    for calls in (0, 1, 5):
+        for _ in range(calls):
+            strided(x, w)
+        other = again(strided)
+        assert other.identity == strided.identity and str(other) == str(strided)
+        np.testing.assert_array_equal(other(x, w), strided(x, w))
+    np.testing.assert_array_equal(copy.deepcopy(strided)(x, w), strided(x, w))
+
+
+def test_a_built_operator_goes_as_its_program() -> None:
+    (i,), (a, b) = pk.indices("i"), pk.tensors("A B")
+    built = pk.op(b[i].set(a[i] * 2))
+    built(np.ones(3))
+    np.testing.assert_array_equal(again(built)(np.arange(3.0)), [0, 2, 4])
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_schedule_goes_with_its_steps(auto: bool) -> None:
+    product = pk.op(PRODUCT)
+    schedule = product.schedule(pk.f32[16, 16], pk.f32[16, 16], auto=False).tile(i=4, j=4)
+    schedule = schedule if not auto else product.schedule(pk.f32[16, 16], pk.f32[16, 16])
+    other = again(schedule)
+    assert other == schedule and str(other) == str(schedule)
+    a = np.ones((16, 16), np.float32)
+    np.testing.assert_array_equal(product.compile(schedule=other)(a, a), a @ a)
+
+
+def test_several_results_keep_their_names() -> None:
+    found = pk.op(TWO)(np.arange(3.0))
+    other = again(found)
+    assert type(other).__name__ == "Results" and other._fields == ("Y", "Z")
+    np.testing.assert_array_equal(other.Z, found.Z)
+
+
+def test_errors_keep_code_place_and_hint() -> None:
+    with pytest.raises(PolykerError) as caught:
+        pk.op("Y[i] = X[j]")
+    error = again(caught.value)
+    assert type(error) is type(caught.value) and str(error) == str(caught.value)
+    assert (error.code, error.hint, error.span) == (caught.value.code, caught.value.hint, caught.value.span)
+    with pytest.raises(PolykerError) as caught:
+        pk.op(PRODUCT)(np.ones(3), object())
+    assert str(again(caught.value)) == str(caught.value)
+
+
+def test_options_and_types_go() -> None:
+    with pk.options(acc=pk.f64, timeout=7.0):
+        assert again(pk.options.current) == pk.options.current
+    assert again(pk.f32["M", 3]) == pk.f32["M", 3] and again(pk.bf16) is pk.bf16
+
+
+def test_a_kernel_says_that_it_cannot() -> None:
+    with pytest.raises(TypeError, match="compile the operator anew"):
+        pickle.dumps(pk.op(PRODUCT).compile(pk.f32[2, 2], pk.f32[2, 2]))
+
+
+def work(operator: Any, x: Any) -> Any:
+    return operator(x)
+
+
+def test_a_pool_of_processes_takes_operators_and_gives_results_and_errors() -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(work, pk.op(TWO), np.arange(3.0)).result(60).Z.tolist() == [0, 2, 4]
+        with pytest.raises(PolykerError, match="`X`"):
+            pool.submit(work, pk.op(TWO), object()).result(60)
