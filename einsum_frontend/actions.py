@@ -30,7 +30,7 @@ from polyker.errors.syntax import (
     UNKNOWN_FUNCTION,
     WRONG_ARITY,
 )
-from polyker.ir.dtypes import DTYPES
+from polyker.ir.dtypes import DTYPES, bool_
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS, Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce
 from polyker.ir.program import Declared, Loop, Node, Statement
 
@@ -225,9 +225,12 @@ class Actions:
         (token,) = children
         return Literal(_number(token), span=token.span)
 
-    def constant(self, children: Children) -> Literal:
-        """`inf`, `nan` or `pi`."""
-        return Literal(_CONSTANTS[children[0].value], span=children[0].span)
+    def constant(self, children: Children) -> Expr:
+        """`inf`, `nan`, `pi`, `True` or `False`."""
+        name, span = children[0].value, children[0].span
+        if name in _CONSTANTS:
+            return Literal(_CONSTANTS[name], span=span)
+        return Cast(bool_, Literal(int(name == "True"), span=span), span=span)
 
     def name(self, children: Children) -> Index:
         """A bare name."""

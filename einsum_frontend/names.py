@@ -28,7 +28,7 @@ TREE_DEPTH = measure.DEPTH
 TREE_SIZE = measure.SIZE  # chained comparisons repeat their middle operand
 
 KEYWORDS = ("for", "in", "where", "and", "or", "not")
-CONSTANTS = ("inf", "nan", "pi")
+CONSTANTS = ("inf", "nan", "pi", "True", "False")
 
 # What each reserved word is, as messages name it. `where` is a clause and a function.
 RESERVED_WORDS: dict[str, str] = {

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from polyker.errors.base import Source, Span
-from polyker.ir.expr import Call, Expr, Literal
+from polyker.ir.dtypes import bool_
+from polyker.ir.expr import Call, Cast, Expr, Literal
 from polyker.ir.program import Declared, Node
 
 
@@ -105,6 +106,8 @@ def _signed(expr: Expr) -> bool | int | float | complex | None:
     negative = False
     while isinstance(expr, Call) and expr.op == "neg":
         expr, negative = expr.args[0], not negative
+    if isinstance(expr, Cast) and expr.to == bool_ and isinstance(expr.arg, Literal) and not negative:
+        return bool(expr.arg.value)  # `True`
     if not isinstance(expr, Literal):
         return None
     return -expr.value if negative else expr.value

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import assert_never
 
+from polyker.ir.dtypes import bool_
 from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce, Size
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
 
@@ -109,6 +110,8 @@ def _render(expr: Expr, subscript: bool) -> tuple[str, int]:
             if not subscripts and pad is None and not subscript:
                 return tensor, _ATOM
             return f"{tensor}[{_subscripts(subscripts)}{_pad(pad)}]", _ATOM
+        case Cast(to=to, arg=Literal(value=0 | 1 as value)) if to == bool_:
+            return str(bool(value)), _ATOM
         case Cast(to=to, arg=arg):
             return f"{to.name}({_render(arg, subscript)[0]})", _ATOM
         case Reduce(op=op, ranges=ranges, body=body, conditions=conditions):
@@ -144,7 +147,7 @@ def _call(call: Call, subscript: bool) -> tuple[str, int]:
 
 def _literal(value: bool | int | float | complex) -> tuple[str, int]:
     if isinstance(value, bool):
-        return f"bool({int(value)})", _ATOM
+        return str(value), _ATOM
     if isinstance(value, complex):
         return _complex(value)
     text = repr(value)

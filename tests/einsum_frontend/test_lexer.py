@@ -88,7 +88,7 @@ def test_numbers(text, value):
 
 
 NAMES = (
-    "int float double struct template namespace register asm auto main printf memset malloc exists mod rat true True "
+    "int float double struct template namespace register asm auto main printf memset malloc exists mod rat true "
     "infty implies alloca define i1 ptr label global void undef poison half x86_fp80 lambda class def None import "
     "edge wrap reflect pad _ __ __global__ threadIdx restrict floord nullptr and_ S0 t0 n0 i0 steps if else return"
 ).split()
