@@ -7,7 +7,7 @@ as it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from polyker.einsum_frontend.elsewhere import MODULES, OVER_INDEX, RENAMED, WRITTEN
 from polyker.errors.base import PolykerError
@@ -112,7 +112,7 @@ def _renamed(text: str, old: str, new: str) -> str:
     return re.sub(rf"(?<![\w.]){re.escape(old)}\b(?!\s*[\[(])", new, text)
 
 
-def _fresh(text: str, letters: str) -> str:
+def _fresh(text: str, letters: Sequence[str]) -> str:
     """Return a name that a text does not use."""
     names: tuple[str, ...] = (*letters, *(f"{letters[0]}{k}" for k in range(LONGEST)))
     return next(n for n in names if re.search(rf"\b{n}\b", text) is None)
@@ -273,7 +273,26 @@ def by_gather(text: str) -> str:
     return "".join(places) + left + equals + right + clause + ranges if places else text
 
 
+_SPARSE = re.compile(
+    rf"^\s*({_NAME})\[\s*({_NAME})\s*\]\s*(?:=|\+=)\s*sum\[\s*({_NAME})\s+in\s+"
+    rf"({_NAME})\[[^\[\]]*\]\s*:\s*\4\[[^\[\]]*\]\s*\]\s*\("
+)
+
+
+def by_rows(text: str) -> str:
+    """A sum over `ptr[i]:ptr[i+1]` is a sum into the row of each entry: `y[row[p]] += v[p]`."""
+    match = _SPARSE.match(text)
+    end = -1 if match is None else _closed(text, match.end() - 1)
+    if match is None or end != len(text.rstrip()) - 1:
+        return text
+    result, i, p, _ = match.groups()
+    row, size = _fresh(text, ("row", "rows")), _fresh(text, "NMR")
+    body = re.sub(rf"\b{i}\b", f"{row}[{p}]", text[match.end() : end]).strip()
+    tensors = dict.fromkeys([*re.findall(rf"({_NAME})\[", body), row])
+    return f"f({', '.join(tensors)}, {size}) -> {result}: f64[{size}]:\n    {result}[{row}[{p}]] += {body}"
+
+
 _RULES: tuple[Rule, ...] = (
     without_modules, as_functions, by_name, by_operators, over_an_index, transposed, half_open, without_steps, without_slices,
-    without_updates, by_gather,
+    without_updates, by_gather, by_rows,
 )  # fmt: skip

@@ -37,6 +37,8 @@ TYPED = {
     "Y[i] = X[minimum(i,2)] for i in 0:4": "k[i] = minimum(i,2) for i in 0:4; Y[i] = X[k[i]] for i in 0:4",
     "Y[i,j] = P[i*(i+1)//2+j] for i in 0:3, j in 0:3":
         "k[i,j] = i*(i+1)//2+j for i in 0:3, j in 0:3; Y[i,j] = P[k[i,j]] for i in 0:3, j in 0:3",
+    "y[i] = sum[p in ptr[i]:ptr[i+1]](A[p] * x[col[p]])":
+        "f(A, x, col, row, N) -> y: f64[N]:\n    y[row[p]] += A[p] * x[col[p]]",
 }  # fmt: skip
 
 
