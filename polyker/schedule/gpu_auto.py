@@ -143,8 +143,9 @@ class _Scheduler:
         if not reduces or item.free != kept:
             return [item]
         runs, shape = choose_runs(item.measured, kept, self.gpu), cell_shape(program, item.measured)
-        if runs is not None and shape is not None:
-            return self.run_items(item, runs, shape)
+        in_runs = None if runs is None or shape is None else self.run_items(item, runs, shape)
+        if in_runs is not None:
+            return in_runs
         tiles = choose_contraction(item.measured, kept, self.gpu, started=start is not None)
         if tiles is not None:
             self.tiled[statement.name] = tiles
@@ -234,19 +235,20 @@ class _Scheduler:
         part = Item(split.partial, split.start, True, lambda: free, lambda: measure(program, split.partial, layout))
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
-    def run_items(self, item: Item, runs: Runs, shape: tuple[Expr, ...]) -> list[Item]:
-        """Return a product whose sums are cut into runs, tiled as a product of its own for each run, and what adds these up."""
+    def run_items(self, item: Item, runs: Runs, shape: tuple[Expr, ...]) -> list[Item] | None:
+        """Return a product whose sums are split into runs, tiled as a product of its own for each run, and what adds these up;
+        None where the product of a run has no tiles."""
         statement = item.statement
         split = split_sum(self.program, self.fresh, statement, runs.along, runs.count, shape, runs.run, apart=True)
-        self.notes.append(
-            f"{statement.name}: {runs.count} partial results in memory, each of {runs.run} values of {runs.along}"
-        )
         program, layout, partial = self.program, self.layout, split.partial
         free = tuple(i for i in partial.iterators if i not in partial.reduced)
         part = Item(partial, split.start, True, lambda: free, lambda: measure(program, partial, layout))
         tiles = choose_contraction(part.measured, free, self.gpu, started=True)
         if tiles is None:
-            return self.items(statement, item.start, reduces=True)
+            return None
+        self.notes.append(
+            f"{statement.name}: {runs.count} partial results in memory, each of {runs.run} values of {runs.along}"
+        )
         self.tiled[partial.name] = tiles
         return [part, *self.items(split.fold, item.start, reduces=True)]
 

@@ -10,7 +10,7 @@ import polyker as pk
 from polyker import compiling
 from polyker.codegen.kernel import Launch
 from polyker.codegen.walk import statements
-from polyker.schedule import gpu_contract
+from polyker.schedule import gpu_auto, gpu_contract
 from polyker.target.detect import target
 from tests.gpu.support import artifact_of, needs_compiler
 
@@ -91,3 +91,19 @@ def test_products_that_fill_the_gpu_or_are_short_stay_whole(m, n, k):
 def test_sums_of_unknown_length_stay_whole():
     kernel = pk.op(PRODUCT).compile(pk.f32[64, "K"], pk.f32["K", 64], target="cuda:sm_90a")
     assert not in_runs(kernel)
+
+
+@needs_compiler
+def test_where_the_product_of_a_run_has_no_tiles_the_sum_stays_whole(many, monkeypatch):
+    wanted = []
+    plain = gpu_auto.choose_contraction
+
+    def none_for_runs(measured, kept, gpu, *, started):
+        wanted.append(started)
+        return None if len(wanted) == 1 else plain(measured, kept, gpu, started=started)
+
+    monkeypatch.setattr(gpu_auto, "choose_contraction", none_for_runs)
+    a, b = np.random.default_rng(0).normal(size=(64, 4096)), np.random.default_rng(1).normal(size=(4096, 64))
+    kernel = pk.op(PRODUCT).compile(a, b, target="cuda-sim")
+    assert len(wanted) >= 2 and "partial results in memory, each of" not in kernel.source("schedule")
+    np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-10, atol=1e-10)

@@ -8,10 +8,8 @@ from typing import Any
 # The functions with the types of their arguments: p a pointer or a handle, i and u 32 bits, b 8 bits, s a size, a an address.
 _SIGNATURES = {
     "cuInit": "u",
-    "cuDriverGetVersion": "p",
     "cuDeviceGetCount": "p",
     "cuDeviceGet": "pi",
-    "cuDeviceGetName": "pii",
     "cuDeviceGetAttribute": "pii",
     "cuDevicePrimaryCtxRetain": "pi",
     "cuCtxGetCurrent": "p",
