@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
+from polyker.einsum_frontend.elsewhere import RENAMED
 from polyker.errors.base import Span, failure
 from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import BAD_CHARACTER, LOOK_ALIKE, NAME_TOO_LONG, NOT_A_NAME, RESERVED
@@ -45,7 +46,7 @@ ELSEWHERE = {
     **{f"{kind}{bits}": f"f{bits}" for kind in ("float", "fp") for bits in (16, 32, 64)},
     "half": "f16", "bfloat16": "bf16", "float": "f32", "double": "f64", "int": "i64", "long": "i64", "bool_": "bool",
     "complex64": "c64", "complex128": "c128",
-    "fabs": "abs", "ln": "log", "amax": "max", "amin": "min", "fmax": "maximum", "fmin": "minimum",
+    **RENAMED,
 }  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
