@@ -106,7 +106,7 @@ def families() -> list[Family]:
 
     integers = Family("product i8 to i32", "C[i,j] += i32(A[i,k]) * i32(B[k,j])", product,
                       lambda a, b: a.astype("i4") @ b.astype("i4"), ("i8", "i8"))  # fmt: skip
-    turned = "T[d,c,b,a] = X[a,b,c,d]"
+    reversed_axes = "T[d,c,b,a] = X[a,b,c,d]"
     recurrence = "S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:60"
     prefix = "f(X: [M,N]) -> S:\n    S[i,j] += X[i,k] for i in 0:M, j in 0:N where k <= j"
     image = (2, 3, 27, 31), (5, 3, 3, 3)
@@ -123,7 +123,7 @@ def families() -> list[Family]:
         Family("layer norm", _NORM, ((67, 1027), (1027,)), _norm, linear=False),
         Family("causal attention", _CAUSAL, ((3, 67, 24),) * 3, _causal, linear=False),
         Family("transpose", "T[j,i] = X[i,j]", ((301, 1027),), np.transpose),
-        Family("transpose of rank 4", turned, ((5, 33, 7, 65),), np.transpose),
+        Family("transpose of rank 4", reversed_axes, ((5, 33, 7, 65),), np.transpose),
         Family("elementwise", "Z[i,j] = relu(X[i,j]) * 2 + Y[j]", ((301, 127), (127,)), lambda x, y: np.maximum(x, 0) * 2 + y),
         Family("recurrence", recurrence, ((300, 60),), lambda x: x.cumsum(1)),
         Family("prefix sums", prefix, ((13, 4099),), lambda x: x.cumsum(1)),

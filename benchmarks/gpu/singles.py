@@ -91,7 +91,7 @@ def misaligned(machine: Any) -> None:
         assert np.isnan(machine.numpy(out)[[0, -2, -1]]).all(), "elements around the view were overwritten"
 
 
-@single("strided and turned views")
+@single("strided and transposed views")
 def strided(machine: Any) -> None:
     """Run a product on every second row and on a transpose, into every second column."""
     skip_unless(machine.torch is not None, "needs torch's views")
@@ -109,7 +109,7 @@ def strided(machine: Any) -> None:
 
 @single("arrays of the host")
 def of_the_host(machine: Any) -> None:
-    """Run on NumPy arrays: dense, strided, turned, of negative strides, read in place and written in place."""
+    """Run on NumPy arrays: dense, strided, transposed, of negative strides, read in place and written in place."""
     rng = np.random.default_rng(2)
     a, b = rng.integers(-4, 5, (60, 80)).astype("f4"), rng.integers(-4, 5, (50, 40)).astype("f4")
     kernel = pk.op(_PRODUCT).compile(pk.f32[30, 40], pk.f32[40, 50], target=machine.target)

@@ -17,6 +17,7 @@ _INFIX = {
     "add": ("+", _SUM), "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT), "floordiv": ("//", _PRODUCT),
     "mod": ("%", _PRODUCT),
 }  # fmt: skip
+SYMBOLS = {op: symbol for op, (symbol, _) in _INFIX.items()}
 _UPDATES = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min=", "any": "any=", "all": "all="}
 
 

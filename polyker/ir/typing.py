@@ -31,6 +31,7 @@ from polyker.ir.expr import (
     reads_in,
 )
 from polyker.ir.measure import SIZE, size_of
+from polyker.ir.printing import SYMBOLS
 from polyker.ir.promotion import ValueType, computed, fits, floating, promote
 
 Typed: TypeAlias = tuple[Expr, ValueType]
@@ -332,8 +333,8 @@ def compare(op: str, left: Typed, right: Typed, span: Span | None) -> Expr:
     """Type a comparison; integers compare exactly whatever their types, as numpy's."""
     (a, x), (b, y) = left, right
     if op not in ("eq", "ne") and (x.dtype.is_complex or y.dtype.is_complex):
-        shown = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}.get(op, op)
-        raise failure(NO_LOOP, span=span, op=shown, types=f"{x} and {y}", advice="compare `abs(...)` or `real(...)`")
+        types, advice = f"{x} and {y}", "compare `abs(...)` or `real(...)`"
+        raise failure(NO_LOOP, span=span, op=SYMBOLS[op], types=types, advice=advice)
     whole = x.dtype.kind in "biu" and y.dtype.kind in "biu"
     if whole and isinstance(b, Literal) and y.weak and not x.weak:
         return _compare_literal(op, left, b, span)
