@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from math import inf, prod
 from typing import TypeAlias
@@ -44,13 +45,15 @@ from polyker.codegen.kernel import (
     Var,
 )
 from polyker.codegen.own_buffers import Nest, narrow, nest_of
-from polyker.codegen.polynomial import Poly, as_constant, constant, plus, polynomial, scaled, times
+from polyker.codegen.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
 from polyker.codegen.simplify import trip_count
 from polyker.codegen.walk import rebuild, statements, substitute, uses
 from polyker.ir.dtypes import bool_
 
 # Shapes of a cut tile, at most: each has code of its own.
 SHAPES = 4
+# What fractions are extended by, at most, so that no coefficient wraps.
+LARGEST = 1 << 20
 
 
 def fill(kernel: Kernel, registers: int = 32) -> Kernel:
@@ -300,17 +303,25 @@ def _at_most_zero(end: KExpr, var: str, limit: KExpr) -> bool:
     slope = parts.pop((Var(var),), 0)
     if slope >= 0 or any(uses(var, *m) for m in parts):
         return False
-    reached = plus(parts, scaled(polynomial(limit), slope))
-    most: Poly = {}
-    for monomial, factor in reached.items():
-        match monomial:
-            # -f * (e // d) is at most f/d * (d - 1 - e).
-            case (Op(op="floordiv", args=(e, Const(value=int() as d))),) if d > 0 and factor < 0 and factor % d == 0:
-                most = plus(most, times(constant(factor // d), plus(polynomial(e), constant(1 - d))))
-            case _:
-                most = plus(most, {monomial: factor})
-    known = as_constant(most)
-    return known is not None and known <= 0
+    found = _most(plus(parts, scaled(polynomial(limit), slope)))
+    return found is not None and found < 1
+
+
+def _most(poly: Poly) -> Fraction | None:
+    """Return a constant that a polynomial is at most, quotients taken as fractions; None where variables are left."""
+    scale = 1
+    while divided := [(m, m[0].args) for m in poly if len(m) == 1 and isinstance(m[0], Op) and m[0].op == "floordiv"]:
+        monomial, (e, divisor) = divided[0]
+        d = as_constant(polynomial(divisor))
+        if d is None or d <= 0 or scale * d > LARGEST:
+            return None
+        # f * (e // d) is at most f/d * e, and -f * (e // d) at most f/d * (d - 1 - e).
+        poly, scale = scaled(poly, d), scale * d
+        factor = poly[monomial] // d
+        rest = {m: f for m, f in poly.items() if m != monomial}
+        poly = plus(rest, scaled(plus(polynomial(e), constant(1 - d if factor < 0 else 0)), factor))
+    known = as_constant(poly)
+    return None if known is None else Fraction(known, scale)
 
 
 def _replaced(expr: KExpr, values: dict[Load, KExpr]) -> KExpr:

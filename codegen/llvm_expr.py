@@ -338,6 +338,9 @@ class Expressions:
         if stride in strided.STRIDES and active >= 4 and not place.buffer.dtype.is_complex:
             shared = strided.load(self, expr, active) if expr.predicate is None else None
             return shared or memory.load_strided(b, place, self.pointer(place, base), active, stride, count)
+        if stride in strided.STRIDES and mask is not None and not active and not place.buffer.dtype.is_complex:
+            shared = strided.load(self, expr, count, mask) if expr.predicate is None else None
+            return shared or strided.load_masked(b, place, self.pointer(place, base), stride, mask)
         if active and stride is not None:
             pointers = self.pointers(place, base, [lane * stride for lane in range(active)])
             return memory.load_apart(b, place, pointers, count)

@@ -72,8 +72,11 @@ def rows_read(e: Expressions, block: Block) -> dict[Row, tuple[int, int]]:
     return found
 
 
-def load(e: Expressions, expr: Load, active: int) -> Value | None:
-    """Return the first `active` lanes of a load from vectors that its neighbours' lanes are in, too; None where it has none."""
+def load(e: Expressions, expr: Load, active: int, mask: Reg | None = None) -> Value | None:
+    """Return the first `active` lanes of a load from vectors that its neighbours' lanes are in, too; None where it has none.
+
+    `mask`: the lanes that are on, where that is known when the code runs.
+    """
     access = row_of(e, expr.buffer, expr.indices)
     if access is None or access[0] not in e.rows:
         return None
@@ -87,7 +90,9 @@ def load(e: Expressions, expr: Load, active: int) -> Value | None:
     vectors = []
     for k in range(row.stride):
         at = memory.offset_pointer(e.b, target, pointer, const(k * active, "i64"))
-        vectors.append(memory.load_piece(e.b, target, at, active))
+        lanes = [(k * active + m) // row.stride for m in range(active)]
+        own = None if mask is None else memory.picked_mask(e.b, mask, lanes, [True] * active)
+        vectors.append(memory.raw_of(e.b, memory.load_vector(e.b, target, at, active, own)))
     first = place - start
     if row.stride == 4 and active % 4 == 0 and 0 <= first < 4:
         found = _fourth(e.b, vectors, first)
@@ -97,6 +102,18 @@ def load(e: Expressions, expr: Load, active: int) -> Value | None:
     if active < count:
         found = e.b.shuffle(found, None, [*range(active), *[0] * (count - active)])
     return memory.value_of(e.b, target.buffer.dtype, found)
+
+
+def load_masked(b: Builder, place: Place, pointer: Reg, stride: int, mask: Reg) -> Value:
+    """Return every `stride`-th element where the mask is on, by masked vector loads; no other cell is touched."""
+    count, vectors = mask.lanes, []
+    for k in range(stride):
+        cells = [divmod(k * count + m, stride) for m in range(count)]
+        own = memory.picked_mask(b, mask, [lane for lane, _ in cells], [rest == 0 for _, rest in cells])
+        at = memory.offset_pointer(b, place, pointer, const(k * count, "i64"))
+        vectors.append(memory.raw_of(b, memory.load_vector(b, place, at, count, own)))
+    found = _picked(b, vectors, [divmod(stride * lane, count) for lane in range(count)])
+    return memory.value_of(b, place.buffer.dtype, found)
 
 
 def _offset(row: Row, start: int) -> Poly:

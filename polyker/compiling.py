@@ -170,8 +170,12 @@ def _of_class(
 ) -> TypedProgram:
     """Return the program for a class of sizes: those that are the same in all calls of it are constants, others expected so.
 
+    Its context holds what is true of all sizes of the class.
+
     A constant takes no code for what it leaves over of a tile, which is most of a small kernel's.
     """
+    from polyker.poly.isl import narrowed
+
     labels = dict(typed.sizes)
     values = {labels[name]: value for name, value in likely}
     known = {label: value for label, value in values.items() if value <= EXACT}
@@ -187,7 +191,10 @@ def _of_class(
             raise
         except PolykerError:
             pass  # where some sizes are symbols others had to be, too
-    return replace(typed, likely=tuple((name, max(1, values[label])) for name, label in typed.sizes if label in values))
+    kept = [(name, values[label]) for name, label in typed.sizes if label in values]
+    bounds = [f"{EXACT} < {name}" for name, value in kept if value > EXACT]
+    likely = tuple((name, max(1, value)) for name, value in kept)
+    return replace(typed, context=narrowed(typed.context, bounds), likely=likely)
 
 
 def _artifact(

@@ -133,6 +133,17 @@ def condition_set_text(names: tuple[str, ...], conditions: list[str]) -> str:
     return f"{parameters(names)}{{ : {' and '.join(conditions)} }}"
 
 
+def narrowed(text: str, conditions: list[str]) -> str:
+    """Return the text of a parameter set in which further conditions on its parameters hold.
+
+    >>> narrowed("[n0] -> { : n0 >= 0 }", ["n0 <= 9"])
+    '[n0] -> {  : 0 <= n0 <= 9 }'
+    """
+    found = read_set(text)
+    names = tuple(found.get_dim_name(dim.param, d) for d in range(found.dim(dim.param)))
+    return str(found.intersect_params(read_set(condition_set_text(names, conditions)))) if conditions else text
+
+
 def constraints_of(points: Any) -> str:
     """Return the constraints of a set of at most one dimension as text in brackets; "" when there are none.
 

@@ -12,25 +12,27 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.ir.expr import Call, Expr, Literal, Read, reads_in, transform, walk
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, print_affine, scale
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, print_affine, scale, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
 from polyker.poly.isl import Map, Set, dim, read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.fresh import Fresh
 
 # Parts of one subscript, and of one statement, at most; a domain that has a smaller part of all instances is not cut further.
 MOST, STATEMENTS, SMALL = 3, 9, 1 / 16
+# What a size is taken for, where parts are compared, of which no value is expected.
+USUAL = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Where a subscript `e` is affine: from `low` to `high` it is `sign * e + shift`."""
+    """Where a subscript `e` is affine: from `low` to `high` (None: without an end) it is `sign * e + shift`."""
 
-    low: int
-    high: int
+    low: Expr | None
+    high: Expr | None
     sign: int
-    shift: int
+    shift: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class _Bent:
 
     def on(self, piece: _Piece, expr: Expr) -> Expr:
         """Return an expression as it is where the subscript lies in a piece."""
-        straight = add(scale(piece.sign, self.subscript), lit(piece.shift))
+        straight = add(scale(piece.sign, self.subscript), piece.shift)
 
         def change(node: Expr) -> Expr:
             if node != self.node:
@@ -69,26 +71,27 @@ def affine_parts(program: TypedProgram) -> TypedProgram:
 
 def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedStatement]:
     """Return the statements that stand for one; itself where nothing is gained."""
-    bends = not program.sizes and any(_may_bend(e) for e in walk(statement.expr))
+    bends = any(_may_bend(e) for e in walk(statement.expr))
     if not bends or statement.op != "set" or statement.reads_own:
         return [statement]
-    domain = read_set(statement.domain).reset_tuple_id()
-    least, left, found = SMALL * _points(domain), [(domain, statement.expr)], list[tuple[Set, Expr]]()
+    context = read_set(program.context)
+    domain = read_set(statement.domain).reset_tuple_id().intersect_params(context)
+    least, left, found = SMALL * _points(program, domain), [(domain, statement.expr)], list[tuple[Set, Expr]]()
     while left:
         domain, expr = left.pop(0)
-        large = _points(domain) >= least and len(found) + len(left) < STATEMENTS
+        large = _points(program, domain) >= least and len(found) + len(left) < STATEMENTS
         bent = next(_bent(program, statement, expr, domain), None) if large else None
         if bent is None:
             found.append((domain, _inside(program, statement, expr, domain)))
             continue
-        cells = _cells(statement, bent.subscript)
+        cells = _cells(program, statement, bent.subscript)
         for piece in bent.pieces:
-            part = domain.intersect(cells.intersect_range(read_set(f"{{ [{piece.low}:{piece.high}] }}")).domain())
+            part = domain.intersect(cells.intersect_range(_interval(program, piece)).domain())
             if not part.is_empty():
                 left.append((part.coalesce(), bent.on(piece, expr)))
     names = [statement.name, *(fresh.statement() for _ in found[1:])]
     return [
-        replace(statement, name=name, domain=domain_text(part, name), expr=expr)
+        replace(statement, name=name, domain=domain_text(part.gist_params(context), name), expr=expr)
         for name, (part, expr) in zip(names, found, strict=True)
     ]
 
@@ -99,12 +102,24 @@ def _may_bend(expr: Expr) -> bool:
     )
 
 
-def _cells(statement: TypedStatement, subscript: Expr) -> Map:
-    return read_map(f"{{ [{', '.join(statement.iterators)}] -> [{print_affine(subscript)}] }}")
+def _cells(program: TypedProgram, statement: TypedStatement, subscript: Expr) -> Map:
+    return read_map(f"{parameters(program)}{{ [{', '.join(statement.iterators)}] -> [{print_affine(subscript)}] }}")
 
 
-def _points(domain: Set) -> int:
-    """Return how many points the box around a domain has; 0 where there are none, or it has no end."""
+def _interval(program: TypedProgram, piece: _Piece) -> Set:
+    """Return the values of a piece's subscript as a set."""
+    low = [] if piece.low is None else [f"{print_affine(piece.low)} <= e"]
+    high = [] if piece.high is None else [f"e <= {print_affine(piece.high)}"]
+    return read_set(f"{parameters(program)}{{ [e] : {' and '.join(low + high)} }}")
+
+
+def _points(program: TypedProgram, domain: Set) -> int:
+    """Return how many points the box around a domain has where sizes are as expected; 0 where there are none, or it has no end."""
+    expected = dict(program.likely)
+    for name, _ in program.sizes:
+        place = domain.find_dim_by_name(dim.param, name)
+        if place >= 0:
+            domain = domain.fix_val(dim.param, place, expected.get(name, USUAL))
     found = [ends(domain, d) for d in range(domain.dim(dim.set))]
     return prod(0 if e is None else e[1] - e[0] + 1 for e in found)
 
@@ -117,46 +132,58 @@ def _bent(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: 
                 continue
             for node in walk(subscript):
                 match node:
-                    case Call(op="mod", args=(inner, Literal(value=value))) if not isinstance(inner, Literal):
-                        size = int(value.real)
-                        reach = ends(domain.apply(_cells(statement, inner)), 0)
-                        pieces = None if reach is None else _pieces("wrap", *reach, size)
+                    case Call(op="mod", args=(inner, Literal() as size)) if not isinstance(inner, Literal):
+                        reach = domain.apply(_cells(program, statement, inner))
+                        pieces = _pieces(program, "wrap", reach, size)
                         if pieces:
                             yield _Bent(node, None, inner, pieces)
-            extent = _extent(program, read, d)
-            if read.pad is None or extent is None:
+            if read.pad is None:
                 continue
-            reach = ends(domain.apply(_cells(statement, subscript)), 0)
-            if reach is not None and not 0 <= reach[0] <= reach[1] < extent:
-                pieces = _pieces(read.pad.mode, *reach, extent)
+            extent = program.tensor(read.tensor).shape[d]
+            reach = domain.apply(_cells(program, statement, subscript))
+            if not reach.is_subset(_inner(program, extent)):
+                pieces = _pieces(program, read.pad.mode, reach, extent)
                 if pieces:
                     yield _Bent(read, d, subscript, pieces)
 
 
-def _extent(program: TypedProgram, read: Read, dimension: int) -> int | None:
-    extent = program.tensor(read.tensor).shape[dimension]
-    return int(extent.value.real) if isinstance(extent, Literal) and extent.value.real > 0 else None
+def _inner(program: TypedProgram, extent: Expr) -> Set:
+    """Return the subscripts of a dimension that lie in the tensor."""
+    return _interval(program, _Piece(lit(0), subtract(extent, lit(1)), 1, lit(0)))
 
 
-def _pieces(mode: str, low: int, high: int, size: int) -> tuple[_Piece, ...] | None:
-    """Return where a subscript from `low` to `high` is affine, None where that is too often."""
-    last = size - 1
+def _pieces(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple[_Piece, ...] | None:
+    """Return where the subscripts `reach` are affine, None where that is too often, or not known of all sizes."""
+    last, found = subtract(size, lit(1)), list[_Piece]()
     match mode:
         case "edge":
-            found = [_Piece(min(low, 0), -1, 0, 0), _Piece(0, last, 1, 0), _Piece(size, max(high, size), 0, last)]
+            found = [_Piece(None, lit(-1), 0, lit(0)), _Piece(lit(0), last, 1, lit(0)), _Piece(size, None, 0, last)]
         case "wrap":
-            turns = range(low // size, high // size + 1)[: MOST + 1]
-            found = [_Piece(q * size, q * size + last, 1, -q * size) for q in turns]
-        case "reflect" if last > 0:
-            turns = range(low // last - 1, high // last + 1)[: MOST + 2]  # an even one has both of its ends
-            found = [
-                _Piece(k * last + k % 2, (k + 1) * last - k % 2, -1 if k % 2 else 1, last * (k + 1 if k % 2 else -k))
-                for k in turns
-            ]
-        case _:
-            return None
-    found = [p for p in found if p.low <= p.high and p.low <= high and low <= p.high]
-    return tuple(found) if len(found) <= MOST and found[0].low <= low and found[-1].high >= high else None
+            for turn in _turns(reach, size):
+                shift = scale(turn, size)
+                found.append(_Piece(shift, add(shift, last), 1, scale(-1, shift)))
+        case "reflect":
+            # An even turn has both of its ends.
+            for turn in _turns(reach, last):
+                odd, here = turn % 2, scale(turn, last)
+                low, high = add(here, lit(odd)), add(here, last, lit(-odd))
+                found.append(_Piece(low, high, -1 if odd else 1, add(here, last) if odd else scale(-1, here)))
+    sets = [(p, _interval(program, p)) for p in found]
+    used = [(p, s) for p, s in sets if not s.is_disjoint(reach)]
+    if not used or len(used) > MOST:
+        return None
+    union = used[0][1]
+    for _, interval in used[1:]:
+        union = union.union(interval)
+    return tuple(p for p, _ in used) if reach.is_subset(union) else None
+
+
+def _turns(reach: Set, period: Expr) -> range:
+    """Return which multiples of a period the subscripts may lie at: a few more than `MOST` at most; of a symbol those next to 0."""
+    if not isinstance(period, Literal):
+        return range(-1, 2)
+    found, length = ends(reach, 0), int(period.value.real)
+    return range(0) if found is None or length < 1 else range(found[0] // length - 1, found[1] // length + 1)[: MOST + 2]
 
 
 def _inside(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Expr:
@@ -165,9 +192,8 @@ def _inside(program: TypedProgram, statement: TypedStatement, expr: Expr, domain
     def change(node: Expr) -> Expr:
         if not isinstance(node, Read) or node.pad is None or not all(map(is_quasi_affine, node.subscripts)):
             return node
-        for d, subscript in enumerate(node.subscripts):
-            extent, reach = _extent(program, node, d), ends(domain.apply(_cells(statement, subscript)), 0)
-            if extent is None or reach is None or not 0 <= reach[0] <= reach[1] < extent:
+        for extent, subscript in zip(program.tensor(node.tensor).shape, node.subscripts, strict=True):
+            if not domain.apply(_cells(program, statement, subscript)).is_subset(_inner(program, extent)):
                 return node
         return replace(node, pad=None)
 

@@ -230,11 +230,12 @@ class _Search:
     def may_hold(self, steps: list[Step]) -> bool:
         """Whether the temporaries are not too large, or what is needed of them at a time is not where loops are shared.
 
-        Of symbolic sizes one has to be within a factor, or within the result.
+        Of symbolic sizes without expected values a temporary has no more dimensions than a factor or the result.
         """
-        if self.program.sizes:
+        if self.program.sizes and not self.program.likely:
             cell = frozenset(i for s in self.product.statement.subscripts for i in indices_of(s))
-            return all(any(set(s.kept) <= held for held in (*self.product.indices, cell)) for s in steps[:-1])
+            most = max(map(len, (*self.product.indices, cell)))
+            return all(len(s.kept) <= most for s in steps[:-1])
         if sum(map(self.bytes, steps[:-1])) <= self.room:
             return True
         shared = self.size([i for i in steps[-1].kept if all(i in s.kept for s in steps)])
