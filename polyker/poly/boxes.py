@@ -31,6 +31,18 @@ def free_range(points: Set, dimension: int) -> tuple[int, int] | None:
     return (least, greatest) if lines.is_subset(points) else None
 
 
+def is_free(points: Set, dimension: int) -> bool:
+    """Whether a dimension takes the same values whatever the others are; of symbolic sizes, too.
+
+    >>> from polyker.poly.isl import read_set
+    >>> is_free(read_set("[n, m] -> { [i, j] : 0 <= i < n and 0 <= j < m }"), 1)
+    True
+    """
+    count = points.dim(dim.set)
+    alone = points.project_out(dim.set, dimension + 1, count - dimension - 1).project_out(dim.set, 0, dimension)
+    return bool(along(points, dimension, alone.reset_tuple_id()).is_subset(points))
+
+
 def along(points: Set, dimension: int, interval: Set) -> Set:
     """Return the points with each value of an interval along a dimension, whatever values they had there.
 

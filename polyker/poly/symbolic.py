@@ -1,4 +1,4 @@
-"""Bounds of a set's dimensions as expressions over the sizes."""
+"""Sets whose bounds depend on sizes: these bounds as expressions, and what they are for the sizes that are expected."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ from polyker.ir.typed import TypedProgram
 from polyker.poly.affine import expr_of
 from polyker.poly.extents import form_of_aff
 from polyker.poly.isl import read_set
+
+# What a size is taken for of which no value is expected.
+USUAL = 256
+
+
+def expected(program: TypedProgram, points: isl.Set) -> isl.Set:
+    """Return a set with the expected values for the sizes: for what is worth doing, never for what is right."""
+    likely = dict(program.likely)
+    for name, _ in program.sizes:
+        place = points.find_dim_by_name(isl.dim_type.param, name)
+        if place >= 0:
+            points = points.fix_val(isl.dim_type.param, place, likely.get(name, USUAL))
+    return points
 
 
 def bounds_of(domain: isl.Set, dimension: int, program: TypedProgram) -> tuple[Expr, Expr]:

@@ -17,12 +17,11 @@ from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
 from polyker.poly.isl import Map, Set, dim, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
+from polyker.poly.symbolic import expected
 from polyker.rewrite.fresh import Fresh
 
 # Parts of one subscript, and of one statement, at most; a domain that has a smaller part of all instances is not cut further.
 MOST, STATEMENTS, SMALL = 3, 9, 1 / 16
-# What a size is taken for, where parts are compared, of which no value is expected.
-USUAL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +113,8 @@ def _interval(program: TypedProgram, piece: _Piece) -> Set:
 
 
 def _points(program: TypedProgram, domain: Set) -> int:
-    """Return how many points the box around a domain has where sizes are as expected; 0 where there are none, or it has no end."""
-    expected = dict(program.likely)
-    for name, _ in program.sizes:
-        place = domain.find_dim_by_name(dim.param, name)
-        if place >= 0:
-            domain = domain.fix_val(dim.param, place, expected.get(name, USUAL))
+    """Return how many points the box around a domain has at the expected sizes; 0 where there are none, or it has no end."""
+    domain = expected(program, domain)
     found = [ends(domain, d) for d in range(domain.dim(dim.set))]
     return prod(0 if e is None else e[1] - e[0] + 1 for e in found)
 
@@ -179,11 +174,13 @@ def _pieces(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple[_
 
 
 def _turns(reach: Set, period: Expr) -> range:
-    """Return which multiples of a period the subscripts may lie at: a few more than `MOST` at most; of a symbol those next to 0."""
+    """Return which multiples of a period the subscripts may lie at: a few more than `MOST`; of a symbol those next to 0."""
     if not isinstance(period, Literal):
         return range(-1, 2)
     found, length = ends(reach, 0), int(period.value.real)
-    return range(0) if found is None or length < 1 else range(found[0] // length - 1, found[1] // length + 1)[: MOST + 2]
+    return (
+        range(0) if found is None or length < 1 else range(found[0] // length - 1, found[1] // length + 1)[: MOST + 2]
+    )
 
 
 def _inside(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Expr:

@@ -20,9 +20,10 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, substitute, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
-from polyker.poly.boxes import free_range
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.boxes import ends, is_free
+from polyker.poly.isl import Set, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
+from polyker.poly.symbolic import expected
 from polyker.rewrite.fresh import Fresh
 
 
@@ -36,7 +37,7 @@ def gather_terms(
     fresh, body = Fresh(program), list[TypedNode]()
     for node in program.body:
         made = node if isinstance(node, TypedStatement) else None
-        while made is not None and (found := _scattered(made)) is not None:
+        while made is not None and (found := _scattered(program, made)) is not None:
             made = _gathered(program, fresh, made, found)
         if isinstance(node, TypedStatement) and made is not None and made is not node:
             body.append(made if is_better(program, node, made) else node)
@@ -55,14 +56,14 @@ class _Window:
     ways: tuple[int, int]
 
 
-def _scattered(statement: TypedStatement) -> _Window | None:
+def _scattered(program: TypedProgram, statement: TypedStatement) -> _Window | None:
     """Return a dimension of the target of which several pairs of values are one cell; None if there is none."""
     if statement.op == "set" or statement.outer or statement.in_order or statement.reads_own:
         return None
     forms = [coefficients(s) for s in statement.subscripts]
     if any(f is None for f in forms):
         return None
-    domain = read_set(statement.domain)
+    domain = read_set(statement.domain).intersect_params(read_set(program.context))
     for d, form in enumerate(forms):
         moving = {i: c for i, c in (form or {}).items() if i and c}
         elsewhere = {i for n, s in enumerate(statement.subscripts) if n != d for i in indices_of(s)}
@@ -70,14 +71,22 @@ def _scattered(statement: TypedStatement) -> _Window | None:
             continue
         # Phases of a stride count up.
         taps = [i for i, c in moving.items() if c == 1 or (c == -1 and {abs(n) for n in moving.values()} == {1})]
-        ranges = {i: free_range(domain, statement.iterators.index(i)) for i in taps}
-        known = {i: v for i, v in ranges.items() if v is not None and v[0] == 0}
+        counts = {i: _count(program, domain, statement.iterators.index(i)) for i in taps}
+        known = {i: n for i, n in counts.items() if n is not None}
         if known:
-            r = min(known, key=lambda i: known[i][1])  # the shorter of two counts the terms of a cell
+            r = min(known, key=lambda i: known[i])  # the shorter of two counts the terms of a cell
             (h,) = moving.keys() - {r}
-            if 1 <= abs(moving[h]) <= known[r][1]:
+            if 1 <= abs(moving[h]) < known[r]:
                 return _Window(h, r, abs(moving[h]), (1 if moving[h] > 0 else -1, moving[r]))
     return None
+
+
+def _count(program: TypedProgram, domain: Set, dimension: int) -> int | None:
+    """Return how many values a dimension has from 0 on, the expected number where sizes decide; None where others decide."""
+    if not is_free(domain, dimension):
+        return None
+    found = ends(expected(program, domain), dimension)
+    return None if found is None or found[0] != 0 else found[1] + 1
 
 
 def _gathered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, window: _Window) -> TypedStatement:

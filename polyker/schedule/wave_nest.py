@@ -12,11 +12,13 @@ from __future__ import annotations
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index
-from polyker.ir.quasi_affine import add, floordiv, lit, mod, print_affine, scale
+from polyker.ir.expr import Index, Literal
+from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod, print_affine, scale
 from polyker.ir.typed import TypedProgram
-from polyker.poly.boxes import free_range
+from polyker.poly.boxes import is_free
 from polyker.poly.isl import int_val, read_set
+from polyker.poly.scop import parameters
+from polyker.poly.symbolic import bounds_of
 from polyker.schedule.measure import Measured
 from polyker.schedule.nest import Nest, band, offset, shared
 from polyker.schedule.plan import MOST_OPERATIONS, values
@@ -34,46 +36,51 @@ def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> 
     """
     statement = measured.statement
     inner = statement.iterators[statement.outer :]
-    if len(inner) < 2 or program.sizes:
+    if len(inner) < 2:
         return None
     row, along = inner[-2:]
     skew = _skew(distances, statement.outer, len(statement.iterators))
-    domain = read_set(statement.domain)
-    rows, cells = (free_range(domain, statement.iterators.index(i)) for i in (row, along))
-    if skew is None or rows is None or cells is None:
+    domain = read_set(statement.domain).intersect_params(read_set(program.context))
+    if (
+        skew is None
+        or domain.is_empty()
+        or not all(is_free(domain, statement.iterators.index(i)) for i in (row, along))
+    ):
         return None
-    size = sum(1 for _ in values(statement.expr))
-    count = min(CHAINS, rows[1] - rows[0] + 1, max(1, MOST_OPERATIONS // size))
-    if count < 2 or cells[1] - cells[0] < 4 * skew * count:
+    (lo, last), (left, right) = (bounds_of(domain, statement.iterators.index(i), program) for i in (row, along))
+    if not isinstance(lo, Literal) or not all(map(is_quasi_affine, (last, left, right))):
+        return None
+    least, size = int(lo.value.real), sum(1 for _ in values(statement.expr))
+    count = min(CHAINS, measured.extent(row), max(1, MOST_OPERATIONS // size))
+    if count < 2 or measured.extent(along) <= 4 * skew * count:
         return None
     here = (statement,)
-    wave = add(Index(along, i64), scale(skew, offset(row, rows[0])))
-    first = scale(skew * count, floordiv(offset(row, rows[0]), count))  # the wave's lead in the first row of the tile
-    begun = add(first, lit(cells[0] + skew * (count - 1)))
-    ended = add(first, lit(cells[1]))
+    wave = add(Index(along, i64), scale(skew, offset(row, least)))
+    first = scale(skew * count, floordiv(offset(row, least), count))  # the wave's lead in the first row of the tile
+    begun = add(first, left, lit(skew * (count - 1)))
+    ended = add(first, right)
+    end = add(scale(count, floordiv(add(last, lit(1 - least)), count)), lit(least))
     text = {n: print_affine(e) for n, e in (("wave", wave), ("begun", begun), ("ended", ended))}
-    whole = f"{row} < {rows[0] + (rows[1] - rows[0] + 1) // count * count}"
+    whole = f"{row} < {print_affine(end)}"
     parts = (
         (f"{whole} and {text['wave']} < {text['begun']}", Kind.SERIAL),
         (f"{whole} and {text['begun']} <= {text['wave']} <= {text['ended']}", Kind.UNROLL),
-        (f"{whole} and {text['wave']} > {text['ended']}", Kind.SERIAL),
+        (f"{whole} and {text['wave']} > {text['ended']} and {text['wave']} >= {text['begun']}", Kind.SERIAL),
     )
     tuple_ = f"{statement.name}[{', '.join(statement.iterators)}]"
     children = []
     rest = domain
     for condition, kind in parts:
-        part = domain.intersect(read_set(f"{{ {tuple_} : {condition} }}"))
+        part = domain.intersect(read_set(f"{parameters(program)}{{ {tuple_} : {condition} }}"))
         rest = rest.subtract(part)
-        point = shared(
-            here, mod(offset(row, rows[0]), count), f"{row}.point", kind, count if kind is Kind.UNROLL else 0
-        )
+        point = shared(here, mod(offset(row, least), count), f"{row}.point", kind, count if kind is Kind.UNROLL else 0)
         tree = band([shared(here, wave, f"{along}.wave"), point], Leaf())
         children.append(Filter((statement.name,), tree, ((statement.name, str(part)),)))
     if not rest.is_empty():
         tree = band([shared(here, Index(i, i64), i) for i in (row, along)], Leaf())
         children.append(Filter((statement.name,), tree, ((statement.name, str(rest)),)))
     outside = [shared(here, Index(i, i64), i) for i in inner[:-2]]
-    outside.append(shared(here, floordiv(offset(row, rows[0]), count), f"{row}.tile"))
+    outside.append(shared(here, floordiv(offset(row, least), count), f"{row}.tile"))
     note = f"{statement.name}: depends on itself in every loop; {count} of {row} side by side, each {skew} of {along} behind"
     return Nest(here, band(outside, Sequence(tuple(children)))), note
 
