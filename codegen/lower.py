@@ -47,7 +47,7 @@ from polyker.codegen.simplify_index import Range, bounds, simplify_expression
 from polyker.codegen.walk import buffers_of, statements, substitute
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_
-from polyker.ir.expr import Expr, Read, walk
+from polyker.ir.expr import Expr, Literal, Read, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, lit, print_affine
 from polyker.ir.typed import Ahead, Role, TypedProgram, TypedStatement, TypedTensor
@@ -411,7 +411,8 @@ class _Lowering:
             if tensor not in self.entered:
                 return None
             buffer, pieces, thread = self.entered[tensor]
-            wrapped = (_piece(lowering.lower(subscripts[d]), by, n) if n > 1 else Const(0) for d, by, n in pieces)
+            shape = self.scop.program.tensor(tensor).shape
+            wrapped = (_piece(lowering.lower(subscripts[d]), by, n, shape[d]) if n > 1 else Const(0) for d, by, n in pieces)
             return buffer, (*thread, *(simplify_expression(w, self.ranges) for w in wrapped))
 
         lowering = ExpressionLowering(
@@ -478,5 +479,10 @@ class _Lowering:
         return code
 
 
-def _piece(cell: KExpr, divisor: int, extent: int) -> KExpr:
-    return Op("mod", (Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell, Const(extent)))
+def _piece(cell: KExpr, divisor: int, count: int, size: Expr) -> KExpr:
+    """Return which of `count` pieces of a dimension a cell is in; a piece that holds cells of the whole tensor needs no remainder:
+    lanes that are off, and lie beyond, are not to spoil a vector that is contiguous."""
+    piece = Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell
+    if isinstance(size, Literal) and size.value.real <= count * divisor:
+        return piece
+    return Op("mod", (piece, Const(count)))
