@@ -46,14 +46,17 @@ def row_of(e: Expressions, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row
         return None
     offset = dict(access)
     stride, first = offset.pop((LANE,), 0), offset.pop((), 0)
-    if not all(isinstance(a, Var) and a != LANE and _is_uniform(e, a) for m in offset for a in m):
+    if not all(_is_uniform(e, a) for m in offset for a in m):
         return None
-    terms = sorted(offset.items(), key=lambda term: [a.name for a in term[0] if isinstance(a, Var)])
+    terms = sorted(offset.items(), key=lambda term: [a.name if isinstance(a, Var) else repr(a) for a in term[0]])
     return Row(buffer, stride, tuple(terms)), first
 
 
-def _is_uniform(e: Expressions, var: Var) -> bool:
-    return var.name in e.values and e.values[var.name].lanes == 1
+def _is_uniform(e: Expressions, atom: KExpr) -> bool:
+    """Whether a part of an index is one value for all lanes, computed from variables alone."""
+    parts = list(subexpressions(atom))
+    names = [p.name for p in parts if isinstance(p, Var)]
+    return all(n in e.values and e.values[n].lanes == 1 for n in names) and not any(isinstance(p, Load) for p in parts)
 
 
 def rows_read(e: Expressions, block: Block) -> dict[Row, tuple[int, int]]:
@@ -169,10 +172,11 @@ def woven(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
     found: dict[int, Store] = {}
     row: Row | None = None
     for stmt in block[: max(STRIDES)]:
-        if not isinstance(stmt, Store) or e.places[stmt.buffer].on_stack:
+        if not isinstance(stmt, Store):
             break
         access = row_of(e, stmt.buffer, stmt.indices)
-        if access is None:
+        # What lies at constant places of the stack is in registers.
+        if access is None or (e.places[stmt.buffer].on_stack and not access[0].terms):
             break
         places = {*found, access[1]}
         apart = access[1] not in found and max(places) - min(places) < access[0].stride
