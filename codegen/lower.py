@@ -412,7 +412,9 @@ class _Lowering:
                 return None
             buffer, pieces, thread = self.entered[tensor]
             shape = self.scop.program.tensor(tensor).shape
-            wrapped = (_piece(lowering.lower(subscripts[d]), by, n, shape[d]) if n > 1 else Const(0) for d, by, n in pieces)
+            wrapped = (
+                _piece(lowering.lower(subscripts[d]), by, n, shape[d]) if n > 1 else Const(0) for d, by, n in pieces
+            )
             return buffer, (*thread, *(simplify_expression(w, self.ranges) for w in wrapped))
 
         lowering = ExpressionLowering(

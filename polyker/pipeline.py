@@ -7,6 +7,7 @@
             -> schedule.contract     -> TypedProgram     sums of products are taken in steps
             -> rewrite.initial       -> TypedProgram     reductions start at their identity
             -> rewrite.one_term      -> TypedProgram     reductions of one term a cell only set it
+            -> rewrite.short_sums    -> TypedProgram     short padded sums of time loops are values
             -> schedule.gather       -> TypedProgram     terms that are scattered are gathered cell by cell
             -> rewrite.sink          -> TypedProgram     operators that all terms share are applied to results
             -> schedule.share        -> TypedProgram     what statements compute alike is computed once
@@ -98,6 +99,7 @@ from polyker.rewrite.narrow import narrow_indices
 from polyker.rewrite.one_term import set_single_terms
 from polyker.rewrite.quotients import split_quotients
 from polyker.rewrite.running import running_reductions
+from polyker.rewrite.short_sums import unfold_padded
 from polyker.rewrite.single import fix_single_values
 from polyker.rewrite.sink import sink_operators
 from polyker.rewrite.squares import square_products
@@ -342,7 +344,7 @@ def scheduled(
     for large in (True, False):
         with isl_job("rewrite"):
             found = contract(lifted, target, lambda tensor: names.get(tensor, DENSE), large=large, most=most)
-            started = set_single_terms(running_reductions(start_reductions(found.program)))
+            started = unfold_padded(set_single_terms(running_reductions(start_reductions(found.program))))
             started = gather_where_cheaper(started, target, lambda tensor: names.get(tensor, DENSE))
             sunk, outside = sink_operators(started, loose=loose)
             alone, shared = share_results(sunk)

@@ -10,30 +10,55 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
-from polyker.ir.expr import Call, Expr, Literal
+from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
-from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
-from polyker.poly.boxes import corners
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.poly.boxes import free_range
 from polyker.poly.isl import dim, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text
+from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.accumulate import COMBINE, starts_fresh
+from polyker.rewrite.fresh import identity
 
-# Terms that are written out, at most.
-MOST_TERMS = 16
+# Terms that are written out, at most; of a padded sum that has no other way.
+MOST_TERMS, MOST_PADDED = 16, 32
 
 
 def unfold_sums(program: TypedProgram, only: frozenset[str]) -> TypedProgram:
     """Return the program in which the short reductions into the temporaries `only` are values."""
+    return replace(program, body=_unfolded(program, program.body, only, MOST_TERMS))
+
+
+def unfold_padded(program: TypedProgram) -> TypedProgram:
+    """Return the program in which short sums of a time loop over padded cells that the loop itself writes are values.
+
+    There is no place outside the loop to copy such cells to with their padding; a value is parted where its reads are affine.
+    """
+    found = set[str]()
+    for loop in program.body:
+        inside = list(statements_of((loop,))) if isinstance(loop, TypedLoop) else []
+        written = {s.target for s in inside}
+        for s in inside:
+            if s.op != "set" and any(r.pad is not None and r.tensor in written for r in s.reads()):
+                found.add(s.target)
+    body = _unfolded(program, program.body, frozenset(found), MOST_PADDED) if found else program.body
+    return replace(program, body=body) if body != program.body else program
+
+
+def _unfolded(
+    program: TypedProgram, nodes: tuple[TypedNode, ...], only: frozenset[str], most: int
+) -> tuple[TypedNode, ...]:
     body: list[TypedNode] = []
-    for node in program.body:
+    for node in nodes:
+        if isinstance(node, TypedLoop):
+            body.append(replace(node, body=_unfolded(program, node.body, only, most)))
+            continue
         start = body[-1] if body and isinstance(body[-1], TypedStatement) else None
-        if isinstance(node, TypedStatement) and node.target in only and start is not None:
-            value = _value(program, start, node)
-            if value is not None:
-                body[-1] = value
-                continue
-        body.append(node)
-    return replace(program, body=tuple(body))
+        value = _value(program, start, node, most) if node.target in only and start is not None else None
+        if value is not None:
+            body[-1] = value
+        else:
+            body.append(node)
+    return tuple(body)
 
 
 def short_sums(program: TypedProgram) -> frozenset[str]:
@@ -57,26 +82,25 @@ def _is_apart(statement: TypedStatement) -> bool:
     return all(not m or m == kept for m in moved)
 
 
-def _value(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> TypedStatement | None:
+def _value(
+    program: TypedProgram, start: TypedStatement, statement: TypedStatement, most: int = MOST_TERMS
+) -> TypedStatement | None:
     """Return the statement that computes all terms of a reduction at once, None where they are many or not a box."""
     reduced = statement.reduced
-    if (
-        not reduced
-        or statement.acc != program.tensor(statement.target).dtype
-        or not starts_fresh(program, start, statement)
-    ):
+    if not reduced or statement.in_order or statement.acc != program.tensor(statement.target).dtype:
+        return None
+    if not (_starts_step(program, start, statement) if statement.outer else starts_fresh(program, start, statement)):
         return None
     if not all(is_quasi_affine(s) for r in statement.reads() for s in r.subscripts):
         return None
-    box = corners(read_set(statement.domain))
-    if box is None:
-        return None
-    ranges = [range(low, high + 1) for i, (low, high) in zip(statement.iterators, box, strict=True) if i in reduced]
-    if prod(map(len, ranges)) > MOST_TERMS:
+    domain = read_set(statement.domain)
+    found = {i: free_range(domain, statement.iterators.index(i)) for i in reduced}
+    ranges = [range(r[0], r[1] + 1) for r in found.values() if r is not None]
+    if len(ranges) < len(reduced) or prod(map(len, ranges)) > most:
         return None
     value: Expr = start.expr
     for point in product(*ranges):
-        at = {i: lit(n) for i, n in zip((i for i in statement.iterators if i in reduced), point, strict=True)}
+        at = {i: lit(n) for i, n in zip(reduced, point, strict=True)}
         value = _combined(statement, value, substitute(statement.expr, at))
     kept = tuple(i for i in statement.iterators if i not in reduced)
     cells = read_set(statement.domain)
@@ -87,10 +111,29 @@ def _value(program: TypedProgram, start: TypedStatement, statement: TypedStateme
         statement.name, kept, statement.outer, domain_text(cells, statement.name), statement.target,
         statement.subscripts, "set", value, statement.acc, (), statement.span,
     )  # fmt: skip
+    # Cells without terms keep the identity.
+    if statement.outer:
+        return made if read_set(start.domain).set_tuple_name(made.name).is_subset(read_set(made.domain)) else None
     target = read_map(access_relation(program, made, made.target, made.subscripts))
     reached = read_set(made.domain).apply(target)
-    # Cells without terms keep the identity.
     return made if read_set(start.domain).set_tuple_name(made.target).is_subset(reached) else None
+
+
+def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> bool:
+    """Whether `start` sets, in the same iteration of the loops around, the cells that a reduction reaches to the identity."""
+    outer, kept = statement.outer, [i for i in statement.iterators if i not in statement.reduced]
+    if start.outer != outer or start.op != "set" or start.target != statement.target or statement.reads_own:
+        return False
+    if start.expr != identity(statement.op, program.tensor(statement.target).dtype):
+        return False
+    own = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    set_ = [s.name for s in start.subscripts if isinstance(s, Index)]
+    # A temporary of an inline reduction has a dimension for each loop around.
+    if own not in (kept, kept[outer:]) or set_ != list(start.iterators)[len(kept) - len(own) :]:
+        return False
+    onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {start.name}[{', '.join(kept)}] }}"
+    reached = read_set(statement.domain).apply(read_map(parameters(program) + onto))
+    return len(set_) == len(start.subscripts) and len(kept) == len(start.iterators) and bool(reached.is_subset(read_set(start.domain)))
 
 
 def _combined(statement: TypedStatement, total: Expr, term: Expr) -> Expr:
