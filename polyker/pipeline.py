@@ -12,6 +12,7 @@
             -> rewrite.sink          -> TypedProgram     operators that all terms share are applied to results
             -> schedule.share        -> TypedProgram     what statements compute alike is computed once
             -> schedule.online       -> TypedProgram     pairs of reductions over long rows read them once
+            -> schedule.padding      -> TypedProgram     what is computed and read again with padding is copied with it
             -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
             -> rewrite.truth         -> TypedProgram     any and all of booleans count in bytes
             -> schedule.fuse_inline  -> TypedProgram     what is cheap to compute again is not stored
@@ -119,6 +120,7 @@ from polyker.schedule.gpu_auto import gpu_schedule, lanes_unrolled
 from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
 from polyker.schedule.online import one_pass
+from polyker.schedule.padding import pad_computed
 from polyker.schedule.parallel import PRIVATE, parallel_schedule
 from polyker.schedule.search_blocks import search_blocks
 from polyker.schedule.search_limits import search_limits
@@ -349,6 +351,7 @@ def scheduled(
             sunk, outside = sink_operators(started, loose=loose)
             alone, shared = share_results(sunk)
             alone, online = one_pass(alone, target)
+            alone = pad_computed(alone, lambda tensor: names.get(tensor, DENSE))
             stored = count_truths(widen_reductions(alone))
             inlined = inline_values(stored)
             kept = {t.name for t in inlined.tensors}

@@ -115,6 +115,26 @@ def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     return pack_cells(program, fresh, statement, read, "padded", read.subscripts, lambda values: values)
 
 
+def apart_from_border(program: TypedProgram, fresh: Fresh, copy: TypedStatement) -> list[TypedStatement]:
+    """Return a copy of a tensor with constants around it as two: the tensor's own cells, and the constants.
+
+    Without a test the first is a value like others: it may be computed where it would be read.
+    """
+    read = copy.expr
+    if not isinstance(read, Read) or read.pad is None or read.pad.value is None or read.dtype is None:
+        return [copy]
+    domain = read_set(copy.domain)
+    names = ", ".join(copy.iterators)
+    inside = f"{parameters(program)}{{ {copy.name}[{names}] -> {read.tensor}[{', '.join(map(print_affine, read.subscripts))}] }}"
+    own = read_map(inside).intersect_range(read_set(tensor_box(program, read.tensor))).domain()
+    cells, border = domain.intersect(own).coalesce(), domain.subtract(own).coalesce()
+    found = [replace(copy, domain=domain_text(cells, copy.name), expr=replace(read, pad=None))]
+    if not border.is_empty():
+        name, value = fresh.statement(), replace(read.pad.value, dtype=read.dtype)
+        found.append(replace(copy, name=name, domain=domain_text(border, name), expr=value))
+    return found
+
+
 def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, vector: str) -> Packed:
     """Let a reduction with bare subscripts write a temporary whose last dimension is `vector`, and copy it to its target.
 

@@ -133,7 +133,11 @@ def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedS
         return False
     onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {start.name}[{', '.join(kept)}] }}"
     reached = read_set(statement.domain).apply(read_map(parameters(program) + onto))
-    return len(set_) == len(start.subscripts) and len(kept) == len(start.iterators) and bool(reached.is_subset(read_set(start.domain)))
+    return (
+        len(set_) == len(start.subscripts)
+        and len(kept) == len(start.iterators)
+        and bool(reached.is_subset(read_set(start.domain)))
+    )
 
 
 def _combined(statement: TypedStatement, total: Expr, term: Expr) -> Expr:

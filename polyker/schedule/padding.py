@@ -4,13 +4,46 @@ from __future__ import annotations
 
 from math import prod
 
-from polyker.ir.expr import Read
+from polyker.ir.expr import Read, reads_in
 from polyker.ir.quasi_affine import coefficients, is_quasi_affine
-from polyker.schedule.measure import Measured
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.rewrite.affine_parts import parts_of
+from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.pack import apart_from_border, pack_padded
+from polyker.schedule.measure import Layouts, Measured, measure
 
 # How often a padded cell is read, at least, for a copy of it to pay; where neighbouring results read cells that lie apart, each
 # lane of a vector would be tested and loaded by itself.
 REUSE, REUSE_APART = 2, 1.5
+
+
+def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
+    """Return the program with what it computes, and reads again with padding several times, copied with the padding.
+
+    The copy is a statement like others: where the value is cheap, or is the result of a sum, it is computed right there, and the
+    statements that read it may share loops with it. What is not computed is copied when the reader's nest is made.
+    """
+    fresh, body, made = Fresh(program), list[TypedNode](), set[str]()
+    for node in program.body:
+        statement = node if isinstance(node, TypedStatement) else None
+        reads = (
+            [r for r in reads_in(node.expr) if r.pad is not None and r.tensor in made] if statement is not None else []
+        )
+        if isinstance(node, TypedStatement):
+            made.add(node.target)
+        if statement is not None and reads and statement.reduced and not statement.in_order and not statement.reads_own:
+            for read in reread_padding(measure(program, statement, layout)):
+                if read not in reads:
+                    continue
+                packed = pack_padded(program, fresh, statement, read)
+                copies = apart_from_border(program, fresh, packed.copy)
+                # Not between a reduction and the statement that starts it.
+                last = body[-1] if body else None
+                at = len(body) - (isinstance(last, TypedStatement) and last.target == statement.target)
+                body[at:at] = [p for c in copies for p in parts_of(program, fresh, c)]
+                node = statement = packed.statement
+        body.append(node)
+    return fresh.finish(tuple(body)) if tuple(body) != program.body else program
 
 
 def reread_padding(measured: Measured) -> tuple[Read, ...]:
