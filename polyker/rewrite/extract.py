@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 
 import islpy as isl
 
@@ -15,11 +17,13 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, children, rebuild, walk
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.poly.boxes import free_range
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.expand import expand_reductions
 from polyker.rewrite.fresh import Fresh, identity
+from polyker.rewrite.short_sums import MOST_TERMS, combined
 
 _UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any", "all": "all"}
 
@@ -37,7 +41,7 @@ def extract_reductions(program: TypedProgram) -> TypedProgram:
 
 def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedNode]:
     """Return the statement with its reductions before it; interleaved with it where they read what it writes."""
-    expanded = replace(statement, expr=expand_reductions(program, fresh, statement))
+    expanded = _written_out(replace(statement, expr=expand_reductions(program, fresh, statement)))
     reads = {e.tensor for r in walk(expanded.expr) if isinstance(r, Reduce) for e in walk(r) if isinstance(e, Read)}
     interleaved = statement.target in reads
     if interleaved:
@@ -53,6 +57,36 @@ def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
     for iterator in reversed(expanded.iterators[statement.outer : expanded.outer]):
         body = (TypedLoop(iterator, body),)
     return list(body)
+
+
+def _written_out(statement: TypedStatement) -> TypedStatement:
+    """Return a statement in which short reductions over what it writes itself, the taps of a filter, are values.
+
+    As statements of their own they would run step by step with it, and each on its few terms.
+    """
+
+    def change(expr: Expr) -> Expr:
+        expr = rebuild(expr, change)
+        if not isinstance(expr, Reduce) or expr.op not in _UPDATES or expr.domain is None or expr.acc is None:
+            return expr
+        if not any(isinstance(e, Read) and e.tensor == statement.target for e in walk(expr.body)):
+            return expr
+        own, domain = [r.index for r in expr.ranges], read_set(expr.domain)
+        first = domain.dim(isl.dim_type.set) - len(own)
+        found = [free_range(domain, first + n) for n in range(len(own))]
+        ranges = [range(r[0], r[1] + 1) for r in found if r is not None]
+        if len(ranges) < len(own) or not 0 < prod(map(len, ranges)) <= MOST_TERMS:
+            return expr
+        points = ({i: lit(n) for i, n in zip(own, point, strict=True)} for point in product(*ranges))
+        terms = [substitute(expr.body, at) for at in points]
+        if expr.body.dtype != expr.acc:
+            terms = [Cast(expr.acc, t, expr.acc) for t in terms]
+        value = terms[0]
+        for term in terms[1:]:
+            value = combined(_UPDATES[expr.op], expr.acc, value, term)
+        return value if expr.dtype in (None, expr.acc) else Cast(expr.dtype, value, expr.dtype)
+
+    return replace(statement, expr=change(statement.expr))
 
 
 def _carrying(program: TypedProgram, statement: TypedStatement) -> int:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
+from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
@@ -101,7 +102,7 @@ def _value(
     value: Expr = start.expr
     for point in product(*ranges):
         at = {i: lit(n) for i, n in zip(reduced, point, strict=True)}
-        value = _combined(statement, value, substitute(statement.expr, at))
+        value = combined(statement.op, statement.acc, value, substitute(statement.expr, at))
     kept = tuple(i for i in statement.iterators if i not in reduced)
     cells = read_set(statement.domain)
     for d in reversed(range(len(statement.iterators))):
@@ -140,15 +141,13 @@ def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedS
     )
 
 
-def _combined(statement: TypedStatement, total: Expr, term: Expr) -> Expr:
+def combined(op: str, acc: DType, total: Expr, term: Expr) -> Expr:
     """Return a total and a term combined; the product of a term of a sum is added to it with one rounding."""
-    acc = statement.acc
+    fused = op == "add" and acc.kind == "f" and acc.itemsize >= 4
     match term:
-        case Call(op="mul", args=(x, y)) if statement.op == "add" and acc.kind == "f" and acc.itemsize >= 4:
+        case Call(op="mul", args=(x, y)) if fused:
             return Call("multiply_add", (x, y, total), acc)
-        case Call(op="pow", args=(x, Literal(value=2))) if (
-            statement.op == "add" and acc.kind == "f" and acc.itemsize >= 4
-        ):
+        case Call(op="pow", args=(x, Literal(value=2))) if fused:
             return Call("multiply_add", (x, x, total), acc)
         case _:
-            return Call(COMBINE[statement.op], (total, term), acc)
+            return Call(COMBINE[op], (total, term), acc)

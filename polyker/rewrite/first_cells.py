@@ -1,0 +1,69 @@
+"""Recurrences whose first cells read padding: these cells are a statement of their own, the others read without tests.
+
+Before: `Y[n,t] = X[n,t] - a * Y[n,t-2; pad=0]  for t in 0:T`. After: the same for t in 0:2, and
+`Y[n,t] = X[n,t] - a * Y[n,t-2]  for t in 2:T`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from polyker.ir.expr import Expr, Read, reads_in, transform
+from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.poly.isl import Set, read_map, read_set
+from polyker.poly.scop import access_relation, domain_text, tensor_box
+from polyker.rewrite.fresh import Fresh
+
+
+def part_first_cells(program: TypedProgram) -> TypedProgram:
+    """Return the program with each recurrence apart from its first cells, where its own padded reads leave the tensor."""
+    fresh = Fresh(program)
+
+    def change(statement: TypedStatement) -> Iterable[TypedNode]:
+        return _parts(program, fresh, statement)
+
+    return fresh.finish(replaced(program.body, change))
+
+
+def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedStatement]:
+    own = [r for r in reads_in(statement.expr) if r.tensor == statement.target and r.pad is not None]
+    if not own or statement.op != "set" or statement.outer or not all(map(_is_plain, own)):
+        return [statement]
+    domain = read_set(statement.domain)
+    inside = domain
+    for read in own:
+        inside = inside.intersect(_within(program, statement, read))
+    first, rest = domain.subtract(inside).coalesce(), inside.coalesce()
+    if first.is_empty() or rest.is_empty():
+        return [statement]
+    # All first cells come before the others: none of them may need one of these, or be written by one before.
+    later = statement.target, statement.subscripts
+    written = read_map(access_relation(program, statement, *later)).intersect_domain(rest)
+    for read in own:
+        needed = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(first)
+        if not needed.range().is_disjoint(written.range()):
+            return [statement]
+    name = fresh.statement()
+    plain = transform(statement.expr, lambda e: _without_padding(program, statement, e, rest))
+    return [
+        replace(statement, domain=domain_text(first, statement.name)),
+        replace(statement, name=name, domain=domain_text(rest, name), expr=plain),
+    ]
+
+
+def _is_plain(read: Read) -> bool:
+    return read.pad is not None and read.pad.mode == "constant" and all(map(is_quasi_affine, read.subscripts))
+
+
+def _within(program: TypedProgram, statement: TypedStatement, read: Read) -> Set:
+    """Return the instances whose read is of a cell of the tensor."""
+    access = read_map(access_relation(program, statement, read.tensor, read.subscripts))
+    return access.intersect_range(read_set(tensor_box(program, read.tensor))).domain()
+
+
+def _without_padding(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Expr:
+    if not isinstance(expr, Read) or expr.pad is None or not all(map(is_quasi_affine, expr.subscripts)):
+        return expr
+    return replace(expr, pad=None) if domain.is_subset(_within(program, statement, expr)) else expr
