@@ -15,7 +15,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, children, rebuild, walk
-from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute, subtract
+from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine, lit, substitute, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import free_range
 from polyker.poly.isl import read_map, read_set
@@ -69,7 +69,12 @@ def _written_out(statement: TypedStatement) -> TypedStatement:
         expr = rebuild(expr, change)
         if not isinstance(expr, Reduce) or expr.op not in _UPDATES or expr.domain is None or expr.acc is None:
             return expr
-        if not any(isinstance(e, Read) and e.tensor == statement.target for e in walk(expr.body)):
+        mine = [e for e in walk(expr.body) if isinstance(e, Read) and e.tensor == statement.target]
+        if (
+            not mine
+            or not all(_is_tap(statement, r) for r in mine)
+            or any(isinstance(e, Reduce) for e in walk(expr.body))
+        ):
             return expr
         own, domain = [r.index for r in expr.ranges], read_set(expr.domain)
         first = domain.dim(isl.dim_type.set) - len(own)
@@ -87,6 +92,17 @@ def _written_out(statement: TypedStatement) -> TypedStatement:
         return value if expr.dtype in (None, expr.acc) else Cast(expr.dtype, value, expr.dtype)
 
     return replace(statement, expr=change(statement.expr))
+
+
+def _is_tap(statement: TypedStatement, read: Read) -> bool:
+    """Whether what a term reads lies at a distance from the cell that is written which the term alone decides."""
+    for here, there in zip(statement.subscripts, read.subscripts, strict=True):
+        target, cell = coefficients(here), coefficients(there)
+        if target is None or cell is None:
+            return False
+        if any(target.get(i, 0) != cell.get(i, 0) for i in statement.iterators):
+            return False
+    return True
 
 
 def _carrying(program: TypedProgram, statement: TypedStatement) -> int:

@@ -1,5 +1,7 @@
 """Subscripts that wrap, stop at an edge or turn back are affine on parts of the domain; the values stay numpy's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,9 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f64
 from polyker.ir.expr import Call, reads_in, walk
+from polyker.ir.quasi_affine import lit
 from polyker.poly.bind import bind
+from polyker.poly.isl import narrowed, read_set
 from polyker.rewrite.affine_parts import STATEMENTS, _pieces, affine_parts
 
 MODES = {"wrap": "wrap", "edge": "edge", "reflect": "reflect"}
@@ -25,17 +29,48 @@ def bends(statement):
     )
 
 
+def number(expr):
+    return None if expr is None else int(expr.value.real)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_pieces_are_those_that_numpy_pads_with(mode):
+    program = bind(parse("O[i] = X[i]"), {"X": f64[9]}, {})
     for size in (1, 2, 3, 5):
         padded = np.pad(np.arange(size), 40, mode=mode) if size > 1 or mode != "reflect" else None
         for low in range(-20, 20):
             for high in range(low, 20):
-                pieces = _pieces(mode, low, high, size)
+                pieces = _pieces(program, mode, read_set(f"{{ [e] : {low} <= e <= {high} }}"), lit(size))
                 for e in range(low, high + 1) if pieces is not None and padded is not None else ():
-                    (own,) = [p for p in pieces if p.low <= e <= p.high]
-                    assert own.sign * e + own.shift == padded[e + 40], (size, low, high, e)
-    assert _pieces(mode, -1, 5, 5) is not None
+                    (own,) = [
+                        p
+                        for p in pieces
+                        if (p.low is None or number(p.low) <= e) and (p.high is None or e <= number(p.high))
+                    ]
+                    assert own.sign * e + number(own.shift) == padded[e + 40], (size, low, high, e)
+    assert _pieces(program, mode, read_set("{ [e] : -1 <= e <= 5 }"), lit(5)) is not None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_symbolic_sizes_are_parted_too(mode):
+    text = f"O[i,j] = X[i-1,j;pad={mode}] + X[i+1,j;pad={mode}] + X[i,j-1;pad={mode}] + X[i,j+1;pad={mode}]"
+    program = bind(parse(text), {"X": f64["N", "M"]}, {})
+    more = replace(program, context=narrowed(program.context, [f"{n} > 16" for n, _ in program.sizes]))
+    found = list(affine_parts(more).statements())
+    assert 2 < len(found) <= STATEMENTS
+    assert any(not bends(s) for s in found)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from(sorted(MODES)), st.integers(2, 60), st.integers(2, 60), st.integers(-3, 3), st.integers(-3, 3))
+def test_symbolic_values_are_those_of_numpy(mode, rows, columns, a, b):
+    op = pk.op(f"O[i,j] = X[i+{a},j; pad={mode}] - X[i,j+{b}; pad={mode}]")
+    x = np.random.default_rng(rows).normal(size=(rows, columns))
+    padded = np.pad(x, 3, mode=mode) if min(x.shape) > 3 or mode != "reflect" else None
+    found = op.compile(X=f64["N", "M"])(x)
+    if padded is not None:
+        one = padded[3 + a : 3 + a + rows, 3 : 3 + columns]
+        np.testing.assert_array_equal(found, one - padded[3 : 3 + rows, 3 + b : 3 + b + columns])
 
 
 def test_a_shift_is_two_copies():

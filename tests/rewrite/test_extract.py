@@ -29,7 +29,7 @@ IN_PLACE = {
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:i](A[i,k] * B[k,j])": 1,  # the rows before
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:j](A[k,i] * B[i,k])": 2,  # the row itself
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = A[i,0] - sum[k](B[k,j; pad=edge])": 2,  # anything
-    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    for t in 0:3:\n        B[i,j] = A[i,0] - sum[k in 0:2](B[i+k,j; pad=0])": 1,
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    for t in 0:3:\n        B[i,j] = A[i,0] - sum[k in 0:i+2](B[i+k,j; pad=0])": 1,
     # Reductions within reductions: what the inner one reads counts by the terms of both.
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in i+1:6](A[k,i] * sum[l](B[k,l] * B[k,j]))": 0,
     "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = B[i,j] - sum[k in 0:i](A[i,k] * max[l](B[k,l] + B[i,l]))": 2,
@@ -42,6 +42,21 @@ def test_only_loops_that_carry_what_a_reduction_reads_stay_around_it(text: str) 
     found = case(text, A="f64[6,6]", B="f64[6,5]")
     depth = {s.outer for s in extract_reductions(found.typed).statements() if s.op != "set"}
     assert depth == {IN_PLACE[text]}
+    scop, schedule = found.automatic(target(SMALL))
+    assert_same(found, scop, schedule)
+
+
+TAPS = (
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = A[i,0] - sum[k in 0:3](A[k,0] * B[i-k,j+1; pad=edge])",
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    B[i,j] = max[k in 1:3](A[i,k] + B[i-k,j; pad=-inf])",
+    "f(A: f64[6,6], B: f64[6,5]) -> B:\n    for t in 0:3:\n        B[i,j] = A[i,0] - sum[k in 0:2](B[i+k,j; pad=0])",
+)
+
+
+@pytest.mark.parametrize("text", TAPS)
+def test_short_reductions_over_what_is_written_are_values(text: str) -> None:
+    found = case(text, A="f64[6,6]", B="f64[6,5]")
+    assert all(s.op == "set" for s in extract_reductions(found.typed).statements())
     scop, schedule = found.automatic(target(SMALL))
     assert_same(found, scop, schedule)
 

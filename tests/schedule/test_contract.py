@@ -195,10 +195,28 @@ def test_a_large_temporary_is_made_only_where_a_part_of_it_is_enough(monkeypatch
     assert scratch_bytes(large) >= 128 << 20
 
 
-def test_sizes_that_are_symbols_allow_temporaries_within_an_operand_or_the_result() -> None:
+def test_sizes_that_are_symbols_allow_temporaries_of_as_many_dimensions_as_an_operand_or_the_result() -> None:
     bilinear = "C[n] += X[n,i] * W[i,j] * Y[n,j]"
     assert len(shapes_of(bilinear, X=("N", "I"), W=("I", "J"), Y=("N", "J"))) == 1
-    assert shapes_of(MTTKRP, X=("I", "J", "K"), A=("J", "R"), B=("K", "R")) == []
+    assert all(len(s) <= 3 for s in shapes_of(MTTKRP, X=("I", "J", "K"), A=("J", "R"), B=("K", "R")))
+
+
+@pytest.mark.parametrize("sizes", [(60, 60, 60, 60), (30, 200, 17, 90), (500, 20, 400, 18)])
+def test_the_order_of_a_symbolic_contraction_is_that_of_the_sizes_of_the_call(sizes: tuple[int, ...]) -> None:
+    i, j, k, l = sizes  # noqa: E741
+    rng = np.random.default_rng(1)
+    a, b, d = rng.random((i, j)), rng.random((j, k)), rng.random((k, l))
+    kernel = pk.op("C[i,l] += A[i,j] * B[j,k] * D[k,l]").compile(
+        A=pk.f64["I", "J"], B=pk.f64["J", "K"], D=pk.f64["K", "L"]
+    )
+    np.testing.assert_allclose(kernel(a, b, d), a @ b @ d, rtol=1e-12)
+    by_sizes = [x for x in kernel._compiled._artifacts if x[1]]
+    notes = kernel._compiled._artifacts[by_sizes[0]].stages["schedule"]
+    left = i * j * k + i * k * l <= j * k * l + i * j * l
+    assert (
+        re.search(r"first \S+ over (\S+);", notes)[1] == ("i1" if left else "i2")
+        or "factors is taken in steps" in notes
+    )
 
 
 def test_it_is_said_what_was_done_and_why() -> None:
