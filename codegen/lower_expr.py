@@ -98,6 +98,7 @@ class ExpressionLowering:
     fresh: Callable[[], str]
     ranges: Mapping[str, Range] = field(default_factory=dict)
     setup: list[Stmt] = field(default_factory=list)
+    gathered: dict[tuple[KExpr, KExpr], Var] = field(default_factory=dict)
 
     def lower(self, expr: Expr) -> KExpr:
         """Return the Kernel IR of a typed expression."""
@@ -167,9 +168,13 @@ class ExpressionLowering:
         return simplify_expression(index, self.ranges) if divides else index
 
     def _gathered(self, tensor: str, dimension: int, subscript: Expr, extent: KExpr) -> KExpr:
+        value = self.lower(subscript)
+        known = self.gathered.get((value, extent))
+        if known is not None:  # what is in bounds of one tensor is in bounds of all that are as long
+            return known
         name = self.fresh()
-        self.setup.append(Let(name, self.lower(subscript)))
-        index = Var(name)
+        self.setup.append(Let(name, value))
+        index = self.gathered[value, extent] = Var(name)
         inside = Op("and", (Op("ge", (index, Const(0)), bool_), Op("lt", (index, extent), bool_)), bool_)
         self.setup.append(Guard(inside, self.guard_code(tensor, dimension, subscript)))
         return index
