@@ -59,7 +59,8 @@ class Kernel(Direct):
         self.program, self.types, self.target = program, tuple(types), target
         self.fixed = dict(fixed)
         self._compiled, self._options, self._schedule = compiled, options, schedule
-        compiled.artifact()  # so that what can go wrong does so now, not at the first call
+        if not compiled.by_class:
+            compiled.artifact()  # so that what can go wrong does so now, not at the first call
         self._calls = _Calls(self)
         self.hand_on_to(self._calls.call)
 

@@ -76,6 +76,11 @@ class Compiled:
         self._own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
 
     @property
+    def by_class(self) -> bool:
+        """Whether each class of sizes has code of its own, which the first call with such sizes makes."""
+        return self._classes
+
+    @property
     def used(self) -> bool:
         """Whether it was called since the cache last asked."""
         return self._mark.used
