@@ -47,8 +47,8 @@ from polyker.codegen.kernel import (
 from polyker.codegen.own_buffers import Nest, narrow, nest_of
 from polyker.codegen.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
 from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import rebuild, statements, substitute, uses
-from polyker.ir.dtypes import bool_
+from polyker.codegen.walk import rebuild, statements, subexpressions, substitute, uses
+from polyker.ir.dtypes import bool_, i64
 
 # Shapes of a cut tile, at most: each has code of its own.
 SHAPES = 4
@@ -97,6 +97,10 @@ class _Filler:
         match stmt:
             case If(body=body, orelse=orelse):
                 return replace(stmt, body=self.block(body), orelse=self.block(orelse))
+            case For() if (
+                (nest := nest_of(stmt)) is not None and nest.vector is not None and _is_cheap(nest.store.value)
+            ):
+                return _all_columns(nest)
             case For(body=body) | Allocate(body=body) | Launch(body=body):
                 return replace(stmt, body=self.block(body))
             case _:
@@ -295,6 +299,27 @@ def _is_empty_beyond(vector: For | None, loop: For) -> bool:
     # The loop is unrolled `lanes` times: what only says that it is no longer does not end it.
     limits = tuple(x for x in limits if (n := as_constant(polynomial(x))) is None or n < loop.lanes)
     return bool(limits) and all(any(_at_most_zero(end, loop.var, limit) for end in ends) for limit in limits)
+
+
+def _is_cheap(value: KExpr) -> bool:
+    """Whether what a result takes is no more than to fetch it, and to add it to another."""
+    return sum(isinstance(e, Op) and e.dtype != i64 for e in subexpressions(value)) < 2
+
+
+def _all_columns(nest: Nest) -> Stmt:
+    """Return a nest over a cut tile without tests of its columns: vectors beyond the end have no active lane, and store nothing."""
+    assert nest.vector is not None
+    inside = {loop.var for loop in (*nest.serial, *nest.tile)}
+    block: Block = (replace(nest.vector, body=(*nest.ahead, nest.store)),)
+    for loop in reversed(nest.tile):
+        cut = trip_count(loop) is None and uses(loop.var, nest.vector.hi) and _is_plain(loop, inside)
+        if cut and _is_empty_beyond(nest.vector, loop):
+            loop = replace(loop, hi=Const(loop.lanes), trip=loop.lanes)
+        block = (replace(loop, body=block),)
+    for loop in reversed(nest.serial):
+        block = (replace(loop, body=block),)
+    (found,) = block
+    return found
 
 
 def _at_most_zero(end: KExpr, var: str, limit: KExpr) -> bool:

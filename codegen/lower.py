@@ -482,8 +482,10 @@ class _Lowering:
 
 
 def _piece(cell: KExpr, divisor: int, count: int, size: Expr) -> KExpr:
-    """Return which of `count` pieces of a dimension a cell is in; a piece that holds cells of the whole tensor needs no remainder:
-    lanes that are off, and lie beyond, are not to spoil a vector that is contiguous."""
+    """Return which of `count` pieces of a dimension a cell is in.
+
+    Where all cells are in one piece there is no remainder: lanes that are off, and lie beyond the end, would have one.
+    """
     piece = Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell
     if isinstance(size, Literal) and size.value.real <= count * divisor:
         return piece
