@@ -307,7 +307,7 @@ def _is_cheap(value: KExpr) -> bool:
 
 
 def _all_columns(nest: Nest) -> Stmt:
-    """Return a nest over a cut tile without tests of its columns: vectors beyond the end have no active lane, and store nothing."""
+    """Return a nest over a cut tile without tests of its columns: vectors beyond the end have no active lane."""
     assert nest.vector is not None
     inside = {loop.var for loop in (*nest.serial, *nest.tile)}
     block: Block = (replace(nest.vector, body=(*nest.ahead, nest.store)),)
