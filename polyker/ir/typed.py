@@ -18,7 +18,7 @@ from polyker.ir.expr import Expr, Read, reads_in
 
 # Sizes up to EXACT are expected as they are, those below LARGE by a number that is no smaller, others by one near them
 # (`TypedProgram.likely`).
-EXACT, LARGE = 16, 1024
+EXACT, LARGE = 32, 1024
 
 
 class Role(Enum):

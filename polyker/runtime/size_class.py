@@ -22,7 +22,7 @@ def size_class(program: TypedProgram, values: Mapping[str, int]) -> Likely:
     """Return the class of a call's sizes: the value that stands for each of them, by generated name.
 
     >>> rounded(16), rounded(17), rounded(33), rounded(65), rounded(100), rounded(1000), rounded(5000)
-    (16, 24, 40, 80, 112, 1024, 4096)
+    (16, 17, 40, 80, 112, 1024, 4096)
     """
     return tuple((name, rounded(values[name])) for name, _ in program.sizes)
 
