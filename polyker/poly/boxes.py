@@ -48,7 +48,7 @@ def along(points: Set, dimension: int, interval: Set) -> Set:
 
     >>> from polyker.poly.isl import read_set
     >>> along(read_set("{ S0[i, j] : 0 <= i < 4 and j = i }"), 1, read_set("{ [x] : 0 <= x < 3 }"))
-    Set("{ S0[i, j] : 0 <= i <= 3 and 0 <= j <= 2 }")
+    Set("{ S0[i, i1] : 0 <= i <= 3 and 0 <= i1 <= 2 }")
     """
     count, name = points.dim(dim.set), points.get_tuple_name()
     lines = points.project_out(dim.set, dimension, 1).insert_dims(dim.set, dimension, 1)

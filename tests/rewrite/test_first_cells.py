@@ -1,0 +1,59 @@
+"""Recurrences whose first cells read padding are parted from them; the values stay those of a loop."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyker as pk
+from polyker.einsum_frontend import parse
+from polyker.ir.dtypes import f64
+from polyker.ir.expr import reads_in
+from polyker.poly.bind import bind
+from polyker.rewrite.first_cells import part_first_cells
+
+ONE = "f(X: f64[N,T]) -> Y:\n    Y[n,t] = X[n,t] - 0.5*Y[n,t-2; pad=0] for n in 0:N, t in 0:T"
+
+
+def parts(text, **shapes):
+    return list(part_first_cells(bind(parse(text), {n: f64[s] for n, s in shapes.items()}, {})).statements())
+
+
+def test_what_follows_the_first_cells_has_no_padding():
+    first, rest = parts(ONE, X=(9, 20))
+    assert any(r.pad is not None for r in reads_in(first.expr))
+    assert not any(r.pad is not None for r in reads_in(rest.expr))
+
+
+@pytest.mark.parametrize("text", [
+    # The first cells need one of the others.
+    "f(X: f64[N,T]) -> X:\n    X[n,t] = X[n,t] + 0.5*X[T-1-n,t-2; pad=0] for n in 0:N, t in 0:T",
+    # Nothing is left.
+    "f(X: f64[N,T]) -> Y:\n    Y[n,t] = X[n,t] - 0.5*Y[n,t-20; pad=0] for n in 0:N, t in 0:T",
+])  # fmt: skip
+def test_what_gains_nothing_stays_whole(text):
+    assert len(parts(text, X=(20, 20))) == 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 20), st.integers(0, 40), st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_filters_are_those_of_a_loop(rows, steps, taps, across, written):
+    rng = np.random.default_rng(rows + steps)
+    x, a = rng.normal(size=(rows, steps)), rng.normal(size=7) / 8
+    cell = "t-k,n" if across else "n,t-k"
+    terms = [f"a[{k}]*Y[{cell.replace('k', str(k))}; pad=0]" for k in taps]
+    total = " + ".join(terms) if written else f"sum[k in 1:{max(taps) + 1}](a[k]*Y[{cell}; pad=0])"
+    here = "t,n" if across else "n,t"
+    order = "t in 0:T, n in 0:N" if across else "n in 0:N, t in 0:T"
+    text = (
+        f"f(X: f64[{'T,N' if across else 'N,T'}], a: f64[7]) -> Y:\n    Y[{here}] = X[{here}] - ({total}) for {order}"
+    )
+    want = np.zeros_like(x)
+    for t in range(steps):
+        used = taps if written else range(1, max(taps) + 1)
+        want[:, t] = x[:, t] - sum(a[k] * want[:, t - k] for k in used if t >= k)
+    found = pk.op(text)(np.ascontiguousarray(x.T) if across else x, a)
+    np.testing.assert_allclose(found.T if across else found, want, rtol=1e-10, atol=1e-12)
