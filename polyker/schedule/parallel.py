@@ -51,6 +51,8 @@ MARGIN = 0.95
 WAVE_MARGIN = 0.75
 # Strips for each thread where a loop is shared out around one that is not: some may be faster than others.
 STRIPS = 2
+# Operations for each byte of partial results, which are written, read again, and in no registers meanwhile.
+PARTIAL = 5.0
 # Bytes that the threads' own buffers may take together.
 PRIVATE = 256 << 20
 
@@ -254,6 +256,7 @@ class _Search:
         count = self._trips(members[n])[0]
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
+        rest_work += PARTIAL * here.runs * sum(p.cells() * self._itemsize(p.tensor) for p in found.promotions)
         return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
 
     def _is_uneven(self, statement: str) -> bool:
@@ -279,10 +282,13 @@ class _Search:
             case Sequence(children=children):
                 return sum(self._private(f.child) for f in children)
             case Scope(promotions=promotions, child=child):
-                own = sum(p.cells() * self.scop.program.tensor(p.tensor).dtype.itemsize for p in promotions)
+                own = sum(p.cells() * self._itemsize(p.tensor) for p in promotions)
                 return own + self._private(child)
             case Leaf():
                 return 0
+
+    def _itemsize(self, tensor: str) -> int:
+        return self.scop.program.tensor(tensor).dtype.itemsize
 
     def _passed(self, member: Member, here: _Here) -> tuple[bool, _Here]:
         """Return whether a loop carries no dependence between threads, and what is left inside it."""
