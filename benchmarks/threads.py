@@ -46,12 +46,19 @@ def add_parser(commands: Any) -> None:
     found.add_argument(
         "--pauses", type=int, default=10, help="pauses of a second before a region; default: %(default)s"
     )
+    found.add_argument("--all", action="store_true", help="each case of the benchmark instead of a few programs")
+    found.add_argument("--case", default="*", help="with --all, a pattern of names; default: all")
     found.add_argument("--core", type=int, help="the first core to run on; default: the last ones")
 
 
 def main(options: argparse.Namespace) -> int:
     """Measure and print; return 1 if the results on several threads are not those of one, bit by bit."""
     process.prepare(options.core, options.threads)
+    if options.all:
+        from benchmarks import threads_all
+        from benchmarks.cases import select
+
+        return threads_all.every_case(select((), options.case), options.threads, options.rounds)
     start_of_regions(options.threads, options.pauses)
     return speed(options.threads, options.rounds)
 
