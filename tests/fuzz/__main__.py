@@ -1,4 +1,4 @@
-"""Run a campaign: `python -m tests.fuzz --cases 20000 --seed 1`."""
+"""Run a campaign: `python -m tests.fuzz --cases 20000 --seed 1`, or for speed `python -m tests.fuzz speed --programs 3000`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import time
 from pathlib import Path
 
 from tests.fuzz.campaign import Campaign
+from tests.fuzz.speed.campaign import main as speed
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the cases, print failures and the share of each feature; returns 1 if anything failed."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["speed"]:
+        return speed(arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
@@ -26,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="the programs that took longest, too")
     parser.add_argument("--target", default=None, help="what to compile for, such as cuda-sim")
     parser.add_argument("--undefined", action="store_true", help="look by isl for results of cells that nothing sets")
-    options = parser.parse_args(argv)
+    options = parser.parse_args(arguments)
     if options.target is not None:
         os.environ["POLYKER_TARGET"] = options.target
     if options.undefined:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.fuzz.children import Child
 
 
 @dataclass
@@ -67,48 +63,21 @@ class Campaign:
 
     def _child(self, first: int, stop: int, step: int, until: float, stop_at: int) -> int:
         """Run a child until it ends; returns the next case to run."""
-        command = [sys.executable, "-m", "tests.fuzz.worker", str(self.seed), str(first), str(stop), str(step)]
-        child = subprocess.Popen(
-            [*command, self.backend, "shrink"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).resolve().parents[2],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        )
-        lines: queue.Queue[str | None] = queue.Queue()
-        assert child.stdout is not None
-        assert child.stderr is not None
-        errors: list[str] = []
-        for stream, sink, last in ((child.stdout, lines.put, True), (child.stderr, errors.append, False)):
-            threading.Thread(target=_pump, args=(stream, sink, last), daemon=True).start()
+        arguments = (self.seed, first, stop, step, self.backend, "shrink")
+        child = Child("tests.fuzz.worker", arguments, self.hang)
         current: dict[str, Any] | None = None
         count = 0
-        while True:
-            line, seconds = _line(lines, child.pid, self.hang)
-            if seconds:
-                child.kill()
-                return self._died(current, first, step, "hang", f"no answer in {seconds:.0f} s")
-            if line is None:
-                break
-            try:
-                said = json.loads(line)
-            except ValueError:  # a line cut short by a crash
-                continue
+        for said in child.lines():
             current = self._hear(said, current)
             if "end" in said:
                 first, count = said["end"] + step, count + 1
                 enough = time.monotonic() > until or len(self.failures) >= stop_at
                 # Children are renewed now and then, so that growth in one does not end the campaign.
                 if (enough or count >= 2000) and not said.get("problem"):
-                    child.kill()
-                    child.wait()
+                    child.stop()
                     return stop if enough else first
-        code = child.wait()
-        if code:
-            name = signal.Signals(-code).name if code < 0 else f"exit {code}"
-            return self._died(current, first, step, "crash", name + "\n" + "".join(errors)[-3000:])
-        return stop
+        kind, problem = child.ended
+        return self._died(current, first, step, kind, problem) if kind else stop
 
     def _hear(self, said: dict[str, Any], current: dict[str, Any] | None) -> dict[str, Any] | None:
         if "begin" in said:
@@ -156,34 +125,3 @@ class Campaign:
         rows = sorted(self.features.items(), key=lambda kv: (kv[0].startswith("("), kv[1]))
         cells = [f"{name} {100 * n / max(self.done, 1):.2f}%" for name, n in rows]
         return "\n".join("  ".join(f"{c:<38}" for c in cells[k : k + 3]).rstrip() for k in range(0, len(cells), 3))
-
-
-def _line(lines: queue.Queue[str | None], pid: int, hang: float) -> tuple[str | None, float]:
-    """Return the next line of a child, or how long there was none: `hang` seconds of the processor's time, or ten times as long.
-
-    On a machine that does other work, too, a child is not slow for waiting for its turn.
-    """
-    began, used = time.monotonic(), _processor_time(pid)
-    while True:
-        try:
-            return lines.get(timeout=hang), 0.0
-        except queue.Empty:
-            waited, worked = time.monotonic() - began, _processor_time(pid)
-            if used is None or worked is None or worked - used >= hang or waited >= 10 * hang:
-                return None, waited
-
-
-def _processor_time(pid: int) -> float | None:
-    """Return the seconds of the processor that a process has had, None where the system does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _pump(stream: Any, sink: Any, last: bool) -> None:
-    for line in stream:
-        sink(line)
-    if last:
-        sink(None)
