@@ -96,6 +96,15 @@ def test_subscripts_are_put_in_another_order_in_gathers_and_reductions_too():
     assert reordered("Y[i,j] = sum[k,l](X[I[i],k; pad=0])", orders) == "Y[j,i] = sum[k,l](X[k,I[i]; pad=0])"
 
 
+def test_layouts_with_short_runs_in_memory_are_not_compared():
+    lines = "Y[n,c,h,w] = X[n,c,h,w] * 2 + B[c]"
+    image = Tensor(("N", "C", "H", "W"), "f32")
+    tensors = {"X": image, "B": Tensor(("C",), "f32"), "Y": image}
+    program = Program((Unit((lines,), ("X", "B"), ("Y",)),), tensors, {"N": 3, "C": 16, "H": 12, "W": 20})
+    assert set(ways(program, ("layout",)).calls) == {"whole", "channels"}
+    assert set(ways(replace(program, sizes={**program.sizes, "C": 7}), ("layout",)).calls) == {"whole"}
+
+
 @pytest.mark.parametrize("loop", [False, True])
 def test_all_ways_give_the_same_values(loop):
     program = TWO

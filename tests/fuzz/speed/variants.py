@@ -11,6 +11,7 @@ numpy     NumPy's plain form
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from polyker.ir.dtypes import DTYPES, TensorType
 from polyker.runtime.specialise import symbolic_types
 from tests.fuzz.speed.program import Order, Program
 
+LARGE, RUN = 4096, 16  # elements
 Call = Callable[[], Any]
 KINDS = {
     "fused": ("whole", "parts"), "symbolic": ("whole", "symbolic"),
@@ -80,16 +82,16 @@ def ways(program: Program, kinds: tuple[str, ...], arrays: Mapping[str, Any] | N
 
     add("whole", lambda: _bound(program, found.arrays))
     add("parts", lambda: _one_by_one(program, found))
-    if len(program.units) == 1 and not program.units[0].steps:
-        del found.calls["parts"], found.compiled["parts"]
+    if "parts" not in wanted or (len(program.units) == 1 and not program.units[0].steps):
+        found.calls.pop("parts", None)
     if "symbolic" in wanted:
         add("symbolic", lambda: _bound(program, found.arrays, symbolic=True))
-    if "layout" in kinds and max(len(t.dims) for t in program.tensors.values()) > 1:
+    if "layout" in kinds and _apart(program, _backwards):
         back = _by(_backwards)
         add("reversed", lambda: _bound(*_permuted(program, found.arrays, _backwards)), back)
         add("strided", lambda: _strided(program, found.arrays, results["whole"]))
-        if any(len(t.dims) > 2 for t in program.tensors.values()):
-            add("channels", lambda: _bound(*_permuted(program, found.arrays, _second_last)), _by(_second_last))
+    if "layout" in kinds and _apart(program, _second_last):
+        add("channels", lambda: _bound(*_permuted(program, found.arrays, _second_last)), _by(_second_last))
     if "numpy" in wanted and program.like:
         add("numpy", lambda: _numpy(program.like, found.arrays))
     for name, values in results.items():
@@ -168,6 +170,13 @@ def _strided(program: Program, arrays: Mapping[str, Any], results: tuple[Any, ..
 def _permuted(program: Program, arrays: Mapping[str, Any], order: Order) -> tuple[Program, dict[str, Any]]:
     turned = {n: np.ascontiguousarray(a.transpose(order(a.ndim))) for n, a in arrays.items() if n in program.inputs}
     return program.permuted(order), turned
+
+
+def _apart(program: Program, order: Order) -> bool:
+    """Whether the order changes a layout, and leaves each large tensor runs in memory that fill a vector."""
+    shapes = [program.shape(n) for n in program.tensors]
+    runs = [s[order(len(s))[-1]] for s in shapes if len(s) > 1 and math.prod(s) > LARGE]
+    return any(order(len(s)) != tuple(range(len(s))) for s in shapes) and min(runs, default=RUN) >= RUN
 
 
 def _backwards(rank: int) -> tuple[int, ...]:
