@@ -60,10 +60,10 @@ def confirmed(
     calls: Mapping[str, Call], clock: Clock = thread_clock, without: Container[str] = ()
 ) -> tuple[dict[str, float], list[Excess]]:
     """Time the calls, and again and longer where one seems too slow; return the times and what is left of the excesses."""
-    times = timed(calls, 4, 0.4, clock)
+    times = timed(calls, 3, 0.2, clock)
     found = []
     for excess in excesses(times, without):
-        again = timed({n: calls[n] for n in (excess.quick, excess.slow)}, 15, 1.5, clock)
+        again = timed({n: calls[n] for n in (excess.quick, excess.slow)}, 15, 0.6, clock)
         times.update({n: min(times[n], t) for n, t in again.items()})
         found += [e for e in excesses(again, without) if e.kind == excess.kind and e.slow == excess.slow]
     return times, found

@@ -134,12 +134,21 @@ class Program:
             )
         return tuple(found)
 
-    def permuted(self, order: Order) -> Program:
-        """Return the program with the dimensions of all tensors in another order."""
+    def permuted(self, order: Order, turned: bool = False) -> Program:
+        """Return the program with the dimensions of all tensors in another order; `turned`: that of `for` reversed, too."""
         orders = {n: order(len(t.dims)) for n, t in self.tensors.items()}
         tensors = {n: replace(t, dims=tuple(t.dims[d] for d in orders[n])) for n, t in self.tensors.items()}
-        units = tuple(replace(u, lines=tuple(reordered(line, orders) for line in u.lines)) for u in self.units)
+        lines = [[reordered(line, orders) for line in u.lines] for u in self.units]
+        if turned:
+            lines = [[_turned(line) for line in of] for of in lines]
+        units = tuple(replace(u, lines=tuple(of)) for u, of in zip(self.units, lines, strict=True))
         return replace(self, units=units, tensors=tensors)
+
+
+def _turned(line: str) -> str:
+    """Return a statement with its `for` in the reverse order."""
+    head, word, ranges = line.partition(" for ")
+    return head + word + ", ".join(reversed(ranges.split(", "))) if word else line
 
 
 def reordered(text: str, orders: Mapping[str, tuple[int, ...]]) -> str:

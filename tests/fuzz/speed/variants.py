@@ -3,7 +3,7 @@
 whole     the program for these sizes
 parts     its statements one by one, each a kernel of its own, with all intermediates in memory
 symbolic  the kernel for all sizes, as it is chosen for sizes like these
-reversed  the dimensions of all tensors in the reverse order
+reversed  the dimensions of all tensors in the reverse order, and the indices of `for` where that gives the same values
 strided   the program as it is, on the arrays of `reversed` by their strides
 channels  the second dimension of tensors of three or more put last
 numpy     NumPy's plain form
@@ -87,8 +87,7 @@ def ways(program: Program, kinds: tuple[str, ...], arrays: Mapping[str, Any] | N
     if "symbolic" in wanted:
         add("symbolic", lambda: _bound(program, found.arrays, symbolic=True))
     if "layout" in kinds and _apart(program, _backwards):
-        back = _by(_backwards)
-        add("reversed", lambda: _bound(*_permuted(program, found.arrays, _backwards)), back)
+        add("reversed", lambda: _reversed(program, found.arrays, results["whole"]), _by(_backwards))
         add("strided", lambda: _strided(program, found.arrays, results["whole"]))
     if "layout" in kinds and _apart(program, _second_last):
         add("channels", lambda: _bound(*_permuted(program, found.arrays, _second_last)), _by(_second_last))
@@ -170,6 +169,19 @@ def _strided(program: Program, arrays: Mapping[str, Any], results: tuple[Any, ..
 def _permuted(program: Program, arrays: Mapping[str, Any], order: Order) -> tuple[Program, dict[str, Any]]:
     turned = {n: np.ascontiguousarray(a.transpose(order(a.ndim))) for n, a in arrays.items() if n in program.inputs}
     return program.permuted(order), turned
+
+
+def _reversed(program: Program, arrays: Mapping[str, Any], results: tuple[Any, ...]) -> Call:
+    """Return a call of the program as it is written for the reverse order: with that of `for`, where this means the same."""
+    turned, given = program.permuted(_backwards, turned=True), _permuted(program, arrays, _backwards)
+    back = _by(_backwards)
+    try:
+        call = _bound(turned, given[1])
+        if not any(_differ(a, back(b)) for a, b in zip(results, _each(call()), strict=True)):
+            return call
+    except PolykerError:
+        pass  # a sweep that reads what it wrote in the order of the text
+    return _bound(*given)
 
 
 def _apart(program: Program, order: Order) -> bool:

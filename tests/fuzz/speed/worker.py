@@ -16,7 +16,7 @@ from tests.fuzz.speed.judge import Excess, confirmed, excesses, timed
 from tests.fuzz.speed.program import Program
 from tests.fuzz.speed.variants import KINDS, Ways, ways
 
-SHRINKING = 30.0  # seconds
+SHRINKING = 10.0  # seconds of the processor
 
 
 def report(program: Program, kinds: tuple[str, ...]) -> dict[str, Any]:
@@ -25,40 +25,41 @@ def report(program: Program, kinds: tuple[str, ...]) -> dict[str, Any]:
     # Elements gathered one by one lie further apart in one layout than in the other.
     without = ("layout",) if any(t.limit for t in program.tensors.values()) else ()
     times, slow = confirmed(found.calls, without=without)
-    listed = [_listed(program, e, found, kinds) for e in slow]
+    listed = [_listed(e, found) for e in slow]
     return {
         "times": {n: round(t * 1e6, 1) for n, t in times.items()}, "excesses": listed, "differs": found.differs,
         "compiled": {n: round(t, 2) for n, t in found.compiled.items()}, "refused": found.refused,
     }  # fmt: skip
 
 
-def _listed(program: Program, excess: Excess, found: Ways, kinds: tuple[str, ...]) -> dict[str, Any]:
+def _listed(excess: Excess, found: Ways) -> dict[str, Any]:
     said: dict[str, Any] = {
         "kind": excess.kind, "slow": excess.slow, "quick": excess.quick, "ratio": round(excess.ratio, 2),
         "us": [round(excess.seconds * 1e6, 1), round(excess.least * 1e6, 1)],
     }  # fmt: skip
-    small = shrunk(excess, found, kinds)
+    small = shrunk(excess, found)
     if small is not None:
         said["smaller"] = small.known
     return said
 
 
-def shrunk(excess: Excess, found: Ways, kinds: tuple[str, ...]) -> Program | None:
+def shrunk(excess: Excess, found: Ways) -> Program | None:
     """Return the fewest statements in a row of a program that are too slow in the same way, None for all of them."""
     program = found.program
     if program is None:
         return None
-    until, count = time.monotonic() + SHRINKING, len(program.units)
+    kinds = tuple(k for k, names in KINDS.items() if {excess.slow, excess.quick} <= {*names})
+    until, count = time.process_time() + SHRINKING, len(program.units)
     for length in range(2 if excess.kind == "fused" else 1, count):
         for first in range(count - length + 1):
-            if time.monotonic() > until:
+            if time.process_time() > until:
                 return None
             part = program.part(first, first + length)
             try:
                 again = ways(part, kinds, {n: found.between[n] for n in part.inputs})
             except pk.PolykerError:
                 continue
-            if any((e.kind, e.slow) == (excess.kind, excess.slow) for e in excesses(timed(again.calls, 4, 0.4))):
+            if any((e.kind, e.slow) == (excess.kind, excess.slow) for e in excesses(timed(again.calls, 3, 0.2))):
                 return part
     return None
 
