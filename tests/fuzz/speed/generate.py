@@ -16,7 +16,7 @@ def generate(seed: int, number: int) -> Program:
     """Return program `number` of a seed; the same for the same two numbers."""
     rng = random.Random(f"speed/{seed}/{number}")
     m = Maker(rng, rng.choice(DTYPES))
-    count = rng.choice([1, 1, 1, 2, 2, 3])
+    count = rng.choice([1, 1, 2, 2, 2, 3])
     name, x = _first(m)
     for n in range(count):
         if n:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 WORD = re.compile(r"[A-Za-z_]\w*")
@@ -180,7 +180,7 @@ def _closing(text: str, start: int) -> int:
     raise ValueError(text)
 
 
-def _separated(text: str) -> Iterable[str]:
+def _separated(text: str) -> list[str]:
     """Return the parts between commas that stand in no bracket."""
     depth, found = 0, [""]
     for letter in text:

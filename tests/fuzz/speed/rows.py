@@ -29,7 +29,7 @@ def elementwise(m: Maker, x: str) -> str:
     return m.define((a, b), f"@[i,j] = {term}")
 
 
-@piece(2, 4)
+@piece(2, 6)
 def window(m: Maker, x: str) -> str:
     """A window of a row, a column or both, inside the tensor."""
     a, b = m.dims(x)
@@ -55,7 +55,7 @@ def window(m: Maker, x: str) -> str:
     return m.define((a, f"{b}-2"), f"@[i,j] = ({terms}) * {m.weight()} for i in 0:{a}, j in 0:{b}-2")
 
 
-@piece(2, 4)
+@piece(2, 6)
 def padded_window(m: Maker, x: str) -> str:
     """A window that reaches beyond the border."""
     a, b = m.dims(x)
