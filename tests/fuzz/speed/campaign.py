@@ -11,6 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def logged(log: Path, seed: int) -> list[dict[str, Any]]:
-    """Return the lines of a log that are of a seed."""
-    if not log.exists():
-        return []
-    return [r for line in log.read_text().splitlines() if (r := json.loads(line))["seed"] == seed]
+    """Return the lines of a log that are of a seed; one that was cut short when a campaign was ended is left out."""
+    found = []
+    for line in log.read_text().splitlines() if log.exists() else ():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return [r for r in found if r["seed"] == seed]
 
 
 def run(log: Path, seed: int, numbers: Iterable[int], kinds: str, limit: float = 1e9, hang: float = 150) -> None:
@@ -60,6 +63,7 @@ def run(log: Path, seed: int, numbers: Iterable[int], kinds: str, limit: float =
     left = [n for n in numbers if n not in done]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as file:
+        file.write("\n" if log.stat().st_size and not log.read_text().endswith("\n") else "")
         while left and time.monotonic() < until:
             child = Child(
                 "tests.fuzz.speed.worker", (seed, kinds, ",".join(map(str, left[:RENEWED]))), hang, ONE_THREAD
@@ -98,7 +102,7 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
     late = [(s, way, r["number"]) for r in found for way, s in r.get("compiled", {}).items() if s > SLOW_COMPILE]
     lines.append(f"{len(late)} compiles of more than {SLOW_COMPILE:.0f} s, the longest:")
     lines += [f"  {s:.1f} s: {way} of program {n}" for s, way, n in sorted(late, reverse=True)[:10]]
-    refused = Counter(way for r in found for way in r.get("refused", ()))
+    refused = Counter(f"{way}, {why.split(':')[0]}" for r in found for way, why in r.get("refused", {}).items())
     lines.append(f"not compiled: {dict(refused)}")
     lines += [f"values of program {r['number']} differ: {r['differs']}" for r in found if r.get("differs")]
     lines += [f"program {r['number']}: {r['error'][:300]}" for r in found if "error" in r]

@@ -50,11 +50,13 @@ def shrunk(excess: Excess, found: Ways) -> Program | None:
         return None
     kinds = tuple(k for k, names in KINDS.items() if {excess.slow, excess.quick} <= {*names})
     until, count = time.process_time() + SHRINKING, len(program.units)
-    for length in range(2 if excess.kind == "fused" else 1, count):
+    for length in range(1, count):
         for first in range(count - length + 1):
             if time.process_time() > until:
                 return None
             part = program.part(first, first + length)
+            if excess.kind == "fused" and length == 1 and not part.units[0].steps:
+                continue
             try:
                 again = ways(part, kinds, {n: found.between[n] for n in part.inputs})
             except pk.PolykerError:
