@@ -43,7 +43,7 @@ class Maker:
 
     def named(self, value: int) -> str:
         """Return a new size of that value."""
-        name = next(s for s in (*SIZES, *(f"{s}{n}" for n in range(2, 9) for s in SIZES)) if s not in self.sizes)
+        name: str = next(s for s in (*SIZES, *(f"{s}{n}" for n in range(2, 9) for s in SIZES)) if s not in self.sizes)
         self.sizes[name] = value
         return name
 
@@ -59,7 +59,10 @@ class Maker:
 
     def name(self) -> str:
         """Return a name that no tensor has."""
-        return next(s for s in (*TENSORS, *(f"{s}{n}" for n in range(2, 9) for s in TENSORS)) if s not in self.tensors)
+        name: str = next(
+            s for s in (*TENSORS, *(f"{s}{n}" for n in range(2, 9) for s in TENSORS)) if s not in self.tensors
+        )
+        return name
 
     def index(self, limit: str, *dims: str) -> str:
         """Return a new array of indices below `limit`."""

@@ -49,8 +49,9 @@ class Ways:
 def arrays_of(program: Program, seed: int = 0) -> dict[str, Any]:
     """Return random inputs: floats about zero that no recurrence lets grow, small integers, indices in bounds."""
     rng = np.random.default_rng(seed)
-    found = {}
+    found: dict[str, Any] = {}
     for name in program.inputs:
+        value: Any
         t, shape = program.tensors[name], program.shape(name)
         if t.limit:
             value = rng.integers(0, program.extent(t.limit), shape)
@@ -108,7 +109,7 @@ def _bound(program: Program, arrays: Mapping[str, Any], symbolic: bool = False, 
     """Return a call of a program on arrays, which leaves out what calls of Python cost."""
     op = pk.op(program.text)
     types = [TensorType(DTYPES[program.tensors[n].dtype], arrays[n].shape) for n in program.inputs]
-    sizes = {s: program.sizes[s] for s in program.free}
+    sizes: dict[str, Any] = {s: program.sizes[s] for s in program.free}
     kernel = op.compile(*symbolic_types(op.program, types)) if symbolic else op.compile(*types, **sizes)
     return kernel.prepare(*(arrays[n] for n in program.inputs), out=out, **(sizes if symbolic else {}))
 
