@@ -19,8 +19,8 @@ def no_kernels_of_other_tests() -> None:
 
 
 def test_short_sizes_stand_for_themselves_and_longer_ones_for_what_a_tile_of_theirs_holds() -> None:
-    assert [rounded(n) for n in (0, 1, 15, 16)] == [0, 1, 15, 16]
-    assert [rounded(n) for n in (17, 24, 25, 41, 60, 65, 100, 129, 1000)] == [24, 24, 32, 48, 64, 80, 112, 160, 1024]
+    assert [rounded(n) for n in (0, 1, 15, 31, 32)] == [0, 1, 15, 31, 32]
+    assert [rounded(n) for n in (33, 41, 60, 65, 100, 129, 1000)] == [40, 48, 64, 80, 112, 160, 1024]
     assert [rounded(n) for n in (1024, 1025, 2000, 2500, 10_000, 40_000)] == [1024, 1024, 1024, 4096, 16384, 65536]
     assert all(n <= rounded(n) <= 1.42 * n for n in range(17, 1025))
     assert rounded(1 << 61) == LARGEST
@@ -41,21 +41,21 @@ def call(made: pk.Kernel, i: int, k: int, j: int) -> None:
 def test_sizes_of_one_class_share_a_kernel_and_those_of_another_get_their_own() -> None:
     made = kernel()
     artifacts = made._compiled._artifacts
-    assert len(artifacts) == 1
+    assert not artifacts
     for shape in ((100, 98, 110), (97, 112, 101)):
         call(made, *shape)
-        assert len(artifacts) == 2
+        assert len(artifacts) == 1
     call(made, 5, 6, 7)
-    assert len(artifacts) == 3
+    assert len(artifacts) == 2
 
 
 def test_short_sizes_are_constants_of_their_class() -> None:
     made = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.i64["I", "K"], pk.i64["K", "J"])
-    for i, k, j in ((4, 40, 6), (40, 1, 16), (0, 3, 17), (3, 0, 40), (1, 1, 1), (4, 40, 6), (0, 0, 0)):
+    for i, k, j in ((4, 40, 6), (40, 1, 32), (0, 3, 33), (3, 0, 40), (1, 1, 1), (4, 40, 6), (0, 0, 0)):
         a, b = np.arange(i * k).reshape(i, k), np.arange(k * j).reshape(k, j)
         np.testing.assert_array_equal(made(a, b), a @ b)
     sizes = [{label for _, label in a.typed.sizes} for a in made._compiled._artifacts.values()]
-    assert sizes == [{"I", "K", "J"}, {"K"}, {"I"}, {"J"}, {"J"}, set(), set()]
+    assert sizes == [{"K"}, {"I"}, {"J"}, {"J"}, set(), set()]
 
 
 def test_a_size_that_no_shape_gives_may_be_a_constant_of_a_class() -> None:
@@ -70,7 +70,7 @@ def test_sums_that_no_call_of_a_class_makes_longer_are_not_cut() -> None:
         a, b = np.ones((100, k)), np.ones((k, 12))
         np.testing.assert_array_equal(made(a, b), a @ b)
     cut = [".block" in a.stages["schedule"] for a in made._compiled._artifacts.values()]
-    assert cut == [True, False, True]
+    assert cut == [False, True]
 
 
 def test_more_classes_than_are_kept_share_the_kernel_for_no_sizes_in_particular() -> None:
