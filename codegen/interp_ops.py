@@ -17,10 +17,13 @@ Array: TypeAlias = np.ndarray[Any, Any]
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.divide, "floordiv": np.floor_divide,
     "mod": np.remainder, "minimum": np.minimum, "maximum": np.maximum, "and": np.logical_and, "or": np.logical_or,
+    "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "shift_left": np.left_shift,
+    "shift_right": np.right_shift,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 _UNARY: dict[str, Callable[..., Any]] = {
-    "neg": np.negative, "not": np.logical_not, "abs": np.abs, "exp": np.exp, "expm1": np.expm1, "log": np.log,
+    "neg": np.negative, "not": np.logical_not, "bit_not": np.invert, "abs": np.abs,
+    "exp": np.exp, "expm1": np.expm1, "log": np.log,
     "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "floor": np.floor,
     "ceil": np.ceil, "round": np.rint, "sign": np.sign, "conj": np.conj, "real": np.real, "imag": np.imag,
 }  # fmt: skip

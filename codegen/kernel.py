@@ -78,7 +78,8 @@ class Op(_Kept):
 
     Any type: add mul neg (n-ary add and mul, folded from the left), sub; floordiv mod (floor; by zero gives 0 for integers),
     div, pow; the comparisons lt le gt ge eq ne (dtype bool); minimum maximum (NaN propagates); and or not (bool);
-    where(c, a, b); multiply_add(x, y, z) = x y + z; the functions of polyker.ir.expr.FUNCTIONS. Result type `dtype`.
+    where(c, a, b); bit_and bit_or bit_xor (n-ary), bit_not, shift_left and shift_right of integers (polyker.ir.expr.BITWISE);
+    multiply_add(x, y, z) = x y + z; the functions of polyker.ir.expr.FUNCTIONS. Result type `dtype`.
     join of two integers of 16 bits or four of 8, dot2 and dot4 on i32 or u32, below and above on f32 or f64
     (polyker.ir.expr.INTERNAL).
     What llvm_emit makes of verified kernels: larger, smaller, larger_masked and smaller_masked (extrema, the first argument where

@@ -40,7 +40,8 @@ _NESTED = 16
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "eq": "==", "ne": "!=", "and": "and", "or": "or", "pow": "**",
+    "eq": "==", "ne": "!=", "and": "and", "or": "or", "pow": "**", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
+    "shift_left": "<<", "shift_right": ">>",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ _FCMP = {"lt": "fcmp olt", "le": "fcmp ole", "gt": "fcmp ogt", "ge": "fcmp oge",
 _ICMP = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _INT = {"add": "add", "mul": "mul", "sub": "sub"}
 _BITS = {"float": 32, "double": 64}
+_BITS_OF = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor"}
 _BOOL = {"add": "or", "mul": "and", "and": "and", "or": "or", "maximum": "or", "minimum": "and"}
 
 
@@ -306,8 +307,20 @@ def next_number(b: Builder, op: str, x: Reg, dtype: DType) -> Reg:
     return b.convert("bitcast", b.binary("xor", b.convert("bitcast", found, kind), flip), x.elem)
 
 
+def shift(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return x << y or x >> y; where y is negative or no less than the width no bits are left (polyker.ir.expr.BITWISE)."""
+    bits = 8 * dtype.itemsize
+    known = number(y.text, y.elem)
+    if known is not None and 0 <= known < bits:
+        return b.binary({"shift_left": "shl", "shift_right": "ashr" if dtype.kind == "i" else "lshr"}[op], x, y)
+    if op == "shift_right" and dtype.kind == "i":
+        return b.binary("ashr", x, b.intrinsic("umin", y, const(bits - 1, y.elem)))
+    some = b.compare("icmp ult", y, const(bits, y.elem))
+    return b.select(some, b.binary("shl" if op == "shift_left" else "lshr", x, y), const(0, x.elem))
+
+
 def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:
-    """Return an n-ary add, mul, minimum, maximum, and, or: folded from the left."""
+    """Return an n-ary add, mul, minimum, maximum, and, or, bit_and, bit_or, bit_xor: folded from the left."""
     total = args[0]
     for arg in args[1:]:
         total = combine(b, op, total, arg, dtype)
@@ -315,18 +328,20 @@ def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:
 
 
 def combine(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
-    """Return one step of a reduction by add, mul, minimum, maximum, and, or."""
+    """Return one step of a reduction by add, mul, minimum, maximum, and, or; or of a bitwise operation."""
     if op in ("minimum", "maximum"):
         return extremum(b, op, x, y, dtype)
     if op in ("and", "or"):
         return b.binary(op, x, y)
+    if op in _BITS_OF:
+        return b.binary(_BITS_OF[op], x, y)
     return arithmetic(b, op, x, y, dtype)
 
 
 def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: DType) -> Value | None:
     """Return the value of `op` on registers of type `dtype`, or None where `op` is a function of another module."""
     match op:
-        case "add" | "mul" | "minimum" | "maximum" | "and" | "or":
+        case "add" | "mul" | "minimum" | "maximum" | "and" | "or" | "bit_and" | "bit_or" | "bit_xor":
             return Value(result, fold(b, op, args, dtype))
         case "larger_masked" | "smaller_masked":
             return Value(result, masked_extremum(b, op.removesuffix("_masked"), args[0], args[1]))
@@ -342,6 +357,10 @@ def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: D
             return Value(result, negate(b, args[0], dtype))
         case "not":
             return Value(bool_, logical_not(b, args[0]))
+        case "bit_not":
+            return Value(result, b.binary("xor", args[0], const(-1, args[0].elem)))
+        case "shift_left" | "shift_right":
+            return Value(result, shift(b, op, args[0], args[1], dtype))
         case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
             return Value(bool_, compare(b, op, args[0], args[1], dtype))
         case "div":

@@ -45,14 +45,14 @@ from polyker.codegen.vectors import is_dense, is_multiple, is_zero, offset_of
 from polyker.codegen.walk import blocks_of, expressions, on_gpu, subexpressions
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i32, i64, u32
-from polyker.ir.expr import ARITHMETIC, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
+from polyker.ir.expr import ARITHMETIC, BITWISE, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
 from polyker.schedule.swizzle import why_not_swizzled
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _AXES = ("x", "y", "z")
-_NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or"})
-_BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", *COMPARISONS, *DOTS})
-_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *FUNCTIONS, *INTERNAL, "sub"})
+_NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
+_BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS})
+_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, "sub"})
 _REAL_ONLY = frozenset({"floordiv", "mod", "floor", "ceil", "relu", "erf", "gelu", "silu", "sigmoid"})
 _ANY_REAL = frozenset({"abs", "sign", "floor", "ceil", "round", "conj", "real", "imag", "relu"})
 
@@ -365,6 +365,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
         _check(result == dtype, "{} of {} is {}, not {}", expr, op, dtype, dtype, result)
     _check(op not in ("below", "above") or (dtype.kind == "f" and dtype.itemsize >= 4), "{} takes f32 or f64", expr, op)
     _check(op not in LOGICAL or dtype == bool_, "{} takes bools", expr, op)
+    _check(op not in BITWISE or dtype.is_integer, "{} takes integers", expr, op)
     _check(op not in _REAL_ONLY or not dtype.is_complex, "{} takes no complex numbers", expr, op)
     if op in ("sub", "neg", "floordiv", "mod", "pow"):
         _check(dtype.kind != "b", "{} takes no bools", expr, op)

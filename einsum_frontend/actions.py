@@ -12,10 +12,12 @@ from polyker.einsum_frontend.names import check_name, did_you_mean
 from polyker.einsum_frontend.syntax import (
     Header,
     Syntax,
+    bits,
     chain,
     compare,
     conjuncts,
     constant,
+    inverted,
     join,
     power,
 )
@@ -38,7 +40,8 @@ Children = list[Any]
 
 _OPERATORS = {
     "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq",
-    "!=": "ne", "=": "set", "+=": "add", "*=": "mul", "max=": "max", "min=": "min", "any=": "any", "all=": "all",
+    "!=": "ne", "<<": "shift_left", ">>": "shift_right", "=": "set", "+=": "add", "*=": "mul",
+    **{f"{op}=": op for op in ("max", "min", "any", "all", "logsumexp")},
 }  # fmt: skip
 _ARITY = {**dict.fromkeys(FUNCTIONS, 1), "minimum": 2, "maximum": 2, "where": 3}
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
@@ -194,6 +197,23 @@ class Actions:
         """`a < b`, also chained."""
         return compare(children[::2], [_OPERATORS[c.value] for c in children[1::2]])
 
+    def bit_or(self, children: Children) -> Expr:
+        """`a | b`."""
+        return bits(children[0], [("bit_or", c) for c in children[2::2]])
+
+    def bit_xor(self, children: Children) -> Expr:
+        """`a ^ b`."""
+        return bits(children[0], [("bit_xor", c) for c in children[2::2]])
+
+    def bit_and(self, children: Children) -> Expr:
+        """`a & b`."""
+        return bits(children[0], [("bit_and", c) for c in children[2::2]])
+
+    def shift(self, children: Children) -> Expr:
+        """`a << b >> c`."""
+        rest = zip(children[1::2], children[2::2], strict=True)
+        return chain(children[0], [(_OPERATORS[op.value], arg) for op, arg in rest])
+
     def sum(self, children: Children) -> Expr:
         """`a + b - c`."""
         terms = [
@@ -208,10 +228,12 @@ class Actions:
         return chain(children[0], [(_OPERATORS[op.value], arg) for op, arg in rest])
 
     def unary(self, children: Children) -> Expr:
-        """`-a`, `+a`, `not a`."""
+        """`-a`, `+a`, `~a`, `not a`."""
         op, arg = children
         if op.type == "PLUS":
             return arg  # type: ignore[no-any-return]
+        if op.type == "TILDE":
+            return replace(inverted(arg), span=_span(children))
         return Call("neg" if op.type == "MINUS" else "not", (arg,), span=_span(children))
 
     def power(self, children: Children) -> Expr:

@@ -15,7 +15,9 @@ C[i, j] += A[i, k] * B[k, j] where j <= i
 | `sum[k](x)`, `sum[k, l](x)`           | `sum(k, x)`, `sum((k, l), x)`                             |
 | `sum[k in 0:i+1](x where k != j)`     | `sum(k.in_(0, i + 1), x, where=k != j)`                   |
 | `exp(x)`, `where(c, a, b)`, `f32(x)`  | `exp(x)`, `where(c, a, b)`, `f32(x)`                      |
-| `a and b`, `a or b`, `not a`          | `a & b`, `a | b`, `~a`                                    |
+| `a < b and c < d`, `or`, `not`        | `(a < b) & (c < d)`, `|`, `~`                              |
+| `a and b`, `a or b`, `not a`          | `logical_and(a, b)`, `logical_or(a, b)`, `logical_not(a)` |
+| `a & b`, `|`, `^`, `~a`, `<<`, `>>`   | `a & b`, `|`, `^`, `~a`, `<<`, `>>`                        |
 | `for t in 0:steps:` and its block     | `loop(t, 0, steps, ...)`                                  |
 | `T: f32[N, M]`                        | `T.typed(f32, (N, M))`                                    |
 | `f(A: f64[N], n) -> A:` and its block | `declare("f", [A.typed(f64, (N,)), n], [A], ...)`         |
@@ -41,16 +43,18 @@ from polyker.einsum_frontend.statements import (
 )
 from polyker.einsum_frontend.statements import is_definition as is_definition
 from polyker.einsum_frontend.statements import program as program
+from polyker.einsum_frontend.syntax import chain
 from polyker.errors.base import failure
 from polyker.errors.given import exact_text, printed
-from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED
+from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED, WRONG_ARITY
 from polyker.ir import expr
 from polyker.ir.dtypes import DType
 
 __all__ = [
     "Access", "Assignment", "Declaration", "Expression", "Index", "Repeated", "Size", "Tensor", "Typed", "Value", "Within", "abs",
     "all", "any", "argmax", "argmin", "build", "cast", "ceil", "conj", "cos", "declare", "erf", "exp", "expm1", "floor",
-    "gelu", "imag", "indices", "inf", "log", "log1p", "logsumexp", "loop", "max", "maximum", "mean", "min", "minimum",
+    "gelu", "imag", "indices", "inf", "log", "log1p", "logical_and", "logical_not",
+    "logical_or", "logsumexp", "loop", "max", "maximum", "mean", "min", "minimum",
     "nan", "pi", "prod", "real", "relu", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "sizes", "sqrt", "sum", "tan",
     "tanh", "tensors", "where",
 ]  # fmt: skip
@@ -84,6 +88,28 @@ def _named(names: str, make: Callable[[str], T]) -> tuple[T, ...]:
 def cast(dtype: DType, value: object) -> Expression:
     """Return `dtype(value)`; `value.astype(dtype)` is the same."""
     return Value(to_expr(value)).astype(dtype)
+
+
+def logical_and(*values: object) -> Expression:
+    """Return `a and b ...` of values of any type; of comparisons `a & b` is the same."""
+    return _logical("and", values)
+
+
+def logical_or(*values: object) -> Expression:
+    """Return `a or b ...` of values of any type; of comparisons `a | b` is the same."""
+    return _logical("or", values)
+
+
+def logical_not(value: object) -> Expression:
+    """Return `not a` of a value of any type; of a comparison `~a` is the same."""
+    return Value(expr.Call("not", (to_expr(value),)))
+
+
+def _logical(op: str, values: tuple[object, ...]) -> Expression:
+    if len(values) < 2:
+        raise failure(WRONG_ARITY, name=f"logical_{op}", wanted=2, count=len(values))
+    first, *rest = map(to_expr, values)
+    return Value(chain(first, [(op, e) for e in rest]))
 
 
 def _reduction(op: str) -> Callable[..., Expression]:

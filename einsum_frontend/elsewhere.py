@@ -20,6 +20,9 @@ RENAMED = {
 # By their arguments: {0} is the first.
 WRITTEN = {
     ("pow", 2): "{0} ** {1}", ("power", 2): "{0} ** {1}", ("float_power", 2): "{0} ** {1}", ("square", 1): "{0} ** 2",
+    ("bitwise_and", 2): "{0} & {1}", ("bitwise_or", 2): "{0} | {1}", ("bitwise_xor", 2): "{0} ^ {1}", ("bitwise_not", 1): "~{0}",
+    ("invert", 1): "~{0}", ("left_shift", 2): "{0} << {1}", ("right_shift", 2): "{0} >> {1}", ("logical_and", 2): "{0} and {1}",
+    ("logical_or", 2): "{0} or {1}", ("logical_not", 1): "not {0}",
     ("cube", 1): "{0} ** 3", ("reciprocal", 1): "1 / {0}", ("add", 2): "{0} + {1}", ("subtract", 2): "{0} - {1}",
     ("sub", 2): "{0} - {1}", ("multiply", 2): "{0} * {1}", ("mul", 2): "{0} * {1}", ("divide", 2): "{0} / {1}",
     ("div", 2): "{0} / {1}", ("true_divide", 2): "{0} / {1}", ("floor_divide", 2): "{0} // {1}", ("mod", 2): "{0} % {1}",

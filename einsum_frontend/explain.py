@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _GROUPS = (
     ("an expression", ("NUMBER", "CONSTANT", "FUNCTION", "REDUCTION", "LPAR", "DTYPE", "NAME")),
     ("an operator", ("PLUS", "MINUS", "STAR", "SLASH", "DOUBLE_SLASH", "PERCENT")),
+    ("an operator", ("AMPERSAND", "BAR", "CARET", "SHIFT")),
     ("an operator", ("COMPARE", "AND", "OR")),
     ("`=` or a reduction such as `+=`", ("SET", "UPDATE")),
     ("`+` or `-`", ("PLUS", "MINUS")),
@@ -28,7 +29,7 @@ _WORDS = {
     "LSQB": "`[`", "RSQB": "`]`", "DOTS": "`...`", "NEWLINE": "the end of the line", "INDENT": "an indented block",
     "DEDENT": "the end of the block", "$END": "the end of the text", "DTYPE": "an element type", "SET": "`=`",
     "UPDATE": "a reduction such as `+=`", "POWER": "`**`", "COMPARE": "a comparison", "AND": "`and`", "OR": "`or`",
-    "NOT": "`not`",
+    "NOT": "`not`", "AMPERSAND": "`&`", "BAR": "`|`", "CARET": "`^`", "SHIFT": "`<<` or `>>`", "TILDE": "`~`",
 }  # fmt: skip
 # What has to follow a reserved word in an expression: where something else does, it was meant as a name.
 _FOLLOWS = {"FUNCTION": "LPAR", "DTYPE": "LPAR", "REDUCTION": "LSQB", "CONSTANT": "PLUS", "WHERE": "LPAR"}
@@ -99,13 +100,13 @@ def _expected(accepted: Collection[str]) -> str:
     rest, words = set(accepted), []
     for phrase, types in _GROUPS:
         if rest.issuperset(types):
-            rest -= {*types, "NOT"} if phrase == "an expression" else set(types)
+            rest -= {*types, "NOT", "TILDE"} if phrase == "an expression" else set(types)
             words.append(phrase)
     if "an expression" in words:
         rest -= {"PLUS", "MINUS", "WHERE"}
         words = [w for w in words if w != "`+` or `-`"]
     if "an operator" in words:
-        rest -= {"POWER", "COMPARE", "AND", "OR"}
+        rest -= {"POWER", "COMPARE", "AND", "OR", "AMPERSAND", "BAR", "CARET", "SHIFT"}
     words += [word for type_, word in _WORDS.items() if type_ in rest]
     words = list(dict.fromkeys(words))
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
@@ -117,6 +118,8 @@ def _meant(token: Lexeme, before: Lexeme | None, accepted: Collection[str]) -> s
     following = after[:1]
     if token.type == "COLON":
         return did_you_mean(after.lstrip(" ").partition("[")[0], DTYPES)
+    if before is not None and token.value == before.value and token.value in ("&", "|"):
+        return f"write `{'and' if token.value == '&' else 'or'}`"
     if token.value in ("if", "else"):
         return "write where(c, a, b), or a clause: where c"
     if token.type == "NAME":

@@ -12,7 +12,7 @@ import numpy as np
 from polyker.einsum_frontend.actions import PAD_MODES, check_dots
 from polyker.einsum_frontend.check import check_measure
 from polyker.einsum_frontend.names import check_name
-from polyker.einsum_frontend.syntax import chain, compare, power
+from polyker.einsum_frontend.syntax import bits, chain, compare, inverted, power
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.given import exact_text, listed, printed
 from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, PAD_ON_LEFT, TRUTH
@@ -29,7 +29,7 @@ MOST_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
 
 
 class Expression:
-    """A value of the notation; operators and comparisons make new expressions, `& | ~` are and, or, not.
+    """A value of the notation; operators and comparisons make new expressions; `& | ~` of conditions are and, or, not.
 
     Only its subclasses have instances, and none of these is a subclass of another: Python would give the operator
     of a subclass on the right precedence, and turn `a < b` into `b > a`.
@@ -114,19 +114,37 @@ class Expression:
         return Value(expr.Call("round", (self.expr,)))
 
     def __invert__(self) -> Expression:
-        return Value(expr.Call("not", (self.expr,)))
+        return Value(inverted(self.expr))
 
     def __and__(self, other: object) -> Expression:
-        return Value(chain(self.expr, [("and", to_expr(other))]))
+        return Value(bits(self.expr, [("bit_and", to_expr(other))]))
 
     def __rand__(self, other: object) -> Expression:
-        return Value(chain(to_expr(other), [("and", self.expr)]))
+        return Value(bits(to_expr(other), [("bit_and", self.expr)]))
 
     def __or__(self, other: object) -> Expression:
-        return Value(chain(self.expr, [("or", to_expr(other))]))
+        return Value(bits(self.expr, [("bit_or", to_expr(other))]))
 
     def __ror__(self, other: object) -> Expression:
-        return Value(chain(to_expr(other), [("or", self.expr)]))
+        return Value(bits(to_expr(other), [("bit_or", self.expr)]))
+
+    def __xor__(self, other: object) -> Expression:
+        return Value(bits(self.expr, [("bit_xor", to_expr(other))]))
+
+    def __rxor__(self, other: object) -> Expression:
+        return Value(bits(to_expr(other), [("bit_xor", self.expr)]))
+
+    def __lshift__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("shift_left", to_expr(other))]))
+
+    def __rlshift__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("shift_left", self.expr)]))
+
+    def __rshift__(self, other: object) -> Expression:
+        return Value(chain(self.expr, [("shift_right", to_expr(other))]))
+
+    def __rrshift__(self, other: object) -> Expression:
+        return Value(chain(to_expr(other), [("shift_right", self.expr)]))
 
     def __lt__(self, other: object) -> Expression:
         return Value(compare((self.expr, to_expr(other)), ("lt",)))

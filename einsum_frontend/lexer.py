@@ -41,18 +41,19 @@ _TOKEN = re.compile(
     rf"""
     (?P<blank>[ \t]+ | \#[^\r\n]*)
   | (?P<newline>\r\n | \n | \r)
-  | (?P<UPDATE>(?:max|min|any|all)=(?!=) | \+=(?!=) | \*=(?!=))
+  | (?P<UPDATE>(?:max|min|any|all|logsumexp)=(?!=) | \+=(?!=) | \*=(?!=))
   | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<NUMBER>(?:{_DIGITS}(?:\.(?!\.)(?:{_DIGITS})?)? | \.{_DIGITS})(?:[eE][+-]?{_DIGITS})?[jJ]?)
   | (?P<DOTS>\.\.\.)
-  | (?P<symbol>-> | \*\* | // | <= | >= | == | != | [-+*/%()\[\],;:=<>])
+  | (?P<symbol>-> | \*\* | // | << | >> | <= | >= | == | != | [-+*/%&|^~()\[\],;:=<>])
     """,
     re.VERBOSE,
 )
 _SYMBOLS = {
     "->": "ARROW", "**": "POWER", "//": "DOUBLE_SLASH", "+": "PLUS", "-": "MINUS", "*": "STAR", "/": "SLASH",
     "%": "PERCENT", "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", ",": "COMMA", ";": "SEMI", ":": "COLON",
-    "=": "SET", **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), "COMPARE"),
+    "&": "AMPERSAND", "|": "BAR", "^": "CARET", "~": "TILDE", "<<": "SHIFT", ">>": "SHIFT", "=": "SET",
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), "COMPARE"),
 }  # fmt: skip
 _WORDS = {
     **dict.fromkeys(FUNCTIONS, "FUNCTION"), **dict.fromkeys(REDUCTIONS, "REDUCTION"), **dict.fromkeys(DTYPES, "DTYPE"),
@@ -61,9 +62,9 @@ _WORDS = {
 _CLOSING = {"(": ")", "[": "]"}
 _TYPE_FOLLOWS = re.compile(rf"[ \t]*(?:\[|(?:{'|'.join(DTYPES)})\b(?![ \t]*\())")
 _REST = re.compile(r"[A-Za-z0-9_]+")
-_SIGNS = ("PLUS", "MINUS", "NOT")
+_SIGNS = ("PLUS", "MINUS", "TILDE", "NOT")
 _ADVICE = {
-    "&": "write `and`", "|": "write `or`", "~": "write `not`", "!": "write `not`, or `!=`", "^": "a power is `**`",
+    "!": "write `not`, or `!=`",
     "@": "write the product with its indices: C[i,j] += A[i,k] * B[k,j]", "{": "brackets are ( ) and [ ]",
     "}": "brackets are ( ) and [ ]", ".": "write `...` for leading dimensions", "$": "names are letters, digits and _",
 }  # fmt: skip

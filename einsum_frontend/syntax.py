@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import bool_
-from polyker.ir.expr import Call, Cast, Expr, Literal
+from polyker.ir.expr import COMPARISONS, LOGICAL, Call, Cast, Expr, Literal, Reduce
 from polyker.ir.program import Declared, Node
 
 
@@ -52,6 +52,32 @@ def chain(first: Expr, rest: Iterable[tuple[str, Expr]]) -> Expr:
             args = list(whole.args) if isinstance(whole, Call) and whole.op == op and len(whole.args) > 1 else [whole]
         args.append(arg)
     return args[0] if len(args) == 1 else Call(op, tuple(args), span=join(start, args[-1].span))
+
+
+def is_truth(expr: Expr) -> bool:
+    """Whether an expression is true or false by its form: a comparison, `and`, `or` or `not` of values, a conversion to bool."""
+    match expr:
+        case Call(op=op):
+            return op in COMPARISONS or op in LOGICAL
+        case Cast(to=to):
+            return to == bool_
+        case Reduce(op=op):
+            return op in ("any", "all")
+        case _:
+            return False
+
+
+def bits(first: Expr, rest: Iterable[tuple[str, Expr]]) -> Expr:
+    """Return `first & x | y ...` folded from the left; of truths `&` is `and` and `|` is `or`, which is the same value."""
+    for op, arg in rest:
+        truths = is_truth(first) and is_truth(arg)
+        first = chain(first, [({"bit_and": "and", "bit_or": "or"}.get(op, op) if truths else op, arg)])
+    return first
+
+
+def inverted(arg: Expr) -> Call:
+    """Return `~arg`, which is `not` of a truth."""
+    return Call("not" if is_truth(arg) else "bit_not", (arg,))
 
 
 def power(base: Expr, exponent: Expr) -> Call:

@@ -116,6 +116,15 @@ template <class T> PK_BOTH T pk_mod(T a, T b) {
   T r = T(a % b);
   return r != T(0) && pk_negative(r) != pk_negative(b) ? T(r + b) : r;
 }
+template <class T> PK_BOTH T pk_bit_and(T a, T b) { return T(a & b); }
+template <class T> PK_BOTH T pk_bit_or(T a, T b) { return T(a | b); }
+template <class T> PK_BOTH T pk_bit_xor(T a, T b) { return T(a ^ b); }
+template <class T> PK_BOTH T pk_bit_not(T a) { return T(~a); }
+// By a negative number, which is a great one without sign, or by the width or more no bits are left.
+template <class T> PK_BOTH T pk_shift_left(T a, T b) { return u64(b) < 8 * sizeof(T) ? T(u64(a) << u64(b)) : T(0); }
+template <class T> PK_BOTH T pk_shift_right(T a, T b) {
+  return u64(b) < 8 * sizeof(T) ? T(a >> int(b)) : pk_negative(a) ? T(-1) : T(0);
+}
 template <class T> PK_BOTH T pk_min(T a, T b) { return b < a ? b : a; }
 template <class T> PK_BOTH T pk_max(T a, T b) { return a < b ? b : a; }
 template <class T> PK_FN T pk_abs(T a) { return pk_negative(a) ? pk_neg(a) : a; }

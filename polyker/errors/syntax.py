@@ -131,6 +131,9 @@ ONE_INDEX = register(
 
 # The builder.
 TRUTH = register(
-    "PK149", ParseError, "an expression has no truth value", "write & | ~ for and, or, not; where(c, a, b) for if"
+    "PK149",
+    ParseError,
+    "an expression has no truth value",
+    "write & | ~ of comparisons for and, or, not; where(c, a, b) for if",
 )
 NOT_AN_EXPRESSION = register("PK150", ParseError, "{value} is not an expression of the notation: {why}")

@@ -11,6 +11,7 @@ LITERAL_RANGE = register(
     "{value} is out of range for {dtype}",
     "convert the other operand first, such as `i64(...)`",
 )
+BITS_OF = register("PK411", DTypeError, "`{op}` is of integers and bool, not {types}", "{advice}")
 NARROWER_KIND = register(
     "PK403",
     DTypeError,

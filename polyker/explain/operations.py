@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Work
-from polyker.ir.expr import COMPARISONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Literal, Read
+from polyker.ir.expr import BITWISE, COMPARISONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Literal, Read
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
@@ -18,6 +18,7 @@ _SIGNS = {"set": "=", "add": "+=", "mul": "*="}
 _FLOPS = ("add", "mul", "div")
 _DOT_FLOPS = {"dot2": 3, "dot4": 7}  # products of narrow integers, added up
 _REAL = {"add": 2, "mul": 6, "div": 11}  # a complex operation in real ones
+_CHAINED = ("minimum", "maximum", "and", "or", "div", "floordiv", "mod", *BITWISE[:3])
 # What a function takes at the least, in instructions: a polynomial of few terms; dividing, the throughput of fast dividers.
 _LEAST = dict.fromkeys((*TRANSCENDENTAL, "pow"), 8) | dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 4)
 
@@ -55,7 +56,7 @@ def _operations(expr: Expr, once: bool) -> Iterator[str]:
                 yield "mul"
                 stack.append(base)
             case Call(op=op, args=args):
-                count = len(args) - 1 if op in ("minimum", "maximum", "and", "or", "div", "floordiv", "mod") else 1
+                count = len(args) - 1 if op in _CHAINED else 1
                 yield from (op for _ in range(count))
                 stack += args
 

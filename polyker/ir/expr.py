@@ -19,6 +19,9 @@ from polyker.ir.dtypes import DType
 ARITHMETIC = ("add", "mul", "div", "floordiv", "mod", "pow", "neg")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")  # two arguments; `a < b < c` is and(lt(a, b), lt(b, c))
 LOGICAL = ("and", "or", "not")
+# On integers; on bool, typing makes them LOGICAL ones. What is shifted by less than 0 or by its width or more has no bits left:
+# it is 0, or -1 where it was negative and is shifted to the right.
+BITWISE = ("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right")
 FUNCTIONS = (
     "abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "relu", "gelu",
     "silu", "floor", "ceil", "round", "sign", "minimum", "maximum", "conj", "real", "imag", "where",

@@ -10,14 +10,15 @@ from polyker.ir.dtypes import bool_
 from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce, Size
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
 
-_OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(1, 10)
+_OR, _AND, _NOT, _COMPARISON, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(1, 14)
 _INFIX = {
     "or": ("or", _OR), "and": ("and", _AND), "lt": ("<", _COMPARISON), "le": ("<=", _COMPARISON),
     "gt": (">", _COMPARISON), "ge": (">=", _COMPARISON), "eq": ("==", _COMPARISON), "ne": ("!=", _COMPARISON),
     "add": ("+", _SUM), "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT), "floordiv": ("//", _PRODUCT),
-    "mod": ("%", _PRODUCT),
+    "mod": ("%", _PRODUCT), "bit_or": ("|", _BIT_OR), "bit_xor": ("^", _BIT_XOR), "bit_and": ("&", _BIT_AND),
+    "shift_left": ("<<", _SHIFT), "shift_right": (">>", _SHIFT),
 }  # fmt: skip
-SYMBOLS = {op: symbol for op, (symbol, _) in _INFIX.items()}
+SYMBOLS = {op: symbol for op, (symbol, _) in _INFIX.items()} | {"bit_not": "~"}
 _UPDATES = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min=", "any": "any=", "all": "all="}
 
 
@@ -127,6 +128,8 @@ def _call(call: Call, subscript: bool) -> tuple[str, int]:
     op, args = call.op, call.args
     if op == "neg":
         return f"-{_at(args[0], _SIGN, subscript)}", _SIGN
+    if op == "bit_not":
+        return f"~{_at(args[0], _SIGN, subscript)}", _SIGN
     if op == "not":
         return f"not {_at(args[0], _NOT, subscript)}", _NOT
     if op == "pow":

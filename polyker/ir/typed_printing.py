@@ -10,9 +10,11 @@ from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 
 _INFIX = {
     "or": (1, " or "), "and": (2, " and "), "lt": (4, " < "), "le": (4, " <= "), "gt": (4, " > "), "ge": (4, " >= "),
-    "eq": (4, " == "), "ne": (4, " != "), "add": (5, " + "), "mul": (6, "*"), "div": (6, " / "), "floordiv": (6, "//"),
-    "mod": (6, " % "), "pow": (8, "**"),
+    "eq": (4, " == "), "ne": (4, " != "), "bit_or": (5, " | "), "bit_xor": (6, " ^ "), "bit_and": (7, " & "),
+    "shift_left": (8, " << "), "shift_right": (8, " >> "), "add": (9, " + "), "mul": (10, "*"), "div": (10, " / "),
+    "floordiv": (10, "//"), "mod": (10, " % "), "pow": (12, "**"),
 }  # fmt: skip
+_SIGN = 11
 _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
 # isl prints 2*n0 as `2n0`.
 _GENERATED = re.compile(r"(?<![A-Za-z_'])(?P<factor>\d+)?(?P<name>[int]\d+)\b")
@@ -76,7 +78,7 @@ def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
     """Return an expression in the notation, generated names shown through `labels`."""
     match expr:
         case Literal(value=value):
-            return str(value) if not isinstance(value, (int, float)) or value >= 0 or level < 7 else f"({value})"
+            return str(value) if not isinstance(value, (int, float)) or value >= 0 or level < _SIGN else f"({value})"
         case Index(name=name) | Size(name=name):
             return labels.get(name, name)
         case Dots():
@@ -93,9 +95,11 @@ def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
             where = f" over {relabel(domain, labels)}" if domain else ""
             return f"{op}[{names}]({print_expr(body, labels)}{where})"
         case Call(op="neg", args=(arg,)):
-            return _bracket(f"-{print_expr(arg, labels, 7)}", 7, level)
+            return _bracket(f"-{print_expr(arg, labels, _SIGN)}", _SIGN, level)
         case Call(op="mul", args=(Literal(value=-1), arg)):
-            return _bracket(f"-{print_expr(arg, labels, 7)}", 7, level)
+            return _bracket(f"-{print_expr(arg, labels, _SIGN)}", _SIGN, level)
+        case Call(op="bit_not", args=(arg,)):
+            return _bracket(f"~{print_expr(arg, labels, _SIGN)}", _SIGN, level)
         case Call(op="not", args=(arg,)):
             return _bracket(f"not {print_expr(arg, labels, 3)}", 3, level)
         case Call(op=op, args=args) if op in _INFIX:

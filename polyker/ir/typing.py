@@ -12,10 +12,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from polyker.errors.base import Span, failure
-from polyker.errors.types import LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER, TOO_LARGE
+from polyker.errors.base import DTypeError, Span, advised, failure
+from polyker.errors.types import BITS_OF, LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER, TOO_LARGE
+from polyker.ir.bitwise import conversion, folded, meant
 from polyker.ir.dtypes import DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i64, u64
 from polyker.ir.expr import (
+    BITWISE,
     COMPARISONS,
     TRANSCENDENTAL,
     Call,
@@ -119,11 +121,13 @@ class Typer:
         op, span = expr.op, expr.span
         if op == "add":
             return self._sum(expr)
-        args = [self.type(a) for a in expr.args]
+        args = self._operands(expr)
         if op in COMPARISONS:
             return compare(op, args[0], args[1], span), _BOOL
         if op in ("and", "or", "not"):
             return Call(op, tuple(truth(*a) for a in args), bool_, span), _BOOL
+        if op in BITWISE:
+            return _bitwise(expr, args)
         if op == "where":
             kind = promote(args[1][1], args[2][1])
             branches = (convert(*a, kind, span) for a in args[1:])
@@ -136,6 +140,15 @@ class Typer:
         if op in ("mul", "div", "floordiv", "mod", "minimum", "maximum"):
             return _fold(op, args, span)
         return unary(op, args[0], span)
+
+    def _operands(self, expr: Call) -> list[Typed]:
+        try:
+            return [self.type(a) for a in expr.args]
+        except DTypeError as error:
+            hint = meant(expr) if error.code == BITS_OF else None
+            if hint is None:
+                raise
+            raise advised(error, hint) from None
 
     def _sum(self, expr: Call) -> Typed:
         """Type a sum; `a - b` is add(a, neg(b)), and is typed as a subtraction: b is converted before it is negated."""
@@ -271,6 +284,43 @@ def _fold(op: str, args: list[Typed], span: Span | None) -> Typed:
             kind = ValueType(i8)
         total = _join(op, total, arg, kind, span, place > 0)
     return total
+
+
+def _bitwise(expr: Call, args: list[Typed]) -> Typed:
+    """Type a bitwise operation, as numpy's: of bool it is a logical one, and shifts are of i8 at least."""
+    op, span = expr.op, expr.span
+    if op == "bit_not":
+        node, found = args[0]
+        if found.dtype.kind not in "biu":
+            raise failure(BITS_OF, span=span, op="~", types=found, advice=conversion(op, expr.args, (found,)))
+        if isinstance(node, Literal) and found.weak:
+            return replace(node, value=-int(node.value.real) - 1, span=span), found
+        return Call("not" if found == _BOOL else op, (node,), node.dtype, span), found
+    total = args[0]
+    for place, arg in enumerate(args[1:]):
+        kind = promote(total[1], arg[1])
+        if kind.dtype.kind not in "biu":
+            types = (total[1], arg[1])
+            advice = conversion(op, expr.args[place : place + 2] if place == 0 else (expr, expr.args[place + 1]), types)
+            raise failure(BITS_OF, span=span, op=SYMBOLS[op], types=f"{types[0]} and {types[1]}", advice=advice)
+        if kind == _BOOL and op in ("shift_left", "shift_right"):
+            kind = ValueType(i8)
+        total = _join_bits(op, total, arg, kind, span, place > 0), kind
+    return total
+
+
+def _join_bits(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None, chain: bool) -> Expr:
+    a, b = left[0], right[0]
+    if kind.weak and isinstance(a, Literal) and isinstance(b, Literal):
+        value = folded(op, int(a.value.real), int(b.value.real))
+        if value is not None:
+            return Literal(value, kind.dtype, span)
+    a, b = convert(*left, kind, span), convert(*right, kind, span)
+    if kind == _BOOL:
+        return Call({"bit_and": "and", "bit_or": "or", "bit_xor": "ne"}[op], (a, b), bool_, span)
+    if chain and isinstance(a, Call) and a is left[0] and op in ("bit_and", "bit_or", "bit_xor"):
+        return replace(a, args=(*a.args, b))
+    return Call(op, (a, b), kind.dtype, span)
 
 
 def _power(base: Typed, exponent: Typed, span: Span | None) -> Typed:

@@ -45,6 +45,10 @@ def unary(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
             if boolean:
                 raise refuse("-", tag)
             return tag, tag, lambda a: -a
+        case "bit_not":
+            if not whole:
+                raise refuse("~", tag)
+            return tag, tag, (np.logical_not if boolean else lambda a: ~a)
         case "abs":
             return tag, _real(tag), (_same if boolean else abs)
         case "conj":
@@ -153,6 +157,8 @@ def binary(op: str, a: Tag, b: Tag, widen: bool) -> tuple[Tag, Tag, Binary]:
             return tag, tag, (np.logical_and if tag == dt.bool_ else lambda x, y: x * y)
         case "minimum" | "maximum":
             return tag, tag, _pythonic2(np.minimum if op == "minimum" else np.maximum, tag)
+        case "bit_and" | "bit_or" | "bit_xor" | "shift_left" | "shift_right":
+            return _bitwise(op, tag, a, b)
         case "div":
             wide = WEAK_FLOAT if tag == WEAK_INT else dt.f64 if tag.kind in "biu" else tag
             return wide, wide, _pythonic2(np.true_divide, wide)
@@ -165,6 +171,27 @@ def binary(op: str, a: Tag, b: Tag, widen: bool) -> tuple[Tag, Tag, Binary]:
                 raise refuse(op, a, b)
             return tag, tag, _floored(op, tag)
     raise refuse(op, a, b)
+
+
+def _bitwise(op: str, tag: Tag, a: Tag, b: Tag) -> tuple[Tag, Tag, Binary]:
+    if tag.kind not in "biu":
+        raise refuse(op, a, b)
+    if op in ("shift_left", "shift_right"):
+        tag = dt.i8 if tag == dt.bool_ else tag
+        if tag == WEAK_INT:
+            return tag, tag, _shifted_left if op == "shift_left" else _shifted_right
+        return tag, tag, (np.left_shift if op == "shift_left" else np.right_shift)
+    function: Binary = {"bit_and": lambda x, y: x & y, "bit_or": lambda x, y: x | y}.get(op, lambda x, y: x ^ y)
+    return tag, tag, function
+
+
+def _shifted_left(x: int, y: int) -> int:
+    """Shift Python integers as numpy shifts i64: by 64 or more, or by a negative number, nothing is left."""
+    return x << y if 0 <= y < 64 else 0
+
+
+def _shifted_right(x: int, y: int) -> int:
+    return x >> y if 0 <= y < 64 else -1 if x < 0 else 0
 
 
 def _floored(op: str, tag: Tag) -> Binary:

@@ -26,7 +26,8 @@ from polyker.reference.tags import (
     tag_of_literal,
 )
 
-_PAIRS = ("div", "floordiv", "mod", "pow", "minimum", "maximum", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "mul")
+_PAIRS = ("div", "floordiv", "mod", "pow", "minimum", "maximum", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "mul",
+          "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

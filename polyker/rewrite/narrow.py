@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import bool_, i32, i64
-from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read, replace_parts, walk
+from polyker.ir.expr import BITWISE, COMPARISONS, Call, Cast, Expr, Index, Literal, Read, replace_parts, walk
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
@@ -17,7 +17,7 @@ from polyker.poly.isl import Set, read_set
 from polyker.rewrite.value_range import Range, value_range
 
 _LEAST, _MOST = integer_range(i32)
-_ARITHMETIC = ("add", "neg", "mul", "minimum", "maximum", "floordiv", "mod")
+_ARITHMETIC = ("add", "neg", "mul", "minimum", "maximum", "floordiv", "mod", *BITWISE)
 
 
 def narrow_indices(program: TypedProgram) -> TypedProgram:

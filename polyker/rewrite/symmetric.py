@@ -23,7 +23,7 @@ from polyker.rewrite.fresh import Fresh
 # Rows of results, terms of each, and terms of all, at least, for the half that is saved to be much more than the copy and the
 # tiles that the diagonal cuts, and to be worth their code.
 ROWS, TERMS, ALL = 48, 64, 2 << 20
-COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or"})
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 
 
 def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:

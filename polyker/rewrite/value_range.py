@@ -10,6 +10,7 @@ from polyker.ir.expr import Call, Cast, Expr, Index, Literal
 from polyker.ir.promotion import integer_range
 
 Range = tuple[int, int]  # least and greatest value
+_MODULAR = ("add", "mul", "neg", "bit_and", "bit_or", "bit_xor", "bit_not")
 
 
 def type_range(dtype: DType) -> Range:
@@ -71,6 +72,13 @@ def _call(op: str, args: list[Range]) -> Range | None:
         case "floordiv" | "mod" if args[1][0] == args[1][1] > 0:
             divisor = args[1][0]
             return (low // divisor, high // divisor) if op == "floordiv" else (0, divisor - 1)
+        case "bit_and" | "bit_or" | "bit_xor":
+            return _of_bits(op, args)
+        case "bit_not":
+            return -high - 1, -low - 1
+        case "shift_left" | "shift_right" if 0 <= args[1][0] == args[1][1] < 64:
+            by = args[1][0]
+            return (low << by, high << by) if op == "shift_left" else (low >> by, high >> by)
         case "minimum":
             return min(a for a, _ in args), min(b for _, b in args)
         case "maximum":
@@ -85,10 +93,20 @@ def _call(op: str, args: list[Range]) -> Range | None:
             return None
 
 
+def _of_bits(op: str, args: list[Range]) -> Range:
+    """Return the range of bitwise operations: of as many bits as the widest operand has, and no negative one where none is."""
+    bits = max(v.bit_length() for low, high in args for v in (low, high))
+    if op == "bit_and" and any(low >= 0 for low, _ in args):
+        return 0, min(high for low, high in args if low >= 0)
+    if all(low >= 0 for low, _ in args):
+        return max(low for low, _ in args) if op == "bit_or" else 0, (1 << bits) - 1
+    return -(1 << bits), (1 << bits) - 1
+
+
 def modulo(expr: Expr, dtype: DType) -> Expr:
     """Return the value of an integer expression converted to a type, computed in that type where that is right.
 
-    Sums and products modulo a power of two only need their operands modulo it.
+    Sums, products and bitwise operations modulo a power of two only need their operands modulo it.
     """
     match expr:
         case Literal(value=value):
@@ -96,7 +114,7 @@ def modulo(expr: Expr, dtype: DType) -> Expr:
             return Literal((int(value.real) - least) % (most - least + 1) + least, dtype)
         case Cast(arg=arg, to=to) if to.is_integer and to.itemsize >= dtype.itemsize and _is_whole(arg):
             return modulo(arg, dtype)
-        case Call(op="add" | "mul" | "neg", args=args) if _is_whole(expr) and _width(expr) >= dtype.itemsize:
+        case Call(op=op, args=args) if op in _MODULAR and _is_whole(expr) and _width(expr) >= dtype.itemsize:
             return replace(expr, args=tuple(modulo(a, dtype) for a in args), dtype=dtype)
         case _:
             return expr if expr.dtype == dtype else Cast(dtype, expr, dtype)

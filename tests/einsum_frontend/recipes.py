@@ -9,7 +9,7 @@ from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 
 SIZES = ("N", "M")
-_ARITHMETIC = ("+", "-", "*", "/", "//", "%", "**")
+_ARITHMETIC = ("+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>")
 _COMPARE = ("<", "<=", ">", ">=", "==", "!=")
 _UPDATES = {"=": "set", "+=": "add", "*=": "mul", "max=": "max", "min=": "min", "any=": "any", "all=": "all"}
 
@@ -117,14 +117,14 @@ class Maker:
         if depth == 0:
             return self.leaf(scope)
         kind = self.random.choice(
-            ("read", "bin", "bin", "bin", "neg", "call", "cast", "reduce", "cmp", "logic", "leaf")
+            ("read", "bin", "bin", "bin", "neg", "invert", "call", "cast", "reduce", "cmp", "logic", "leaf")
         )
         sub = lambda: self.value(scope, depth - 1)  # noqa: E731
         match kind:
             case "bin":
                 return ("bin", self.random.choice(_ARITHMETIC), sub(), sub())
-            case "neg":
-                return ("neg", sub())
+            case "neg" | "invert":
+                return (kind, sub())
             case "call":
                 name = self.random.choice(FUNCTIONS)
                 count = {"where": 3, "minimum": 2, "maximum": 2}.get(name, 1)
@@ -206,6 +206,8 @@ def to_text(node: tuple, indent: str = "") -> str:
             return f"(-{to_text(a)})"
         case ("not", a):
             return f"(not {to_text(a)})"
+        case ("invert", a):
+            return f"(~{to_text(a)})"
         case ("call", name, args):
             return f"{name}({', '.join(map(to_text, args))})"
         case ("cast", name, a):
@@ -227,8 +229,10 @@ def _where(conditions: list) -> str:
 
 _OPERATORS = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b, "%": lambda a, b: a % b, "**": lambda a, b: a**b, "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b,
+    "//": lambda a, b: a // b, "%": lambda a, b: a % b, "**": lambda a, b: a**b, "and": builder.logical_and,
+    "or": builder.logical_or, "&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b, ">>": lambda a, b: a >> b,
+    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b, "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
 }  # fmt: skip
 
@@ -269,6 +273,8 @@ def built(node: tuple) -> object:
         case ("neg", a):
             return -built(a)
         case ("not", a):
+            return builder.logical_not(built(a))
+        case ("invert", a):
             return ~built(a)
         case ("call", name, args):
             return getattr(builder, name)(*map(built, args))

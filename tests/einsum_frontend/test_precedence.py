@@ -8,8 +8,28 @@ from hypothesis import strategies as st
 from polyker.einsum_frontend import parse
 from polyker.ir.expr import Call, Literal, Read
 
-_BINARY = {ast.Add: "add", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "mod", ast.Pow: "pow"}
+_BINARY = {
+    ast.BitAnd: "bit_and",
+    ast.BitOr: "bit_or",
+    ast.BitXor: "bit_xor",
+    ast.LShift: "shift_left",
+    ast.RShift: "shift_right",
+    ast.Add: "add",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+}
 _COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+
+
+_OF_TRUTHS = {"bit_and": "and", "bit_or": "or"}
+
+
+def is_truth(tree):
+    """Whether a value is true or false by its form: of such `&`, `|` and `~` are `and`, `or` and `not`."""
+    return isinstance(tree, tuple) and tree[0] in (*_COMPARE.values(), "and", "or", "not")
 
 
 def python_tree(node):
@@ -20,11 +40,14 @@ def python_tree(node):
         case ast.BinOp(left=a, op=ast.Sub(), right=b):
             return ("add", python_tree(a), ("neg", python_tree(b)))
         case ast.BinOp(left=a, op=op, right=b):
-            return (_BINARY[type(op)], python_tree(a), python_tree(b))
+            left, right, name = python_tree(a), python_tree(b), _BINARY[type(op)]
+            return (_OF_TRUTHS.get(name, name) if is_truth(left) and is_truth(right) else name, left, right)
         case ast.UnaryOp(op=ast.UAdd(), operand=a):
             return python_tree(a)
         case ast.UnaryOp(op=op, operand=a):
-            return ("neg" if isinstance(op, ast.USub) else "not", python_tree(a))
+            arg = python_tree(a)
+            invert = "not" if is_truth(arg) else "bit_not"
+            return ({ast.USub: "neg", ast.Invert: invert}.get(type(op), "not"), arg)
         case ast.BoolOp(op=op, values=values):
             name = "and" if isinstance(op, ast.And) else "or"
             return fold(name, [python_tree(v) for v in values])
@@ -55,8 +78,8 @@ def our_tree(expr):
     raise AssertionError(expr)
 
 
-operand = st.sampled_from(["a", "b", "c", "-a", "not b", "+c", "(a < b)", "(a + b)", "-b ** c", "- -a"])
-operator = st.sampled_from("+ - * / // % ** < <= > >= == != and or".split())
+operand = st.sampled_from(["a", "b", "c", "-a", "not b", "+c", "(a < b)", "(a + b)", "-b ** c", "- -a", "~b", "~-c"])
+operator = st.sampled_from("+ - * / // % ** & | ^ << >> < <= > >= == != and or".split())
 
 
 @given(st.lists(st.tuples(operator, operand), min_size=1, max_size=8), operand)

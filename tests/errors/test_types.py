@@ -40,6 +40,8 @@ ROWS = [
      "A[i]" + " / A[i]" * 150, "split"),
     ("PK410", f"O[i] = {'silu(' * 20}A[i]{')' * 20}", {"A": c64[4]}, None, "`silu` of c64 takes its argument twice", ...,
      "a statement of its own"),
+    ("PK411", "O[i] = A[i] & 3", {"A": f32[4]}, None, "`&` is of integers and bool, not f32 and int", "A[i] & 3",
+     "`i32(A[i]) & 3"),
     ("PK408", "O[i] = A[i] ** -2", {"A": i32[4]}, None, "an integer to the negative power -2", "A[i] ** -2", "-2.0"),
 ]  # fmt: skip
 
