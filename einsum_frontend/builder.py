@@ -7,7 +7,7 @@ C[i, j] += A[i, k] * B[k, j] where j <= i
 
 | text                                  | builder                                                   |
 |---------------------------------------|-----------------------------------------------------------|
-| `C[i] = x`, `+=`, `max=` ...          | `C[i].set(x)`, `.add(x)`, `.max(x)` ...                    |
+| `C[i] = x`, `+=`, `max=` ...          | `C[i].set(x)`, `.add(x)`, `.max(x)` ... `.logsumexp(x)`    |
 | `s += x[i]`                           | `s.add(x[i])`                                             |
 | `... for h in 0:H where h <= i`       | `.for_(h=(0, H)).where(h <= i)`                           |
 | `X[h-1; pad=0]`, `X[h; pad=edge]`     | `X.pad(0)[h - 1]`, `X.pad("edge")[h]`                     |

@@ -247,6 +247,10 @@ class Element(Expression):
         """Return the statement `X[...] all= value`."""
         return self._assign("all", value)
 
+    def logsumexp(self, value: object) -> Assignment:
+        """Return the statement `X[...] logsumexp= value`."""
+        return self._assign("logsumexp", value)
+
 
 class Access(Element):
     """`X[i, j]`."""

@@ -19,7 +19,16 @@ _INFIX = {
     "shift_left": ("<<", _SHIFT), "shift_right": (">>", _SHIFT),
 }  # fmt: skip
 SYMBOLS = {op: symbol for op, (symbol, _) in _INFIX.items()} | {"bit_not": "~"}
-_UPDATES = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min=", "any": "any=", "all": "all="}
+_UPDATES = {
+    "set": "=",
+    "add": "+=",
+    "mul": "*=",
+    "max": "max=",
+    "min": "min=",
+    "any": "any=",
+    "all": "all=",
+    "logsumexp": "logsumexp=",
+}
 
 
 def print_program(program: Program) -> str:

@@ -15,7 +15,7 @@ from polyker.ir.expr import Expr, Range, Read, Size, reads_in
 class Statement:
     """`target[subscripts] OP expr for ranges where conditions`.
 
-    `op`: "set" for `=`, or the reduction: "add", "mul", "max", "min", "any", "all".
+    `op`: "set" for `=`, or the reduction: "add", "mul", "max", "min", "any", "all", "logsumexp".
     """
 
     target: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from polyker.errors.base import failure
 from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE, TOO_DEEP
-from polyker.ir.dtypes import DType, bool_, i64
+from polyker.ir.dtypes import DType, bool_, f64, i64
 from polyker.ir.expr import Call, Cast, Expr, Literal, Read, Reduce, walk
 from polyker.ir.measure import DEPTH, depth_of, measured
 from polyker.ir.promotion import ValueType, computed, integer_range, promote
@@ -167,16 +167,18 @@ def _contribution(op: str, body: ValueType) -> ValueType:
     return body
 
 
+    if op == "logsumexp" and body.dtype.kind in "biu":
+        return ValueType(f64, body.weak)
 def _statement(
     typer: Typer, subject: Subject, body: tuple[Expr, ValueType], target: ValueType, acc: DType | None
 ) -> StatementType:
     statement = subject.statement
     op, (node, found) = statement.op, body
     subscripts = tuple(typer.subscript(s) for s in subject.subscripts)
-    if op in ("max", "min") and found.dtype.is_complex:
+    if op in ("max", "min", "logsumexp") and found.dtype.is_complex:
         advice = "take `abs(...)` or `real(...)`"
         raise failure(NO_LOOP, span=statement.span, op=f"{op}=", types=found, advice=advice)
-    if op in ("max", "min") and target.dtype.is_complex:
+    if op in ("max", "min", "logsumexp") and target.dtype.is_complex:
         # Real values in a tensor that is complex by its declaration or by other statements: its cells have no order.
         advice = f"reduce into a real tensor, and copy it into `{statement.target}`"
         raise failure(NO_LOOP, span=statement.span, op=f"{op}=", types=target, advice=advice)
@@ -194,6 +196,6 @@ def _statement(
     whole = made.dtype.kind in "biu"
     wide = target if op in ("add", "mul") and whole else promote(made, target)
     into = computed(wide.dtype)
-    if op in ("add", "mul"):
+    if op in ("add", "mul", "logsumexp"):
         into = accumulator(into, acc)
     return StatementType(convert(node, found, ValueType(into), statement.span), subscripts, into)

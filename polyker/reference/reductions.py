@@ -42,10 +42,18 @@ def step(op: str, tag: Tag) -> Callable[[Any, Any], Any]:
             return np.logical_or
         case "all":
             return np.logical_and
+        case "logsumexp":
+            return _log_of_sum
     pick: Any = np.maximum if op == "max" else np.minimum
     if isinstance(tag, Weak):
         return lambda a, b: pick(a, b).item()
     return pick  # type: ignore[no-any-return]
+
+
+def _log_of_sum(a: Any, b: Any) -> Any:
+    """Return log(exp(a) + exp(b)), in f64 or wider until it is stored."""
+    wide = np.longdouble if isinstance(a, np.longdouble) or isinstance(b, np.longdouble) else np.float64
+    return np.logaddexp(wide(a), wide(b))
 
 
 def inline(reduce: Reduce, scope: Scope) -> Value:

@@ -144,7 +144,7 @@ def identity(op: str, tag: Tag, widen: bool) -> Any:
             return np.False_
         case "all":
             return np.True_
-    low = op == "max"
+    low = op in ("max", "logsumexp")
     if tag == WEAK_INT:
         return -(2**63) if low else 2**63 - 1
     if isinstance(tag, Weak) or tag.kind == "f":

@@ -23,6 +23,7 @@ from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.expand import expand_reductions
 from polyker.rewrite.fresh import Fresh, identity
+from polyker.rewrite.log_sums import log_sums
 from polyker.rewrite.short_sums import MOST_TERMS, combined
 
 _UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any", "all": "all"}
@@ -30,6 +31,7 @@ _UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any
 
 def extract_reductions(program: TypedProgram) -> TypedProgram:
     """Return the program with every inline reduction lifted to statements before the one it stands in."""
+    program = log_sums(program)
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> list[TypedNode]:

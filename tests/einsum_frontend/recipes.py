@@ -11,7 +11,16 @@ from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 SIZES = ("N", "M")
 _ARITHMETIC = ("+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>")
 _COMPARE = ("<", "<=", ">", ">=", "==", "!=")
-_UPDATES = {"=": "set", "+=": "add", "*=": "mul", "max=": "max", "min=": "min", "any=": "any", "all=": "all"}
+_UPDATES = {
+    "=": "set",
+    "+=": "add",
+    "*=": "mul",
+    "max=": "max",
+    "min=": "min",
+    "any=": "any",
+    "all=": "all",
+    "logsumexp=": "logsumexp",
+}
 
 
 class Maker:
