@@ -473,6 +473,9 @@ class _Lowering:
     def _guard(self, tensor: str, dimension: int, subscript: Expr, statement: TypedStatement) -> int:
         code = len(self.guards) + 1
         found = self.scop.program.tensor(tensor)
+        if found.outside is not None:
+            self.guards[code] = GuardInfo(found.outside.code, found.outside.values, found.outside.span)
+            return code
         labels = dict(self.scop.program.sizes)
         size = print_expr(found.shape[dimension], labels)
         values = (("tensor", found.label), ("dimension", str(dimension)), ("extent", size))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain as concat
 
 from polyker.einsum_frontend.names import COEFFICIENT, EXTENT, INDICES, OFFSET, TREE_DEPTH, TREE_SIZE
@@ -24,11 +25,30 @@ from polyker.errors.syntax import (
     TOO_MANY_INDICES,
     TREE_TOO_DEEP,
     TREE_TOO_LARGE,
+    VALUE_CONDITION,
     ReductionWarning,
 )
-from polyker.ir.expr import COMPARISONS, Call, Dots, Expr, Index, Literal, Range, Read, Reduce, Size, walk
+from polyker.ir.bitwise import meant
+from polyker.ir.dtypes import bool_
+from polyker.ir.expr import (
+    BITWISE,
+    COMPARISONS,
+    LOGICAL,
+    Call,
+    Cast,
+    Dots,
+    Expr,
+    Index,
+    Literal,
+    Range,
+    Read,
+    Reduce,
+    Size,
+    reads_values,
+    walk,
+)
 from polyker.ir.measure import measured
-from polyker.ir.printing import print_expr
+from polyker.ir.printing import SYMBOLS, print_expr, print_statement
 from polyker.ir.program import Loop, Node, Statement
 
 _AFFINE = ("add", "neg", "mul", "floordiv", "mod")
@@ -62,10 +82,11 @@ def check_binders(statement: Statement, loops: Sequence[str]) -> None:
     for extent in statement.ranges:
         if extent.index in loops:
             raise failure(REUSED, span=extent.span, index=extent.index, what="`for`")
-    inline = [e for e in walk(statement.expr) if isinstance(e, Reduce)]
-    check_no_reads(statement.ranges, statement.conditions)
+    _check_set_conditions(statement)
+    inline = [e for part in (statement.expr, *statement.conditions) for e in walk(part) if isinstance(e, Reduce)]
+    check_no_reads(statement.ranges)
     for reduce in inline:
-        check_no_reads(reduce.ranges, reduce.conditions)
+        check_no_reads(reduce.ranges)
         if reduce.op in ("argmax", "argmin") and len(reduce.ranges) != 1:
             raise failure(ONE_INDEX, span=reduce.span, name=reduce.op, count=len(reduce.ranges))
     for ranges in (statement.ranges, *(e.ranges for e in inline)):
@@ -77,13 +98,24 @@ def check_binders(statement: Statement, loops: Sequence[str]) -> None:
         _check_circle(ranges)
 
 
-def check_no_reads(ranges: Sequence[Range], conditions: Sequence[Expr] = ()) -> None:
-    """Raise ParseError where an element of a tensor stands in a bound or condition."""
-    limits = [(b, Place.BOUND) for r in ranges for b in bounds(r)]
-    for expr, place in (*limits, *((c, Place.WHERE) for c in conditions)):
+def check_no_reads(ranges: Sequence[Range]) -> None:
+    """Raise ParseError where an element of a tensor stands in a bound."""
+    for expr in (b for r in ranges for b in bounds(r)):
         for e in walk(expr):
             if isinstance(e, Read):
-                raise failure(NOT_AFFINE, span=e.span, what=_describe(e), place=place.value)
+                raise failure(NOT_AFFINE, span=e.span, what=_describe(e), place=Place.BOUND.value)
+
+
+def _check_set_conditions(statement: Statement) -> None:
+    """Raise ParseError where a condition of `=` reads values: which elements are assigned would depend on them."""
+    values = [c for c in statement.conditions if reads_values(c)]
+    if statement.op != "set" or not values:
+        return
+    others = tuple(c for c in statement.conditions if not reads_values(c))
+    condition = values[0] if len(values) == 1 else Call("and", tuple(values))
+    chosen = Call("where", (condition, statement.expr, Literal(0)))
+    hint = f"write `{print_statement(replace(statement, expr=chosen, conditions=others))}`"
+    raise failure(VALUE_CONDITION, span=values[0].span, hint=hint, target=statement.target)
 
 
 def _check_circle(ranges: tuple[Range, ...]) -> None:
@@ -114,7 +146,9 @@ def check_statement(statement: Statement, loops: Sequence[str]) -> None:
             raise failure(GATHER_SET, span=gathers[0].span, target=statement.target)
     _check_dots(statement)
     _check_affine(statement)
-    own = {r.index for e in walk(statement.expr) if isinstance(e, Reduce) for r in e.ranges}
+    parts = (statement.expr, *statement.conditions)
+    own = {r.index for part in parts for e in walk(part) if isinstance(e, Reduce) for r in e.ranges}
+    right = _free(parts, loops)
     count = len(own | left.keys() | right.keys() | set(loops) | {r.index for r in statement.ranges})
     if count > INDICES:
         raise failure(TOO_MANY_INDICES, span=statement.span, count=count, limit=INDICES)
@@ -132,7 +166,7 @@ def _free(exprs: Sequence[Expr], loops: Sequence[str]) -> dict[str, Span | None]
 def _check_dots(statement: Statement) -> None:
     if any(isinstance(s, Dots) for s in statement.subscripts):
         return
-    for expr in walk(statement.expr):
+    for expr in concat.from_iterable(map(walk, (statement.expr, *statement.conditions))):
         if isinstance(expr, Dots):
             raise failure(DOTS_NOT_ON_LEFT, span=expr.span, left=statement.target)
 
@@ -175,17 +209,15 @@ def _check_affine(statement: Statement) -> None:
         check_affine(subscript, Place.SUBSCRIPT)
     for extent in statement.ranges:
         check_range(extent)
-    for condition in statement.conditions:
-        _check_condition(condition)
-    for expr in concat.from_iterable(walk(e) for e in (*statement.subscripts, statement.expr)):
+    _check_conditions(statement.conditions)
+    for expr in concat.from_iterable(map(walk, (*statement.subscripts, statement.expr, *statement.conditions))):
         if isinstance(expr, Read):
             for subscript in expr.subscripts:
                 check_affine(subscript, Place.SUBSCRIPT)
         if isinstance(expr, Reduce):
             for extent in expr.ranges:
                 check_range(extent)
-            for condition in expr.conditions:
-                _check_condition(condition)
+            _check_conditions(expr.conditions)
 
 
 def check_range(extent: Range) -> None:
@@ -194,11 +226,33 @@ def check_range(extent: Range) -> None:
         check_affine(limit, Place.BOUND)
 
 
-def _check_condition(condition: Expr) -> None:
-    if not isinstance(condition, Call) or condition.op not in COMPARISONS:
-        raise failure(BAD_CONDITION, span=condition.span)
-    for side in condition.args:
-        check_affine(side, Place.WHERE)
+def _check_conditions(conditions: Sequence[Expr]) -> None:
+    for place, condition in enumerate(conditions):
+        if not reads_values(condition):
+            _check_condition(condition, conditions[place:])
+
+
+def _check_condition(condition: Expr, chain: Sequence[Expr] = ()) -> None:
+    """Check a condition on indices and sizes; `chain`: the conditions from this one on, of which a comparison may go on."""
+    match condition:
+        case Call(op=op, args=args) if op in LOGICAL:
+            for arg in args:
+                _check_condition(arg, args)
+        case Cast(to=to, arg=Literal(value=0 | 1)) if to == bool_:
+            return
+        case Call(op=op, args=args) if op in COMPARISONS:
+            for side in args:
+                if isinstance(side, Call) and side.op in BITWISE:
+                    hint = next((h for n in range(len(chain), 0, -1) if (h := _meant(chain[:n]))), None)
+                    raise failure(NOT_AFFINE, span=side.span, hint=hint, what=_describe(side), place=Place.WHERE.value)
+                check_affine(side, Place.WHERE)
+        case _:
+            raise failure(BAD_CONDITION, span=condition.span)
+
+
+def _meant(chain: Sequence[Expr]) -> str | None:
+    first = chain[0] if len(chain) == 1 else Call("and", tuple(chain))
+    return meant(first) if isinstance(first, Call) else None
 
 
 def check_affine(expr: Expr, place: Place) -> None:
@@ -251,7 +305,7 @@ def _describe(expr: Expr) -> str:
         case Read(tensor=tensor):
             return f"an element of `{tensor}`"
         case Call(op=op):
-            return f"`{op}`"
+            return f"`{SYMBOLS.get(op, op)}`"
         case Reduce(op=op):
             return f"the reduction `{op}`"
         case Dots():

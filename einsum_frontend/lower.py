@@ -131,7 +131,7 @@ def _resolve_node(node: Node, kinds: Kinds, loops: tuple[str, ...]) -> Node:
 
 def _resolve_statement(statement: Statement, kinds: Kinds, loops: tuple[str, ...]) -> Statement:
     check_binders(statement, loops)
-    subscripted = (o for e in (Read(statement.target, statement.subscripts), statement.expr)
+    subscripted = (o for e in (Read(statement.target, statement.subscripts), statement.expr, *statement.conditions)
                    for o in occurrences(e, Place.VALUE))  # fmt: skip
     free = {o.name for o in subscripted if o.free and o.place in (Place.ALONE, Place.SUBSCRIPT)}
     scope = frozenset((free & kinds.indices) | {r.index for r in statement.ranges} | set(loops))
@@ -180,7 +180,7 @@ def _place(body: tuple[Node, ...], loops: tuple[int, ...], numbers: list[int]) -
 
 def _reads(statement: Statement) -> Iterator[Read]:
     """Yield the accesses that a statement reads, in the order of the text, a gathered tensor before its index."""
-    for expr in (*statement.subscripts, statement.expr):
+    for expr in (*statement.subscripts, statement.expr, *statement.conditions):
         yield from (e for e in walk(expr) if isinstance(e, Read))
 
 

@@ -130,7 +130,7 @@ def _tensors(syntax: Syntax) -> set[str]:
         tensors |= {d.name for d in syntax.header.outputs}
     for statement in _statements(syntax.body):
         tensors.add(statement.target)
-        for expr in (*statement.subscripts, statement.expr):
+        for expr in (*statement.subscripts, statement.expr, *statement.conditions):
             tensors |= {e.tensor for e in _walk_reads(expr)}
     return tensors
 
@@ -169,7 +169,8 @@ def _indices(body: tuple[Node, ...], everything: list[Occurrence]) -> set[str]:
     found = {o.name for o in everything if o.place in (Place.BINDER, Place.ALONE)}
     for statement in _statements(body):
         left = {o.name for o in of_target(statement)}
-        right = {o.name for o in occurrences(statement.expr, Place.VALUE) if o.place is Place.SUBSCRIPT}
+        parts = (o for e in (statement.expr, *statement.conditions) for o in occurrences(e, Place.VALUE))
+        right = {o.name for o in parts if o.place is Place.SUBSCRIPT}
         found |= (right if statement.op != "set" else left & right) - bounds
     return found
 
@@ -185,7 +186,8 @@ def _check_disjoint(kinds: Kinds, syntax: Syntax, everything: list[Occurrence], 
         if declared.name in kinds.tensors & kinds.sizes:
             raise failure(TENSOR_NEEDED, span=declared.span, name=declared.name, kind="a size")
     for statement in _statements(syntax.body):
-        clash = ({statement.target} | {r.tensor for r in _walk_reads(statement.expr)}) & (given | kinds.sizes)
+        read = {r.tensor for e in (statement.expr, *statement.conditions) for r in _walk_reads(e)}
+        clash = ({statement.target} | read) & (given | kinds.sizes)
         if clash:
             raise failure(TENSOR_NEEDED, span=statement.span, name=min(clash), kind="a size")
 

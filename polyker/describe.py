@@ -43,7 +43,7 @@ def _rank(program: Program, name: str) -> int | None:
 
     for statement in program.statements():
         subscripts = [statement.subscripts] if statement.target == name else []
-        subscripts += [e.subscripts for e in walk(statement.expr) if isinstance(e, Read) and e.tensor == name]
+        subscripts += [r.subscripts for r in statement.reads() if r.tensor == name]
         for found in subscripts:
             return None if any(isinstance(s, Dots) for s in found) else len(found)
     return 0
@@ -56,7 +56,7 @@ def _ranges(node: Node) -> Iterator[str]:
         for inner in node.body:
             yield from _ranges(inner)
         return
-    yield from _of(node, node.ranges, (*node.subscripts, node.expr))
+    yield from _of(node, node.ranges, (*node.subscripts, node.expr, *node.conditions))
 
 
 def _of(statement: Statement, given: tuple[Range, ...], parts: tuple[Expr, ...]) -> Iterator[str]:

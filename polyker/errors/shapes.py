@@ -91,7 +91,7 @@ BAD_CONDITION = register(
     "PK316",
     ShapeError,
     "`{text}` cannot be a condition of `where`",
-    "conditions are comparisons of affine expressions, joined by `and`",
+    "conditions are comparisons of affine expressions, joined by `and`, `or` and `not`",
 )
 ARGUMENT_TYPES = register("PK317", ShapeError, "{why}")
 EMPTY_PAD = register(

@@ -65,7 +65,16 @@ NOT_AFFINE = register(
     "there stand integer sums of indices and sizes, // and %",
 )
 BAD_CONDITION = register(
-    "PK129", ParseError, "a condition of `where` is a comparison of indices and sizes", "write for example where j <= i"
+    "PK129",
+    ParseError,
+    "a condition of `where` compares indices and sizes, or reads values",
+    "write for example where j <= i",
+)
+VALUE_CONDITION = register(
+    "PK151",
+    ParseError,
+    "a condition that reads values does not say which elements of `{target}` are assigned by `=`",
+    "choose the value: where(c, a, b)",
 )
 
 # Names: indices, sizes, tensors.

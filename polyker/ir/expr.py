@@ -130,7 +130,8 @@ class Reduce:
     """`sum[k, l in 0:n](body where conditions)`: an inline reduction, a scope of its own.
 
     In a typed program `domain` is the isl text of the exact set of [outer iterators used ..., own iterators ...] points
-    it runs over (see polyker.ir.typed); in an untyped one it is None.
+    it runs over (see polyker.ir.typed), and `conditions` is a truth value that admits a term, only of mean, argmax and argmin:
+    of others the body is the identity where it is false. In an untyped one `domain` is None.
     """
 
     op: str
@@ -174,6 +175,11 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def reads_in(*exprs: Expr) -> Iterator[Read]:
     """Yield every read in expressions, those in subscripts of reads too; equal ones again and again."""
     return (e for expr in exprs for e in walk(expr) if isinstance(e, Read))
+
+
+def reads_values(condition: Expr) -> bool:
+    """Whether a condition depends on more than indices and sizes: then it admits terms, and restricts no domain."""
+    return any(isinstance(e, (Read, Reduce)) for e in walk(condition))
 
 
 def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -95,7 +95,8 @@ def _range(extent: Range) -> str:
 
 def _where(conditions: tuple[Expr, ...]) -> str:
     # `and` between conditions would take apart what `or` and `not` hold together.
-    return " where " + " and ".join(_at(c, _NOT, False) for c in conditions) if conditions else ""
+    # A bare name in a condition is an index or a size: 0-d tensors have their brackets.
+    return " where " + " and ".join(_at(c, _NOT, True) for c in conditions) if conditions else ""
 
 
 def _subscripts(subscripts: tuple[Expr, ...]) -> str:
@@ -126,7 +127,7 @@ def _render(expr: Expr, subscript: bool) -> tuple[str, int]:
         case Cast(to=to, arg=arg):
             return f"{to.name}({_render(arg, subscript)[0]})", _ATOM
         case Reduce(op=op, ranges=ranges, body=body, conditions=conditions):
-            return f"{op}[{', '.join(map(_range, ranges))}]({print_expr(body)}{_where(conditions)})", _ATOM
+            return f"{op}[{', '.join(map(_range, ranges))}]({_render(body, subscript)[0]}{_where(conditions)})", _ATOM
         case Call():
             return _call(expr, subscript)
         case _:

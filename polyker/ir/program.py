@@ -28,8 +28,8 @@ class Statement:
     target_span: Span | None = field(default=None, compare=False, repr=False)
 
     def reads(self) -> Iterator[Read]:
-        """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""
-        return reads_in(self.expr, *self.subscripts)
+        """Yield what is read, for the value, subscripts (gathers' too) and conditions; equal reads again and again."""
+        return reads_in(self.expr, *self.subscripts, *self.conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,20 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """What a gather outside a tensor means where it is no wrong index: an error's code and values."""
+
+    code: str
+    values: tuple[tuple[str, str], ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class TypedTensor:
     """A tensor with its type; extents are `Literal`s, or quasi-affine expressions over `Size`s.
 
     `limits`: of an argument that is a Python integer, the least and the greatest value that it may have, where it is
-    converted to narrower integers: numpy refuses those that do not fit (NEP 50).
+    converted to narrower integers: numpy refuses those that do not fit (NEP 50). `outside`: see Outside.
     """
 
     name: str
@@ -44,6 +53,7 @@ class TypedTensor:
     shape: tuple[Expr, ...]
     role: Role
     limits: tuple[int, int] | None = None
+    outside: Outside | None = None
 
 
 @dataclass(frozen=True, slots=True)

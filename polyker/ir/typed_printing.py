@@ -90,10 +90,11 @@ def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
             return f"{labels.get(tensor, tensor)}[{inner}]" if inner else labels.get(tensor, tensor)
         case Cast(to=to, arg=arg):
             return f"{to.name}({print_expr(arg, labels)})"
-        case Reduce(op=op, ranges=ranges, body=body, domain=domain):
+        case Reduce(op=op, ranges=ranges, body=body, conditions=conditions, domain=domain):
             names = ", ".join(labels.get(r.index, r.index) for r in ranges)
             where = f" over {relabel(domain, labels)}" if domain else ""
-            return f"{op}[{names}]({print_expr(body, labels)}{where})"
+            admitted = "".join(f" where {print_expr(c, labels)}" for c in conditions)
+            return f"{op}[{names}]({print_expr(body, labels)}{admitted}{where})"
         case Call(op="neg", args=(arg,)):
             return _bracket(f"-{print_expr(arg, labels, _SIGN)}", _SIGN, level)
         case Call(op="mul", args=(Literal(value=-1), arg)):

@@ -6,7 +6,7 @@ uses their own name. So a typed value carries both the node, whose dtype is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -32,6 +32,7 @@ from polyker.ir.expr import (
     Size,
     reads_in,
 )
+from polyker.ir.identity import admitted
 from polyker.ir.measure import SIZE, size_of
 from polyker.ir.printing import SYMBOLS
 from polyker.ir.promotion import ValueType, computed, fits, floating, promote
@@ -89,6 +90,12 @@ class Typer:
                 return self._call(expr)
             case _:
                 raise AssertionError(f"not an expression to type: {expr!r}")
+
+    def condition(self, conditions: Sequence[Expr]) -> Expr | None:
+        """Return the typed conjunction of conditions that read values, None of none."""
+        if not conditions:
+            return None
+        return truth(*self.type(conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions))))
 
     def _read(self, expr: Read) -> Typed:
         found = self.types[expr.tensor]
@@ -175,10 +182,14 @@ class Typer:
             body = truth(body, found)
         else:
             body = convert(body, found, ValueType(acc), expr.span)
+        condition = self.condition(expr.conditions)
+        kept = () if condition is None or expr.op not in ("mean", "argmax", "argmin") else (condition,)
+        if not kept:
+            body = admitted(expr.op, body, condition)
         ranges = tuple(Range(r.index, span=r.span) for r in expr.ranges)
         domain = self.domains[expr.ranges[0].index]
         dtype = computed(result.dtype)
-        return replace(expr, ranges=ranges, body=body, conditions=(), dtype=dtype, acc=acc, domain=domain), result
+        return replace(expr, ranges=ranges, body=body, conditions=kept, dtype=dtype, acc=acc, domain=domain), result
 
 
 def literal(value: bool | int | float | complex, span: Span | None) -> Typed:

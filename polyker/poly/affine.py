@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from polyker.ir import quasi_affine as qa
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Literal, Size
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Size
 
 
 class NotAffine(ValueError):
@@ -294,32 +294,59 @@ Condition: TypeAlias = tuple[str, Affine]
 """A comparison with 0: ("ge", form) is form >= 0, ("eq", form), ("ne", form)."""
 
 
-def conditions_of(expr: Expr) -> list[Condition]:
-    """Return the comparisons that a `where` condition is a conjunction of.
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """A `where` condition on indices and sizes: isl's text, the indices in it, and whether `or` joins parts of it."""
+
+    text: str
+    indices: frozenset[str]
+    is_union: bool = False
+
+
+def restriction_of(expr: Expr) -> Restriction:
+    """Return what a `where` condition says.
 
     Raises:
-        NotAffine: for what is no conjunction of comparisons of quasi-affine forms.
+        NotAffine: for what is not made of comparisons of quasi-affine forms, True and False by `and`, `or` and `not`.
     """
+    return _restriction(expr, True)
+
+
+def _restriction(expr: Expr, holds: bool) -> Restriction:
+    """Return that a condition holds, or that it does not: `not` goes down to the comparisons."""
     match expr:
-        case Call(op="and", args=args):
-            return [c for a in args for c in conditions_of(a)]
-        case Literal(value=bool(value)):
-            return [] if value else [("ge", constant(-1))]
+        case Call(op="not", args=(arg,)):
+            return _restriction(arg, not holds)
+        case Call(op="and" | "or" as op, args=args):
+            parts = [_restriction(a, holds) for a in args]
+            union = (op == "or") == holds
+            text = f"({(' or ' if union else ' and ').join(p.text for p in parts)})"
+            indices = frozenset().union(*(p.indices for p in parts))
+            return Restriction(text, indices, union or any(p.is_union for p in parts))
+        case Cast(arg=Literal(value=value)):
+            return Restriction("1 = 1" if bool(value) == holds else "1 = 0", frozenset())
         case Call(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" as op, args=(a, b)):
-            left, right = affine_of(a), affine_of(b)
-            match op:
-                case "le":
-                    return [("ge", right - left)]
-                case "lt":
-                    return [("ge", right - left - 1)]
-                case "ge":
-                    return [("ge", left - right)]
-                case "gt":
-                    return [("ge", left - right - 1)]
-                case _:
-                    return [(op, left - right)]
+            condition = _comparison(op if holds else _OPPOSITE[op], affine_of(a), affine_of(b))
+            return Restriction(condition_text(condition), condition[1].indices)
         case _:
             raise NotAffine(expr, "")
+
+
+_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+def _comparison(op: str, left: Affine, right: Affine) -> Condition:
+    match op:
+        case "le":
+            return "ge", right - left
+        case "lt":
+            return "ge", right - left - 1
+        case "ge":
+            return "ge", left - right
+        case "gt":
+            return "ge", left - right - 1
+        case _:
+            return op, left - right
 
 
 _SIGNS = {"ge": ">=", "eq": "=", "ne": "!="}

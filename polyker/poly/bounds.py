@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Extremum, condition_text, constant
+from polyker.poly.affine import Affine, Extremum, constant
 from polyker.poly.context import Context
 from polyker.poly.subjects import Scope
 
@@ -76,9 +76,12 @@ def simplest(index: str, good: Any, text: str) -> Bound:
 def domain_conditions(bounds: Mapping[str, Bound], scope: Scope) -> list[str]:
     """Return the constraints on all indices visible in a scope: ranges and `where` conditions."""
     conditions = [c for i in scope.visible() for c in bounds[i].constraints]
-    return conditions + [condition_text(c) for s in scope.chain() for c in s.conditions]
+    return conditions + [c.text for s in scope.chain() for c in s.conditions]
 
 
 def scope_text(context: Context, bounds: Mapping[str, Bound], scope: Scope, tuple_name: str = "") -> str:
-    """Return the isl text of the points that a scope runs over, those around it included."""
-    return isl.set_text(context.names, scope.visible(), domain_conditions(bounds, scope), tuple_name)
+    """Return the isl text of the points that a scope runs over, those around it included; its parts have no point in common."""
+    text = isl.set_text(context.names, scope.visible(), domain_conditions(bounds, scope), tuple_name)
+    if not any(c.is_union for s in scope.chain() for c in s.conditions):
+        return text
+    return str(isl.read_set(text).coalesce().make_disjoint().coalesce())

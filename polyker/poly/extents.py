@@ -7,7 +7,7 @@ from typing import Any
 
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Extremum, condition_text, constant, extremum, quotient, variable
+from polyker.poly.affine import Affine, Extremum, constant, extremum, quotient, variable
 from polyker.poly.bounds import Bound, domain_conditions
 from polyker.poly.context import Context
 from polyker.poly.subjects import Subject, source_text
@@ -89,7 +89,7 @@ def _with_gap(subject: Subject, bounds: Mapping[str, Bound], d: int) -> Affine |
 def _is_limited(subject: Subject, form: Affine) -> bool:
     """Whether a `where` condition that counts for extents may limit a subscript's values."""
     reduced = set(subject.reduced)
-    kept = [c[1].indices for c in subject.scope.conditions if not c[1].indices & reduced]
+    kept = [c.indices for c in subject.scope.conditions if not c.indices & reduced]
     return any(not used or used & form.indices for used in kept)
 
 
@@ -108,21 +108,21 @@ def _decisive(subject: Subject, bounds: Mapping[str, Bound], names: Iterable[str
     of the target's own indices is written in terms of them.
     """
     reduced = set(subject.reduced)
-    conditions = [c for c in subject.scope.conditions if not c[1].indices & reduced]
+    conditions = [c for c in subject.scope.conditions if not c.indices & reduced]
     seen = set(names)
     while True:
         wider = set(seen)
         for name in seen:
             wider |= bounds[name].names
         for c in conditions:
-            if c[1].indices & wider:
-                wider |= c[1].indices
+            if c.indices & wider:
+                wider |= c.indices
         if wider == seen:
             break
         seen = wider
     order = [i for i in subject.iterators if i in seen]
     constraints = [c for i in order for c in bounds[i].constraints]
-    return order, constraints + [condition_text(c) for c in conditions if c[1].indices <= seen]
+    return order, constraints + [c.text for c in conditions if c.indices <= seen]
 
 
 def _written(subject: Subject, bounds: Mapping[str, Bound]) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from polyker.errors.base import failure
 from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE, RANGES_DISAGREE
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Condition, condition_text, constant, quotient, variable
+from polyker.poly.affine import Affine, Condition, constant, quotient, variable
 from polyker.poly.bounds import Bound, interval, is_bounded, scope_text, simplest, tighter
 from polyker.poly.context import Context
 from polyker.poly.inside import check_subscript
@@ -254,9 +254,7 @@ class Ranges:
 
     def _conditions(self, scope: Scope, indices: set[str]) -> list[str]:
         """Return the `where` conditions that an access in `scope` sees and that use only these indices."""
-        return [
-            condition_text(c) for s in scope.chain() for c in s.conditions if c[1].indices and c[1].indices <= indices
-        ]
+        return [c.text for s in scope.chain() for c in s.conditions if c.indices and c.indices <= indices]
 
     def _fail(self) -> None:
         index = self._open()[0]

@@ -9,6 +9,7 @@ from polyker.errors.base import failure
 from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE, TOO_DEEP
 from polyker.ir.dtypes import DType, bool_, f64, i64
 from polyker.ir.expr import Call, Cast, Expr, Literal, Read, Reduce, walk
+from polyker.ir.identity import admitted
 from polyker.ir.measure import DEPTH, depth_of, measured
 from polyker.ir.promotion import ValueType, computed, integer_range, promote
 from polyker.ir.typing import Typer, UnknownType, accumulator, convert, truth
@@ -87,7 +88,7 @@ def _pass(
         target = subject.statement.target
         reads = {a.tensor for a in subject.reads}
         try:
-            body = typer.type(subject.expr)
+            body, condition = typer.type(subject.expr), typer.condition(subject.conditions)
         except UnknownType as unknown:
             missing = unknown.tensor
             continue
@@ -101,7 +102,9 @@ def _pass(
         used |= {target, *reads}
         kind = types[target]
         assert kind is not None
-        typed.append(_checked(_statement(typer, subject, body, kind, typer.acc), subject))
+        found = _statement(typer, subject, body, kind, typer.acc)
+        found = replace(found, expr=admitted(subject.statement.op, found.expr, condition))
+        typed.append(_checked(found, subject))
     # A statement that was skipped can be typed once the pass has found what it reads.
     progressed = missing is not None and types[missing] is not None
     return typed, missing, changed or progressed
@@ -138,7 +141,7 @@ def _without(expr: Expr, unknown: frozenset[str]) -> Expr | None:
             return replace(expr, arg=_without(arg, unknown) or Literal(0))
         case Reduce(body=body):
             rest = _without(body, unknown)
-            return None if rest is None else replace(expr, body=rest)
+            return None if rest is None else replace(expr, body=rest, conditions=())
         case _:
             return expr
 
@@ -164,11 +167,11 @@ def _contribution(op: str, body: ValueType) -> ValueType:
         return ValueType(bool_)
     if op in ("add", "mul") and body.dtype == bool_:
         return ValueType(i64)
+    if op == "logsumexp" and body.dtype.kind in "biu":
+        return ValueType(f64, body.weak)
     return body
 
 
-    if op == "logsumexp" and body.dtype.kind in "biu":
-        return ValueType(f64, body.weak)
 def _statement(
     typer: Typer, subject: Subject, body: tuple[Expr, ValueType], target: ValueType, acc: DType | None
 ) -> StatementType:

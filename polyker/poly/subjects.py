@@ -18,13 +18,14 @@ from polyker.ir.expr import (
     Reduce,
     Size,
     children,
+    reads_values,
     rebuild,
     replace_parts,
     transform,
     walk,
 )
 from polyker.ir.program import Statement
-from polyker.poly.affine import Affine, Condition, NotAffine, affine_of, conditions_of, constant, expr_of
+from polyker.poly.affine import Affine, NotAffine, Restriction, affine_of, constant, expr_of, restriction_of
 from polyker.poly.context import Context
 
 MAX_INDICES = 32
@@ -39,7 +40,7 @@ class Scope:
 
     indices: tuple[str, ...]
     given: Mapping[str, tuple[Affine, Affine]]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Restriction, ...]
     parent: Scope | None
     op: str | None = None
     span: Span | None = None
@@ -80,7 +81,7 @@ class Subject:
     """A statement over generated names, its reads in the order of the text.
 
     `target_indices`: the own indices that stand on the left; the others are reduced. `scopes`: the scope of each inline
-    reduction by the name of its first index.
+    reduction by the name of its first index. `conditions`: those of `where` that read values.
     """
 
     number: int
@@ -93,6 +94,7 @@ class Subject:
     reads: tuple[Access, ...]
     target_indices: tuple[str, ...]
     scopes: Mapping[str, Scope]
+    conditions: tuple[Expr, ...] = ()
 
     @property
     def iterators(self) -> tuple[str, ...]:
@@ -146,8 +148,9 @@ class Namer:
         scope = Scope(tuple(names.values()), given, conditions, outer, expr.op, expr.span)
         self.scopes[scope.indices[0]] = scope
         body = self.rename(expr.body, inner, scope)
+        values = tuple(self.rename(c, inner, scope) for c in expr.conditions if reads_values(c))
         ranges = tuple(Range(names[r.index], span=r.span) for r in expr.ranges)
-        return replace(expr, ranges=ranges, body=body, conditions=())
+        return replace(expr, ranges=ranges, body=body, conditions=values)
 
     def access(
         self, tensor: str, subscripts: tuple[Expr, ...], read: Read, scope: Scope, is_write: bool = False
@@ -185,12 +188,12 @@ class Namer:
                 found[env[r.index]] = (lo, hi)
         return found
 
-    def conditions(self, exprs: tuple[Expr, ...], env: Mapping[str, str]) -> tuple[Condition, ...]:
-        """Return the conjunction of `where` conditions, over generated names."""
-        found: list[Condition] = []
-        for expr in exprs:
+    def conditions(self, exprs: tuple[Expr, ...], env: Mapping[str, str]) -> tuple[Restriction, ...]:
+        """Return the conjunction of the `where` conditions that read no values, over generated names."""
+        found: list[Restriction] = []
+        for expr in (e for e in exprs if not reads_values(e)):
             try:
-                found += conditions_of(self._pure(expr, env))
+                found.append(restriction_of(self._pure(expr, env)))
             except NotAffine as error:
                 text = source_text(error.expr.span or expr.span) or "the condition"
                 span = error.expr.span or expr.span
@@ -244,7 +247,8 @@ def name_statement(
 ) -> Subject:
     """Return a statement without `...` over generated names; `loops` maps the loops' indices, outermost first."""
     left = [i for s in statement.subscripts for i in free_indices(s)]
-    order = dict.fromkeys([r.index for r in statement.ranges] + left + list(free_indices(statement.expr)))
+    right = [i for e in (statement.expr, *statement.conditions) for i in free_indices(e)]
+    order = dict.fromkeys([r.index for r in statement.ranges] + left + right)
     own = [i for i in order if i not in loops]
     if len(own) + len(loops) > MAX_INDICES:
         count = len(own) + len(loops)
@@ -258,6 +262,7 @@ def name_statement(
     as_read = Read(statement.target, statement.subscripts, span=statement.target_span)
     target = namer.access(statement.target, subscripts, as_read, scope, is_write=True)
     expr = namer.rename(statement.expr, env, scope)
+    values = tuple(namer.rename(c, env, scope) for c in statement.conditions if reads_values(c))
     targets = tuple(env[i] for i in own if i in left)
     return Subject(
         number,
@@ -270,6 +275,7 @@ def name_statement(
         tuple(namer.reads),
         targets,
         namer.scopes,
+        values,
     )
 
 
@@ -310,7 +316,8 @@ def expand_dots(context: Context, statement: Statement, shapes: Mapping[str, tup
         return replace(expr, subscripts=subscripts_of(expr)) if isinstance(expr, Read) else expr
 
     left = tuple(transform(s, spell) for s in subscripts_of(as_read))
-    return replace(statement, subscripts=left, expr=transform(statement.expr, spell))
+    conditions = tuple(transform(c, spell) for c in statement.conditions)
+    return replace(statement, subscripts=left, expr=transform(statement.expr, spell), conditions=conditions)
 
 
 def _batch(context: Context, read: Read, shapes: Mapping[str, tuple[Affine, ...] | None]) -> tuple[Affine, ...] | None:

@@ -41,9 +41,10 @@ class Flat:
 
     def inline(self) -> Iterator[Range]:
         """Yield the ranges of the inline reductions."""
-        for e in walk(self.statement.expr):
-            if isinstance(e, Reduce):
-                yield from e.ranges
+        for part in (self.statement.expr, *self.statement.conditions):
+            for e in walk(part):
+                if isinstance(e, Reduce):
+                    yield from e.ranges
 
     def explicit(self) -> dict[str, Range]:
         """Return the ranges that the text gives: those of loops, of `for`, and of inline reductions."""
@@ -52,7 +53,8 @@ class Flat:
 
     def guarded_reads(self) -> Iterator[tuple[Read, tuple[Expr, ...]]]:
         """Yield the reads, each with the `where` conditions of the scopes around it."""
-        stack = [(e, self.statement.conditions) for e in (*self.statement.subscripts, self.statement.expr)]
+        s = self.statement
+        stack = [(e, s.conditions) for e in (*s.subscripts, s.expr, *s.conditions)]
         while stack:
             e, conditions = stack.pop()
             if isinstance(e, Read):
@@ -76,7 +78,11 @@ def _flatten(nodes: tuple[Node, ...], loops: tuple[Range, ...]) -> Iterator[Flat
         if isinstance(node, Loop):
             yield from _flatten(node.body, (*loops, node.range))
         else:
-            yield Flat(replace(node, expr=_rename(node.expr, {}, [0])), loops)
+            counter = [0]
+            expr = _rename(node.expr, {}, counter)
+            yield Flat(
+                replace(node, expr=expr, conditions=tuple(_rename(c, {}, counter) for c in node.conditions)), loops
+            )
 
 
 def _rename(expr: Expr, names: Mapping[str, str], counter: list[int]) -> Expr:
@@ -94,7 +100,7 @@ def _rename(expr: Expr, names: Mapping[str, str], counter: list[int]) -> Expr:
 
 def has_dots(flat: Flat) -> bool:
     """Whether the statement uses `...`."""
-    exprs = (*flat.statement.subscripts, flat.statement.expr)
+    exprs = (*flat.statement.subscripts, flat.statement.expr, *flat.statement.conditions)
     return any(isinstance(n, Dots) for e in exprs for n in walk(e))
 
 
@@ -131,7 +137,8 @@ def expand_dots(flat: Flat, shapes: Mapping[str, Shape]) -> Flat:
         return replace(e, subscripts=subscripts(e.tensor, e.subscripts, target=False)) if isinstance(e, Read) else e
 
     left = tuple(transform(s, change) for s in subscripts(target.target, target.subscripts, target=True))
-    changed = replace(target, subscripts=left, expr=transform(target.expr, change))
+    conditions = tuple(transform(c, change) for c in target.conditions)
+    changed = replace(target, subscripts=left, expr=transform(target.expr, change), conditions=conditions)
     return Flat(changed, flat.loops, tuple(zip(names, batch, strict=True)))
 
 

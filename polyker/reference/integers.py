@@ -49,7 +49,7 @@ def integer(expr: Expr, sizes: Mapping[str, int], gather: Gather | None = None) 
             return lambda env: size
         case Read() if gather is not None:
             return gather(expr)
-        case Cast(arg=arg, to=to) if to.is_integer:
+        case Cast(arg=arg, to=to) if to.is_integer or (to.kind == "b" and isinstance(arg, Literal)):
             return part(arg)
         case Call(op="neg" | "not", args=(arg,)):
             one = part(arg)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from polyker.errors import failure
 from polyker.errors.reference import DISAGREE, NO_RANGE, RANK, UNDECLARED
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, walk
+from polyker.ir.expr import Call, Expr, Index, Literal, Read, reads_values, walk
 from polyker.reference.flatten import Flat, Shape, expand_dots, has_dots
 from polyker.reference.integers import (
     Bounds,
@@ -131,11 +131,11 @@ def _largest(ranged: Ranged, dim: int, sizes: Mapping[str, int]) -> int | None:
 
 
 def _conjuncts(conditions: Sequence[Expr]) -> list[Expr]:
-    """Return conditions with `and` taken apart."""
+    """Return the conditions on indices and sizes, with `and` taken apart."""
     out: list[Expr] = []
     for c in conditions:
         out += _conjuncts(c.args) if isinstance(c, Call) and c.op == "and" else [c]
-    return out
+    return [c for c in out if not reads_values(c)]
 
 
 def _extremes(

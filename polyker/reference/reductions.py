@@ -60,12 +60,12 @@ def inline(reduce: Reduce, scope: Scope) -> Value:
     """Return an inline reduction as a typed function; its result keeps the type that it accumulates in until stored."""
     body = evaluate(reduce.body, scope)
     tag = result_tag(reduce.op, body.tag)
-    conditions = [scope.integer(c) for c in reduce.conditions]
+    admits = scope.admits(reduce.conditions, body.of)
     names = [r.index for r in reduce.ranges]
 
     def instances(env: Env) -> Iterator[None]:
         for _ in points(names, scope.ranges, env):
-            if all(c(env) for c in conditions):
+            if admits(env):
                 yield None
 
     if reduce.op in ("argmax", "argmin"):

@@ -89,11 +89,12 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
     tensor = scope.tensors[s.target]
     dtype = settle(tensor.tag)
     acc = accumulator(s.op, dtype, scope.acc)
-    value = convert(evaluate(s.expr, scope), acc, scope.widen)
+    term = evaluate(s.expr, scope)
+    value = convert(term, acc, scope.widen)
     combine, none = step(s.op, acc), identity(s.op, acc, scope.widen)
     widened, back = converter(dtype, acc, scope.widen), converter(acc, dtype, scope.widen)
     rounded, cell_of = rounding(dtype, scope.widen), _cells(ranged, scope)
-    conditions = [scope.integer(c) for c in s.conditions]
+    admits = scope.admits(s.conditions, cell_of, term.of)
 
     def store(cell: Cell, v: Any) -> None:
         v = back(v)
@@ -108,7 +109,7 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
             store(cell, none)
         running: dict[Cell, Any] = {}
         for _ in points(ranged.flat.order, ranged.ranges, env):
-            if not all(c(env) for c in conditions):
+            if not admits(env):
                 continue
             cell = cell_of(env)
             before = running[cell] if cell in running else widened(tensor.data[cell])

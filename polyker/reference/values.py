@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from polyker.errors import failure
 from polyker.errors.reference import MISSING, NOT_INTEGER
 from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size, reads_values
 from polyker.reference.functions import binary, refuse, unary
 from polyker.reference.integers import Env, Integer, gathers, integer
 from polyker.reference.memory import Tensor, load
@@ -52,6 +52,26 @@ class Scope:
     def integer(self, expr: Expr) -> Integer:
         """Return a subscript, bound or condition as a function; gathers are read."""
         return integer(expr, self.sizes, self._gather)
+
+    def admits(self, conditions: Sequence[Expr], *accesses: Callable[[Env], Any]) -> Callable[[Env], bool]:
+        """Return whether an instance is admitted: by the conditions on indices, then by those that read values.
+
+        Where the first ones hold the accesses have to be in bounds, whatever the others say.
+        """
+        domain = [self.integer(c) for c in conditions if not reads_values(c)]
+        tests = [convert(evaluate(c, self), dt.bool_, self.widen) for c in conditions if reads_values(c)]
+        if not tests:
+            return lambda env: all(c(env) for c in domain)
+
+        def admitted(env: Env) -> bool:
+            if not all(c(env) for c in domain):
+                return False
+            for access in accesses:
+                access(env)
+            found = [bool(t(env)) for t in tests]
+            return all(found)
+
+        return admitted
 
     def _gather(self, read: Read) -> Integer:
         value = _read(read, self)

@@ -8,10 +8,12 @@ from math import prod
 
 import islpy as isl
 
+from polyker.errors.shapes import NOTHING_TO_CHOOSE
 from polyker.ir.dtypes import DType, bool_, i32, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Reduce, rebuild, transform
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, rebuild, transform
+from polyker.ir.identity import admitted
 from polyker.ir.promotion import integer_range
-from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.ir.typed import Outside, TypedProgram, TypedStatement
 from polyker.poly.boxes import ends, free_range
 from polyker.poly.isl import read_set
 from polyker.rewrite.fresh import Fresh
@@ -24,7 +26,10 @@ def expand_reductions(program: TypedProgram, fresh: Fresh, statement: TypedState
         if not isinstance(expr, Reduce):
             return rebuild(expr, lambda e: change(e, depth, around))
         assert expr.domain is not None
-        inner = replace(expr, body=change(expr.body, depth + len(expr.ranges), read_set(expr.domain)))
+        body, *conditions = (
+            change(e, depth + len(expr.ranges), read_set(expr.domain)) for e in (expr.body, *expr.conditions)
+        )
+        inner = replace(expr, body=body, conditions=tuple(conditions))
         if inner.op not in _EXPANSIONS:
             return inner
         return _EXPANSIONS[inner.op](inner, Site(fresh, depth, around))
@@ -48,7 +53,17 @@ class Site:
             return replace(e, name=names[e.name]) if isinstance(e, Index) and e.name in names else e
 
         ranges = tuple(replace(r, index=names[r.index]) for r in expr.ranges)
-        return replace(expr, ranges=ranges, body=transform(expr.body, rename))
+        conditions = tuple(transform(c, rename) for c in expr.conditions)
+        return replace(expr, ranges=ranges, body=transform(expr.body, rename), conditions=conditions)
+
+    def found(self, place: Reduce, none: int, expr: Reduce) -> Expr:
+        """Return a place, or an error at run time where it is none: an index is gathered from one element, outside it then."""
+        nothing = Outside(NOTHING_TO_CHOOSE, (("op", expr.op), ("sizes", " that `where` admits")), expr.span)
+        zero = self.fresh.temporary(expr.op, i64, (Literal(1, i64),), nothing)
+        assert place.dtype is not None
+        some = Call("lt", (place, Literal(none, place.dtype)), bool_)
+        inside = Call("where", (some, Literal(0, i64), Literal(1, i64)), i64)
+        return Call("add", (_to(place, i64), Read(zero, (inside,), dtype=i64)), i64)
 
     def inside(self, expr: Reduce, other: Reduce) -> Reduce:
         """Return `expr`, which stood beside `other`, as it stands in `other`'s body: other's iterators come before its own."""
@@ -72,7 +87,7 @@ class Site:
 
 def _mean(expr: Reduce, site: Site) -> Expr:
     assert expr.acc is not None
-    total = replace(expr, op="sum", dtype=expr.acc)
+    total = _of_admitted(replace(expr, op="sum", dtype=expr.acc))
     count = _count(expr, site)
     return _to(Call("div", (total, Cast(expr.acc, count, expr.acc)), expr.acc), expr.dtype)
 
@@ -80,6 +95,8 @@ def _mean(expr: Reduce, site: Site) -> Expr:
 def _count(expr: Reduce, site: Site) -> Expr:
     """Return the number of terms: a constant where it is the same for all instances, and none has no terms."""
     assert expr.domain is not None
+    if expr.conditions:
+        return _of_admitted(replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64))
     points = read_set(expr.domain)
     every = points.dim(isl.dim_type.set)
     some = points.project_out(isl.dim_type.set, site.depth, every - site.depth).reset_tuple_id()
@@ -90,6 +107,13 @@ def _count(expr: Reduce, site: Site) -> Expr:
     if len(known) < len(ranges):
         return replace(site.copy(expr), op="sum", body=Literal(1, i64), acc=i64, dtype=i64)
     return Literal(prod(high - low + 1 for low, high in known), i64)
+
+
+def _of_admitted(expr: Reduce) -> Reduce:
+    """Return a sum or an extremum over what its conditions admit as one over all terms, the others its identity."""
+    if not expr.conditions:
+        return expr
+    return replace(expr, body=admitted(expr.op, expr.body, expr.conditions[0]), conditions=())
 
 
 def _logsumexp(expr: Reduce, site: Site) -> Expr:
@@ -120,15 +144,18 @@ def _argument(op: str) -> Callable[[Reduce, Site], Expr]:
         kind = expr.body.dtype
         assert kind is not None
         other = site.copy(expr)
-        best = site.inside(replace(expr, op=op, dtype=kind, acc=kind), other)
+        best = site.inside(_of_admitted(replace(expr, op=op, dtype=kind, acc=kind)), other)
         hit: Expr = Call("eq", (other.body, best), bool_)
         if kind.kind == "f":
             hit = Call("or", (hit, Call("ne", (other.body, other.body), bool_)), bool_)
+        if other.conditions:
+            hit = Call("and", (other.conditions[0], hit), bool_)
         held = _place_type(other, site)
         place: Expr = _to(Index(other.ranges[0].index, i64), held)
         none = integer_range(held)[1]  # greater than every index
         value = Call("where", (hit, place, Literal(none, held)), held)
-        return _to(replace(other, op="min", body=value, dtype=held, acc=held), i64)
+        first = replace(other, op="min", body=value, conditions=(), dtype=held, acc=held)
+        return site.found(first, none, expr) if expr.conditions else _to(first, i64)
 
     return expand
 

@@ -38,7 +38,15 @@ def extract_reductions(program: TypedProgram) -> TypedProgram:
         reduces = any(isinstance(e, Reduce) for e in walk(statement.expr))
         return _extract(program, fresh, statement) if reduces else [statement]
 
-    return fresh.finish(replaced(program.body, change))
+    body = replaced(program.body, change)
+    return fresh.finish((*(_zero(fresh, t.name) for t in fresh.tensors if t.outside is not None), *body))
+
+
+def _zero(fresh: Fresh, tensor: str) -> TypedStatement:
+    """Return the statement that sets the one element of a tensor, which is gathered to say that nothing is chosen."""
+    name, iterator = fresh.statement(), fresh.iterator()
+    domain, place = f"{{ {name}[{iterator}] : {iterator} = 0 }}", (Index(iterator, i64),)
+    return TypedStatement(name, (iterator,), 0, domain, tensor, place, "set", lit(0), i64)
 
 
 def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedNode]:

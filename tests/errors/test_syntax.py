@@ -49,7 +49,8 @@ TEXTS = [
     ("PK126", "C[..., ...] = A[...]", "...", "twice in one subscript", "once"),
     ("PK127", "C[i] += A[..., i]", "...", "on the right only", "C[...]"),
     ("PK128", "O[i] += X[s*i+r] * W[r]", "s*i", "a product of two indices", "pk.op(text, s=2)"),
-    ("PK129", "C[i] = A[i] where i", "i", "is a comparison", "where j <= i"),
+    ("PK129", "C[i] = A[i] where i", "i", "compares indices and sizes", "where j <= i"),
+    ("PK151", "C[i] = A[i] where A[i] > 0", "A[i] > 0", "which elements of `C`", "`C[i] = where(A[i] > 0, A[i], 0)`"),
     (
         "PK130",
         "C[i,j] = A[i,k] * B[k,j]",

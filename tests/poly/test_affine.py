@@ -7,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyker.ir.dtypes import f32
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, Size
-from polyker.poly.affine import Affine, NotAffine, affine_of, conditions_of, constant, expr_of, extremum, show, variable
+from polyker.ir.dtypes import bool_, f32
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Size
+from polyker.poly.affine import (
+    Affine,
+    NotAffine,
+    affine_of,
+    constant,
+    expr_of,
+    extremum,
+    restriction_of,
+    show,
+    variable,
+)
 from polyker.poly.checks import condition_holds, evaluate, evaluate_shape
 
 LEAVES = st.one_of(
@@ -119,13 +129,37 @@ def test_constant_powers_are_constants():
     assert affine_of(Call("mul", (Call("pow", (Literal(2), Literal(5))), Index("i0")))) == variable("i0") * 32
 
 
-@given(EXPRS, EXPRS, st.sampled_from(["lt", "le", "gt", "ge", "eq", "ne"]), VALUES)
-def test_conditions_are_comparisons_with_zero(a, b, op, values):
-    (found,) = conditions_of(Call(op, (a, b)))
-    x, y = value_of(a, values), value_of(b, values)
-    wanted = {"lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y, "eq": x == y, "ne": x != y}[op]
-    number = evaluate(found[1], values)
-    assert {"ge": number >= 0, "eq": number == 0, "ne": number != 0}[found[0]] == wanted
+_COMPARE = {"lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__, "eq": int.__eq__, "ne": int.__ne__}
+COMPARISONS = st.tuples(st.sampled_from(list(_COMPARE)), EXPRS, EXPRS).map(lambda c: Call(c[0], c[1:]))
+CONDITIONS = st.recursive(
+    COMPARISONS | st.booleans().map(lambda v: Cast(bool_, Literal(int(v)))),
+    lambda inner: st.one_of(
+        inner.map(lambda c: Call("not", (c,))),
+        st.tuples(st.sampled_from(["and", "or"]), inner, inner).map(lambda c: Call(c[0], c[1:])),
+    ),
+    max_leaves=5,
+)
+
+
+def truth_of(condition, values):
+    match condition:
+        case Cast(arg=Literal(value=value)):
+            return bool(value)
+        case Call(op="not", args=(a,)):
+            return not truth_of(a, values)
+        case Call(op="and" | "or" as op, args=args):
+            return (all if op == "and" else any)(truth_of(a, values) for a in args)
+        case Call(op=op, args=(a, b)):
+            return _COMPARE[op](value_of(a, values), value_of(b, values))
+
+
+@given(CONDITIONS, VALUES)
+def test_conditions_are_sets_of_isl(condition, values):
+    found = restriction_of(condition)
+    bound = " and ".join(f"{name} = {value}" for name, value in values.items())
+    points = isl.Set(f"[n0, n1] -> {{ [i0, i1] : {bound} and {found.text} }}")
+    assert points.is_empty() != truth_of(condition, values)
+    assert found.indices <= {"i0", "i1"}
 
 
 @pytest.mark.parametrize(
