@@ -171,7 +171,7 @@ def identities(op, tag, n):
     kind = numeric(tag)
     value = {"add": 0, "mul": 1, "any": False, "all": True}.get(op)
     if value is None:
-        low = op == "max"
+        low = op in ("max", "logsumexp")
         if settle(tag).kind == "f":
             value = -np.inf if low else np.inf
         elif settle(tag).kind == "b":

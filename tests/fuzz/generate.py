@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from tests.fuzz.accesses import Base, Idx
 from tests.fuzz.case import Case, Input
+from tests.fuzz.conditions import joined, of_values
 from tests.fuzz.pieces import Kinds, fold, reduction_of, scaled
 
-UPDATES = ["+=", "+=", "+=", "+=", "*=", "max=", "min=", "any=", "all="]
+UPDATES = ["+=", "+=", "+=", "+=", "*=", "max=", "min=", "any=", "all=", "logsumexp="]
 
 
 @dataclass
@@ -97,7 +98,14 @@ class Maker(Base):
         used = " ".join([triangle or "", *clauses])
         if any(re.search(rf"\b{n}\b", used) for n in gone):
             return None
-        wheres = [] if triangle is None else [triangle]
+        wheres = [] if triangle is None else [joined(self, triangle, [i.name for i in every if i.extent > 0])]
+        seen = [i for i in every if i.source != "conv" and re.search(rf"\b{i.name}\b", text) and i.extent > 0]
+        if op != "=" and seen and r.random() < 0.2:
+            wheres.append(of_values(self, seen))
+        if any(re.search(rf"\b{target}\[", w) for w in wheres):
+            return None  # which terms are admitted would depend on the order
+        if len(wheres) > 1 or " or " in "".join(wheres):
+            wheres = [f"({w})" for w in wheres]
         line = f"{target}[{','.join(subs)}] {op} {text}" if subs else f"{target} {op} {text}"
         if clauses:
             line += " for " + ", ".join(dict.fromkeys(clauses))
@@ -105,7 +113,15 @@ class Maker(Base):
             line += " where " + " and ".join(wheres)
         self.lines.append(line)
         self.features.add(f"op:{op}")
-        self.kinds[target] = "b" if op in ("any=", "all=") else "i" if kind == "b" and op in ("+=", "*=") else kind
+        self.kinds[target] = (
+            "f"
+            if op == "logsumexp="
+            else "b"
+            if op in ("any=", "all=")
+            else "i"
+            if kind == "b" and op in ("+=", "*=")
+            else kind
+        )
         if self.kinds[target] == "w":
             self.kinds[target] = "i"
         return target
@@ -246,7 +262,10 @@ class Maker(Base):
                 f"{i} + {k.name} < 4",
             ]
             where = f" where {r.choice(beside)}" if i else f" where {k.name} != 1"
+            where = f" where {joined(self, where.removeprefix(' where '), [k.name, *([i] if i else [])])}"
             self.features.add("inline: where")
+        elif r.random() < 0.2 and n > 0:
+            where = f" where {of_values(self, [*live, k])}"
         text, kind = fold(self, body, {"any": "any=", "all": "all=", "prod": "*="}.get(op, "+="))
         text, op, kind = reduction_of(self, op, text, kind)
         if r.random() < 0.5:

@@ -107,7 +107,8 @@ def _all(s: Statement) -> list[Expr]:
 
 
 def _ranges(s: Statement) -> list[Range]:
-    return [*s.ranges, *(r for e in walk(s.expr) if isinstance(e, Reduce) for r in e.ranges)]
+    parts = (s.expr, *s.conditions)
+    return [*s.ranges, *(r for p in parts for e in walk(p) if isinstance(e, Reduce) for r in e.ranges)]
 
 
 def transpose(case: Case, program: Program, rng: random.Random) -> Any:
@@ -166,6 +167,8 @@ def scale(case: Case, program: Program, rng: random.Random) -> Any:
     (first, *rest) = program.body
     if rest or isinstance(first, Loop) or first.op not in ("set", "add", "max", "min"):
         return None
+    if any(isinstance(e, Read) for c in (first, *_inner(first)) for p in c.conditions for e in walk(p)):
+        return None  # what is admitted would be scaled, too
     factors = _factors(first.expr)
     if not all(isinstance(f, Read) and f.pad is None for f in factors) or first.target in program.inputs:
         return None
@@ -181,6 +184,10 @@ def scale(case: Case, program: Program, rng: random.Random) -> Any:
         return None
     arrays[name] = arrays[name] * arrays[name].dtype.type(0.25)
     return program, arrays, lambda b: np.asarray(b) * np.asarray(b).dtype.type(0.25)
+
+
+def _inner(statement: Statement) -> list[Reduce]:
+    return [e for e in walk(statement.expr) if isinstance(e, Reduce)]
 
 
 def _factors(expr: Expr) -> list[Expr]:

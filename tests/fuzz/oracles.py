@@ -104,7 +104,9 @@ def _whole_program(case: Case, program: Program) -> bool:
     """Whether nothing in a case is rounded: integers come in, and no function or literal makes other numbers of them."""
     if not all(DTYPES[i.dtype].kind in "biu" for i in case.inputs):
         return False
-    nodes = [n for s in program.statements() for n in walk(s.expr)]
+    if any(s.op == "logsumexp" for s in program.statements()):
+        return False
+    nodes = [n for s in program.statements() for e in (s.expr, *s.conditions) for n in walk(e)]
     if any(isinstance(n, (Call, Reduce)) and n.op in ROUNDED for n in nodes):
         return False
     return all(isinstance(n.value, int) for n in nodes if isinstance(n, Literal)) and all(

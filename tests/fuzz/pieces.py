@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.fuzz.conditions import of_bits
+
 if TYPE_CHECKING:
     from tests.fuzz.generate import Maker
 
@@ -64,6 +66,9 @@ def function(m: Maker, text: str, kind: str) -> tuple[str, str]:
     if kind == "b":
         m.features.add("function:not")
         return f"(not {text})", "b"
+    if kind == "i" and r.random() < 0.15:
+        m.features.add("operator:~")
+        return f"~({text})", kind
     if kind == "c":
         name = r.choice(COMPLEX)
         m.features.add(f"function:{name}")
@@ -85,6 +90,8 @@ def pair(m: Maker, a: tuple[str, str], b: tuple[str, str], op: str) -> tuple[str
     """Join two operands by a random operator."""
     r = m.rng
     (x, p), (y, q) = a, b
+    if r.random() < 0.2 and (bits := of_bits(m, a, b)) is not None:
+        return bits
     kind = join(p, q)
     pick = r.random()
     if kind == "b":
@@ -157,7 +164,7 @@ def fold(m: Maker, operands: list[tuple[str, str]], op: str) -> tuple[str, str]:
         m.features.add("operator:-")
     elif pick < 0.3:
         text, kind = function(m, text, kind)
-    if op in ("max=", "min=") and kind == "c":
+    if op in ("max=", "min=", "logsumexp=") and kind == "c":
         text, kind = f"abs({text})", "f"
     return text, kind
 

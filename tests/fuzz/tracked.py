@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from polyker.ir import dtypes as dt
-from polyker.ir.expr import Call, Cast, Index, Literal, Read, Reduce, Size, walk
+from polyker.ir.expr import BITWISE, Call, Cast, Index, Literal, Read, Reduce, Size, reads_values, walk
 from polyker.ir.program import Loop
 from polyker.reference.functions import binary, complementary, error_function, unary
 from polyker.reference.interpreter import bind
@@ -133,8 +133,11 @@ class Evaluator:
                 values = np.tile(taken, len(parent))
             env = {k: v[pick] if isinstance(v, np.ndarray) and v.ndim else v for k, v in env.items()}
             env[n], parent = values, parent[pick]
-        for c in conditions:
-            keep = np.broadcast_to(self.integer(c, env), parent.shape).astype(bool)
+        for c in sorted(conditions, key=reads_values):
+            if reads_values(c):
+                keep = convert(self.evaluate(c, env, len(parent), ranged), dt.bool_).val
+            else:
+                keep = np.broadcast_to(self.integer(c, env), parent.shape).astype(bool)
             env = {k: v[keep] if isinstance(v, np.ndarray) and v.ndim else v for k, v in env.items()}
             parent = parent[keep]
         return env, parent
@@ -218,6 +221,8 @@ class Evaluator:
                     ),
                     err,
                 )
+            case "bit_not":
+                return V(gives, ~v, zero)
             case "relu":
                 return V(gives, np.maximum(v, v.dtype.type(0)), err)
             case "floor" | "ceil" | "round" | "sign":
@@ -253,7 +258,7 @@ class Evaluator:
 
     def binary(self, op, a, b):
         takes, gives, f = binary(op, a.tag, b.tag, False)
-        if gives == dt.bool_ and op not in ("and", "or", "add", "mul", "minimum", "maximum"):
+        if gives == dt.bool_ and op not in ("and", "or", "add", "mul", "minimum", "maximum", *BITWISE):
             return self.compare(op, a, b, takes)
         a, b = convert(a, takes), convert(b, takes)
         if op in ("and", "or"):
@@ -415,7 +420,12 @@ class Evaluator:
             touched, local = np.unique(cell, return_inverse=True)
             start = convert(V(tag, data[touched], errs[touched]), acc)
             value = _any_order(s.expr, convert(value, acc))
-            total = convert(combine(s.op, start, value, local), tag, explicit=True)
+            if s.op == "logsumexp":
+                both = V(acc, np.append(start.val, value.val), np.append(start.err, value.err))
+                every = np.append(np.arange(len(touched)), local)
+                total = convert(self.logsumexp(both, every, len(touched), acc), tag, explicit=True)
+            else:
+                total = convert(combine(s.op, start, value, local), tag, explicit=True)
             data[touched], errs[touched] = total.val, total.err
 
 
@@ -431,7 +441,8 @@ def _any_order(e, body):
 def _whole(op, a, b):
     f = {
         "add": np.add, "sub": np.subtract, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
-        "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power,
+        "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power, "bit_and": np.bitwise_and,
+        "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "shift_left": np.left_shift, "shift_right": np.right_shift,
     }[op]  # fmt: skip
     return f(a, b)
 

@@ -36,7 +36,7 @@ def twin(m: Maker) -> bool:
 
 def _around(m: Maker, line: str) -> str:
     """Return a statement with an operator around its whole right side."""
-    head, op, rest = re.split(r" ((?:[+*]|max|min|any|all)?=) ", line, maxsplit=1)
+    head, op, rest = re.split(r" ((?:[+*]|max|min|any|all|logsumexp)?=) ", line, maxsplit=1)
     depth, end = 0, len(rest)
     for place, letter in enumerate(rest):
         depth += (letter in "([") - (letter in ")]")
