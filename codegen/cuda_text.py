@@ -56,7 +56,7 @@ RESIDENT = 512
 # And iterations of one that has nothing but few statements in it, so that the reads of one wait while the others compute: at
 # most `REPEATED` statements become of it. A function that is tens to hundreds of instructions counts as `LONG` more.
 UNROLLED, REPEATED, LONG = 4, 512, 64
-_LONG = frozenset((*TRANSCENDENTAL, "pow", "floordiv", "mod"))
+_LONG = frozenset((*TRANSCENDENTAL, "pow", "floordiv", "mod", "fmod"))
 
 
 @cache

@@ -46,15 +46,21 @@ from polyker.codegen.walk import blocks_of, expressions, on_gpu, subexpressions
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i32, i64, u32
 from polyker.ir.expr import ARITHMETIC, BITWISE, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
+from polyker.ir.functions import TABLE
 from polyker.schedule.swizzle import why_not_swizzled
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _AXES = ("x", "y", "z")
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS})
-_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, "sub"})
-_REAL_ONLY = frozenset({"floordiv", "mod", "floor", "ceil", "relu", "erf", "gelu", "silu", "sigmoid"})
-_ANY_REAL = frozenset({"abs", "sign", "floor", "ceil", "round", "conj", "real", "imag", "relu"})
+# Typing writes the other functions by operations: what is complex of some, what classifies numbers, `clip`.
+_WRITTEN = frozenset({"clip", "isnan", "isinf", "isfinite"})
+_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, "sub"} - _WRITTEN)
+_REAL_ONLY = frozenset(
+    {"floordiv", "mod", "silu", "sigmoid", "exp2", "log2", "log10", *(f.name for f in TABLE.values() if not f.complex)}
+)
+_FLOATING = frozenset({"div", *(f.name for f in TABLE.values() if f.takes == "float")})
+_ARITY = {"multiply_add": 3} | dict.fromkeys(_BINARY, 2) | {f.name: f.arity for f in TABLE.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +350,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
     _check(op in _OPS, "unknown operation {!r}", expr, op)
     types = list(map(partial(_expr, scope=scope), args))
     least = 1 if op in _NARY and op not in ("minimum", "maximum") else 2
-    wanted = None if op in _NARY else 3 if op in ("where", "multiply_add") else 2 if op in _BINARY else 1
+    wanted = None if op in _NARY else _ARITY.get(op, 1)
     if op == "join":
         wanted = 4 // types[0].itemsize if types and types[0].is_integer and types[0].itemsize < 4 else 0
     _check(len(args) == wanted if wanted else len(args) >= least, "{} arguments for {!r}", expr, len(args), op)
@@ -367,7 +373,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
     _check(op not in LOGICAL or dtype == bool_, "{} takes bools", expr, op)
     _check(op not in BITWISE or dtype.is_integer, "{} takes integers", expr, op)
     _check(op not in _REAL_ONLY or not dtype.is_complex, "{} takes no complex numbers", expr, op)
-    if op in ("sub", "neg", "floordiv", "mod", "pow"):
+    if op in ("sub", "neg", "floordiv", "mod", "fmod", "pow"):
         _check(dtype.kind != "b", "{} takes no bools", expr, op)
-    if op == "div" or (op in FUNCTIONS and op not in _ANY_REAL and op not in ("where", "minimum", "maximum")):
-        _check(dtype.kind in "fc", "{} takes floats", expr, op)
+    _check(op not in _FLOATING or dtype.kind in "fc", "{} takes floats", expr, op)
+    _check(op != "popcount" or dtype.is_integer, "popcount takes integers", expr)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from polyker.codegen.kernel import Allocate, Block, Const, For, Guard, If, KExpr, Let, Load, LoopKind, Op, Store, Var
 from polyker.codegen.walk import operands
-from polyker.ir.expr import TRANSCENDENTAL
+from polyker.ir.expr import DIVISIONS, TRANSCENDENTAL
 
 # What an operation takes, in units of an addition, where that is not one.
-_COSTS = dict.fromkeys((*TRANSCENDENTAL, "pow"), 20) | dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 8)
+_COSTS = dict.fromkeys((*TRANSCENDENTAL, "pow"), 20) | dict.fromkeys(DIVISIONS, 8)
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

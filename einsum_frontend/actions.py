@@ -34,6 +34,7 @@ from polyker.errors.syntax import (
 )
 from polyker.ir.dtypes import DTYPES, bool_
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS, Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce
+from polyker.ir.functions import TABLE
 from polyker.ir.program import Declared, Loop, Node, Statement
 
 Children = list[Any]
@@ -43,14 +44,13 @@ _OPERATORS = {
     "!=": "ne", "<<": "shift_left", ">>": "shift_right", "=": "set", "+=": "add", "*=": "mul",
     **{f"{op}=": op for op in ("max", "min", "any", "all", "logsumexp")},
 }  # fmt: skip
-_ARITY = {**dict.fromkeys(FUNCTIONS, 1), "minimum": 2, "maximum": 2, "where": 3}
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
 PAD_MODES = ("edge", "wrap", "reflect")
 
 
 def check_arity(name: str, count: int, span: Any = None) -> None:
     """Raise ParseError where a function or cast is given another number of arguments than it takes."""
-    wanted = _ARITY.get(name, 1)
+    wanted = TABLE[name].arity if name in TABLE else 1
     if count != wanted:
         raise failure(WRONG_ARITY, span=span, name=name, wanted=wanted, count=count)
 

@@ -11,10 +11,13 @@ MODULES = (
 
 RENAMED = {
     "absolute": "abs", "fabs": "abs", "ln": "log", "logistic": "sigmoid", "expit": "sigmoid", "rint": "round", "sgn": "sign",
-    "fix": "trunc", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
-    "arccosh": "acosh", "arctanh": "atanh", "fmax": "maximum", "fmin": "minimum", "conjugate": "conj", "swish": "silu",
-    "amax": "max", "amin": "min", "average": "mean", "product": "prod", "select": "where", "ifelse": "where",
-    "if_else": "where", "cond": "where", "iif": "where", "gammaln": "lgamma", "loggamma": "lgamma", "psi": "digamma",
+    "fix": "trunc", "truncate": "trunc", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
+    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "fmax": "maximum", "fmin": "minimum", "conjugate": "conj",
+    "swish": "silu", "amax": "max", "amin": "min", "average": "mean", "product": "prod", "select": "where",
+    "ifelse": "where", "if_else": "where", "cond": "where", "iif": "where", "gammaln": "lgamma", "loggamma": "lgamma",
+    "psi": "digamma", "clamp": "clip", "clip_by_value": "clip", "bitwise_count": "popcount", "bit_count": "popcount",
+    "population_count": "popcount", "popcnt": "popcount", "popc": "popcount", "ctpop": "popcount", "is_nan": "isnan",
+    "is_inf": "isinf", "is_finite": "isfinite", "erf_inv": "erfinv", "truncatemod": "fmod",
 }  # fmt: skip
 
 # By their arguments: {0} is the first.
@@ -26,20 +29,21 @@ WRITTEN = {
     ("cube", 1): "{0} ** 3", ("reciprocal", 1): "1 / {0}", ("add", 2): "{0} + {1}", ("subtract", 2): "{0} - {1}",
     ("sub", 2): "{0} - {1}", ("multiply", 2): "{0} * {1}", ("mul", 2): "{0} * {1}", ("divide", 2): "{0} / {1}",
     ("div", 2): "{0} / {1}", ("true_divide", 2): "{0} / {1}", ("floor_divide", 2): "{0} // {1}", ("mod", 2): "{0} % {1}",
-    ("remainder", 2): "{0} % {1}", ("negative", 1): "-{0}", ("neg", 1): "-{0}", ("exp2", 1): "2 ** {0}",
-    ("exp10", 1): "10 ** {0}", ("log2", 1): "log({0}) / log(2)", ("log10", 1): "log({0}) / log(10)",
-    ("clip", 3): "minimum(maximum({0}, {1}), {2})", ("clamp", 3): "minimum(maximum({0}, {1}), {2})",
-    ("hypot", 2): "sqrt({0} ** 2 + {1} ** 2)", ("softplus", 1): "log1p(exp({0}))", ("sinh", 1): "(exp({0}) - exp(-{0})) / 2",
-    ("cosh", 1): "(exp({0}) + exp(-{0})) / 2", ("cbrt", 1): "sign({0}) * abs({0}) ** (1 / 3)", ("erfc", 1): "1 - erf({0})",
+    ("remainder", 2): "{0} % {1}", ("negative", 1): "-{0}", ("neg", 1): "-{0}", ("exp10", 1): "10 ** {0}",
+    ("ldexp", 2): "{0} * exp2({1})", ("logaddexp", 2): "{0} + softplus({1} - {0})", ("log_sigmoid", 1): "-softplus(-{0})",
+    ("logsigmoid", 1): "-softplus(-{0})", ("logit", 1): "log({0} / (1 - {0}))", ("mish", 1): "{0} * tanh(softplus({0}))",
+    ("gamma", 1): "exp(lgamma({0}))", ("tgamma", 1): "exp(lgamma({0}))", ("factorial", 1): "exp(lgamma({0} + 1))",
+    ("erfcinv", 1): "erfinv(1 - {0})", ("ndtr", 1): "erfc(-{0} / sqrt(2)) / 2", ("signbit", 1): "copysign(1, {0}) < 0",
+    ("ndtri", 1): "sqrt(2) * erfinv(2 * {0} - 1)", ("nan_to_num", 1): "where(isnan({0}), 0, {0})",
+    ("isposinf", 1): "{0} == inf", ("isneginf", 1): "{0} == -inf", ("hardtanh", 1): "clip({0}, -1, 1)",
     ("elu", 1): "where({0} > 0, {0}, expm1({0}))", ("leaky_relu", 1): "where({0} > 0, {0}, 0.01 * {0})",
-    ("leaky_relu", 2): "where({0} > 0, {0}, {1} * {0})", ("relu6", 1): "minimum(relu({0}), 6)",
-    ("heaviside", 2): "where({0} > 0, 1, where({0} < 0, 0, {1}))", ("isnan", 1): "{0} != {0}",
-    ("isinf", 1): "abs({0}) == inf", ("equal", 2): "{0} == {1}", ("not_equal", 2): "{0} != {1}", ("less", 2): "{0} < {1}",
-    ("less_equal", 2): "{0} <= {1}", ("greater", 2): "{0} > {1}", ("greater_equal", 2): "{0} >= {1}",
-    ("radians", 1): "{0} * pi / 180", ("deg2rad", 1): "{0} * pi / 180", ("degrees", 1): "{0} * 180 / pi",
-    ("rad2deg", 1): "{0} * 180 / pi", ("trunc", 1): "sign({0}) * floor(abs({0}))", ("tan", 1): "sin({0}) / cos({0})",
-    ("max", 2): "maximum({0}, {1})", ("min", 2): "minimum({0}, {1})", ("range", 1): "0:{0}", ("range", 2): "{0}:{1}",
-    ("arange", 1): "0:{0}", ("range", 3): "{0}:{1}:{2}", ("cast", 2): "{1}({0})", ("astype", 2): "{1}({0})",
+    ("leaky_relu", 2): "where({0} > 0, {0}, {1} * {0})", ("relu6", 1): "clip({0}, 0, 6)",
+    ("heaviside", 2): "where({0} > 0, 1, where({0} < 0, 0, {1}))", ("equal", 2): "{0} == {1}",
+    ("not_equal", 2): "{0} != {1}", ("less", 2): "{0} < {1}", ("less_equal", 2): "{0} <= {1}", ("greater", 2): "{0} > {1}",
+    ("greater_equal", 2): "{0} >= {1}", ("radians", 1): "{0} * pi / 180", ("deg2rad", 1): "{0} * pi / 180",
+    ("degrees", 1): "{0} * 180 / pi", ("rad2deg", 1): "{0} * 180 / pi", ("max", 2): "maximum({0}, {1})",
+    ("min", 2): "minimum({0}, {1})", ("range", 1): "0:{0}", ("range", 2): "{0}:{1}", ("arange", 1): "0:{0}",
+    ("range", 3): "{0}:{1}:{2}", ("cast", 2): "{1}({0})", ("astype", 2): "{1}({0})",
 }  # fmt: skip
 
 # Of `name[{i}]({0})`: {0} is what stands in the brackets, {1} and {2} the same with new indices {j} and {k} for {i}.

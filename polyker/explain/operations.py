@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Work
-from polyker.ir.expr import BITWISE, COMPARISONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Literal, Read
+from polyker.ir.expr import BITWISE, COMPARISONS, DIVISIONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Literal, Read
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
 from polyker.poly.isl import read_set
@@ -20,7 +20,7 @@ _DOT_FLOPS = {"dot2": 3, "dot4": 7}  # products of narrow integers, added up
 _REAL = {"add": 2, "mul": 6, "div": 11}  # a complex operation in real ones
 _CHAINED = ("minimum", "maximum", "and", "or", "div", "floordiv", "mod", *BITWISE[:3])
 # What a function takes at the least, in instructions: a polynomial of few terms; dividing, the throughput of fast dividers.
-_LEAST = dict.fromkeys((*TRANSCENDENTAL, "pow"), 8) | dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 4)
+_LEAST = dict.fromkeys((*TRANSCENDENTAL, "pow"), 8) | dict.fromkeys(DIVISIONS, 4)
 
 
 def each(statement: TypedStatement, *, once: bool = False) -> Counter[str]:

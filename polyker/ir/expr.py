@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
+from polyker.ir.functions import TABLE
 
 # Operators, as `Call.op`. Chains of one left-associative operator are one n-ary Call, folded from the left; `a - b` is
 # add(a, neg(b)); `pow` folds from the right.
@@ -22,10 +23,7 @@ LOGICAL = ("and", "or", "not")
 # On integers; on bool, typing makes them LOGICAL ones. What is shifted by less than 0 or by its width or more has no bits left:
 # it is 0, or -1 where it was negative and is shifted to the right.
 BITWISE = ("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right")
-FUNCTIONS = (
-    "abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "relu", "gelu",
-    "silu", "floor", "ceil", "round", "sign", "minimum", "maximum", "conj", "real", "imag", "where",
-)  # fmt: skip
+FUNCTIONS = tuple(TABLE)
 # What rewrites make of what the text says: multiply_add(x, y, z) is x * y + z, rounded once where the processor can;
 # join(a, b) and join(a, b, c, d) are the bits of narrow integers side by side in 32, the first lowest; dot2(x, y) the sum of the
 # products of the two i16 in x and in y, dot4(x, y) of the four u8 in x and the four i8 in y, modulo 2^32; below(x) of a float
@@ -33,8 +31,9 @@ FUNCTIONS = (
 # is -below(-x).
 DOTS = ("dot2", "dot4")
 INTERNAL = ("multiply_add", "join", "below", "above", *DOTS)
-# Functions that take a dozen operations or more, as polynomials do.
-TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "gelu", "silu")
+TRANSCENDENTAL = tuple(f.name for f in TABLE.values() if f.transcendental)
+# Operations that take a processor's divider, or as long.
+DIVISIONS = ("div", "sqrt", "rsqrt", "floordiv", "mod", "fmod")
 REDUCTIONS = ("sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all")
 
 

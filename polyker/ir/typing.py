@@ -6,8 +6,10 @@ uses their own name. So a typed value carries both the node, whose dtype is the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,11 +17,10 @@ import numpy as np
 from polyker.errors.base import DTypeError, Span, advised, failure
 from polyker.errors.types import BITS_OF, LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER, TOO_LARGE
 from polyker.ir.bitwise import conversion, folded, meant
-from polyker.ir.dtypes import DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i64, u64
+from polyker.ir.dtypes import DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i64, u8, u64
 from polyker.ir.expr import (
     BITWISE,
     COMPARISONS,
-    TRANSCENDENTAL,
     Call,
     Cast,
     Expr,
@@ -32,6 +33,7 @@ from polyker.ir.expr import (
     Size,
     reads_in,
 )
+from polyker.ir.functions import TABLE
 from polyker.ir.identity import admitted
 from polyker.ir.measure import SIZE, size_of
 from polyker.ir.printing import SYMBOLS
@@ -39,7 +41,8 @@ from polyker.ir.promotion import ValueType, computed, fits, floating, promote
 
 Typed: TypeAlias = tuple[Expr, ValueType]
 
-_FLOATING = (*TRANSCENDENTAL, "sqrt", "rsqrt")
+_NOT_BOOL = "use `not`, or convert first: `i64(...)`"
+_REAL_PART = "take the real part: `real(...)`"
 _BOOL = ValueType(bool_)
 _WEAK = {"i": ValueType(i64, True), "f": ValueType(f64, True), "c": ValueType(c128, True)}
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -146,7 +149,7 @@ class Typer:
             return result
         if op in ("mul", "div", "floordiv", "mod", "minimum", "maximum"):
             return _fold(op, args, span)
-        return unary(op, args[0], span)
+        return unary(op, args[0], span) if len(args) == 1 else several(op, args, span)
 
     def _operands(self, expr: Call) -> list[Typed]:
         try:
@@ -271,11 +274,8 @@ def _join(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None
     dtype = computed(kind.dtype)
     a, b = convert(*left, kind, span), convert(*right, kind, span)
     name = {"add": "or", "mul": "and"}.get(op, op) if kind == _BOOL else op
-    if (op in ("floordiv", "mod") and kind.dtype.is_complex) or (
-        op in ("minimum", "maximum") and kind.dtype.is_complex
-    ):
-        advice = "take the real part: `real(...)`"
-        raise failure(NO_LOOP, span=span, op=op, types=f"{left[1]} and {right[1]}", advice=advice)
+    if op in ("floordiv", "mod", "minimum", "maximum") and kind.dtype.is_complex:
+        raise failure(NO_LOOP, span=span, op=op, types=f"{left[1]} and {right[1]}", advice=_REAL_PART)
     if kind.weak and isinstance(a, Literal) and isinstance(b, Literal) and op in ("add", "mul"):
         # Exact, as Python's scalars: an integer is checked only against the type it meets in the end.
         value = left[0].value + right[0].value if op == "add" else left[0].value * right[0].value  # type: ignore[union-attr]
@@ -353,28 +353,25 @@ def _negate(node: Expr, span: Span | None) -> Expr:
 def unary(op: str, arg: Typed, span: Span | None) -> Typed:
     """Type a negation or a function of one argument, as numpy's."""
     node, found = arg
-    kind, dtype = found, found.dtype
-    if op in _FLOATING:
-        kind = floating(found)
-        if kind.dtype.is_complex and op in ("erf", "gelu"):
-            raise failure(NO_LOOP, span=span, op=op, types=found, advice="take the real part: `real(...)`")
-        value, where = convert(node, found, kind, span), computed(kind.dtype)
-        if kind.dtype.is_complex and op in ("sigmoid", "silu"):  # 1 / (1 + exp(-z)), z / (1 + exp(-z))
-            _check_repeated(value, op, str(found), span)
-            one = Literal(constant_value(1, where, span), where, span)
-            below = Call("add", (one, Call("exp", (_negate(value, span),), where, span)), where, span)
-            return Call("div", (one if op == "sigmoid" else value, below), where, span), kind
-        return Call(op, (value,), where, span), kind
-    if dtype == bool_ and op in ("neg", "sign", "relu"):
-        name = "-" if op == "neg" else op
-        raise failure(NO_LOOP, span=span, op=name, types="bool", advice="use `not`, or convert first: `i64(...)`")
-    if dtype.is_complex and op in ("floor", "ceil", "relu"):
-        raise failure(NO_LOOP, span=span, op=op, types=found, advice="take the real part: `real(...)`")
+    dtype = found.dtype
     if op == "neg":
+        if dtype == bool_:
+            raise failure(NO_LOOP, span=span, op="-", types="bool", advice=_NOT_BOOL)
         if isinstance(node, Literal) and found.weak:
             return replace(node, value=-node.value, span=span), found
         return _negate(node, span), found
-    if op in ("floor", "ceil", "round", "conj", "abs", "real") and dtype.kind in "biu":
+    known = TABLE[op]
+    if dtype.is_complex and not known.complex:
+        raise failure(NO_LOOP, span=span, op=op, types=found, advice=_REAL_PART)
+    if op == "popcount":
+        return _popcount(node, found, span)
+    if known.takes == "float":
+        return _floating(op, arg, span)
+    if dtype == bool_ and op in ("sign", "relu"):
+        raise failure(NO_LOOP, span=span, op=op, types="bool", advice=_NOT_BOOL)
+    if op in ("isnan", "isinf", "isfinite"):
+        return _classified(op, node, found, span), _BOOL
+    if op in ("floor", "ceil", "trunc", "round", "conj", "abs", "real") and dtype.kind in "biu":
         if op == "round" and dtype == bool_:
             return convert(node, found, ValueType(f16), span), ValueType(f16)
         if op != "abs" or dtype.kind != "i":
@@ -387,7 +384,76 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
     if op == "imag":
         where = computed(dtype)
         return _beside(node, Literal(constant_value(0, where, span), where, span)), found
-    return Call(op, (node,), node.dtype, span), kind
+    return Call(op, (node,), node.dtype, span), found
+
+
+def _floating(op: str, arg: Typed, span: Span | None) -> Typed:
+    """Type a function that makes floats of integers; of complex numbers some are written by others."""
+    node, found = arg
+    kind = floating(found)
+    value, where = convert(node, found, kind, span), computed(kind.dtype)
+    if kind.dtype.is_complex:
+        if op in ("sigmoid", "silu"):  # 1 / (1 + exp(-z)), z / (1 + exp(-z))
+            _check_repeated(value, op, str(found), span)
+            one = Literal(constant_value(1, where, span), where, span)
+            below = Call("add", (one, Call("exp", (_negate(value, span),), where, span)), where, span)
+            return Call("div", (one if op == "sigmoid" else value, below), where, span), kind
+        if op == "exp2":  # exp(z log 2)
+            factor = Literal(constant_value(math.log(2), where, span), where, span)
+            return Call("exp", (Call("mul", (value, factor), where, span),), where, span), kind
+        if op in ("log2", "log10"):  # log(z) / log(2)
+            factor = Literal(constant_value(1 / math.log(int(op[3:])), where, span), where, span)
+            return Call("mul", (Call("log", (value,), where, span), factor), where, span), kind
+    return Call(op, (value,), where, span), kind
+
+
+def _popcount(node: Expr, found: ValueType, span: Span | None) -> Typed:
+    """Type the number of one bits of a magnitude, u8 as numpy's; a Call keeps the type of its argument."""
+    if found.dtype.kind not in "biu":
+        raise failure(NO_LOOP, span=span, op="popcount", types=found, advice="convert it first: `i64(...)`")
+    count = node
+    if found.dtype != bool_:
+        size, _ = unary("abs", (node, found), span)
+        count = Call("popcount", (size,), node.dtype, span)
+    return count if count.dtype == u8 else Cast(u8, count, u8, span), ValueType(u8)
+
+
+def _classified(op: str, node: Expr, found: ValueType, span: Span | None) -> Expr:
+    """Return whether a value is NaN, infinite or finite, by one comparison of its magnitude."""
+    if found.dtype.is_complex:
+        _check_repeated(node, op, str(found), span)
+        part = ValueType(found.dtype.real, found.weak)
+        parts = [_classified(op, Call(p, (node,), part.dtype, span), part, span) for p in ("real", "imag")]
+        return Call("and" if op == "isfinite" else "or", tuple(parts), bool_, span)
+    if found.dtype.kind != "f":
+        return _beside(node, Literal(op == "isfinite", bool_, span))
+    size = Call("abs", (node,), node.dtype, span)
+    order = {"isnan": "le", "isinf": "eq", "isfinite": "lt"}[op]
+    told = Call(order, (size, Literal(math.inf, node.dtype, span)), bool_, span)
+    return Call("not", (told,), bool_, span) if op == "isnan" else told
+
+
+def several(op: str, args: list[Typed], span: Span | None) -> Typed:
+    """Type a function of several arguments, which are converted to one type, as numpy's."""
+    kinds = [found for _, found in args]
+    if TABLE[op].takes == "float" and not any(kind.weak for kind in kinds):
+        kinds = list(map(floating, kinds))
+    kind = reduce(promote, kinds)
+    if TABLE[op].takes == "float":
+        kind = floating(kind)
+    if kind.dtype.is_complex:
+        types = " and ".join(str(found) for _, found in args)
+        raise failure(NO_LOOP, span=span, op=op, types=types, advice=_REAL_PART)
+    if op == "fmod" and kind == _BOOL:
+        kind = ValueType(i8)
+    values = [convert(*arg, kind, span) for arg in args]
+    where = computed(kind.dtype)
+    if op == "clip":  # minimum(maximum(x, low), high)
+        x, low, high = values
+        if kind == _BOOL:
+            return Call("and", (Call("or", (x, low), bool_, span), high), bool_, span), kind
+        return Call("minimum", (Call("maximum", (x, low), where, span), high), where, span), kind
+    return Call(op, tuple(values), where, span), kind
 
 
 def compare(op: str, left: Typed, right: Typed, span: Span | None) -> Expr:

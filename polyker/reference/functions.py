@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from polyker.errors import failure
 from polyker.errors.reference import NEGATIVE_POWER, OPERANDS
 from polyker.ir import dtypes as dt
+from polyker.ir.functions import TABLE
+from polyker.reference.special import complementary, digamma, error_function, inverse_error_function, log_gamma
 from polyker.reference.tags import WEAK_FLOAT, WEAK_INT, Tag, Weak, evaluated, float_of, promote
 
 Unary: TypeAlias = Callable[[Any], Any]
@@ -18,16 +20,17 @@ Binary: TypeAlias = Callable[[Any, Any], Any]
 
 _TRANSCENDENTAL: dict[str, Any] = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt,
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "exp2": np.exp2, "log2": np.log2, "log10": np.log10,
+    "cbrt": np.cbrt, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
 }  # fmt: skip
-_COMPOSED = ("rsqrt", "erf", "sigmoid", "gelu", "silu")
+_COMPOSED = ("rsqrt", "erf", "erfc", "erfinv", "lgamma", "digamma", "sigmoid", "gelu", "silu", "softplus")
+_CLASSES: dict[str, Any] = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+_PAIRS: dict[str, Any] = {"hypot": np.hypot, "atan2": np.arctan2, "copysign": np.copysign, "fmod": np.fmod}
 _COMPARE: dict[str, Binary] = {
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
 }  # fmt: skip
-
-
-_TWO_OVER_ROOT_PI = 2 / np.sqrt(4 * np.arctan(np.longdouble(1)))
 
 
 def refuse(op: str, *tags: Tag) -> Exception:
@@ -37,6 +40,8 @@ def refuse(op: str, *tags: Tag) -> Exception:
 
 def unary(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
     """Return (type the argument is converted to, type of the result, the function)."""
+    if tag.kind == "c" and op in TABLE and not TABLE[op].complex:
+        raise refuse(op, tag)
     if op in _TRANSCENDENTAL or op in _COMPOSED:
         return _floating(op, float_of(tag), widen)
     boolean, whole, cplx = tag == dt.bool_, tag.kind in "biu", tag.kind == "c"
@@ -58,30 +63,31 @@ def unary(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
         case "imag":
             zero = evaluated(_real(tag), widen)
             return tag, _real(tag), (lambda a: zero(a.imag)) if cplx else (lambda a: zero(0))
-        case "floor" | "ceil" | "round":
-            if cplx and op != "round":
-                raise refuse(op, tag)
+        case "floor" | "ceil" | "trunc" | "round":
             if op == "round" and boolean:
                 return dt.f16, dt.f16, _same
-            rounded: Unary = {"floor": np.floor, "ceil": np.ceil, "round": np.rint}[op]
+            rounded: Unary = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}[op]
             return tag, tag, _same if whole else _pythonic(rounded, tag)
         case "sign":
             if boolean:
                 raise refuse(op, tag)
             return tag, tag, _pythonic(np.sign, tag)
         case "relu":
-            if cplx or boolean:
+            if boolean:
                 raise refuse(op, tag)
             none = evaluated(tag, widen)(0)
             return tag, tag, _pythonic(lambda a: np.maximum(a, none), tag)
+        case "isnan" | "isinf" | "isfinite":
+            # An integer of Python's may be larger than a float.
+            return tag, dt.bool_, (lambda a: np.bool_(op == "isfinite")) if whole else _CLASSES[op]
+        case "popcount" if whole:
+            return tag, dt.u8, np.bitwise_count
     raise refuse(op, tag)
 
 
 def _floating(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
     if op in _TRANSCENDENTAL:
         return tag, tag, _pythonic(_TRANSCENDENTAL[op], tag)
-    if tag.kind == "c" and op in ("erf", "gelu"):
-        raise refuse(op, tag)
     kind = evaluated(tag, widen)
     # A function made of several operations is computed one type wider, so that it is rounded once.
     wide: Any = (np.complex128 if tag.kind == "c" else np.float64) if kind in (np.float32, np.complex64) else kind
@@ -94,13 +100,20 @@ def _composed(op: str) -> Unary:
     match op:
         case "rsqrt":
             return lambda a: type(a)(1) / np.sqrt(a)
-        case "erf":
-            return error_function
         case "sigmoid":
             return _sigmoid
         case "silu":
             return lambda a: a * _sigmoid(a)
-    return lambda a: a * complementary(-a / np.sqrt(type(a)(2))) / 2
+        case "softplus":
+            return lambda a: np.logaddexp(type(a)(0), a)
+        case "gelu":
+            return lambda a: a * complementary(-a / np.sqrt(type(a)(2))) / 2
+    return _SPECIAL[op]
+
+
+_SPECIAL: dict[str, Unary] = {
+    "erf": error_function, "erfc": complementary, "erfinv": inverse_error_function, "lgamma": log_gamma, "digamma": digamma,
+}  # fmt: skip
 
 
 def _sigmoid(a: Any) -> Any:
@@ -108,31 +121,6 @@ def _sigmoid(a: Any) -> Any:
         return 1 / (1 + np.exp(-a))
     e = np.exp(a)
     return e / (1 + e)
-
-
-def error_function(a: Any) -> Any:
-    """Return erf of a float64 (by the C library) or a longdouble (by its power series, or its continued fraction)."""
-    if isinstance(a, np.float64):
-        return np.float64(math.erf(a))
-    if not abs(a) < 3:
-        return np.sign(a) * (1 - complementary(abs(a)))
-    term = total = a
-    for n in range(1, 200):
-        term = term * 2 * a * a / (2 * n + 1)
-        total += term
-    return _TWO_OVER_ROOT_PI * np.exp(-a * a) * total
-
-
-def complementary(a: Any) -> Any:
-    """Return 1 - erf, exact where that is small."""
-    if isinstance(a, np.float64):
-        return np.float64(math.erfc(a))
-    if not a >= 3:
-        return 1 - error_function(a) if a > -3 else 2 - complementary(-a) if a <= -3 else a
-    fraction = type(a)(0)
-    for n in range(200, 0, -1):
-        fraction = (type(a)(n) / 2) / (a + fraction)
-    return np.exp(-a * a) * (_TWO_OVER_ROOT_PI / 2) / (a + fraction)
 
 
 def binary(op: str, a: Tag, b: Tag, widen: bool) -> tuple[Tag, Tag, Binary]:
@@ -146,6 +134,14 @@ def binary(op: str, a: Tag, b: Tag, widen: bool) -> tuple[Tag, Tag, Binary]:
     if op in ("and", "or"):
         return dt.bool_, dt.bool_, (np.logical_and if op == "and" else np.logical_or)
     tag = promote(a, b)
+    if op in _PAIRS:
+        if tag.kind == "c":
+            raise refuse(op, a, b)
+        if op == "fmod":
+            return _truncated(dt.i8 if tag == dt.bool_ else tag)
+        weak = isinstance(a, Weak) or isinstance(b, Weak)
+        tag = float_of(tag) if weak else promote(float_of(a), float_of(b))
+        return tag, tag, _pythonic2(_PAIRS[op], tag)
     match op:
         case "add":
             return tag, tag, (np.logical_or if tag == dt.bool_ else lambda x, y: x + y)
@@ -200,6 +196,22 @@ def _floored(op: str, tag: Tag) -> Binary:
             return lambda x, y: x % y if y else 0
         return lambda x, y: x // y if y else 0
     return _pythonic2(np.floor_divide if op == "floordiv" else np.remainder, tag)
+
+
+def _truncated(tag: Tag) -> tuple[Tag, Tag, Binary]:
+    """Return the remainder of a division that rounds to 0; by 0 it is 0 for integers."""
+    if tag == WEAK_INT:
+        return tag, tag, lambda x, y: (abs(x) % abs(y)) * (1 if x >= 0 else -1) if y else 0
+    return tag, tag, _pythonic2(np.fmod, tag)
+
+
+def clip(tags: Sequence[Tag]) -> tuple[Tag, Callable[[Any, Any, Any], Any]]:
+    """Return (type all arguments are converted to, minimum(maximum(x, low), high))."""
+    tag = reduce(promote, tags)
+    if tag.kind == "c":
+        raise refuse("clip", *tags)
+    larger, smaller = _pythonic2(np.maximum, tag), _pythonic2(np.minimum, tag)
+    return tag, lambda x, low, high: smaller(larger(x, low), high)
 
 
 def _power(tag: Tag) -> Binary:

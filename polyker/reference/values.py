@@ -11,7 +11,7 @@ from polyker.errors.reference import MISSING, NOT_INTEGER
 from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size, reads_values
-from polyker.reference.functions import binary, refuse, unary
+from polyker.reference.functions import binary, clip, refuse, unary
 from polyker.reference.integers import Env, Integer, gathers, integer
 from polyker.reference.memory import Tensor, load
 from polyker.reference.ranges import Ranges
@@ -25,9 +25,6 @@ from polyker.reference.tags import (
     rounding,
     tag_of_literal,
 )
-
-_PAIRS = ("div", "floordiv", "mod", "pow", "minimum", "maximum", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "mul",
-          "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +134,15 @@ def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
     values = [evaluate(a, scope) for a in args]
     if op == "where":
         return _where(values, scope.widen)
+    if op == "clip":
+        return _clip(values, scope.widen)
     if op == "not":
         test = convert(values[0], dt.bool_, scope.widen)
         true = dt.bool_.numpy.type
         return Value(dt.bool_, lambda env: true(not test(env)))
     if op == "pow":
         return _chain(values[-1], [(op, v) for v in reversed(values[:-1])], scope.widen)
-    if op in _PAIRS:
+    if len(values) > 1:
         return _chain(values[0], [(op, v) for v in values[1:]], scope.widen)
     return _unary(op, values[0], scope.widen)
 
@@ -219,6 +218,12 @@ def _where(values: list[Value], widen: bool) -> Value:
     return Value(tag, pick)
 
 
+def _clip(values: list[Value], widen: bool) -> Value:
+    tag, function = clip([v.tag for v in values])
+    x, low, high = (convert(v, tag, widen) for v in values)
+    return Value(tag, lambda env: function(x(env), low(env), high(env)))
+
+
 def type_of(expr: Expr, tags: Mapping[str, Tag | None]) -> Tag | None:
     """Return the type of an expression, None as long as it depends on tensors of unknown type alone."""
     from polyker.reference.reductions import result_tag
@@ -254,8 +259,10 @@ def _type_of_call(op: str, args: tuple[Expr, ...], tags: Mapping[str, Tag | None
         for t in rest:
             total = promote(total, t)
         return total
-    if op in _PAIRS:
-        if len(args) > 1 and not rest:
+    if op == "clip":
+        return clip(known)[0]
+    if len(args) > 1:
+        if not rest:
             return binary(op, total, total, False)[1]
         for t in rest:
             total = binary(op, *((t, total) if op == "pow" else (total, t)), False)[1]

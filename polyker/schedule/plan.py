@@ -16,7 +16,7 @@ MOST_OPERATIONS = 400
 # What is read in one pass is so many times as large as the last cache if that keeps no part of it for the next pass.
 PASSES = 1.5
 # Functions cost several multiply-adds a vector.
-HEAVY = {*TRANSCENDENTAL, "pow", "div", "sqrt"}
+HEAVY = {*TRANSCENDENTAL, "pow", "div", "sqrt", "fmod"}
 
 
 def is_costly(expr: Expr) -> bool:

@@ -15,6 +15,7 @@ from polyker.errors import DTypeError
 from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DTYPES, DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u64
 from polyker.ir.expr import Call, Cast, Literal, Read, Reduce, walk
+from polyker.ir.functions import TABLE
 from polyker.ir.promotion import ValueType, computed, promote
 from polyker.poly.bind import bind, infer
 
@@ -27,8 +28,12 @@ OPERATORS = {
 FUNCTIONS = {
     "abs": np.abs, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin,
     "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "sign": np.sign,
-    "real": np.real, "imag": np.imag,
+    "real": np.real, "imag": np.imag, "exp2": np.exp2, "log2": np.log2, "log10": np.log10, "cbrt": np.cbrt, "hypot": np.hypot,
+    "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh, "softplus": np.cbrt, "trunc": np.trunc,
+    "copysign": np.copysign, "fmod": np.fmod, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
+    "popcount": np.bitwise_count, "erfc": np.cbrt, "erfinv": np.cbrt, "lgamma": np.cbrt, "digamma": np.cbrt,
 }  # fmt: skip
+PAIRS = [name for name in FUNCTIONS if TABLE[name].arity == 2]
 ORDERED_ONLY = ("<", ">=")  # numpy orders complex numbers by parts; the notation does not order them
 
 
@@ -52,7 +57,7 @@ def test_operators_give_numpys_types(sign):
             assert result_of(f"O[i] = A[i] {sign} B[i]", A=a[3], B=b[3]) == dt.from_numpy(wanted), (a, sign, b)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in PAIRS])
 def test_functions_give_numpys_types(name):
     for a in PLAIN:
         sample = np.ones((), a.numpy)
@@ -67,6 +72,41 @@ def test_functions_give_numpys_types(name):
                 result_of(f"O[i] = {name}(A[i])", A=a[3])
         else:
             assert result_of(f"O[i] = {name}(A[i])", A=a[3]) == wanted, (name, a)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_functions_of_two_arguments_give_numpys_types(name):
+    for a, b in itertools.product(PLAIN, PLAIN):
+        try:
+            wanted = FUNCTIONS[name].resolve_dtypes((a.numpy, b.numpy, None))[2]
+        except TypeError:
+            wanted = None
+        if wanted is None:
+            with pytest.raises(DTypeError):
+                result_of(f"O[i] = {name}(A[i], B[i])", A=a[3], B=b[3])
+        else:
+            assert result_of(f"O[i] = {name}(A[i], B[i])", A=a[3], B=b[3]) == dt.from_numpy(wanted), (name, a, b)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("scalar", [2, 2.5])
+def test_functions_of_two_arguments_take_literals_as_weak(name, scalar):
+    for a in PLAIN:
+        if a.is_complex:
+            continue
+        wanted = dt.from_numpy(FUNCTIONS[name](np.ones(1, a.numpy), scalar).dtype)
+        assert result_of(f"O[i] = {name}(A[i], {scalar})", A=a[3]) == wanted, (name, a)
+        assert result_of(f"O[i] = {name}({scalar}, A[i])", A=a[3]) == wanted, (name, a)
+
+
+def test_clip_has_numpys_types():
+    for a, b in itertools.product(PLAIN, PLAIN):
+        if a.is_complex or b.is_complex:
+            with pytest.raises(DTypeError, match="clip"):
+                result_of("O[i] = clip(A[i], B[i], 0)", A=a[3], B=b[3])
+        else:
+            wanted = np.clip(np.ones(1, a.numpy), np.ones(1, b.numpy), np.ones(1, a.numpy)).dtype
+            assert result_of("O[i] = clip(A[i], B[i], A[i])", A=a[3], B=b[3]) == dt.from_numpy(wanted), (a, b)
 
 
 @pytest.mark.parametrize(
