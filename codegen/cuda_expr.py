@@ -16,15 +16,15 @@ from polyker.codegen.swizzled import swizzled_offset
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, f32, i64
 from polyker.ir.expr import ARITHMETIC, COMPARISONS
+from polyker.ir.functions import TABLE
 
 NARROW = 1 << 31
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_COMPLEX = frozenset(
-    {*ARITHMETIC, *COMPARISONS, "sub", "conj", "real", "imag", "abs", "where", "minimum", "maximum", "sign", "round", "exp",
-     "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh"} - {"floordiv", "mod"}
-)  # fmt: skip
-_IDENTITY_ON_INTEGERS = ("floor", "ceil", "round")
+_COMPLEX = frozenset({*ARITHMETIC, *COMPARISONS, "sub", "minimum", "maximum"} - {"floordiv", "mod"}) | {
+    f.name for f in TABLE.values() if f.complex
+}
+_IDENTITY_ON_INTEGERS = ("floor", "ceil", "trunc", "round")
 
 
 def identifier(name: str) -> str:
@@ -221,7 +221,7 @@ class Expressions:
                 return "(" + " || ".join(texts) + ")"
             case "mul" | "minimum":
                 return "(" + " && ".join(texts) + ")"
-            case "abs" | "sign" | "floor" | "ceil" | "round" | "relu":
+            case "abs" | "sign" | "floor" | "ceil" | "trunc" | "round" | "relu":
                 return texts[0]
             case _:
                 raise InternalError(f"no operation {op!r} on bools")

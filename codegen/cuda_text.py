@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 
 from polyker.codegen.cuda_expr import NARROW, Expressions, identifier, is_index, is_single, magnitude
+from polyker.codegen.cuda_functions import PLACE, listed
 from polyker.codegen.kernel import (
     WARP,
     Allocate,
@@ -62,7 +63,7 @@ _LONG = frozenset((*TRANSCENDENTAL, "pow", "floordiv", "mod", "fmod"))
 @cache
 def data_file(name: str) -> str:
     """Return the text of one of the package's headers or sources."""
-    return (files("polyker.data") / name).read_text(encoding="utf-8")
+    return (files("polyker.data") / name).read_text(encoding="utf-8").replace(PLACE, listed())
 
 
 def cuda_source(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str]) -> str:

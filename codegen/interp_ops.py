@@ -11,6 +11,7 @@ import numpy as np
 
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType
+from polyker.reference import special
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -19,15 +20,22 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "mod": np.remainder, "minimum": np.minimum, "maximum": np.maximum, "and": np.logical_and, "or": np.logical_or,
     "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "shift_left": np.left_shift,
     "shift_right": np.right_shift,
+    "hypot": np.hypot, "atan2": np.arctan2, "copysign": np.copysign, "fmod": np.fmod,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 _UNARY: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "not": np.logical_not, "bit_not": np.invert, "abs": np.abs,
     "exp": np.exp, "expm1": np.expm1, "log": np.log,
     "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "floor": np.floor,
-    "ceil": np.ceil, "round": np.rint, "sign": np.sign, "conj": np.conj, "real": np.real, "imag": np.imag,
+    "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "exp2": np.exp2, "log2": np.log2, "log10": np.log10, "cbrt": np.cbrt,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "sign": np.sign, "conj": np.conj, "real": np.real, "imag": np.imag,
 }  # fmt: skip
-_ROUNDING = ("floor", "ceil", "round")
+_ROUNDING = ("floor", "ceil", "trunc", "round")
+_SPECIAL: dict[str, Callable[[Any], Any]] = {
+    "erf": special.error_function, "erfc": special.complementary, "erfinv": special.inverse_error_function,
+    "lgamma": special.log_gamma, "digamma": special.digamma,
+}  # fmt: skip
 
 
 def convert(value: Array, dtype: DType) -> Array:
@@ -59,6 +67,8 @@ def _apply(op: str, args: list[Array]) -> Any:
         return reduce(_BINARY[op], args)
     if op in _UNARY:
         return x if op == "sign" and x.dtype.kind == "b" else _UNARY[op](x)
+    if op in _SPECIAL:
+        return _each(_SPECIAL[op], x)
     one = np.ones((), x.dtype)
     match op:
         case "multiply_add":
@@ -76,15 +86,17 @@ def _apply(op: str, args: list[Array]) -> Any:
             return one / np.sqrt(x)
         case "relu":
             return np.maximum(x, np.zeros((), x.dtype))
-        case "erf":
-            return _erf(x)
+        case "softplus":
+            return np.logaddexp(np.zeros((), x.dtype), x)
+        case "popcount":
+            return np.bitwise_count(x.astype(np.uint64) & np.uint64((1 << 8 * x.dtype.itemsize) - 1))
         case "sigmoid":
             return one / (one + np.exp(-x))
         case "silu":
             return x / (one + np.exp(-x))
         case "gelu":
             wide = x.astype(np.float64)
-            return 0.5 * wide * (1 + _erf(wide * math.sqrt(0.5)))
+            return 0.5 * wide * (1 + _each(special.error_function, wide * math.sqrt(0.5)))
         case _:
             raise InternalError(f"no operation {op!r}")
 
@@ -102,8 +114,8 @@ def _parts(x: Array, kind: type[np.integer[Any]]) -> list[Array]:
     return [(x.astype(np.int64) >> (bits * n)).astype(kind).astype(np.int64) for n in range(32 // bits)]
 
 
-def _erf(x: Array) -> Array:
-    return np.asarray([math.erf(v) for v in np.ravel(x).astype(np.float64)]).reshape(np.shape(x))
+def _each(function: Callable[[Any], Any], x: Array) -> Array:
+    return np.asarray([function(v) for v in np.ravel(x).astype(np.float64)]).reshape(np.shape(x))
 
 
 def _power(x: Array, y: Array) -> Any:

@@ -200,6 +200,19 @@ def _float_divmod(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
     return b.select(by_zero, exact, floor), rest
 
 
+def truncated_remainder(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
+    """Return the remainder of a division that rounds to 0; of integers 0 where y is 0."""
+    if dtype.kind == "f":
+        x, y = b.unify(x, y)
+        return b.pure(f"frem {x.typed}, {y.text}", x.elem, x.lanes, (x, y), costly=True)
+    one = const(1, x.elem)
+    # x fmod 1 is 0, and so is x fmod -1, where the least integer would trap.
+    trivial = b.compare("icmp eq", y, const(0, x.elem))
+    if dtype.kind == "i":
+        trivial = b.binary("or", trivial, b.compare("icmp eq", y, const(-1, x.elem)))
+    return b.binary("srem" if dtype.kind == "i" else "urem", x, b.select(trivial, one, y), costly=True)
+
+
 def integer_power(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return x**y by squaring, wrapping; a negative y gives 1, -1 or 0 for x = 1, -1 and all else (0 too)."""
     if y.is_constant and y.lanes == 1 and 0 <= int(y.text) <= 64:
@@ -379,10 +392,16 @@ def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: D
             return Value(result, args[0])
         case "imag":
             return Value(result, const(0, LLVM_TYPES[dtype.name]))
-        case "floor" | "ceil" | "round":
+        case "floor" | "ceil" | "trunc" | "round":
             if dtype.kind != "f":
                 return Value(result, args[0])
             return Value(result, b.intrinsic("roundeven" if op == "round" else op, args[0]))
+        case "copysign":
+            return Value(result, b.intrinsic("copysign", args[0], args[1]))
+        case "fmod":
+            return Value(result, truncated_remainder(b, args[0], args[1], dtype))
+        case "popcount":
+            return Value(result, b.intrinsic("ctpop", args[0]))
         case "relu":
             return Value(result, extremum(b, "maximum", args[0], const(0, args[0].elem), dtype))
         case _:

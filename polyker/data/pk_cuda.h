@@ -125,6 +125,8 @@ template <class T> PK_BOTH T pk_shift_left(T a, T b) { return u64(b) < 8 * sizeo
 template <class T> PK_BOTH T pk_shift_right(T a, T b) {
   return u64(b) < 8 * sizeof(T) ? T(a >> int(b)) : pk_negative(a) ? T(-1) : T(0);
 }
+template <class T> PK_FN T pk_fmod(T a, T b) { return b == T(0) || (T(-1) < T(0) && b == T(-1)) ? T(0) : T(a % b); }
+template <class T> PK_FN T pk_popcount(T a) { return T(__popcll(u64(a) & (~0ULL >> (64 - 8 * sizeof(T))))); }
 template <class T> PK_BOTH T pk_min(T a, T b) { return b < a ? b : a; }
 template <class T> PK_BOTH T pk_max(T a, T b) { return a < b ? b : a; }
 template <class T> PK_FN T pk_abs(T a) { return pk_negative(a) ? pk_neg(a) : a; }
@@ -149,28 +151,21 @@ PK_FN f64 pk_nan64() { return pk_inf64() - pk_inf64(); }
 template <class T> PK_FN T pk_power2(T x) { return x * x; }
 template <class T> PK_FN T pk_power3(T x) { return x * x * x; }
 template <class T> PK_FN T pk_power4(T x) { return (x * x) * (x * x); }
+// The functions of C's library, by their names here and there; S: what ends its names for this type.
+// @functions of C's library
+#define PK_CALL1(T, S, name, c) PK_FN T pk_##name(T x) { return c##S(x); }
+#define PK_CALL2(T, S, name, c) PK_FN T pk_##name(T x, T y) { return c##S(x, y); }
 #define PK_REAL(T, S)                                                                                                         \
-  PK_FN T pk_abs(T x) { return fabs##S(x); }                                                                                  \
-  PK_FN T pk_exp(T x) { return exp##S(x); }                                                                                   \
-  PK_FN T pk_expm1(T x) { return expm1##S(x); }                                                                               \
-  PK_FN T pk_log(T x) { return log##S(x); }                                                                                   \
-  PK_FN T pk_log1p(T x) { return log1p##S(x); }                                                                               \
-  PK_FN T pk_sqrt(T x) { return sqrt##S(x); }                                                                                 \
+  PK_C1(PK_CALL1, T, S)                                                                                                       \
+  PK_C2(PK_CALL2, T, S)                                                                                                       \
   PK_FN T pk_rsqrt(T x) { return T(1) / sqrt##S(x); }                                                                         \
-  PK_FN T pk_sin(T x) { return sin##S(x); }                                                                                   \
-  PK_FN T pk_cos(T x) { return cos##S(x); }                                                                                   \
-  PK_FN T pk_tan(T x) { return tan##S(x); }                                                                                   \
-  PK_FN T pk_tanh(T x) { return tanh##S(x); }                                                                                 \
-  PK_FN T pk_erf(T x) { return erf##S(x); }                                                                                   \
-  PK_FN T pk_floor(T x) { return floor##S(x); }                                                                               \
-  PK_FN T pk_ceil(T x) { return ceil##S(x); }                                                                                 \
-  PK_FN T pk_round(T x) { return rint##S(x); }                                                                                \
   PK_FN T pk_pow(T x, T y) { return pow##S(x, y); }                                                                           \
   PK_FN T pk_fma(T x, T y, T z) { return fma##S(x, y, z); }                                                                   \
   PK_FN T pk_relu(T x) { return pk_max(x, T(0)); }                                                                            \
   PK_FN T pk_sigmoid(T x) { return T(1) / (T(1) + exp##S(-x)); }                                                              \
   PK_FN T pk_silu(T x) { return x / (T(1) + exp##S(-x)); }                                                                    \
-  PK_FN T pk_gelu(T x) { return T(0.5) * x * erfc##S(x * T(-0.70710678118654752440)); }                                         \
+  PK_FN T pk_softplus(T x) { return x > T(0) ? x + log1p##S(exp##S(-x)) : log1p##S(exp##S(x)); }                              \
+  PK_FN T pk_gelu(T x) { return T(0.5) * x * erfc##S(x * T(-0.70710678118654752440)); }                                       \
   PK_FN T pk_mod(T x, T y) {                                                                                                  \
     T r = fmod##S(x, y);                                                                                                      \
     if (y == T(0)) return r;                                                                                                  \
@@ -187,6 +182,8 @@ template <class T> PK_FN T pk_power4(T x) { return (x * x) * (x * x); }
 PK_REAL(f32, f)
 PK_REAL(f64, )
 #undef PK_REAL
+#undef PK_CALL1
+#undef PK_CALL2
 
 // A float as an integer: through a wider signed type, as C compilers do it for NumPy.
 template <class T> PK_FN T pk_int(f64 x) { return T(x < 9223372036854775808.0 ? u64(i64(x)) : u64(x)); }
@@ -233,15 +230,18 @@ PK_FN f32 pk_odd(f64 x) {
   PK_FN H pk_pow(H a, H b) { return H(pk_pow(f32(a), f32(b))); }                                                              \
   PK_FN H pk_mod(H a, H b) { return H(pk_mod(f32(a), f32(b))); }                                                              \
   PK_FN H pk_floordiv(H a, H b) { return H(pk_floordiv(f32(a), f32(b))); }                                                    \
-  PK_HALF1(H, abs) PK_HALF1(H, sign) PK_HALF1(H, exp) PK_HALF1(H, expm1) PK_HALF1(H, log) PK_HALF1(H, log1p)                  \
-  PK_HALF1(H, sqrt) PK_HALF1(H, rsqrt) PK_HALF1(H, sin) PK_HALF1(H, cos) PK_HALF1(H, tan) PK_HALF1(H, tanh)                   \
-  PK_HALF1(H, erf) PK_HALF1(H, floor) PK_HALF1(H, ceil) PK_HALF1(H, round) PK_HALF1(H, relu) PK_HALF1(H, sigmoid)             \
-  PK_HALF1(H, silu) PK_HALF1(H, gelu) PK_HALF1(H, power2) PK_HALF1(H, power3) PK_HALF1(H, power4)
-#define PK_HALF1(H, name) PK_FN H pk_##name(H x) { return H(pk_##name(f32(x))); }
+  PK_C1(PK_HALF1, H, )                                                                                                        \
+  PK_C2(PK_HALF2, H, )                                                                                                        \
+  PK_HALF1(H, , sign, ) PK_HALF1(H, , rsqrt, ) PK_HALF1(H, , relu, ) PK_HALF1(H, , sigmoid, ) PK_HALF1(H, , silu, )           \
+  PK_HALF1(H, , gelu, ) PK_HALF1(H, , softplus, ) PK_HALF1(H, , power2, ) PK_HALF1(H, , power3, )                             \
+  PK_HALF1(H, , power4, )
+#define PK_HALF1(H, S, name, c) PK_FN H pk_##name(H x) { return H(pk_##name(f32(x))); }
+#define PK_HALF2(H, S, name, c) PK_FN H pk_##name(H a, H b) { return H(pk_##name(f32(a), f32(b))); }
 PK_HALF(f16)
 PK_HALF(bf16)
 #undef PK_HALF
 #undef PK_HALF1
+#undef PK_HALF2
 
 // ---- complex numbers ----------------------------------------------------------------------------------------------------
 template <class T> struct pk_complex {
@@ -274,15 +274,6 @@ template <class T> PK_FN pk_complex<T> pk_round(pk_complex<T> z) { return {pk_ro
 PK_FN f32 pk_abs(c64 z) { return hypotf(z.re, z.im); }
 PK_FN f64 pk_abs(c128 z) { return hypot(z.re, z.im); }
 template <class T> PK_FN bool pk_truth(pk_complex<T> z) { return z.re != T(0) || z.im != T(0); }
-#define PK_COMPLEX(T, S)                                                                                                      \
-  PK_FN T pk_sinh(T x) { return sinh##S(x); }                                                                                 \
-  PK_FN T pk_cosh(T x) { return cosh##S(x); }                                                                                 \
-  PK_FN T pk_hypot(T x, T y) { return hypot##S(x, y); }                                                                       \
-  PK_FN T pk_angle(T y, T x) { return atan2##S(y, x); }                                                                       \
-  PK_FN T pk_like(T x, T y) { return copysign##S(x, y); }
-PK_COMPLEX(f32, f)
-PK_COMPLEX(f64, )
-#undef PK_COMPLEX
 // Ordered by the real part, then by the imaginary one, as NumPy does it.
 #define PK_ORDER(op, strict)                                                                                                  \
   template <class T> PK_FN bool operator op(pk_complex<T> a, pk_complex<T> b) {                                               \
@@ -313,16 +304,16 @@ template <class T> PK_FN T pk_log_abs(T x, T y) {
   if (a > T(0.5) && a < T(2) && b < T(2)) return pk_log1p((a - T(1)) * (a + T(1)) + b * b) / T(2);
   return pk_log(pk_hypot(x, y));
 }
-template <class T> PK_FN pk_complex<T> pk_log(pk_complex<T> z) { return {pk_log_abs(z.re, z.im), pk_angle(z.im, z.re)}; }
+template <class T> PK_FN pk_complex<T> pk_log(pk_complex<T> z) { return {pk_log_abs(z.re, z.im), pk_atan2(z.im, z.re)}; }
 template <class T> PK_FN pk_complex<T> pk_log1p(pk_complex<T> z) {
-  T near = z.re * (T(2) + z.re) + z.im * z.im, angle = pk_angle(z.im, T(1) + z.re);
+  T near = z.re * (T(2) + z.re) + z.im * z.im, angle = pk_atan2(z.im, T(1) + z.re);
   return {near > T(-0.5) && near < T(1) ? pk_log1p(near) / T(2) : pk_log_abs(T(1) + z.re, z.im), angle};
 }
 template <class T> PK_FN pk_complex<T> pk_sqrt(pk_complex<T> z) {
   if (z.re == T(0) && z.im == T(0)) return {T(0), z.im};
   T t = pk_sqrt((pk_abs(z.re) + pk_hypot(z.re, z.im)) / T(2));
   if (z.re >= T(0)) return {t, z.im / (T(2) * t)};
-  return {pk_abs(z.im) / (T(2) * t), pk_like(t, z.im)};
+  return {pk_abs(z.im) / (T(2) * t), pk_copysign(t, z.im)};
 }
 template <class T> PK_FN pk_complex<T> pk_rsqrt(pk_complex<T> z) { return pk_complex<T>(T(1), T(0)) / pk_sqrt(z); }
 template <class T> PK_FN pk_complex<T> pk_sin(pk_complex<T> z) {
@@ -331,11 +322,17 @@ template <class T> PK_FN pk_complex<T> pk_sin(pk_complex<T> z) {
 template <class T> PK_FN pk_complex<T> pk_cos(pk_complex<T> z) {
   return {pk_cos(z.re) * pk_cosh(z.im), -pk_sin(z.re) * pk_sinh(z.im)};
 }
+template <class T> PK_FN pk_complex<T> pk_sinh(pk_complex<T> z) {
+  return {pk_sinh(z.re) * pk_cos(z.im), pk_cosh(z.re) * pk_sin(z.im)};
+}
+template <class T> PK_FN pk_complex<T> pk_cosh(pk_complex<T> z) {
+  return {pk_cosh(z.re) * pk_cos(z.im), pk_sinh(z.re) * pk_sin(z.im)};
+}
 // W. Kahan, Branch cuts for complex elementary functions, 1987.
 template <class T> PK_FN pk_complex<T> pk_tanh(pk_complex<T> z) {
   if (pk_abs(z.re) > T(20)) {
     T rest = T(4) * pk_sin(z.im) * pk_cos(z.im) * pk_exp(T(-2) * pk_abs(z.re));
-    return {pk_like(T(1), z.re), rest};
+    return {pk_copysign(T(1), z.re), rest};
   }
   T t = pk_tan(z.im), b = T(1) + t * t, s = pk_sinh(z.re), r = pk_sqrt(T(1) + s * s), d = T(1) + b * s * s;
   return {b * r * s / d, t / d};

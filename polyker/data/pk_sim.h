@@ -68,6 +68,17 @@ typedef void *pk_stream;
 static inline void pk_fail(int *failed, int code) { if (!*failed) *failed = code; }
 static inline float pk_inf32() { return HUGE_VALF; }
 static inline double pk_inf64() { return HUGE_VAL; }
+#define __popcll __builtin_popcountll
+// The inverse of erf, which C lacks. Source of the start: Winitzki, 2008; then Newton's steps.
+static inline double erfinv(double y) {
+  double a = fabs(y);
+  if (!(a < 1)) return a == 1 ? copysign(HUGE_VAL, y) : NAN;
+  double l = log1p(-a * a), h = 4.3307467508 + l / 2, x = sqrt(sqrt(h * h - l / 0.147) - h);
+  for (int n = 0; n < 4 && a > 1e-6; n++)
+    x += (a < 0.8 ? a - erf(x) : erfc(x) - (1 - a)) * 0.88622692545275801365 * exp(x * x);
+  return copysign(a > 1e-6 ? x : a * 0.88622692545275801365, y);
+}
+static inline float erfinvf(float y) { return (float)erfinv(y); }
 static inline uint32_t pk_float_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
 static inline float pk_bits_float(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }
 static inline uint16_t pk_bf16_bits(float x) {
