@@ -20,12 +20,14 @@ from polyker.codegen import vecmath_trig as _trig
 from polyker.codegen.vecmath_build import F32, F64, PURE, Builder, Definition, Features, Value
 from polyker.codegen.vecmath_complex import COMPLEX, absolute, narrowed
 from polyker.ir.dtypes import DType
+from polyker.ir.functions import TABLE
 
 __all__ = ["Definition", "Features", "function", "link", "supported"]
 
 _REAL: dict[str, Callable[..., Value]] = {
     "exp": _exp.exp, "expm1": _exp.expm1, "tanh": _exp.tanh, "sigmoid": _exp.sigmoid, "silu": _exp.silu,
-    "log": _log.log, "log1p": _log.log1p, "sin": _trig.sin, "cos": _trig.cos, "tan": _trig.tan,
+    "exp2": _exp.exp2, "softplus": _exp.softplus, "sinh": _exp.sinh, "cosh": _exp.cosh, "log2": _log.log2, "log10": _log.log10,
+    "hypot": absolute, "log": _log.log, "log1p": _log.log1p, "sin": _trig.sin, "cos": _trig.cos, "tan": _trig.tan,
     "erf": _erf.erf, "gelu": _erf.gelu, "pow": _pow.power, "rsqrt": _pow.rsqrt, "relu": _exp.relu,
 }  # fmt: skip
 # Powers by whole numbers are functions of their own: `pow.6`, `pow.-2`.
@@ -48,7 +50,12 @@ def _formula(op: str) -> Callable[..., Value] | None:
     return partial(_pow.whole_power, exponent=int(exponent)) if exponent and name == "pow" else _REAL.get(op)
 
 
-_ARITY = {"pow": 2, "div": 2}
+_ARITY = {"pow": 2, "div": 2} | {f.name: f.arity for f in TABLE.values()}
+
+
+def arity(op: str) -> int:
+    """Return the number of arguments of an operation."""
+    return _ARITY.get(op, 1)
 
 
 def supported(op: str, dtype: DType) -> bool:
@@ -72,7 +79,7 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: boo
     features = Features(fma, avx512)
     builder = Builder(lanes, features)
     form = F32 if dtype.real.name == "f32" else F64
-    count = _ARITY.get(op, 1) * (2 if dtype.is_complex else 1)
+    count = arity(op) * (2 if dtype.is_complex else 1)
     parameters = [Value(builder, f"%x{i}", form.element) for i in range(count)]
     formula: Any = _formula(op) if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
     if avx512 and dtype.name == "f32":

@@ -175,6 +175,17 @@ def cos(b: Builder, re: Value, im: Value) -> Pair:
     return cosine * cosh * factor, -b.choose(zero, sine * b.copysign(b.abs(im * 0.0), im), sine * sinh * factor)
 
 
+def sinh(b: Builder, re: Value, im: Value) -> Pair:
+    """Return sinh(z) = -i sin(i z)."""
+    x, y = sin(b, -im, re)
+    return y, -x
+
+
+def cosh(b: Builder, re: Value, im: Value) -> Pair:
+    """Return cosh(z) = cos(i z)."""
+    return cos(b, -im, re)
+
+
 def tanh(b: Builder, re: Value, im: Value) -> Pair:
     """Return tanh(z). Source: Kahan, "Branch cuts for complex elementary functions", 1987."""
     x = b.at_most(b.at_least(re, -25.0), 25.0)
@@ -265,7 +276,7 @@ def quotient(b: Builder, re: Value, im: Value, other_re: Value, other_im: Value)
 
 COMPLEX: dict[str, Callable[..., Pair]] = {
     "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "sqrt": sqrt, "rsqrt": reciprocal_sqrt, "sin": sin, "cos": cos,
-    "tan": tan, "tanh": tanh, "sigmoid": sigmoid, "silu": silu, "pow": power, "div": quotient,
+    "tan": tan, "sinh": sinh, "cosh": cosh, "tanh": tanh, "sigmoid": sigmoid, "silu": silu, "pow": power, "div": quotient,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The exponential function and what is made of it: exp, expm1, sigmoid, silu, tanh.
+"""The exponential function and what is made of it: exp, exp2, expm1, sigmoid, silu, softplus, sinh, cosh, tanh.
 
 exp(x) = 2^n exp(r), with n the integer nearest to x / ln 2 and r = x - n ln 2 in two parts, |r| <= ln 2 / 2;
 exp(r) = 1 + r + r^2 P(r). Source: Cody and Waite, "Software Manual for the Elementary Functions", 1980, chapter 6.
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import F32, F64, Builder, Value
+from polyker.codegen.vecmath_double import fast_two_sum
+from polyker.codegen.vecmath_log import natural
 from polyker.codegen.vecmath_registers import scaled
 
 
@@ -109,6 +111,21 @@ def exp(b: Builder, x: Value, low: Value | None = None) -> Value:
     return scale(b, reduced.grown + 1.0, reduced, x, none)
 
 
+def exp2(b: Builder, x: Value) -> Value:
+    """Return 2^x = 2^n exp(r ln 2), n the integer nearest to x and r exactly what is left; exact of integers."""
+    form = b.format(x)
+    c = _CONSTANTS[form.name]
+    least, most = float(1 - form.bias - form.mantissa - 1), float(form.bias + 1)
+    none = x <= least
+    x = b.at_most(x if b.features.avx512 else b.at_least(x, least), most)
+    shifted = x + c.shift
+    n = shifted - c.shift
+    r = (x - n) * tables.LN2[0]
+    square = r * r
+    grown = b.fma(square, b.horner2(r, square, c.tail), r)
+    return scale(b, grown + 1.0, Reduced(shifted, n, grown), x * tables.LN2[0], none)
+
+
 def power_of_two(b: Builder, shifted: Value) -> Value:
     """Return 2^n as a number, n in the low bits of `shifted` and within the normal exponents."""
     form = F32 if shifted.element == "float" else F64
@@ -142,6 +159,67 @@ def tanh(b: Builder, x: Value) -> Value:
     half = b.fma(square, b.horner2(r, square, tuple(t * 2.0 ** (k + 1) for k, t in enumerate(c.tail))), r)
     far = 1.0 - 1.0 / b.fma(power_of_two(b, shifted), half + 0.5, 0.5)
     return b.copysign(b.choose(a < 0.55, near, far), x)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hyperbolic:
+    """|x| = n ln 2 + r by its parts: sinh r, cosh r - 1, and 2^(n - 2) - 2^(-n - 2) and 2^(n - 2) + 2^(-n - 2)."""
+
+    n: Value
+    sinh: Value
+    cosh: Value
+    minus: Value
+    plus: Value
+
+
+def _hyperbolic(b: Builder, x: Value) -> _Hyperbolic:
+    form = b.format(x)
+    c = _CONSTANTS[form.name]
+    # A little beyond what overflows, and a quarter of exp of that does not.
+    a = b.at_most(b.abs(x), 89.5 if form.name == "f32" else 710.6)
+    shifted, n, first = _integer(b, a)
+    r = b.fma(n, -c.ln2[1], first)
+    lost = b.fma(n, -c.ln2[1], first - r)
+    square = r * r
+    # The polynomial's odd and even parts are those of the exponential function: its hyperbolic sine and cosine.
+    sinh = b.fma(square * r, b.horner(square, c.tail[1::2]), lost) + r
+    cosh = square * b.horner(square, c.tail[::2])
+    quarter = form.bias - 2
+    up = b.from_bits((b.bits(shifted) + quarter) << form.mantissa)
+    # From some n on this one counts for nothing.
+    down = b.from_bits((b.bits(c.shift - b.at_most(n, 60.0)) + quarter) << form.mantissa)
+    return _Hyperbolic(n, sinh, cosh, up - down, up + down)
+
+
+def sinh(b: Builder, x: Value) -> Value:
+    """Return sinh(x) = sinh(n ln 2) cosh r + cosh(n ln 2) sinh r."""
+    h = _hyperbolic(b, x)
+    far = (h.minus + b.fma(h.minus, h.cosh, h.plus * h.sinh)) * 2.0
+    return b.copysign(b.choose(h.n.eq(0.0), h.sinh, far), x)
+
+
+def cosh(b: Builder, x: Value) -> Value:
+    """Return cosh(x) = cosh(n ln 2) cosh r + sinh(n ln 2) sinh r."""
+    h = _hyperbolic(b, x)
+    return (h.plus + b.fma(h.plus, h.cosh, h.minus * h.sinh)) * 2.0
+
+
+def softplus(b: Builder, x: Value) -> Value:
+    """Return log(1 + exp(x)) = max(x, 0) + log(1 + u), u = exp(-|x|) as a pair of numbers (high, low)."""
+    c = _CONSTANTS[b.format(x).name]
+    a = -b.abs(x)
+    none = vanishes(b, a)
+    inside = b.at_least(a, c.zero)
+    reduced = _reduce_well(b, inside)
+    p, rest = fast_two_sum(b, 1.0, reduced.grown)
+    u = scale(b, p, reduced, inside, none)
+    # Where 1 + u rounds to 1 the low part counts for nothing.
+    low = b.select(a < -40.0, 0.0, rest * power_of_two(b, reduced.shifted))
+    upper = u > 2.0**0.5 - 1.0
+    f = b.choose(upper, b.fma(u, 0.5, -0.5), u)
+    low = b.choose(upper, low * 0.5, low)
+    k = b.select(upper, 1.0, b.constant(0.0, x.element))
+    return b.at_least(x, 0.0) + natural(b, k, f, b.fma(-f, low, low))
 
 
 def _logistic(b: Builder, x: Value, above: Value, exponent: Value) -> Value:

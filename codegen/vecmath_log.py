@@ -1,4 +1,4 @@
-"""The natural logarithm: log and log1p.
+"""Logarithms: log, log2, log10 and log1p.
 
 x = 2^k m with sqrt(1/2) <= m < sqrt(2), log(x) = k ln 2 + log(1 + f), f = m - 1. In f64, log(1 + f) = 2 atanh(s) with
 s = f / (2 + f) (Source: Tang, "Table-driven implementation of the logarithm function", 1990; fdlibm, 1993); in f32 a
@@ -7,10 +7,12 @@ polynomial in f, which needs no division.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import Builder, Format, Value
+from polyker.codegen.vecmath_double import fast_two_sum
 from polyker.codegen.vecmath_registers import exponent, repaired, significand
 
 _ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
@@ -51,19 +53,47 @@ def split(b: Builder, x: Value, *, subnormal: bool = True) -> Split:
     return Split(k, m, inverse)
 
 
-def _sum(b: Builder, k: Value, f: Value) -> Value:
-    """Return k ln 2 + log(1 + f)."""
+def natural(b: Builder, k: Value, f: Value, more: Value | None = None) -> Value:
+    """Return k ln 2 + log(1 + f), and `more`, which is much smaller."""
     form = b.format(f)
     high, low = tables.LN2_F32 if form.name == "f32" else tables.LN2_F64
+    small = k * low if more is None else b.fma(k, low, more)
     square = f * f
     if form.name == "f32":
         tail = b.horner(f, (-0.5, *tables.LOG_F32))
-        return b.fma(k, high, f + b.fma(square, tail, k * low))
+        return b.fma(k, high, f + b.fma(square, tail, small))
     s = f / (f + 2.0)
     z = s * s
     half = square * 0.5
-    inner = b.fma(s, b.fma(z, b.horner(z, tables.LOG_F64), half), k * low)
+    inner = b.fma(s, b.fma(z, b.horner(z, tables.LOG_F64), half), small)
     return b.fma(k, high, f - (half - inner))
+
+
+def _pair(b: Builder, f: Value) -> tuple[Value, Value]:
+    """Return log(1 + f) and about what its rounding has lost."""
+    square = f * f
+    if b.format(f).name == "f32":
+        return fast_two_sum(b, f, square * b.horner(f, (-0.5, *tables.LOG_F32)))
+    s = f / (f + 2.0)
+    z = s * s
+    half = square * 0.5
+    return fast_two_sum(b, f, b.fma(s, b.fma(z, b.horner(z, tables.LOG_F64), half), -half))
+
+
+def _binary(b: Builder, k: Value, f: Value) -> Value:
+    """Return k + log2(1 + f)."""
+    high, low = _pair(b, f)
+    factor, rest = tables.LOG2E_F32 if b.format(f).name == "f32" else tables.LOG2E_F64
+    return b.fma(high, factor, b.fma(low, factor, b.fma(high, rest, k)))
+
+
+def _decimal(b: Builder, k: Value, f: Value) -> Value:
+    """Return log10(2^k (1 + f))."""
+    high, low = _pair(b, f)
+    single = b.format(f).name == "f32"
+    factor, rest = tables.LOG10E_F32 if single else tables.LOG10E_F64
+    first, second = tables.LOG10_2_F32 if single else tables.LOG10_2_F64
+    return b.fma(k, first, b.fma(high, factor, b.fma(low, factor, b.fma(high, rest, k * second))))
 
 
 # By classes of x: NaN stays, 0 gives -inf, what is negative NaN, inf itself.
@@ -90,26 +120,41 @@ def special(b: Builder, x: Value) -> Value:
     return b.unsigned_ge(b.bits(x) - least, span)
 
 
-def _log(b: Builder, x: Value) -> Value:
-    parts = split(b, x)
-    return _special(b, _sum(b, parts.k, parts.m - 1.0), x, 0.0)
+def _logarithm(b: Builder, x: Value, name: str, total: Callable[[Builder, Value, Value], Value]) -> Value:
+    """Return `total` of k and f: in f32 with AVX-512 of all numbers alike, else of normal ones directly."""
 
+    def of_any(b: Builder, x: Value) -> Value:
+        parts = split(b, x)
+        return _special(b, total(b, parts.k, parts.m - 1.0), x, 0.0)
 
-def log(b: Builder, x: Value) -> Value:
-    """Return the natural logarithm of x: in f32 with AVX-512 of all numbers alike, else of normal ones directly."""
     if b.features.avx512 and x.element == "float":
         # These instructions take subnormal numbers apart, too; in f64 they take longer than those on integers.
         k, m = exponent(b, x), significand(b, x)
         upper = m > 2.0**0.5
         f = b.choose(upper, m * 0.5, m) - 1.0
-        return repaired(b, _sum(b, b.choose(upper, k + 1.0, k), f), x, _CLASSES)
+        return repaired(b, total(b, b.choose(upper, k + 1.0, k), f), x, _CLASSES)
     parts = split(b, x, subnormal=False)
-    usual = _sum(b, parts.k, parts.m - 1.0)
+    usual = total(b, parts.k, parts.m - 1.0)
     if b.features.avx512:
         usual, rare = repaired(b, usual, x, _CLASSES), _subnormal(b, x)
     else:
         rare = special(b, x)
-    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("log.rare", _log, x), usual)])[0]
+    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined(f"{name}.rare", of_any, x), usual)])[0]
+
+
+def log(b: Builder, x: Value) -> Value:
+    """Return the natural logarithm of x."""
+    return _logarithm(b, x, "log", natural)
+
+
+def log2(b: Builder, x: Value) -> Value:
+    """Return the logarithm of x to the base 2, exact of powers of 2."""
+    return _logarithm(b, x, "log2", _binary)
+
+
+def log10(b: Builder, x: Value) -> Value:
+    """Return the logarithm of x to the base 10."""
+    return _logarithm(b, x, "log10", _decimal)
 
 
 def log1p(b: Builder, x: Value) -> Value:
@@ -118,6 +163,6 @@ def log1p(b: Builder, x: Value) -> Value:
     lost = x - (u - 1.0)
     parts = split(b, u, subnormal=False)
     f = b.fma(lost * parts.inverse, 0.5, parts.m - 1.0)
-    usual = b.copysign(_sum(b, parts.k, f), x)
+    usual = b.copysign(natural(b, parts.k, f), x)
     # u is subnormal only where it is 0.
     return b.rare(special(b, u), [usual], lambda: [_special(b, usual, x, -1.0)])[0]

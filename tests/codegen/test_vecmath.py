@@ -32,8 +32,10 @@ WITH_AND_WITHOUT_FMA = [
 SWEEP, DENSE, APART = (20, 2000, 64) if os.environ.get("POLYKER_ALL_TESTS") else (8, 600, 256)
 NUMPY = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "tanh": np.tanh, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh, "rsqrt": lambda x: 1 / np.sqrt(x), "exp2": np.exp2, "log2": np.log2, "log10": np.log10, "sinh": np.sinh,
+    "cosh": np.cosh, "softplus": lambda x: np.logaddexp(x.dtype.type(0), x),
 }  # fmt: skip
+PAIRS = {"hypot": np.hypot}
 LIBRARY = {
     name + end for name in ("fma", "exp", "log", "pow", "sin", "ldexp", "trunc", "copysign") for end in ("", "f")
 }
@@ -73,7 +75,7 @@ def test_the_error_stays_in_bounds_over_a_dense_sweep(op: str, dtype: DType, lan
     assert error <= LIMIT[op], f"{error} ulp at {where}"
 
 
-@pytest.mark.parametrize("op", [op for op in REAL_OPS if op != "pow"])
+@pytest.mark.parametrize("op", [op for op in REAL_OPS if vecmath.arity(op) == 1])
 def test_numbers_of_all_f32_agree_with_f64(op: str) -> None:
     single, double = compiled(op, f32, 16, avx512=HAS_AVX512), compiled(op, f64, 8)
     for start in range(0, 1 << 32, 1 << 28):
@@ -106,6 +108,35 @@ def test_special_values_are_numpys(op: str, dtype: DType, lanes: int, fma: bool,
         expected = NUMPY[op](x)
     got = function(x)[0]
     assert np.all(same(got, expected)), [*zip(x, got, expected, strict=True)]
+
+
+@pytest.mark.parametrize("op", PAIRS)
+@pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
+def test_special_values_of_two_arguments_are_numpys(op: str, dtype: DType, lanes: int, fma: bool, avx512: bool) -> None:
+    function = compiled(op, dtype, lanes, fma, avx512=avx512)
+    least = np.finfo(function.element).smallest_subnormal
+    large = np.finfo(function.element).max
+    values = np.array([*SPECIAL, least, 3 * least, large, large / 2]).astype(function.element)
+    x, y = (m.ravel() for m in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        expected = PAIRS[op](x, y)
+    got = function(x, y)[0]
+    wrong = ~same(got, expected)
+    assert not wrong.any(), [*zip(x[wrong], y[wrong], got[wrong], expected[wrong], strict=True)]
+
+
+@pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
+def test_powers_of_two_and_ten_and_their_logarithms_are_exact(
+    dtype: DType, lanes: int, fma: bool, avx512: bool
+) -> None:
+    double = dtype == f64
+    whole = np.arange(-1074, 1024) if double else np.arange(-149, 128)
+    powers = np.ldexp(1.0, whole).astype(compiled("exp2", dtype, lanes).element)
+    exp2, log2, log10 = (compiled(op, dtype, lanes, fma, avx512=avx512) for op in ("exp2", "log2", "log10"))
+    assert np.array_equal(exp2(whole.astype(exp2.element))[0], powers)
+    assert np.array_equal(log2(powers)[0], whole)
+    tens = np.arange(23 if double else 11)
+    assert np.array_equal(log10(np.array([10.0**k for k in tens]))[0], tens)
 
 
 @pytest.mark.parametrize(("dtype", "lanes", "fma", "avx512"), WITH_AND_WITHOUT_FMA)
@@ -227,6 +258,12 @@ def test_special_values_of_the_functions_that_numpy_lacks(
         ("exp", f32, 88.72283, 88.72284),
         ("expm1", f64, 709.782712893384, 709.7827128933841),
         ("expm1", f32, 88.72283, 88.72284),
+        ("exp2", f64, 1023.9999999999999, 1024.0),
+        ("exp2", f32, 127.99999, 128.0),
+        ("sinh", f64, 710.4758600739439, 710.475860073944),
+        ("cosh", f64, 710.4758600739439, 710.475860073944),
+        ("sinh", f32, 89.415985, 89.416),
+        ("cosh", f32, 89.415985, 89.416),
     ],
 )
 def test_overflow_begins_at_the_right_number(op: str, dtype: DType, last: float, first: float) -> None:
@@ -252,7 +289,7 @@ def test_a_lane_has_the_same_bits_whatever_stands_beside_it(op: str, lanes: int)
     wide, narrow = compiled(op, f64, 16), compiled(op, f64, lanes)
     # Special values and huge ones beside ordinary ones: some vectors take a rare branch for one of their lanes.
     x = np.where(np.arange(480) % 7 == 3, np.resize(np.array(SPECIAL + (1e22,)), 480), points(np.float64, 640, 5)[:480])
-    args = (x, np.resize([2.5, -1.5, 3.0], 480)) if op == "pow" else (x,)
+    args = (x, np.resize([2.5, -1.5, 3.0], 480)) if vecmath.arity(op) == 2 else (x,)
     assert np.array_equal(
         wide(*args)[0].view(np.uint64) << np.uint64(1), narrow(*args)[0].view(np.uint64) << np.uint64(1)
     )

@@ -240,6 +240,12 @@ SPLITS: dict[str, list[mpf]] = {
     "LN2_F64": split(mp.ln(2), 42, 53),
     "LN2_F32": split(mp.ln(2), 16, 24),
     "LN2": split(mp.ln(2), 53),
+    "LOG2E_F64": split(1 / mp.ln(2), 53, 53),
+    "LOG2E_F32": split(1 / mp.ln(2), 24, 24),
+    "LOG10E_F64": split(1 / mp.ln(10), 53, 53),
+    "LOG10E_F32": split(1 / mp.ln(10), 24, 24),
+    "LOG10_2_F64": split(mp.log10(2), 42, 53),
+    "LOG10_2_F32": split(mp.log10(2), 16, 24),
     "TWICE_LN2_F32": split(2 * mp.ln(2), 11, 24),  # the first part exact in products with 13 bits
     "HALF_PI_F64": split(mp.pi / 2, 53, 53, 53),
     "HALF_PI_F32": split(mp.pi / 2, 24, 24, 24),

@@ -14,6 +14,7 @@ mp.prec = 140
 
 REAL_OPS = (
     "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "silu", "gelu", "rsqrt", "relu", "pow",
+    "exp2", "log2", "log10", "hypot", "sinh", "cosh", "softplus",
 )  # fmt: skip
 LIMIT = {op: 4.0 if op in ("sigmoid", "silu", "gelu") else 2.0 for op in REAL_OPS}
 CRITICAL = (
@@ -33,6 +34,10 @@ def _logistic(x: mpf) -> mpf:
     return 1 / (1 + mp.exp(-x))
 
 
+def _softplus(x: mpf) -> mpf:
+    return max(x, mpf(0)) + mp.log1p(mp.exp(-abs(x)))
+
+
 EXACT: dict[str, Callable[..., mpf]] = {
     "exp": mp.exp, "expm1": mp.expm1, "log": mp.log, "log1p": mp.log1p, "sin": mp.sin, "cos": mp.cos, "tan": mp.tan,
     "tanh": lambda x: mp.tanh(x) if abs(x) < 100 else mp.sign(x),
@@ -41,6 +46,9 @@ EXACT: dict[str, Callable[..., mpf]] = {
     "silu": lambda x: x * _logistic(x) if abs(x) < 1e4 else x * (x > 0),
     "gelu": lambda x: x * _normal(x) if abs(x) < 60 else x * (x > 0),
     "rsqrt": lambda x: 1 / mp.sqrt(x), "relu": lambda x: x * (x > 0), "pow": mp.power,
+    "exp2": lambda x: mp.power(2, min(max(x, -2000), 2000)), "log2": lambda x: mp.log(x) / mp.ln(2), "log10": mp.log10,
+    "hypot": mp.hypot, "sinh": lambda x: mp.sinh(min(max(x, -2000), 2000)),
+    "cosh": lambda x: mp.cosh(min(max(x, -2000), 2000)), "softplus": lambda x: _softplus(min(max(x, -2000), mpf(x))),
 }  # fmt: skip
 
 
@@ -67,10 +75,18 @@ def points(kind: type[Any], count: int, seed: int = 0) -> np.ndarray:
 def arguments(op: str, kind: type[Any], count: int, seed: int = 0) -> tuple[np.ndarray, ...]:
     """Return arguments in the domain of the function."""
     x = points(kind, count, seed)
-    if op in ("log", "rsqrt", "pow"):
+    if op in ("log", "log2", "log10", "rsqrt", "pow"):
         x = np.abs(x[x != 0])
     if op == "log1p":
         x = x[x > -1]
+    if op == "hypot":
+        other = np.roll(points(kind, count, seed + 1), 1)
+        near = np.exp(np.random.default_rng(seed).uniform(-4, 4, x.size // 2)).astype(kind)
+        with np.errstate(all="ignore"):
+            other = np.concatenate([other[: x.size - near.size], x[x.size - near.size :] * near])[: x.size]
+        x = x[: other.size]
+        both = np.isfinite(other)
+        return x[both], other[both]
     if op != "pow":
         return (x,)
     rng = np.random.default_rng(seed + 1)
@@ -155,7 +171,8 @@ def _under_bell(x: np.ndarray, steepness: str, least: int, most: int) -> np.ndar
 EXTENDED: dict[str, Callable[..., np.ndarray]] = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "tanh": np.tanh, "sigmoid": _extended_logistic, "silu": lambda x: x * _extended_logistic(x),
-    "rsqrt": lambda x: 1 / np.sqrt(x), "relu": lambda x: np.maximum(x, 0), "pow": np.power,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "relu": lambda x: np.maximum(x, 0), "pow": np.power, "exp2": np.exp2, "log2": np.log2,
+    "log10": np.log10, "hypot": np.hypot, "sinh": np.sinh, "cosh": np.cosh, "softplus": lambda x: np.logaddexp(0, x),
     "erf": lambda x: _under_bell(x, "1", -8, 8), "gelu": lambda x: np.where(x < -41, 0, x * _under_bell(x, "1/2", -42, 12)),
 }  # fmt: skip
 
