@@ -27,6 +27,7 @@ _LIBM = (
     "fmod",
     "floor",
     "ceil",
+    "trunc",
     "roundeven",
     "fma",
 )

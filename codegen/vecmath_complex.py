@@ -87,6 +87,18 @@ def log(b: Builder, re: Value, im: Value) -> Pair:
     return _log_size(b, re, im), arctangent.atan2(b, im, re)
 
 
+def log2(b: Builder, re: Value, im: Value) -> Pair:
+    """Return the principal logarithm to the base 2."""
+    x, y = log(b, re, im)
+    return x * tables.LOG2E_F64[0], y * tables.LOG2E_F64[0]
+
+
+def log10(b: Builder, re: Value, im: Value) -> Pair:
+    """Return the principal logarithm to the base 10."""
+    x, y = log(b, re, im)
+    return x * tables.LOG10E_F64[0], y * tables.LOG10E_F64[0]
+
+
 def log1p(b: Builder, re: Value, im: Value) -> Pair:
     """Return log(1 + z): half of log1p(x (2 + x) + y^2) near 0."""
     one = re + 1.0
@@ -116,6 +128,20 @@ def exp(b: Builder, re: Value, im: Value) -> Pair:
     return b.select(gone, 0.0, x * factor), b.select(gone, 0.0, y * factor)
 
 
+def exp2(b: Builder, re: Value, im: Value) -> Pair:
+    """Return 2^z = 2^x (cos(y ln 2) + i sin(y ln 2)), the angle as a pair of numbers."""
+    far = re > 1023.0
+    base = b.select(far, b.at_most(re, 2000.0) - 1000.0, re)
+    size, factor = exponential.exp2(b, base), b.select(far, 2.0**1000, b.constant(1.0, "double"))
+    angle, low = two_product(b, im, b.constant(tables.LN2[0], "double"))
+    sine, cosine = trigonometric.sincos(b, angle)
+    low = b.select(b.abs(im) < 2.0**40, b.fma(im, _LN2_LOW, low), 0.0)
+    x, y = size * b.fma(-low, sine, cosine), size * b.fma(low, cosine, sine)
+    gone = re.eq(-_INFINITE) & b.negation(b.abs(im) < _INFINITE)
+    return b.select(gone, 0.0, x * factor), b.select(gone, 0.0, b.select(im.eq(0.0), im, y * factor))
+
+
+_LN2_LOW = 2.3190468138462996e-17
 _EXP_700 = 1.0142320547350045e304
 
 
@@ -275,7 +301,7 @@ def quotient(b: Builder, re: Value, im: Value, other_re: Value, other_im: Value)
 
 
 COMPLEX: dict[str, Callable[..., Pair]] = {
-    "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "sqrt": sqrt, "rsqrt": reciprocal_sqrt, "sin": sin, "cos": cos,
+    "exp": exp, "exp2": exp2, "log2": log2, "log10": log10, "expm1": expm1, "log": log, "log1p": log1p, "sqrt": sqrt, "rsqrt": reciprocal_sqrt, "sin": sin, "cos": cos,
     "tan": tan, "sinh": sinh, "cosh": cosh, "tanh": tanh, "sigmoid": sigmoid, "silu": silu, "pow": power, "div": quotient,
 }  # fmt: skip
 

@@ -53,12 +53,14 @@ FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reasso
 _AXES = ("x", "y", "z")
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS})
-# Typing writes the other functions by operations: what is complex of some, what classifies numbers, `clip`.
+# Typing writes these by comparisons and extrema; and sigmoids of complex numbers by `exp`.
 _WRITTEN = frozenset({"clip", "isnan", "isinf", "isfinite"})
 _OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, "sub"} - _WRITTEN)
-_REAL_ONLY = frozenset(
-    {"floordiv", "mod", "silu", "sigmoid", "exp2", "log2", "log10", *(f.name for f in TABLE.values() if not f.complex)}
-)
+# Extrema of complex numbers, in numpy's order, are for this level alone.
+_REAL_ONLY = frozenset({"floordiv", "mod", "silu", "sigmoid", *(f.name for f in TABLE.values() if not f.complex)}) - {
+    "minimum",
+    "maximum",
+}
 _FLOATING = frozenset({"div", *(f.name for f in TABLE.values() if f.takes == "float")})
 _ARITY = {"multiply_add": 3} | dict.fromkeys(_BINARY, 2) | {f.name: f.arity for f in TABLE.values()}
 

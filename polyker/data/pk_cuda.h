@@ -295,6 +295,10 @@ template <class T> PK_FN pk_complex<T> pk_exp(pk_complex<T> z) {
   T e = pk_exp(z.re);
   return z.im == T(0) ? pk_complex<T>(e, z.im) : pk_complex<T>(e * pk_cos(z.im), e * pk_sin(z.im));
 }
+template <class T> PK_FN pk_complex<T> pk_exp2(pk_complex<T> z) {
+  T e = pk_exp2(z.re), angle = z.im * T(0.69314718055994530942);
+  return z.im == T(0) ? pk_complex<T>(e, z.im) : pk_complex<T>(e * pk_cos(angle), e * pk_sin(angle));
+}
 template <class T> PK_FN pk_complex<T> pk_expm1(pk_complex<T> z) {
   T h = pk_sin(z.im / T(2));
   return {pk_expm1(z.re) * pk_cos(z.im) - T(2) * h * h, pk_exp(z.re) * pk_sin(z.im)};
@@ -305,6 +309,14 @@ template <class T> PK_FN T pk_log_abs(T x, T y) {
   return pk_log(pk_hypot(x, y));
 }
 template <class T> PK_FN pk_complex<T> pk_log(pk_complex<T> z) { return {pk_log_abs(z.re, z.im), pk_atan2(z.im, z.re)}; }
+template <class T> PK_FN pk_complex<T> pk_log2(pk_complex<T> z) {
+  pk_complex<T> w = pk_log(z);
+  return {w.re * T(1.44269504088896340736), w.im * T(1.44269504088896340736)};
+}
+template <class T> PK_FN pk_complex<T> pk_log10(pk_complex<T> z) {
+  pk_complex<T> w = pk_log(z);
+  return {w.re * T(0.43429448190325182765), w.im * T(0.43429448190325182765)};
+}
 template <class T> PK_FN pk_complex<T> pk_log1p(pk_complex<T> z) {
   T near = z.re * (T(2) + z.re) + z.im * z.im, angle = pk_atan2(z.im, T(1) + z.re);
   return {near > T(-0.5) && near < T(1) ? pk_log1p(near) / T(2) : pk_log_abs(T(1) + z.re, z.im), angle};

@@ -388,22 +388,15 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
 
 
 def _floating(op: str, arg: Typed, span: Span | None) -> Typed:
-    """Type a function that makes floats of integers; of complex numbers some are written by others."""
+    """Type a function that makes floats of integers; sigmoids of complex numbers are written by `exp`."""
     node, found = arg
     kind = floating(found)
     value, where = convert(node, found, kind, span), computed(kind.dtype)
-    if kind.dtype.is_complex:
-        if op in ("sigmoid", "silu"):  # 1 / (1 + exp(-z)), z / (1 + exp(-z))
-            _check_repeated(value, op, str(found), span)
-            one = Literal(constant_value(1, where, span), where, span)
-            below = Call("add", (one, Call("exp", (_negate(value, span),), where, span)), where, span)
-            return Call("div", (one if op == "sigmoid" else value, below), where, span), kind
-        if op == "exp2":  # exp(z log 2)
-            factor = Literal(constant_value(math.log(2), where, span), where, span)
-            return Call("exp", (Call("mul", (value, factor), where, span),), where, span), kind
-        if op in ("log2", "log10"):  # log(z) / log(2)
-            factor = Literal(constant_value(1 / math.log(int(op[3:])), where, span), where, span)
-            return Call("mul", (Call("log", (value,), where, span), factor), where, span), kind
+    if kind.dtype.is_complex and op in ("sigmoid", "silu"):  # 1 / (1 + exp(-z)), z / (1 + exp(-z))
+        _check_repeated(value, op, str(found), span)
+        one = Literal(constant_value(1, where, span), where, span)
+        below = Call("add", (one, Call("exp", (_negate(value, span),), where, span)), where, span)
+        return Call("div", (one if op == "sigmoid" else value, below), where, span), kind
     return Call(op, (value,), where, span), kind
 
 

@@ -87,6 +87,8 @@ def _call(op: str, args: list[Range]) -> Range | None:
             return max(0, low), max(0, high)
         case "abs":
             return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+        case "popcount":
+            return 0, 64
         case "where":
             return min(a for a, _ in args[1:]), max(b for _, b in args[1:])
         case _:

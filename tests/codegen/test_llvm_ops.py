@@ -77,7 +77,7 @@ def unary(op: str, dtype: DType, result: DType | None = None):
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize(
-    "op", ["add", "sub", "mul", "floordiv", "mod", "minimum", "maximum", "lt", "le", "eq", "ne", "pow"]
+    "op", ["add", "sub", "mul", "floordiv", "mod", "fmod", "minimum", "maximum", "lt", "le", "eq", "ne", "pow"]
 )
 def test_integer_operations_are_numpys(op, dtype):
     result = bool_ if op in ("lt", "le", "eq", "ne") else dtype
@@ -85,7 +85,7 @@ def test_integer_operations_are_numpys(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@pytest.mark.parametrize("op", ["neg", "abs", "sign", "floor", "relu"])
+@pytest.mark.parametrize("op", ["neg", "abs", "sign", "floor", "trunc", "relu", "popcount"])
 def test_integer_functions_are_numpys(op, dtype):
     check(unary(op, dtype), [dtype], dtype, [samples(dtype)], targets=["cpu"])
 
@@ -120,12 +120,18 @@ def test_float_operations_are_numpys(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("op", ["neg", "abs", "sign", "floor", "ceil", "round", "relu", "sqrt"])
+@pytest.mark.parametrize("op", ["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "relu", "sqrt"])
 def test_float_functions_are_numpys(op, dtype):
     data = samples(dtype)
     if op in ("relu", "sign"):  # which zero comes out is not defined
         data = np.where(data == 0, np.zeros((), data.dtype), data)
     check(unary(op, dtype), [dtype], dtype, [data])
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("op", ["copysign", "fmod"])
+def test_signs_and_truncated_remainders_are_numpys(op, dtype):
+    check(binary(op, dtype), [dtype, dtype], dtype, pairs(dtype), targets=["cpu"] if op == "fmod" else TARGETS)
 
 
 @pytest.mark.parametrize("op", ["minimum", "maximum"])
@@ -257,14 +263,15 @@ def test_powers_are_numpys(exponent, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(
-    "op", ["exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "gelu", "silu", "rsqrt"]
+    "op",
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh erf sigmoid gelu silu softplus rsqrt".split(),
 )
 def test_functions_are_close_to_numpys(op, dtype):
     from polyker.codegen.interp_ops import apply
 
     x = (
         np.abs(samples(dtype).astype(np.float64))
-        if op in ("log", "log1p", "rsqrt")
+        if op in ("log", "log2", "log10", "log1p", "rsqrt")
         else samples(dtype).astype(np.float64)
     )
     # gelu's form 1 + erf(x) cancels below: NumPy's value is no reference there.
@@ -280,7 +287,7 @@ def test_functions_are_close_to_numpys(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", COMPLEX, ids=str)
-@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "sin", "cos", "tanh"])
+@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "sin", "cos", "sinh", "cosh", "tanh"])
 def test_complex_functions_are_close_to_numpys(op, dtype):
     data = np.clip(samples(dtype.real, 40).astype(np.float64), -3, 3)
     x = np.where(np.isnan(data) | (data == 0), 0.5, data)

@@ -17,6 +17,8 @@ FORMATS = [pytest.param(c64, 8, id="c64"), pytest.param(c128, 4, id="c128")]
 EXACT = {
     "abs": abs, "exp": mp.exp, "expm1": lambda z: mp.exp(z) - 1, "log": mp.log, "log1p": lambda z: mp.log(1 + z),
     "sqrt": mp.sqrt, "rsqrt": lambda z: 1 / mp.sqrt(z), "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "tanh": mp.tanh,
+    "sinh": mp.sinh, "cosh": mp.cosh, "exp2": lambda z: mp.exp(z * mp.ln(2)), "log2": lambda z: mp.log(z) / mp.ln(2),
+    "log10": lambda z: mp.log(z) / mp.ln(10),
     "sigmoid": lambda z: 1 / (1 + mp.exp(-z)), "silu": lambda z: z / (1 + mp.exp(-z)), "div": lambda z, w: z / w,
     "pow": lambda z, w: mp.exp(w * mp.log(z)),
 }  # fmt: skip
@@ -89,6 +91,11 @@ def test_sizes_neither_overflow_nor_underflow_on_the_way(dtype: DType, lanes: in
         ("sin", [0j, 1 + 705j, 2 - 705j]),
         ("cos", [0j, 1 + 705j, 2 - 705j]),
         ("tan", [1 + 800j, 0j]),
+        ("exp2", [0j, complex(-np.inf, 2), complex(np.inf, 0), -1074 + 1j, 3 + 0j, complex(5, -0.0)]),
+        ("log2", [0j, complex(-0.0, 0.0), -1 + 0j, complex(np.inf, 1), 1e300 + 1e300j]),
+        ("log10", [0j, -100 + 0j, complex(-1, -0.0)]),
+        ("sinh", [0j, complex(-0.0, 0.0), 705 + 1j, -705 + 2j, complex(0.0, -0.0)]),
+        ("cosh", [0j, 705 + 1j, -705 + 2j]),
     ],
 )
 def test_critical_values_are_numpys(op: str, values: list[complex]) -> None:
@@ -98,6 +105,16 @@ def test_critical_values_are_numpys(op: str, values: list[complex]) -> None:
     got = call(op, c128, 4, z)
     for a, b in ((got.real, expected.real), (got.imag, expected.imag)):
         assert np.allclose(a, b, rtol=1e-14, atol=0, equal_nan=True), [*zip(z, got, expected, strict=True)]
+
+
+def test_powers_of_two_near_overflow_are_in_range_where_their_parts_are() -> None:
+    z = np.array([1023.9 + 2.2j, 1024.5 + 2.26j, -1020 + 3e9j])
+    with mp.workprec(140):
+        exact = [complex(mp.exp(mpmath.mpc(complex(v)) * mp.ln(2))) for v in z]
+    got = call("exp2", c128, 4, z)
+    assert np.all(np.isfinite(got[0].imag) & np.isfinite(got[1].real))
+    assert np.allclose(got.real, np.real(exact), rtol=1e-14, atol=0)
+    assert np.allclose(got.imag, np.imag(exact), rtol=1e-14, atol=0)
 
 
 def test_powers_of_zero_and_to_zero() -> None:

@@ -106,7 +106,24 @@ def test_a_softmax_of_rows_is_right_in_four_launches_or_fewer():
     np.testing.assert_allclose(on_sim(text, x), e / e.sum(1, keepdims=True), rtol=1e-14)
 
 
-COMPLEX = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "abs", "sign")
+COMPLEX = (
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "abs",
+    "sign",
+    "exp2",
+    "log2",
+    "log10",
+)
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
