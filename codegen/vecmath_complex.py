@@ -301,8 +301,9 @@ def quotient(b: Builder, re: Value, im: Value, other_re: Value, other_im: Value)
 
 
 COMPLEX: dict[str, Callable[..., Pair]] = {
-    "exp": exp, "exp2": exp2, "log2": log2, "log10": log10, "expm1": expm1, "log": log, "log1p": log1p, "sqrt": sqrt, "rsqrt": reciprocal_sqrt, "sin": sin, "cos": cos,
-    "tan": tan, "sinh": sinh, "cosh": cosh, "tanh": tanh, "sigmoid": sigmoid, "silu": silu, "pow": power, "div": quotient,
+    "exp": exp, "exp2": exp2, "expm1": expm1, "log": log, "log2": log2, "log10": log10, "log1p": log1p, "sqrt": sqrt,
+    "rsqrt": reciprocal_sqrt, "sin": sin, "cos": cos, "tan": tan, "sinh": sinh, "cosh": cosh, "tanh": tanh, "sigmoid": sigmoid,
+    "silu": silu, "pow": power, "div": quotient,
 }  # fmt: skip
 
 

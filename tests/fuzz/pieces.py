@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.fuzz import functions
 from tests.fuzz.conditions import of_bits
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def function(m: Maker, text: str, kind: str) -> tuple[str, str]:
         to = r.choice(CASTS[kind])
         m.features.add("cast")
         return f"{to}({text})", {"bool": "b"}.get(to, "i" if to[0] in "iu" else "c" if to[0] == "c" else "f")
+    if pick < 0.35 and (found := functions.one(m, text, kind)) is not None:
+        return found
     if kind == "w":
         return text, kind
     if kind == "b":
@@ -111,6 +114,8 @@ def pair(m: Maker, a: tuple[str, str], b: tuple[str, str], op: str) -> tuple[str
     if pick < 0.72:
         m.features.add("operator:-")
         return f"({x} - {y})", kind
+    if r.random() < 0.12 and (found := functions.two(m, x, y, kind)) is not None:
+        return found
     if kind == "c":
         return f"{x} * {y}", kind
     if pick < 0.80:

@@ -21,6 +21,7 @@ from polyker.reference.interpreter import bind
 from polyker.reference.reductions import accumulator, result_tag
 from polyker.reference.special import complementary, error_function
 from polyker.reference.tags import WEAK_INT, promote, settle, tag_of_literal
+from tests.fuzz import functions
 from tests.fuzz.bounds import (
     FUNCTION_ULPS,
     LD,
@@ -172,6 +173,8 @@ class Evaluator:
             return V(tag, np.where(test, a.val, b.val), np.where(test, a.err, b.err))
         if e.op == "not":
             return V(dt.bool_, ~convert(args[0], dt.bool_).val, np.zeros(n))
+        if (found := functions.value(e.op, args)) is not None:
+            return found
         if len(args) == 1:
             return self.unary(e.op, args[0])
         total = args[-1] if e.op == "pow" else args[0]
@@ -226,10 +229,10 @@ class Evaluator:
                 return V(gives, ~v, zero)
             case "relu":
                 return V(gives, np.maximum(v, v.dtype.type(0)), err)
-            case "floor" | "ceil" | "round" | "sign":
+            case "floor" | "ceil" | "trunc" | "round" | "sign":
                 if settle(takes).kind not in "fc":
                     return V(gives, v if op != "sign" else np.sign(v), zero)
-                f = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "sign": np.sign}[op]
+                f = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "sign": np.sign}[op]
                 if not real:
                     if np.any(err > 0):
                         raise Uncertain
@@ -475,4 +478,5 @@ _FUNCTIONS = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
     "tan": np.tan, "tanh": np.tanh, "rsqrt": lambda a: 1 / np.sqrt(a), "erf": _each(error_function),
     "sigmoid": _sigmoid, "silu": lambda a: a * _sigmoid(a), "gelu": lambda a: a * _each(complementary)(-a / np.sqrt(LD(2))) / 2,
+    **functions.VALUES,
 }  # fmt: skip
