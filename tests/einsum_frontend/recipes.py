@@ -7,6 +7,7 @@ from random import Random
 from polyker.einsum_frontend import builder
 from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
+from polyker.ir.functions import TABLE
 
 SIZES = ("N", "M")
 _ARITHMETIC = ("+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>")
@@ -136,7 +137,7 @@ class Maker:
                 return (kind, sub())
             case "call":
                 name = self.random.choice(FUNCTIONS)
-                count = {"where": 3, "minimum": 2, "maximum": 2}.get(name, 1)
+                count = TABLE[name].arity
                 return ("call", name, [sub() for _ in range(count)])
             case "cast":
                 return ("cast", self.dtype(), sub())
