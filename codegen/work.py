@@ -98,8 +98,8 @@ def cost(expr: KExpr) -> int:
 def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
     """Return the value of an expression of loop bounds, or None where it holds anything else."""
     match expr:
-        case Const(value=value):
-            return int(value.real)
+        case Const(value=value, dtype=dtype):
+            return int(value.real) if dtype.is_integer else None
         case Var(name=name):
             return values.get(name)
         case Op(op=op) if op in _ARITHMETIC or op == "neg":
