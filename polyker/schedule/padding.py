@@ -56,7 +56,8 @@ def reread_padding(measured: Measured) -> tuple[Read, ...]:
     for a in measured.accesses:
         if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
             continue
-        if measured.statement.outer or not measured.may_copy(a):
+        # Common loops are the statement's own: the copy runs before them. Those of the text may change what is read.
+        if (measured.statement.outer and measured.steady is None) or not measured.may_copy(a):
             continue
         if total >= (REUSE_APART if _is_apart(a.read) else REUSE) * measured.footprint(a):
             found.append(a.read)
