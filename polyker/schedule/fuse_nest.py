@@ -13,8 +13,8 @@ from math import prod
 from typing import Protocol
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal
-from polyker.ir.quasi_affine import add, coefficients, floordiv, is_quasi_affine, lit, mod, substitute
+from polyker.ir.expr import Call, Expr, Index, Literal, walk
+from polyker.ir.quasi_affine import add, coefficients, floordiv, indices_of, is_quasi_affine, lit, mod, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.schedule.fuse_cost import Fusion, local_tensors, rolling_tensors
 from polyker.schedule.fuse_items import Item, Touch, alone
@@ -23,7 +23,7 @@ from polyker.schedule.fuse_zip import paired, zipped
 from polyker.schedule.nest import Nest, band
 from polyker.schedule.places import spliced
 from polyker.schedule.row_heads import with_heads
-from polyker.schedule.tree import Band, Filter, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree import Band, Filter, Member, Promotion, Scope, Sequence, Tree, loops
 from polyker.target.model import Target
 
 
@@ -57,7 +57,8 @@ class Together:
 def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     """Return the statements that stand for each item of a group, and the tree that runs them together.
 
-    None where an item's nest makes copies inside the common loops that do not depend on these.
+    None where an item's nest makes copies inside the common loops that do not depend on these, or has tiles that a block is
+    no multiple of.
     """
     program = scheduler.program
     loops, steps, rows = fusion.loops(), fusion.steps(), fusion.rows
@@ -86,6 +87,8 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
             for d, iterator in enumerate(own):
                 times[d].append((s.name, origins[d] - shifts[d][n], iterator))
             if fusion.block:
+                if not _cuts_evenly(nest.tree, s.name, own[-1], fusion.block):
+                    return None  # a tile would lie across two blocks: its registers could not be told apart
                 places[s.name] = {own[-1]: _within(own[-1], origins[-1] - shifts[-1][n], fusion.block)}
         tree = _counted(nest.tree, places) if fusion.block else nest.tree
         children.append(Filter(tuple(s.name for s in nest.statements), tree))
@@ -186,6 +189,19 @@ def _member(step: int, origin: int, found: list[tuple[str, int, str]]) -> Member
 def _within(iterator: str, origin: int, block: int) -> Expr:
     """Return an iterator's value counted as if its block were the first one."""
     return add(mod(add(Index(iterator, i64), lit(-origin)), block), lit(origin))
+
+
+def _cuts_evenly(tree: Tree, statement: str, iterator: str, block: int) -> bool:
+    """Whether the tiles of a statement along an iterator divide a block of it."""
+    for member in loops(tree):
+        for e in walk(dict(member.times).get(statement, lit(0))):
+            match e:
+                case Call(op="floordiv" | "mod", args=(a, Literal(value=n))) if iterator in indices_of(a):
+                    if block % int(n.real):
+                        return False
+                case _:
+                    pass
+    return True
 
 
 def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
