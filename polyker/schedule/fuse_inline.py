@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.measure import DEPTH, depth_of, level_of
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, substitute
+from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, statements_of
 from polyker.rewrite.short_sums import short_sums, unfold_sums
 from polyker.schedule.fuse_items import alone, touches
@@ -118,12 +118,25 @@ def _candidates(program: TypedProgram, known: _Known) -> Iterator[_Inlining]:
 def _pays(found: _Inlining) -> bool:
     """Whether to compute the value where it is read takes no more cycles than to store it, and its code stays short."""
     size = sum(1 for _ in values(found.definition.expr))
+    sources = {r for r in found.definition.reads() if any(map(indices_of, r.subscripts))}
     for reader, reads in found.readers:
+        if _goes_along_memory(reader) and 2 * len(sources) > found.definition.acc.itemsize:
+            return False
         count = sum(1 for e in values(reader.expr) if e in reads)
         if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MOST_OPERATIONS:
             return False
     cells = sum(len(reads) for _, reads in found.readers)
     return cells == 1 or (cells - 1) * _cycles(found.definition.expr) <= PASS + cells * LOAD
+
+
+def _goes_along_memory(statement: TypedStatement) -> bool:
+    """Whether a statement reads cells of its own row in memory that it wrote before.
+
+    It is computed for several rows at a time, and what it reads is transposed in registers: of more operands than an element
+    has pairs of bytes there are not enough (32 of 64 bytes, 16 of 32).
+    """
+    own = [r for r in statement.reads() if r.tensor == statement.target]
+    return any(r.subscripts != statement.subscripts and r.subscripts[:-1] == statement.subscripts[:-1] for r in own)
 
 
 def _stays_shallow(found: _Inlining, known: _Known) -> bool:
