@@ -120,7 +120,7 @@ def _pays(found: _Inlining) -> bool:
     size = sum(1 for _ in values(found.definition.expr))
     sources = {r for r in found.definition.reads() if any(map(indices_of, r.subscripts))}
     for reader, reads in found.readers:
-        if _goes_along_memory(reader) and 2 * len(sources) > found.definition.acc.itemsize:
+        if _goes_along_memory(reader) and 4 * len(sources) > 3 * found.definition.acc.itemsize:
             return False
         count = sum(1 for e in values(reader.expr) if e in reads)
         if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MOST_OPERATIONS:
@@ -132,8 +132,8 @@ def _pays(found: _Inlining) -> bool:
 def _goes_along_memory(statement: TypedStatement) -> bool:
     """Whether a statement reads cells of its own row in memory that it wrote before.
 
-    It is computed for several rows at a time, and what it reads is transposed in registers: of more operands than an element
-    has pairs of bytes there are not enough (32 of 64 bytes, 16 of 32).
+    It is computed for several rows at a time, and what it reads is transposed in registers: with more operands than three for
+    each four bytes of an element these would take half as many again as there are (32 of 64 bytes, 16 of 32).
     """
     own = [r for r in statement.reads() if r.tensor == statement.target]
     return any(r.subscripts != statement.subscripts and r.subscripts[:-1] == statement.subscripts[:-1] for r in own)
