@@ -100,7 +100,8 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
         strides, strided = strides_of(name, shape, layout)
         integers += [Integer(name, d) for d in strided]
         written = tensor.role is not Role.INPUT
-        once = written and [s.op for s in program.statements() if s.target == name] == ["set"]
+        writers = [s for s in program.statements() if s.target == name]
+        once = written and [s.op for s in writers] == ["set"] and not writers[0].scatters
         buffers.append(Buffer(name, tensor.dtype, shape, strides, Space.ARGUMENT, written, once=once))
     for tensor in scratch:
         shape = tuple(extent(e) for e in tensor.shape)

@@ -17,7 +17,6 @@ from polyker.errors.syntax import (
     CYCLIC,
     DOTS_NOT_ON_LEFT,
     DUPLICATE,
-    GATHER_SET,
     NOT_AFFINE,
     NOT_ON_LEFT,
     ONE_INDEX,
@@ -141,9 +140,6 @@ def check_statement(statement: Statement, loops: Sequence[str]) -> None:
             if name not in left:
                 inside = f"{statement.target}[{','.join(left)}]" if left else statement.target
                 raise failure(NOT_ON_LEFT, span=span, index=name, left=inside)
-        gathers = [e for s in statement.subscripts for e in walk(s) if isinstance(e, Read)]
-        if gathers:
-            raise failure(GATHER_SET, span=gathers[0].span, target=statement.target)
     _check_dots(statement)
     _check_affine(statement)
     parts = (statement.expr, *statement.conditions)

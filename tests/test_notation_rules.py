@@ -216,9 +216,24 @@ def test_a_gathered_index_outside_is_an_index_error(call, bad):
         call("O[i] = X[idx[i]]", X, np.array([0, bad]))
 
 
-def test_gathers_on_the_left_take_reductions_only():
-    with pytest.raises(pk.PolykerError, match=r"\+="):
-        pk.op("f(X: f64[N], idx: i64[N]) -> H:\n    H: f64[5]\n    H[idx[i]] = X[i]")
+def test_of_what_is_assigned_to_one_gathered_place_the_last_counts(call):
+    idx, start = np.array([4, 0, 4, 1, 0, 4]), np.full(5, 7.0)
+    expected = start.copy()
+    expected[idx] = X
+    same(call("f(H: f64[M], X: f64[N], idx: i64[N]) -> H:\n    H[idx[i]] = X[i]", start, X, idx), expected)
+    # The order of the text is that of the indices of `for`, then those of the left.
+    n = np.arange(6.0).reshape(2, 3)
+    text = "f(H: f64[M], n: f64[B,D], p: i64[B,D]) -> H:\n    H[p[b,d]] = n[b,d]"
+    same(call(text, np.zeros(1), n, np.zeros((2, 3), int)), n[-1, -1:])
+    same(call(text + " for d in 0:2, b in 0:2", np.zeros(1), n, np.zeros((2, 3), int)), n[1, 1:2])
+
+
+def test_a_fresh_tensor_is_0_where_nothing_is_assigned(call):
+    text = "f(p: i64[N]) -> q:\n    q: i64[6]\n    q[p[i]] = i + 1"
+    same(call(text, np.array([3, 5, 3])), np.array([0, 0, 0, 3, 0, 2]))
+    # Beside the gathered dimension all is as ever.
+    with pytest.raises(pk.ShapeError, match=r"no statement writes|is never written"):
+        call("f(p: i64[N], w: f64[2]) -> H:\n    H: f64[1,3]\n    H[p[i],j+1] = w[j]", np.array([0]), np.ones(2))
 
 
 def test_dots_broadcast_1_and_named_indices_do_not(call):

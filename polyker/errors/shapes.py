@@ -86,7 +86,12 @@ EMPTY_NEIGHBOUR = register(
     "index `{index}` has no range from `{access}`: the other indices of the subscript have no values{sizes}",
     "give it one: `for {index} in 0:N`",
 )
-GATHERED_TARGET = register("PK315", ShapeError, "`{tensor}` is written through a gather{why}")
+GATHERED_TARGET = register(
+    "PK315",
+    ShapeError,
+    "`{tensor}` is written through a gather, so its shape has to be declared",
+    "declare it on a line of its own, such as `{tensor}: f32[N]`, or make it a parameter and an output",
+)
 BAD_CONDITION = register(
     "PK316",
     ShapeError,

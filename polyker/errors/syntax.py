@@ -102,12 +102,6 @@ TENSOR_AS_INDEX = register(
     "write `{name}[]`",
 )
 DUPLICATE = register("PK136", ParseError, "{what} `{name}` is given twice", "give it once")
-GATHER_SET = register(
-    "PK137",
-    ParseError,
-    "`{target}` is written at gathered places, where `=` has no one value",
-    "use a reduction: `+=`, `max=`, ...",
-)
 PAD_ON_LEFT = register("PK138", ParseError, "`pad` stands on the left, where nothing is read", "take it away")
 UNDEFINED_OUTPUT = register(
     "PK139", ParseError, "{what} `{name}` is never defined", "write a statement with {name} on its left"

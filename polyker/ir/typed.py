@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr, Read, reads_in
+from polyker.ir.expr import Expr, Read, reads_in, walk
 
 # Sizes up to EXACT are expected as they are, those below LARGE by a number that is no smaller, others by one near them
 # (`TypedProgram.likely`).
@@ -110,6 +110,16 @@ class TypedStatement:
     def reads_own(self) -> bool:
         """Whether it reads the tensor that it writes, a reduction's own update apart."""
         return any(r.tensor == self.target for r in self.reads())
+
+    @property
+    def scatters(self) -> bool:
+        """Whether `=` writes at gathered places: of the instances that write one element the last counts."""
+        return self.op == "set" and any(isinstance(e, Read) for s in self.subscripts for e in walk(s))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the order of its instances may matter, apart from that of a reduction's terms."""
+        return self.reads_own or self.scatters
 
 
 @dataclass(frozen=True, slots=True)

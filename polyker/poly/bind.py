@@ -187,12 +187,8 @@ class _Binder:
     def _check_gathered(self, subject: Subject) -> None:
         statement = subject.statement
         span, target = statement.target_span or statement.span, statement.target
-        if statement.op == "set":
-            why = " by `=`: only a reduction such as `+=` says what two writes of one cell give"
-            raise self.context.error(GATHERED_TARGET, span, tensor=target, why=why)
         if self.shapes.get(target) is None:
-            why = ", so its shape has to be declared"
-            raise self.context.error(GATHERED_TARGET, span, tensor=target, why=why)
+            raise self.context.error(GATHERED_TARGET, span, tensor=target)
 
     def _define(self, target: str, definers: list[int]) -> None:
         subjects = [self.solved[k][0] for k in definers]

@@ -2,7 +2,7 @@
 
 Exact by isl; the plain cases (a statement that writes its whole target) are seen without it. A reduction defines the
 cells of its target from its start: those it adds nothing to because a `for` or `where` left them out hold the identity,
-while cells that no inferred range reaches stay undefined.
+while cells that no inferred range reaches stay undefined. `=` at gathered places counts as a reduction that starts at 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Coverage:
             ShapeError: naming the cells, or the two instances.
         """
         for subject, bounds in self.items:
-            if subject.statement.op == "set":
+            if subject.sets_cells:
                 self._check_once(subject, bounds)
             for scope in subject.scopes.values():
                 if scope.op in ("argmax", "argmin"):
@@ -143,7 +143,7 @@ class Coverage:
         inner = len(access.scope.visible()) - len(reader.iterators) + len(access.subscripts)
         time = self._time(writer)
         cells, constraints = self._cells(writer.target)
-        if writer.statement.op == "set":
+        if writer.sets_cells:
             conditions = domain_conditions(bounds, writer.scope) + constraints
             length, strict = len(time), True
         else:
@@ -177,7 +177,7 @@ class Coverage:
         self.context.require_none(missing, written, UNWRITTEN, span, cells=cells, tensor=tensor)
 
     def _written(self, writer: Subject, bounds: Mapping[str, Bound]) -> Any:
-        if writer.statement.op == "set":
+        if writer.sets_cells:
             return self._writes(writer, bounds).range()
         cells, _ = self._cells(writer.target)
         iterators = list(writer.iterators)
@@ -186,7 +186,7 @@ class Coverage:
     def defined_cells(self, writer: Subject, bounds: Mapping[str, Bound], name: str) -> str | None:
         """Return the text of the cells that a reduction defines, under the tensor's generated name; None for all."""
         shared = sum(s.statement.target == writer.statement.target for s, _ in self.items) > 1
-        if writer.statement.op == "set" or not shared or self._covers(writer, bounds):
+        if writer.sets_cells or not shared or self._covers(writer, bounds):
             return None
         cells = self._written(writer, bounds).coalesce().set_tuple_name(name)
         for d in range(cells.dim(isl.dim.set)):
@@ -197,7 +197,7 @@ class Coverage:
 
     def _covers(self, writer: Subject, bounds: Mapping[str, Bound]) -> bool:
         """Whether a statement plainly writes (or, a reduction, defines) its whole target each time it is reached."""
-        is_set = writer.statement.op == "set"
+        is_set = writer.sets_cells
         if is_set and writer.scope.conditions:
             return False
         seen: set[str] = set()
@@ -219,19 +219,20 @@ class Coverage:
     def _defined(self, writer: Subject, bounds: Mapping[str, Bound]) -> list[str]:
         """Return the constraints on loops, indices and cells c0, c1, ... for a reduction to define a cell.
 
-        A dimension that an index of a `for` decides is defined everywhere, others where the inferred ranges reach;
-        `where` leaves cells at the identity.
+        A dimension that an index of a `for` or a gather decides is defined everywhere, others where the inferred ranges
+        reach; `where` leaves cells at the identity.
         """
         loops = writer.scope.parent
         conditions = domain_conditions(bounds, loops) if loops is not None else []
-        for i in writer.target_indices:
-            if not bounds[i].explicit:
-                conditions += bounds[i].constraints
-        target = writer.target
+        target, reached = writer.target, set[str]()
         for d, (form, extent) in enumerate(zip(target.subscripts, self.shapes[target.tensor], strict=True)):
             conditions.append(f"0 <= c{d} and c{d} < {extent.text}")
             if form is not None and not any(bounds[i].explicit for i in form.indices):
                 conditions.append(f"c{d} = {form.text}")
+                reached |= form.indices
+        for i in writer.target_indices:
+            if i in reached:
+                conditions += bounds[i].constraints
         return conditions
 
     def _writes(self, subject: Subject, bounds: Mapping[str, Bound]) -> Any:

@@ -102,6 +102,11 @@ class Subject:
         return self.loops + self.scope.indices
 
     @property
+    def sets_cells(self) -> bool:
+        """Whether each instance sets a cell of its own: `=` does, but at gathered places."""
+        return self.statement.op == "set" and None not in self.target.subscripts
+
+    @property
     def reduced(self) -> tuple[str, ...]:
         """The own indices that stand only on the right."""
         return tuple(i for i in self.scope.indices if i not in self.target_indices)

@@ -64,16 +64,23 @@ def _assignment(ranged: Ranged, scope: Scope) -> Run:
     rounded, cell_of = rounding(dtype, scope.widen), _cells(ranged, scope)
     conditions = [scope.integer(c) for c in s.conditions]
     order = ranged.flat.order
+    scatters = any(map(gathers, s.subscripts))
+    zero = identity("add", dtype, scope.widen)
 
     def run(env: Env) -> None:
         env = dict(env)
+        # What nothing defined before is 0 where no gathered place reaches it.
+        for cell in _untouched(ranged, scope, env) if scatters else ():
+            tensor.data[cell] = zero
+            if tensor.written is not None:
+                tensor.written[cell] = True
         writers: dict[Cell, dict[str, int]] = {}
         for _ in points(order, ranged.ranges, env):
             if not all(c(env) for c in conditions):
                 continue
             cell = cell_of(env)
             here = {n: env[n] for n in order}
-            if cell in writers:
+            if cell in writers and not scatters:
                 raise failure(WRITTEN_TWICE, span=s.span, tensor=s.target, cell=cell, first=writers[cell], second=here)
             writers[cell] = here
             v = value(env)
@@ -120,7 +127,7 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
 
 
 def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Cell]:
-    """Return the unwritten cells that a reduction defines, whether or not an instance reaches them.
+    """Return the unwritten cells that a reduction or a scatter defines, whether or not an instance reaches them.
 
     Along a dimension that an index with an explicit range (a `for`, or a loop) or a gather decides, these are all cells:
     what `for` left out holds the identity. Along the others they are what the inferred ranges reach, whatever `where`

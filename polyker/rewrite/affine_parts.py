@@ -71,7 +71,7 @@ def affine_parts(program: TypedProgram) -> TypedProgram:
 def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedStatement]:
     """Return the statements that stand for one; itself where nothing is gained."""
     bends = any(_may_bend(e) for e in walk(statement.expr))
-    if not bends or statement.op != "set" or statement.reads_own:
+    if not bends or statement.op != "set" or statement.is_ordered:
         return [statement]
     context = read_set(program.context)
     domain = read_set(statement.domain).reset_tuple_id().intersect_params(context)

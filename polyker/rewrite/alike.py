@@ -58,7 +58,7 @@ def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[Names, C
     known = match(one.expr, other.expr, {i: i for i in one.iterators[: one.outer]}, tensors)
     if known is None:
         return
-    ordered = one.in_order or any(r.tensor == one.target for r in one.reads())
+    ordered = one.in_order or one.is_ordered
     rank = len(one.subscripts)
     for order in permutations(range(rank)) if rank <= MOST_ORDERED and not ordered else [tuple(range(rank))]:
         names: Names | None = known

@@ -67,7 +67,12 @@ def _steps(program: TypedProgram, loop: TypedLoop) -> _Steps | None:
     """Return the parts of a time loop that copies its steps back, None for any other, and where a step is all there is."""
     body = [n for n in loop.body if isinstance(n, TypedStatement)]
     half = len(body) // 2
-    if len(body) < len(loop.body) or len(body) % 2 or not body or any(s.op != "set" or s.outer != 1 for s in body):
+    if (
+        len(body) < len(loop.body)
+        or len(body) % 2
+        or not body
+        or any(s.op != "set" or s.scatters or s.outer != 1 for s in body)
+    ):
         return None
     producers, copies = body[:half], body[half:]
     paired = []

@@ -200,7 +200,12 @@ class _Lift:
         """Make the statements of a reduction that is the statement's whole value, on the target itself; else return False."""
         statement, expr = self.statement, self.statement.expr
         target = self.program.tensor(statement.target).dtype
-        if not isinstance(expr, Reduce) or statement.op != "set" or {expr.acc, expr.dtype or target} != {target}:
+        if (
+            not isinstance(expr, Reduce)
+            or statement.op != "set"
+            or statement.scatters
+            or {expr.acc, expr.dtype or target} != {target}
+        ):
             return False
         assert expr.domain is not None
         around, own = statement.iterators, tuple(r.index for r in expr.ranges)

@@ -35,7 +35,7 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
 
     for node in program.body:
         for before, statement in _each((node,)):
-            if statement.op == "set" or statement.target in given:
+            if (statement.op == "set" and not statement.scatters) or statement.target in given:
                 continue
             known = defined.get(statement.target)
             if before is not None and _starts(program, before, statement):
@@ -93,6 +93,8 @@ def _starts(program: TypedProgram, before: TypedStatement, statement: TypedState
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     if (before.op, before.target, before.subscripts) != ("set", statement.target, statement.subscripts):
         return False
+    if before.scatters:
+        return False
     if before.iterators != kept or before.outer != statement.outer:
         return False
     onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {before.name}[{', '.join(kept)}] }}"
@@ -135,7 +137,7 @@ def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, cells
     name = fresh.statement()
     iterators = tuple(fresh.iterator() for _ in tensor.shape)
     domain = domain_text(cells, name)
-    value = identity(statement.op, tensor.dtype)
+    value = identity("add" if statement.scatters else statement.op, tensor.dtype)
     places = tuple(Index(i, dtype=i64) for i in iterators)
     return TypedStatement(
         name, iterators, 0, domain, tensor.name, places, "set", value, tensor.dtype, (), statement.span

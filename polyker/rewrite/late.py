@@ -66,7 +66,7 @@ class _Late:
 def _candidates(program: TypedProgram, loop: TypedLoop) -> Iterator[_Late]:
     for node in loop.body:
         if isinstance(node, TypedStatement) and node.op == "set" and node.outer == 1 and len(node.iterators) >= 3:
-            parts = _parts(node)
+            parts = None if node.scatters else _parts(node)
             found = None if parts is None else _late(program, loop, node, *parts)
             if found is not None:
                 yield found

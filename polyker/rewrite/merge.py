@@ -112,7 +112,7 @@ def _is_pair(statement: TypedStatement, x: str, y: str, pairs: set[Pair], walks:
     if any((x == a) != (y == b) for a, b in walks):
         return False
     at = statement.iterators.index
-    if statement.target in {t for t, _, _ in list(_accesses(statement))[1:]} and at(y) != at(x) + 1:
+    if statement.is_ordered and at(y) != at(x) + 1:
         return False  # the order of the instances matters
     used = 0
     for tensor, subscripts, _ in _accesses(statement):

@@ -50,7 +50,7 @@ def part_steps(program: TypedProgram) -> TypedProgram:
 
 def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> tuple[TypedStatement, ...]:
     """Return a statement in parts, itself where that does not free its instances of each other."""
-    if statement.op != "set" or len(statement.iterators) - statement.outer < 2:
+    if statement.op != "set" or statement.scatters or len(statement.iterators) - statement.outer < 2:
         return (statement,)
     waits = _waits(program, statement)
     if waits is None or waits.is_empty():

@@ -23,7 +23,7 @@ def split_quotients(program: TypedProgram) -> TypedProgram:
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> Iterable[TypedNode]:
-        if statement.op == "set" and not statement.reads_own:
+        if statement.op == "set" and not statement.is_ordered:
             for iterator in statement.iterators[statement.outer :]:
                 statement = _split(program, fresh, statement, iterator)
         return (statement,)

@@ -75,7 +75,12 @@ def _epilogue(program: TypedProgram, item: Item, reader: Item) -> TypedStatement
         or tensor.dtype != statement.acc
     ):
         return None
-    if last.op != "set" or last.target in item.tensors or any(r.tensor == last.target for r in last.reads()):
+    if (
+        last.op != "set"
+        or last.scatters
+        or last.target in item.tensors
+        or any(r.tensor == last.target for r in last.reads())
+    ):
         return None
     for other in program.statements():
         mine = other.name in (statement.name, last.name, item.start.name if item.start else "")

@@ -31,10 +31,10 @@ def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set:
 def free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[str, ...]:
     """Return the inner iterators along which no instance of the statement depends on another.
 
-    All of them where the instances do not depend on each other: two instances of `=` never write one cell.
+    All of them where the instances do not depend on each other: two instances of `=` write one cell only at gathered places.
     """
     inner = statement.iterators[statement.outer :]
-    if statement.op == "set" and not statement.reads_own:
+    if statement.op == "set" and not statement.is_ordered:
         return inner
     return free_within(own_distances(program, statement), statement.iterators, statement.outer)
 

@@ -76,7 +76,7 @@ def _suits(measured: Measured, access: MemoryAccess, row: str, carrying: str) ->
 def _keeps_step(statement: TypedStatement, carrying: str) -> bool:
     """Whether a statement sets its cells, and reads of its own tensor only those of a few steps before along an iterator."""
     own = [r for r in statement.reads() if r.tensor == statement.target]
-    return statement.op == "set" and all(_steps(statement, r, carrying) for r in own)
+    return statement.op == "set" and bool(own) and all(_steps(statement, r, carrying) for r in own)
 
 
 def _steps(statement: TypedStatement, read: Read, carrying: str) -> bool:

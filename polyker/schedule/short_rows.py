@@ -66,7 +66,7 @@ def unroll_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> Iterable[TypedNode]:
-        if statement.op != "set" or statement.reads_own or not any(True for _ in statement.reads()):
+        if statement.op != "set" or statement.is_ordered or not any(True for _ in statement.reads()):
             return (statement,)
         found = next(_along_rows(program, statement, layout), None)
         return (statement,) if found is None else _cells(statement, found[0], fresh.statement)

@@ -62,6 +62,7 @@ SAME = [
     ("L[i,j] += A[i,k] * A[j,k] where j <= i and i != 3", [L[i, j].add(A[i, k] * A[j, k]).where(j <= i, i != 3)]),
     ("L[i,j] += A[i,k] * A[j,k] where j <= i and i != 3", [L[i, j].add(A[i, k] * A[j, k]).where((j <= i) & (i != 3))]),
     ("E[b,d] += T[idx[b,l], d]", [E[b, d].add(T[idx[b, l], d])]),
+    ("E[idx[b],d] = T[b,d]", [E[idx[b], d].set(T[b, d])]),
     (
         "S[b,0] = X[b,0]; S[b,t] = S[b,t-1] + X[b,t] for t in 1:N",
         [S[b, 0].set(X[b, 0]), S[b, t].set(S[b, t - 1] + X[b, t]).for_(t=(1, N))],

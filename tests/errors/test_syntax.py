@@ -64,7 +64,6 @@ TEXTS = [
     ("PK134", "f(n, A) -> C:\n C[i] = A[i] for n in 0:3, i in 0:n", "n in 0:3", "`n` is a size", "rename"),
     ("PK135", "s = 1; C[i] = A[s+i]", "s", "`s` is a tensor", "`s[]`"),
     ("PK136", "C[i] = 1 for i in 0:3, i in 0:4", "i in 0:4", "index `i` is given twice", "once"),
-    ("PK137", "C[A[i]] = B[i]", "A[i]", "gathered places", "`+=`"),
     ("PK138", "C[i; pad=0] = B[i]", "C[i; pad=0]", "`pad` stands on the left", ""),
     ("PK139", "f(A) -> C, D:\n C[i] = A[i]", "D", "output `D` is never defined", "D on its left"),
     ("PK140", "f(A, B) -> C:\n C[i] = A[i]", "B", "parameter `B` is never used", ""),

@@ -372,9 +372,13 @@ class Evaluator:
         outer = {k: np.int64(v) for k, v in env.items()}
         order = ranged.flat.order
         points, parent = self.expand(order, ranged, s.conditions, outer, 1)
-        if s.op != "set":
+        scatters = s.op == "set" and any(isinstance(e, Read) for x in s.subscripts for e in walk(x))
+        if s.op != "set" or scatters:
             self.start(ranged, outer)
         rows = len(parent)
+        if scatters and order and rows:  # of equal places the last counts
+            at = np.lexsort([np.broadcast_to(points[n], (rows,)) for n in reversed(order)])
+            points = {k: v[at] if np.ndim(v) else v for k, v in points.items()}
         if any(isinstance(x, Read) and x.tensor == s.target for x in walk(s.expr)):
             keys = [points[n] for n in reversed(order)]
             for row in np.lexsort(keys) if keys else range(rows):
@@ -402,7 +406,9 @@ class Evaluator:
             moved = np.moveaxis(reached, order, range(len(order)))
             moved[tuple(fixed[d] for d in order) if order else ...] = True
         new = reached & ~self.started[s.target]
-        self.data[s.target][new] = identities(s.op, settle(self.tags[s.target]), int(new.sum()))
+        self.data[s.target][new] = identities(
+            "add" if s.op == "set" else s.op, settle(self.tags[s.target]), int(new.sum())
+        )
         self.started[s.target][new] = True
 
     def write(self, ranged, env, rows):
