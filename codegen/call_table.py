@@ -44,7 +44,7 @@ class Table(_Words):
     API = auto()
     SLOW = auto()  # called with the same arguments where no row fits; 0: MISSING is returned
     MISSING = auto()
-    FAILED = auto()  # FAILED(plan, status) raises what a kernel's status means
+    FAILED = auto()  # FAILED(plan, status, address of the pointers) raises what a kernel's status means
     ARRAY = auto()  # the types numpy.ndarray, float, int, tuple
     FLOAT = auto()
     INT = auto()

@@ -40,7 +40,7 @@ done:
 define internal ptr @run(ptr %table, ptr %row, ptr %arguments, ptr %out, ptr %pointers) {
 entry:
   %fresh = alloca [$OUTPUTS x ptr]
-  %report = alloca [2 x ptr]
+  %report = alloca [3 x ptr]
   store [$OUTPUTS x ptr] zeroinitializer, ptr %fresh
   %api = call ptr @pointer(ptr %table, i64 $Table_API)
   %incref = call ptr @pointer(ptr %api, i64 $Api_INCREF)
@@ -212,14 +212,24 @@ fail:
   %from_integer = call ptr @pointer(ptr %api, i64 $Api_FROM_INTEGER)
   %code = call ptr %from_integer(i64 %status)
   %coded = icmp ne ptr %code, null
-  br i1 %coded, label %raise, label %failed.end
+  br i1 %coded, label %placed, label %failed.end
+placed:
+  %pointers.at = ptrtoint ptr %pointers to i64
+  %pointers.number = call ptr %from_integer(i64 %pointers.at)
+  %numbered = icmp ne ptr %pointers.number, null
+  br i1 %numbered, label %raise, label %raised
 raise:
   store ptr %plan, ptr %report
   %report.1 = getelementptr ptr, ptr %report, i64 1
   store ptr %code, ptr %report.1
+  %report.2 = getelementptr ptr, ptr %report, i64 2
+  store ptr %pointers.number, ptr %report.2
   %raiser = call ptr @pointer(ptr %table, i64 $Table_FAILED)
-  %nothing = call ptr %vectorcall(ptr %raiser, ptr %report, i64 2, ptr null)
+  %nothing = call ptr %vectorcall(ptr %raiser, ptr %report, i64 3, ptr null)
   call void %decref(ptr %nothing)
+  call void %decref(ptr %pointers.number)
+  br label %raised
+raised:
   call void %decref(ptr %code)
   br label %failed.end
 failed.end:

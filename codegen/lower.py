@@ -51,7 +51,7 @@ from polyker.ir.expr import Expr, Literal, Read, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, lit, print_affine
 from polyker.ir.typed import Ahead, Role, TypedProgram, TypedStatement, TypedTensor
-from polyker.ir.typed_printing import print_expr
+from polyker.ir.typed_printing import labels_of, print_expr, written
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.accumulate import COMBINE
@@ -479,7 +479,10 @@ class _Lowering:
             return code
         labels = dict(self.scop.program.sizes)
         size = print_expr(found.shape[dimension], labels)
-        values = (("tensor", found.label), ("dimension", str(dimension)), ("extent", size))
+        index = written(subscript, labels_of(self.scop.program))
+        values = (
+            ("index", index), ("found", ""), ("tensor", found.label), ("dimension", str(dimension)), ("extent", size),
+        )  # fmt: skip
         span = next((e.span for e in walk(subscript) if e.span is not None), statement.span)
         self.guards[code] = GuardInfo(self.gather_code, values, span)
         return code

@@ -7,7 +7,7 @@ from polyker.errors.base import GatherError, ScheduleError, register
 GATHERED = register(
     "PK510",
     GatherError,
-    "a gathered index lies outside 0:{extent}, the range of dimension {dimension} of `{tensor}`",
+    "the gathered index `{index}` is {found}out of range: dimension {dimension} of `{tensor}` has {extent} elements",
     "gathered indices count from 0 and are below the extent; negative ones are not taken from the end",
 )
 

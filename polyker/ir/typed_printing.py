@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Read, Reduce, Size
+from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Read, Reduce, Size, transform
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 
 _INFIX = {
@@ -112,6 +112,15 @@ def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
             return _bracket(text, own, level)
         case Call(op=op, args=args):
             return f"{op}({', '.join(print_expr(a, labels) for a in args)})"
+
+
+def written(expr: Expr, labels: Mapping[str, str]) -> str:
+    """Return an expression as it stands in the user's text, else as it is printed without conversions."""
+    while isinstance(expr, Cast):
+        expr = expr.arg
+    if expr.span is not None:
+        return " ".join(expr.span.source.text[expr.span.start : expr.span.end].split())
+    return print_expr(transform(expr, lambda e: e.arg if isinstance(e, Cast) else e), labels)
 
 
 def _bracket(text: str, own: int, level: int) -> str:

@@ -219,7 +219,19 @@ def start(plan: Plan, pointers: list[int]) -> None:
     else:
         status = plan.function(plan.pointers(*pointers), plan.integers)
     if status:
-        raise meaning(plan.artifact.guards, status)
+        raise told(plan, status, pointers)
+
+
+def told(plan: Plan, status: int, pointers: Sequence[int]) -> Exception:
+    """Return the error that the status of a call on these addresses of the host stands for."""
+    if status in plan.artifact.guards:
+        load("polyker.runtime.gathers")
+        from polyker.runtime.gathers import out_of_range
+
+        found = out_of_range(plan.artifact, pointers, plan.integers)
+        if found is not None:
+            return found
+    return meaning(plan.artifact.guards, status)
 
 
 def meaning(guards: Mapping[int, GuardInfo], status: int) -> Exception:

@@ -19,7 +19,7 @@ from polyker.ir.program import Program
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedTensor
 from polyker.runtime.arrays import NUMBERS, Array
-from polyker.runtime.calls import Plan, meaning
+from polyker.runtime.calls import Plan, told
 from polyker.runtime.dispatch import MISSING
 from polyker.runtime.memory import address
 from polyker.runtime.native import Native, native
@@ -32,9 +32,10 @@ _EXACT = 1 << 53  # integers up to it are doubles
 _NO_SLOT = POINTERS - 1
 
 
-def failed(plan: Plan, status: int) -> None:
-    """Raise what a kernel's status means."""
-    raise meaning(plan.artifact.guards, status)
+def failed(plan: Plan, status: int, pointers: int) -> None:
+    """Raise what a kernel's status means; `pointers`: where those to the arguments lie."""
+    count = len(plan.artifact.arguments)
+    raise told(plan, status, [p or 0 for p in (ctypes.c_void_p * count).from_address(pointers)] if count else [])
 
 
 class _Row(NamedTuple):

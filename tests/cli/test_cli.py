@@ -114,7 +114,7 @@ def test_tensors_may_be_named_as_keywords_of_the_api(polyker, files, tmp_path):
         ((MATMUL, "A=a.npy", "B=b.npy", "-o", "missing/c.npy"), ["missing/c.npy"]),
         (("s[i] += A[i,k]; m[i] max= A[i,k]", "A=a.npy", "-o", "c.npy"), ["write NAME=FILE", "s, m"]),
         (("s[i] += A[i,k]; m[i] max= A[i,k]", "A=a.npy", "-o", "s=c.npy", "-o", "s=d.npy"), ["given twice"]),
-        (("E[i] += A[idx[i],k]", "A=a.npy", "idx=far.npy"), ["GatherError", "lies outside"]),
+        (("E[i] += A[idx[i],k]", "A=a.npy", "idx=far.npy"), ["GatherError", "out of range"]),
     ],
 )
 def test_run_refuses_in_its_own_words(polyker, files, tmp_path, arguments, words):
