@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -16,6 +16,7 @@ from polyker.api import Operator
 from polyker.einsum import numpy_einsum
 from polyker.einsum_frontend.einsum_string import (
     MAX_OPERANDS,
+    SYMBOLS,
     Contraction,
     Subscripts,
     fit,
@@ -23,6 +24,8 @@ from polyker.einsum_frontend.einsum_string import (
     program,
     scan,
 )
+from polyker.einsum_order import axes_of, is_wide
+from polyker.einsum_wide import narrowed, path_of
 from polyker.errors.base import failure
 from polyker.errors.calls import (
     BAD_DTYPE,
@@ -218,6 +221,8 @@ def _target(out: Any) -> Array:
 
 def _stays_array(contraction: Contraction, views: Sequence[Array]) -> bool:
     """Whether numpy returns an array without dimensions, no scalar, from the last step of a path."""
+    if len(contraction.extents) > len(SYMBOLS):
+        return False
     return _numpy_keeps_array(contraction.text(), tuple(tuple(min(2, n) for n in v.shape) for v in views))
 
 
@@ -230,8 +235,11 @@ def _numpy_keeps_array(text: str, shapes: tuple[tuple[int, ...], ...]) -> bool:
 
 def contract(
     contraction: Contraction, views: Sequence[Array], target: Array | None, rules: Rules, *, loose: bool = False
-) -> tuple[Array, Recipe]:
-    """Evaluate one contraction, into `target` if given. `loose`: any cast to its type will do, as on numpy's paths."""
+) -> tuple[Array, Recipe | None]:
+    """Evaluate one contraction, into `target` if given. `loose`: any cast to its type will do, as on numpy's paths.
+
+    What comes with the result repeats it for other arrays that lie alike; None where that takes more than an operator.
+    """
     dtype = _common_type(views, target, rules, loose)
     element = _element(dtype, views)
     arrays, casts = _operands(views, dtype, element, rules)
@@ -244,7 +252,9 @@ def contract(
         else:
             _check_cast(target.dtype, dtype, rules.casting, "the result")  # it is read, too
             _check_cast(dtype, target.dtype, rules.casting, "the result")
-    axes = _axes(contraction, views, target, rules.order, loose=loose)
+    axes = axes_of(contraction, views, target, rules.order, loose=loose)
+    if is_wide(contraction):
+        return _contract_wide(contraction, arrays, target, replace(rules, dtype=dtype), axes), None
     ordered = contraction.output if axes is None else tuple(contraction.output[a] for a in axes)
     laid = Contraction(contraction.terms, ordered, contraction.extents)
     made = _operator(laid.terms, ordered, _pattern(arrays, laid), casts, element.kind == "b")
@@ -259,6 +269,24 @@ def contract(
         np.copyto(target, result, casting="unsafe")
         return target, recipe
     return result, recipe
+
+
+def _contract_wide(
+    contraction: Contraction, arrays: Sequence[Array], target: Array | None, rules: Rules, axes: tuple[int, ...] | None
+) -> Array:
+    """Evaluate a contraction of more labels than a statement may have indices: pair by pair, and each with fewer labels."""
+    rules = replace(rules, order="C")
+    if len(arrays) > 2:
+        result = _along(path_of(contraction), contraction, list(arrays), None, rules)[0]
+    else:
+        fewer = narrowed(contraction, arrays)
+        result = fewer.widened(contract(fewer.contraction, fewer.views, None, rules)[0])
+    if target is not None:
+        np.copyto(target, result, casting="unsafe")
+        return target
+    if axes is None:
+        return np.ascontiguousarray(result) if result.ndim else result
+    return np.ascontiguousarray(result.transpose(axes)).transpose(np.argsort(axes))
 
 
 def _pattern(arrays: Sequence[Array], contraction: Contraction) -> tuple[tuple[bool, ...], ...]:
@@ -325,6 +353,8 @@ def _check_step_cast(
     casting: Any = rules.casting if rules.casting_is_given else "same_kind"
     if np.can_cast(dtype, target.dtype, casting):
         return
+    if len(contraction.extents) > len(SYMBOLS):
+        raise failure(EINSUM_CAST, what="the result", source=dtype, target=target.dtype, casting=casting)
     samples = [np.zeros([min(2, n) for n in v.shape], v.dtype) for v in views]
     sizes = {label: min(2, extent) for label, extent in contraction.extents}
     into = np.zeros([sizes[label] for label in contraction.output], target.dtype)
@@ -335,64 +365,6 @@ def _check_step_cast(
             numpy_einsum(contraction.text(), *samples, out=into, optimize=True, dtype=rules.dtype, **said)
     except TypeError:
         raise failure(EINSUM_CAST, what="the result", source=dtype, target=target.dtype, casting=casting) from None
-
-
-def _axes(
-    contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str, *, loose: bool
-) -> tuple[int, ...] | None:
-    """Return the output's axes from the slowest to the fastest in memory, or None if that is their order already."""
-    ndim = len(contraction.output)
-    if ndim < 2:
-        return None
-    if target is not None:
-        strides: Sequence[int] = [abs(s) for s in target.strides]
-        axes = sorted(range(ndim), key=lambda d: -strides[d])
-    elif order == "C":
-        return None
-    elif order == "F" or (order == "A" and _are_column_major(contraction, arrays, whole=loose)):
-        axes = list(reversed(range(ndim)))
-    elif order == "A":
-        return None
-    else:
-        axes = _kept(contraction, arrays)
-    return None if axes == list(range(ndim)) else tuple(axes)
-
-
-def _diagonals(contraction: Contraction, arrays: Sequence[Array]) -> Iterator[tuple[list[str], Array]]:
-    """Yield for each operand its labels, each once, and a view with a dimension for each of them."""
-    for array, term in zip(arrays, contraction.terms, strict=True):
-        own = list(dict.fromkeys(term))
-        shape = [array.shape[term.index(label)] for label in own]
-        strides = [sum(s for s, t in zip(array.strides, term, strict=True) if t == label) for label in own]
-        yield own, np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False)
-
-
-def _are_column_major(contraction: Contraction, arrays: Sequence[Array], *, whole: bool) -> bool:
-    """Whether all operands are column-major, or `whole` or not their diagonals: order A then means F."""
-    if whole:
-        return all(a.flags.f_contiguous for a in arrays)
-    return all(view.flags.f_contiguous for _, view in _diagonals(contraction, arrays))
-
-
-def _kept(contraction: Contraction, arrays: Sequence[Array]) -> list[int]:
-    """Return the axes as numpy's iterator orders them to follow the operands' memory, which is what order K means."""
-    labels = list(dict.fromkeys((*contraction.output, *(label for label, _ in contraction.extents))))
-    views, maps = [], []
-    for own, view in _diagonals(contraction, arrays):
-        views.append(view)
-        maps.append([own.index(label) if label in own else -1 for label in labels])
-    maps.append([d if d < len(contraction.output) else -1 for d in range(len(labels))])
-    iterator = np.nditer(  # type: ignore[call-overload]
-        [*views, None],
-        flags=["external_loop", "buffered", "delay_bufalloc", "reduce_ok", "refs_ok", "zerosize_ok"],
-        op_flags=[["readonly"]] * len(views) + [["readwrite", "allocate", "no_broadcast"]],
-        op_dtypes=[None] * len(views) + [np.dtype(np.int8)],
-        op_axes=maps,
-        order="K",
-        casting="unsafe",
-    )
-    laid = [abs(s) for s in iterator.operands[-1].strides]
-    return sorted(range(len(contraction.output)), key=lambda d: -laid[d])
 
 
 @lru_cache(maxsize=1024)
@@ -417,6 +389,8 @@ def _path(contraction: Contraction, views: Sequence[Array], optimize: Any) -> li
     asked = _asked_path(optimize)
     if len(views) <= 2 and not (isinstance(asked, list) and asked[0] == GIVEN_PATH):
         return None
+    if len(contraction.extents) > len(SYMBOLS) and not isinstance(asked, list):
+        return path_of(contraction)  # numpy has no letters for so many
     try:
         path = np.einsum_path(contraction.text(), *views, optimize=asked)[0][1:]
     except Exception as error:
