@@ -28,12 +28,10 @@ from polyker.einsum_order import axes_of, is_wide
 from polyker.einsum_wide import narrowed, path_of
 from polyker.errors.base import failure
 from polyker.errors.calls import (
-    BAD_DTYPE,
     EINSUM_ARGUMENT,
     EINSUM_CAST,
     EINSUM_PATH,
     EINSUM_TYPE,
-    MASKED,
     NOT_AN_ARRAY,
     OUT_READ_ONLY,
     OUT_SHAPE,
@@ -42,7 +40,17 @@ from polyker.errors.given import exact_text, is_a, printed, text_of, type_name
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.process.jobs import load
 from polyker.runtime.arguments import out_operand
-from polyker.runtime.arrays import Array, common_kind, is_masked, native_of, note_written, operand, wrap
+from polyker.runtime.arrays import (
+    Array,
+    common_kind,
+    is_masked,
+    masked_array,
+    native_of,
+    note_written,
+    operand,
+    unknown_type,
+    wrap,
+)
 from polyker.runtime.memory import overlaps_itself
 
 GIVEN_PATH = "einsum_path"  # the head of a path that the caller gives
@@ -209,7 +217,7 @@ def _views(values: Sequence[Any], out: Any) -> tuple[list[Array], str, Any]:
 
 def _target(out: Any) -> Array:
     if is_masked(out):
-        raise failure(MASKED, name="out")
+        raise masked_array("out")
     if issubclass(type(out), np.ndarray):
         found: Array = np.asarray(out)
     else:
@@ -240,6 +248,10 @@ def contract(
 
     What comes with the result repeats it for other arrays that lie alike; None where that takes more than an operator.
     """
+    if target is None and rules.dtype is None and _is_rearranged_time(contraction, views):
+        (view,) = views
+        integers = view.view(np.dtype(np.int64).newbyteorder(view.dtype.byteorder))
+        return contract(contraction, [integers], None, rules)[0].view(native_of(view.dtype)), None
     dtype = _common_type(views, target, rules, loose)
     element = _element(dtype, views)
     arrays, casts = _operands(views, dtype, element, rules)
@@ -269,6 +281,12 @@ def contract(
         np.copyto(target, result, casting="unsafe")
         return target, recipe
     return result, recipe
+
+
+def _is_rearranged_time(contraction: Contraction, views: Sequence[Array]) -> bool:
+    """Whether a result has all elements of one operand of dates or times, which numpy only gives another shape, too."""
+    labels = {label for term in contraction.terms for label in term}
+    return len(views) == 1 and views[0].dtype.kind in "mM" and labels == set(contraction.output)
 
 
 def _contract_wide(
@@ -307,6 +325,9 @@ def _common_type(views: Sequence[Array], target: Array | None, rules: Rules, loo
     try:
         return np.result_type(*types)
     except TypeError as error:
+        for name, array in (*((f"operand {k}", v) for k, v in enumerate(views)), ("out", target)):
+            if array is not None and from_numpy(native_of(array.dtype)) is None:
+                raise unknown_type(name, array.shape, array.dtype) from error
         raise failure(EINSUM_TYPE, problem=error) from error
 
 
@@ -315,8 +336,8 @@ def _element(dtype: np.dtype[Any], views: Sequence[Array]) -> DType:
     if found is None:
         for k, view in enumerate(views):
             if from_numpy(native_of(view.dtype)) is None:
-                raise failure(BAD_DTYPE, name=f"operand {k}", shape=view.shape, dtype=view.dtype)
-        raise failure(BAD_DTYPE, name="the result", shape="(...)", dtype=dtype)
+                raise unknown_type(f"operand {k}", view.shape, view.dtype)
+        raise unknown_type("the result", "(...)", dtype)
     return found
 
 

@@ -57,7 +57,12 @@ NOT_AN_ARRAY = register(
     "arrays are what has __dlpack__, __array_interface__, __array__ or a buffer of numbers, numbers, and nested lists of numbers",
 )
 NOT_READABLE = register("PK710", ArgumentError, "`{name}`, a {type}, cannot be read as an array: {reason}")
-MASKED = register("PK711", ArgumentError, "`{name}` is a masked array", "pass what its method filled(value) gives")
+MASKED = register(
+    "PK711",
+    ArgumentError,
+    "`{name}` is a masked array",
+    "give `{array}.filled(0)`, with the value that is meant, or `{array}.data`, which has all elements",
+)
 BAD_SCALAR = register("PK712", DTypeError, "`{name}` = {value} does not fit the type {dtype}")
 SCALAR_RANGE = register(
     "PK713",

@@ -11,6 +11,7 @@ import numpy as np
 
 from polyker.errors.base import failure
 from polyker.errors.calls import (
+    ACCEPTED_TYPES,
     BAD_DTYPE,
     BAD_SCALAR,
     MASKED,
@@ -80,7 +81,7 @@ def operand(value: object, name: str, output: str | None = None) -> Operand:
     """
     if issubclass(type(value), np.ndarray):
         if is_masked(value):
-            raise failure(MASKED, name=name)
+            raise masked_array(name)
         return _checked(value if type(value) is np.ndarray else np.asarray(value), name, "numpy")
     if issubclass(type(value), np.generic):
         return _checked(np.asarray(value), name, None)
@@ -163,13 +164,41 @@ def _checked(array: Array, name: str, kind: str | None) -> Operand:
         native = native_of(array.dtype)
         dtype = from_numpy(native)
         if dtype is None:
-            raise failure(BAD_DTYPE, name=name, shape=array.shape, dtype=array.dtype)
+            raise unknown_type(name, array.shape, array.dtype)
         check_extent(name, array.shape, array.strides, array.itemsize, dtype)
         array = array.astype(native)
     check_extent(name, array.shape, array.strides, array.itemsize, dtype)
     if not is_usable(array):
         array = array.copy(order="K")
     return Operand(array, TensorType(dtype, array.shape), kind, original)
+
+
+def _variable(name: str) -> str:
+    """Return what hints call an argument."""
+    return name if name.isidentifier() else "x"
+
+
+def masked_array(name: str) -> Exception:
+    """Return the error of one of NumPy's masked arrays."""
+    return failure(MASKED, name=name, array=_variable(name))
+
+
+def unknown_type(name: str, shape: object, dtype: object) -> Exception:
+    """Return the error of an array of an element type that polyker does not have, with what to give in its place."""
+    x, hint = _variable(name), None
+    if isinstance(dtype, np.dtype):
+        if dtype.kind in "mM":
+            hint = (
+                f"compute with its integers, `{x}.view('i8')`; a result that holds times is `.view('{dtype.str[1:]}')`"
+            )
+        elif dtype.fields:
+            hint = f"give one of its fields: `{x}[{next(iter(dtype.fields))!r}]`"
+        elif dtype.kind in "USTO":
+            hint = f"if its elements are numbers, give `{x}.astype('f8')`"
+        elif dtype.kind in "fc":
+            hint = f"round it: `{x}.astype('{'f8' if dtype.kind == 'f' else 'c16'}')`"
+    hint = hint and f"{hint}; accepted are {ACCEPTED_TYPES}"
+    return failure(BAD_DTYPE, hint=hint, name=name, shape=shape, dtype=dtype)
 
 
 def check_extent(name: str, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, dtype: DType) -> None:

@@ -19,8 +19,6 @@ import numpy as np
 
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import (
-    BAD_DTYPE,
-    MASKED,
     NOT_AN_ARRAY,
     NOT_READABLE,
     ON_DEVICE,
@@ -30,7 +28,7 @@ from polyker.errors.calls import (
 )
 from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DTYPES, DType, bf16
-from polyker.runtime.arrays import Array, check_extent, is_masked, kind_of
+from polyker.runtime.arrays import Array, check_extent, is_masked, kind_of, masked_array, unknown_type
 from polyker.runtime.dlpack import ArrayMemory, device_of, exported
 from polyker.runtime.memory import address, reach
 
@@ -70,7 +68,7 @@ def foreign_view(value: object, name: str, output: str | None = None) -> tuple[A
     """
     given, kind = Given(value, name, output), kind_of(value)
     if is_masked(value):
-        raise failure(MASKED, name=name)
+        raise masked_array(name)
     if is_a(value, type):
         raise failure(NOT_AN_ARRAY, name=name, type=type_name(value))
     if kind == "torch":
@@ -150,7 +148,7 @@ def view_of(memory: ArrayMemory, given: Given) -> Array:
     """Return memory as a NumPy array, whose elements are not touched; it keeps what `memory` keeps."""
     shape, strides, dtype = memory.shape, memory.strides, memory.dtype
     if not isinstance(dtype, DType):
-        raise failure(BAD_DTYPE, name=given.name, shape=shape, dtype=dtype)
+        raise unknown_type(given.name, shape, dtype)
     check_extent(given.name, shape, strides, dtype.itemsize, dtype)
     low, high = reach(shape, strides, dtype.itemsize)
     if high > low and not memory.address:
@@ -209,7 +207,7 @@ def _by_interface(given: Given) -> Array:
     except Exception as error:
         raise given.refused(error, INTERFACE) from error
     if masked:
-        raise failure(MASKED, name=given.name)
+        raise masked_array(given.name)
     return view
 
 
@@ -236,7 +234,7 @@ def cuda_memory(given: Given, interface: Mapping[str, Any]) -> ArrayMemory:
     """Return the memory that an interface describes; raises ArgumentError where it is none."""
     try:
         if interface.get("mask") is not None:
-            raise failure(MASKED, name=given.name)
+            raise masked_array(given.name)
         shape, dtype = extents(interface["shape"]), np.dtype(interface["typestr"])
         pointer, read_only = interface["data"]
         strides = interface.get("strides")
@@ -256,7 +254,7 @@ def array_view(given: Given) -> Array:
     except Exception as error:
         raise given.refused(error, "__array__") from error
     if is_masked(found):
-        raise failure(MASKED, name=given.name)
+        raise masked_array(given.name)
     if not issubclass(type(found), np.ndarray):
         raise given.refused(f"it gives a {type_name(found)}", "__array__")
     return np.asarray(found)
@@ -362,7 +360,7 @@ def _of_torch(torch: Any, given: Given) -> Array:
     if plain.layout is not torch.strided or plain.is_nested:
         raise given.refused(f"it is {'nested' if plain.is_nested else plain.layout}, not strided")
     if torch_type(plain) is None:
-        raise failure(BAD_DTYPE, name=given.name, shape=tuple(plain.shape), dtype=plain.dtype)
+        raise unknown_type(given.name, tuple(plain.shape), plain.dtype)
     if given.output is None:
         plain = plain.resolve_conj().resolve_neg()
     elif plain.is_conj() or plain.is_neg():
