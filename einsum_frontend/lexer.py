@@ -66,7 +66,8 @@ _SIGNS = ("PLUS", "MINUS", "TILDE", "NOT")
 _ADVICE = {
     "!": "write `not`, or `!=`",
     "@": "write the product with its indices: C[i,j] += A[i,k] * B[k,j]", "{": "brackets are ( ) and [ ]",
-    "}": "brackets are ( ) and [ ]", ".": "write `...` for leading dimensions", "$": "names are letters, digits and _",
+    "}": "brackets are ( ) and [ ]", ".": "functions stand alone, such as exp(X[i]); `...` stands for leading dimensions",
+    "$": "names are letters, digits and _",
 }  # fmt: skip
 
 

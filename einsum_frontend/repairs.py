@@ -7,17 +7,15 @@ as it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from polyker.einsum_frontend.elsewhere import MODULES, OVER_INDEX, RENAMED, WRITTEN
+from polyker.einsum_frontend.pieces import ACCESS, ATOM, NAME, closed, fresh, grouped, rewritten, split
+from polyker.einsum_frontend.spellings import SPELLINGS
 from polyker.errors.base import PolykerError
 
 LONGEST = 4096  # characters of a text that is tried again
 SHOWN = 180  # of a hint
-_CLOSING = {"(": ")", "[": "]"}
-_ATOM = re.compile(r"[\w.]+(?:\[[^\[\]]*\]|\([^()]*\))?")
-_NAME = r"[A-Za-z_]\w*"
-_ACCESS = rf"{_NAME}\[[^\[\]]*\]"
 Rule = Callable[[str], str]
 
 
@@ -60,62 +58,8 @@ def _candidates(text: str) -> Iterator[str]:
             yield whole
 
 
-# Pieces of text.
-
-
-def _closed(text: str, start: int) -> int:
-    """Return where the bracket that opens at `start` is closed, -1 where it is not."""
-    open_brackets: list[str] = []
-    for position in range(start, len(text)):
-        character = text[position]
-        if character in _CLOSING:
-            open_brackets.append(_CLOSING[character])
-        elif character in _CLOSING.values():
-            if not open_brackets or open_brackets.pop() != character:
-                return -1
-            if not open_brackets:
-                return position
-    return -1
-
-
-def _split(text: str) -> list[str]:
-    """Return what stands between the commas of a text that are in no bracket."""
-    parts, depth, start = [], 0, 0
-    for position, character in enumerate(text):
-        depth += (character in _CLOSING) - (character in _CLOSING.values())
-        if character == "," and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-    return [p.strip() for p in (*parts, text[start:]) if p.strip()]
-
-
-def _grouped(argument: str) -> str:
-    return argument if _ATOM.fullmatch(argument) else f"({argument})"
-
-
-def _rewritten(text: str, pattern: str, made: Callable[[re.Match[str], str], str | None]) -> str:
-    """Return a text in which each match of a pattern that ends in an open bracket, with what the bracket holds, is made anew."""
-    position = 0
-    while match := re.compile(pattern).search(text, position):
-        position = match.end()
-        end = _closed(text, match.end() - 1)
-        if end < 0:
-            continue
-        new = made(match, text[match.end() : end])
-        if new is not None:
-            text = text[: match.start()] + new + text[end + 1 :]
-            position = match.start() + 1
-    return text
-
-
 def _renamed(text: str, old: str, new: str) -> str:
     return re.sub(rf"(?<![\w.]){re.escape(old)}\b(?!\s*[\[(])", new, text)
-
-
-def _fresh(text: str, letters: Sequence[str]) -> str:
-    """Return a name that a text does not use."""
-    names: tuple[str, ...] = (*letters, *(f"{letters[0]}{k}" for k in range(LONGEST)))
-    return next(n for n in names if re.search(rf"\b{n}\b", text) is None)
 
 
 # Rules.
@@ -124,12 +68,12 @@ def _fresh(text: str, letters: Sequence[str]) -> str:
 def without_modules(text: str) -> str:
     """`np.exp(x)` is `exp(x)`."""
     modules = "|".join(map(re.escape, sorted(MODULES, key=len, reverse=True)))
-    return re.sub(rf"(?<![\w.])(?:{modules})\s*\.\s*(?={_NAME}\s*[\[(])", "", text)
+    return re.sub(rf"(?<![\w.])(?:{modules})\s*\.\s*(?={NAME}\s*[\[(])", "", text)
 
 
 def as_functions(text: str) -> str:
     """`X[i].exp()` is `exp(X[i])`."""
-    return re.sub(rf"({_ACCESS})\s*\.\s*({_NAME})\s*\(\s*\)", r"\2(\1)", text)
+    return re.sub(rf"({ACCESS})\s*\.\s*({NAME})\s*\(\s*\)", r"\2(\1)", text)
 
 
 def by_name(text: str) -> str:
@@ -145,33 +89,33 @@ def by_operators(text: str) -> str:
     """`pow(a, b)` is `a ** b`."""
 
     def made(match: re.Match[str], inside: str) -> str | None:
-        arguments = _split(inside)
+        arguments = split(inside)
         template = WRITTEN.get((match.group(1), len(arguments)))
         if template is None:
             return None
-        found, before = template.format(*map(_grouped, arguments)), text[: match.start()].rstrip()
-        alone = _ATOM.fullmatch(found) or before.endswith(("=", "(", ",", "[", ":", " in")) or not before
+        found, before = template.format(*map(grouped, arguments)), text[: match.start()].rstrip()
+        alone = ATOM.fullmatch(found) or before.endswith(("=", "(", ",", "[", ":", " in")) or not before
         return found if alone else f"({found})"
 
-    return _rewritten(text, rf"(?<![\w.])({'|'.join(sorted({n for n, _ in WRITTEN}))})\s*\(", made)
+    return rewritten(text, rf"(?<![\w.])({'|'.join(sorted({n for n, _ in WRITTEN}))})\s*\(", made)
 
 
 def over_an_index(text: str) -> str:
     """`softmax[j](X[i,j])` is a quotient of sums."""
 
     def made(match: re.Match[str], inside: str) -> str | None:
-        i, j = match.group(2), _fresh(text, "klmnpqrs")
-        k = _fresh(f"{text} {j}", "klmnpqrs")
-        bodies = (_grouped(_renamed(inside, i, name)) for name in (i, j, k))
+        i, j = match.group(2), fresh(text, "klmnpqrs")
+        k = fresh(f"{text} {j}", "klmnpqrs")
+        bodies = (grouped(_renamed(inside, i, name)) for name in (i, j, k))
         found = OVER_INDEX[match.group(1)].format(*bodies, i=i, j=j, k=k)
         return found if text[: match.start()].rstrip().endswith("=") else f"({found})"
 
-    return _rewritten(text, rf"(?<![\w.])({'|'.join(OVER_INDEX)})\[\s*({_NAME})\s*\]\s*\(", made)
+    return rewritten(text, rf"(?<![\w.])({'|'.join(OVER_INDEX)})\[\s*({NAME})\s*\]\s*\(", made)
 
 
 def transposed(text: str) -> str:
     """`A[j,i].T` is `A[i,j]`."""
-    return re.sub(rf"({_NAME})\[([^\[\],]+),([^\[\],]+)\]\.(?:T|mT|t\(\))", r"\1[\3,\2]", text)
+    return re.sub(rf"({NAME})\[([^\[\],]+),([^\[\],]+)\]\.(?:T|mT|t\(\))", r"\1[\3,\2]", text)
 
 
 def half_open(text: str) -> str:
@@ -190,7 +134,7 @@ def without_steps(text: str) -> str:
     lines = []
     for line in text.split("\n"):
         match = re.search(r"\bin\s+([^:,;]+):([^:,;]+):\s*(\d+)", line)
-        name = re.search(rf"({_NAME})\s+in\s+[^:,;]+:[^:,;]+:\s*\d+", line)
+        name = re.search(rf"({NAME})\s+in\s+[^:,;]+:[^:,;]+:\s*\d+", line)
         if match is None or name is None or "=" not in line:
             lines.append(line)
             continue
@@ -199,7 +143,7 @@ def without_steps(text: str) -> str:
         count = (
             str(max(0, -(-(int(high) - int(low)) // int(step))))
             if plain
-            else f"({high} - {low} + {int(step) - 1})//{step}"
+            else f"({high}{'' if low == '0' else f' - {low}'} + {int(step) - 1})//{step}"
         )
         moved = f"{step}*{name.group(1)}" + ("" if low == "0" else f" + {low}")
         left, operator, right = line.partition("=")
@@ -218,17 +162,17 @@ def without_slices(text: str) -> str:
         if part is None:
             return None
         low, high = (p.strip() for p in part.groups())
-        index = (match.group(2) or "").strip() or _fresh(text, "klmnpq")
+        index = (match.group(2) or "").strip() or fresh(text, "klmnpq")
         above = re.fullmatch(rf"{re.escape(low)}\s*\+\s*(.+)", high) if low else None
-        length = above.group(1) if above else f"{high} - {_grouped(low)}" if low else high
+        length = above.group(1) if above else f"{high} - {grouped(low)}" if low else high
         moved = f"{low}+{index}" if low else index
         body = inside[: part.start()] + f"[{moved}]" + inside[part.end() :]
         return f"{match.group(1)}[{index} in 0:{length}]({body})"
 
-    return _rewritten(text, rf"(?<![\w.])(sum|prod|max|min|mean|any|all)(?:\[\s*({_NAME})?\s*\])?\s*\(", made)
+    return rewritten(text, rf"(?<![\w.])(sum|prod|max|min|mean|any|all)(?:\[\s*({NAME})?\s*\])?\s*\(", made)
 
 
-_UPDATED = re.compile(rf"^(\s*)({_NAME})((?:\[[^\[\]]*\])?)\s*(//|\*\*|[-/%])=(?!=)\s*([^\n;#]+)", re.MULTILINE)
+_UPDATED = re.compile(rf"^(\s*)({NAME})((?:\[[^\[\]]*\])?)\s*(//|\*\*|[-/%])=(?!=)\s*([^\n;#]+)", re.MULTILINE)
 
 
 def without_updates(text: str) -> str:
@@ -237,7 +181,7 @@ def without_updates(text: str) -> str:
     def made(match: re.Match[str]) -> str:
         indent, name, subscripts, operator, value = match.groups()
         target = name + subscripts
-        return f"{indent}{target} = {target} {operator} {_grouped(value.strip())}"
+        return f"{indent}{target} = {target} {operator} {grouped(value.strip())}"
 
     found = _UPDATED.search(text)
     if found is None:
@@ -245,7 +189,7 @@ def without_updates(text: str) -> str:
     new = _UPDATED.sub(made, text)
     if len(_statements(text)) > 1 or "->" in text:
         return new
-    tensors = dict.fromkeys([found.group(2), *re.findall(rf"({_NAME})\[", new)])
+    tensors = dict.fromkeys([found.group(2), *re.findall(rf"({NAME})\[", new)])
     return f"f({', '.join(tensors)}) -> {found.group(2)}:\n    {new.strip()}"
 
 
@@ -255,44 +199,44 @@ def by_gather(text: str) -> str:
     left, equals, right = statement.partition("=")
     if not clause or not equals or len(_statements(text)) != 1:
         return text
-    indices = re.findall(rf"({_NAME})\s+in\b", ranges)
+    indices = re.findall(rf"({NAME})\s+in\b", ranges)
 
     def made(match: re.Match[str]) -> str:
         subscript = match.group(2).strip()
         used = [i for i in indices if re.search(rf"\b{re.escape(i)}\b", subscript)]
         names = "|".join(map(re.escape, indices))
-        computed = re.search(rf"{_NAME}\s*\(|\b(?:{names})\s*\*\s*(?:\(|(?:{names})\b)", subscript) if used else None
+        computed = re.search(rf"{NAME}\s*\(|\b(?:{names})\s*\*\s*(?:\(|(?:{names})\b)", subscript) if used else None
         if computed is None or places:
             return match.group(0)
-        name = _fresh(text, "kpqrs")
+        name = fresh(text, "kpqrs")
         places.append(f"{name}[{','.join(used)}] = {subscript} for {ranges.strip()}; ")
         return f"{match.group(1)}[{name}[{','.join(used)}]]"
 
     places: list[str] = []
-    right = re.sub(rf"({_NAME})\[([^\[\]]*)\]", made, right)
+    right = re.sub(rf"({NAME})\[([^\[\]]*)\]", made, right)
     return "".join(places) + left + equals + right + clause + ranges if places else text
 
 
 _SPARSE = re.compile(
-    rf"^\s*({_NAME})\[\s*({_NAME})\s*\]\s*(?:=|\+=)\s*sum\[\s*({_NAME})\s+in\s+"
-    rf"({_NAME})\[[^\[\]]*\]\s*:\s*\4\[[^\[\]]*\]\s*\]\s*\("
+    rf"^\s*({NAME})\[\s*({NAME})\s*\]\s*(?:=|\+=)\s*sum\[\s*({NAME})\s+in\s+"
+    rf"({NAME})\[[^\[\]]*\]\s*:\s*\4\[[^\[\]]*\]\s*\]\s*\("
 )
 
 
 def by_rows(text: str) -> str:
     """A sum over `ptr[i]:ptr[i+1]` is a sum into the row of each entry: `y[row[p]] += v[p]`."""
     match = _SPARSE.match(text)
-    end = -1 if match is None else _closed(text, match.end() - 1)
+    end = -1 if match is None else closed(text, match.end() - 1)
     if match is None or end != len(text.rstrip()) - 1:
         return text
     result, i, p, _ = match.groups()
-    row, size = _fresh(text, ("row", "rows")), _fresh(text, "NMR")
+    row, size = fresh(text, ("row", "rows")), fresh(text, "NMR")
     body = re.sub(rf"\b{i}\b", f"{row}[{p}]", text[match.end() : end]).strip()
-    tensors = dict.fromkeys([*re.findall(rf"({_NAME})\[", body), row])
+    tensors = dict.fromkeys([*re.findall(rf"({NAME})\[", body), row])
     return f"f({', '.join(tensors)}, {size}) -> {result}: f64[{size}]:\n    {result}[{row}[{p}]] += {body}"
 
 
 _RULES: tuple[Rule, ...] = (
     without_modules, as_functions, by_name, by_operators, over_an_index, transposed, half_open, without_steps, without_slices,
-    without_updates, by_gather, by_rows,
+    without_updates, by_gather, by_rows, *SPELLINGS,
 )  # fmt: skip

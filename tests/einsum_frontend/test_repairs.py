@@ -46,6 +46,56 @@ TYPED = {
         "k[i,j] = i*(i+1)//2+j for i in 0:3, j in 0:3; Y[i,j] = P[k[i,j]] for i in 0:3, j in 0:3",
     "y[i] = sum[p in ptr[i]:ptr[i+1]](A[p] * x[col[p]])":
         "f(A, x, col, row, N) -> y: f64[N]:\n    y[row[p]] += A[p] * x[col[p]]",
+    "Y[i] = X[i] for i in 0:N:2": "Y[i] = X[2*i] for i in 0:(N + 1)//2",
+    # NumPy, torch, Triton.
+    "Y[i] = np.where(X[i] > 0, X[i], 0)": "Y[i] = where(X[i] > 0, X[i], 0)",
+    "Y[i] = torch.sum(X[i,k], dim=1)": "Y[i] = sum[k](X[i,k])",
+    "Y[i] = X[i,j].mean(axis=1, keepdims=True)": "Y[i] = mean[j](X[i,j])",
+    "Y[i] = X[i] * np.pi": "Y[i] = X[i] * pi",
+    "Y[i] = X[i].astype(np.float32)": "Y[i] = f32(X[i])",
+    "Y[i,j] = A[i][j]": "Y[i,j] = A[i,j]",
+    "Y[i,j] = A[i,:]": "Y[i,j] = A[i,j]",
+    "Y[i] = A[i,:] * 2": "Y[i,j] = A[i,j] * 2",
+    "Y[i,j,] = X[i,j,]": "Y[i,j] = X[i,j]",
+    "Y[i] = sum(k, A[i,k])": "Y[i] = sum[k](A[i,k])",
+    "Y[i] = mean(X[i,k], k)": "Y[i] = mean[k](X[i,k])",
+    "Y[i] = max(X[i,k])": "Y[i] = max[k](X[i,k])",
+    "Y[i] = max(X[i], Z[i], 0)": "Y[i] = maximum(maximum(X[i], Z[i]), 0)",
+    "Y[i] = X[i] if X[i] > 0 else 0": "Y[i] = where(X[i] > 0, X[i], 0)",
+    "C[i,j] = A.T[i,j]": "C[i,j] = A[j,i]",
+    "ij,jk->ik": "C[i,k] += A[i,j] * B[j,k]",
+    "ij->ji": "C[j,i] = A[i,j]",
+    # C, Julia, Tensor Comprehensions, Halide, TVM.
+    "Y[i] = X[i] > 0 ? X[i] : 0": "Y[i] = where(X[i] > 0, X[i], 0)",
+    "Y[i] = X[i] && Z[i] || !X[i]": "Y[i] = X[i] and Z[i] or not X[i]",
+    "Y[i] = X[i mod 3] for i in 0:4": "Y[i] = X[i % 3] for i in 0:4",
+    "Y[i] = X[i] <> 3": "Y[i] = X[i] != 3",
+    "Y[i] === X[i]": "Y[i] = X[i]",
+    "Y[i] <- X[i]": "Y[i] = X[i]",
+    "@tullio C[i,j] := A[i,k] * B[k,j]": "C[i,j] += A[i,k] * B[k,j]",
+    "C[i,j] := A[i,j]'": "C[i,j] = A[j,i]",
+    "C(i,j) +=! A(i,k)*B(k,j)": "C[i,j] += A[i,k]*B[k,j]",
+    "m(i) max=! A(i,k)": "m[i] max= A[i,k]",
+    "Y(x, y) = X(x, y) + 1": "Y[x, y] = X[x, y] + 1",
+    "Y[i] = te.sum(X[i,k], axis=k)": "Y[i] = sum[k](X[i,k])",
+    "def mv(float(M,K) A, double(K) x) -> (C) { C(i) +=! A(i,k) * x(k) }":
+        "mv(A: f32[M,K], x: f64[K]) -> C:\n    C[i] += A[i,k] * x[k]",
+    "f(X: float32[N], Z: Tensor[N]) -> Y:\n    Y[i] = X[i] + Z[i]": "f(X: f32[N], Z: [N]) -> Y:\n    Y[i] = X[i] + Z[i]",
+    "f(X: f32(N)) -> Y\n    Y[i] = X[i]": "f(X: f32[N]) -> Y:\n    Y[i] = X[i]",
+    # Formulas.
+    "α[i] = β[i] × 2": "alpha[i] = beta[i] * 2",
+    "Y[i] = √X[i] ≤ ∞": "Y[i] = sqrt(X[i]) <= inf",
+    "Y[i] = X[i]²": "Y[i] = X[i] ** 2",
+    "Y[i] = Σ_k X[i,k]": "Y[i] = sum[k](X[i,k])",
+    "Y[i] = sum_{j,k}(X[i,j,k])": "Y[i] = sum[j,k](X[i,j,k])",
+    "Y[i] = sum[k] X[i,k] where k <= i": "Y[i] = sum[k](X[i,k] where k <= i)",
+    "Y[i] = sum[k]{X[i,k]}": "Y[i] = sum[k](X[i,k])",
+    "Y[i] = X[i], i in 0:4": "Y[i] = X[i] for i in 0:4",
+    "Y[i] = X[i] for i = 0:4": "Y[i] = X[i] for i in 0:4",
+    "Y[i] = X[i] for i in [0, 4)": "Y[i] = X[i] for i in 0:4",
+    "Y[i] = X[i] for 0 <= i < 4": "Y[i] = X[i] for i in 0:4",
+    "Y[i] = X[i] where i in 0:4": "Y[i] = X[i] for i in 0:4",
+    "Y[i] += X[i] for k in K": "Y[i] += X[i] for k in 0:K",
 }  # fmt: skip
 
 
@@ -109,7 +159,9 @@ def test_names_of_other_libraries_are_written_by_functions_that_exist_and_name_n
 
 PIECES = st.sampled_from(
     ["np.exp(", "X[i]", ")", "Y[i] = ", ".T", "0..3", "range(", "for i in ", "0:4:2", "sum[k](", "X[i:i+2]", ",", "softmax[j](",
-     "A[i,j]", "/= ", " ; ", "\n", "(", "]", "[", "pow(", "2", "where ", "minimum(i,2)", ".exp()", "f(O) -> O:", " "]
+     "A[i,j]", "/= ", " ; ", "\n", "(", "]", "[", "pow(", "2", "where ", "minimum(i,2)", ".exp()", "f(O) -> O:", " ",
+     "A(i,j)", ":=", "+=!", "max(", "A[i,:]", "{", "}", "α", "√", "²", " if ", " else ", " ? ", " : ", "&&", "!", "'", "sum_k ",
+     "->", "ij,jk", "def ", "float(N) x", "@tullio ", " for i = 0:4", "i in [0, 4)", ".sum(axis=1)", ".T[i,j]", "<-"]
 )  # fmt: skip
 
 
@@ -134,7 +186,7 @@ CALLS = {
     "strings": (lambda: pk.einsum("i,i", np.ones(2), np.array(["a", "b"])), "`operand 1` of shape (2,)", "accepted are"),
     "objects": (lambda: pk.einsum("i->i", np.array([1, None], object)), "`operand 0` of shape (2,)", "accepted are"),
     "NumPy's strings": (lambda: pk.op("Y[i] = x[i]")(np.array(["a"], np.dtypes.StringDType())), "`x` of shape (1,)", "accepted"),
-    "a masked array": (lambda: pk.einsum("i->i", np.ma.array([1.0], mask=[1])), "masked", "filled(value)"),
+    "a masked array": (lambda: pk.einsum("i->i", np.ma.array([1.0], mask=[1])), "masked", "`x.filled(0)`"),
 }  # fmt: skip
 
 
