@@ -234,6 +234,10 @@ class Settings:
     def __dir__(self) -> list[str]:
         return sorted((*NAMES, "current"))
 
+    def __reduce__(self) -> str:
+        """Pickle and copy it as the process's own: the values of a `with` block are `current`, which goes as they are."""
+        return "options"
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self.current, name)!r}" for name in NAMES)
         return f"polyker.options({shown})"

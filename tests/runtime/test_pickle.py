@@ -71,6 +71,7 @@ def test_errors_keep_code_place_and_hint() -> None:
 def test_options_and_types_go() -> None:
     with pk.options(acc=pk.f64, timeout=7.0):
         assert again(pk.options.current) == pk.options.current
+    assert again(pk.options) is pk.options and copy.deepcopy(pk.options) is pk.options
     assert again(pk.f32["M", 3]) == pk.f32["M", 3] and again(pk.bf16) is pk.bf16
 
 
