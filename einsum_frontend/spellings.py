@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from polyker.einsum_frontend.elsewhere import OVER_INDEX, RENAMED, WRITTEN
 from polyker.einsum_frontend.names import RESERVED_WORDS
-from polyker.einsum_frontend.pieces import ACCESS, NAME, fresh, rewritten, split
+from polyker.einsum_frontend.pieces import ACCESS, NAME, fresh, grouped, rewritten, split
 
 _REDUCTIONS = "sum|prod|max|min|mean|logsumexp|argmax|argmin|any|all"
 _SYMBOLS = {
@@ -203,6 +203,20 @@ def without_colons(text: str) -> str:
     return left + equals + re.sub(rf"({NAME})\[([^\[\]]*)\]", made, right)
 
 
+def by_windows(text: str) -> str:
+    """`Y[i] = X[i:i+2]` is `Y[i,k] = X[i+k] for k in 0:2`: a slice is a dimension more."""
+    left, equals, right = text.partition("=")
+    found = re.search(rf"(?<![\w.])({NAME})\[([^\[\]:,;]+):([^\[\]:,;]+)\]", right)
+    if found is None or re.search(r"\bfor\b|[;\n]", text) or not re.search(r"\]\s*$", left):
+        return text
+    low, high = found.group(2).strip(), found.group(3).strip()
+    above = re.fullmatch(rf"{re.escape(low)}\s*\+\s*(.+)", high)
+    k = fresh(text, "klmnp")
+    length = above.group(1) if above else f"{high} - {grouped(low)}"
+    moved = right[: found.start()] + f"{found.group(1)}[{low}+{k}]" + right[found.end() :]
+    return left.rstrip()[:-1] + f",{k}] {equals}{moved} for {k} in 0:{length}"
+
+
 def declared(text: str) -> str:
     """`def mv(float(M,K) A) -> (C) { … }` and `f(X: float32[N]) -> Y` are `mv(A: f32[M,K]) -> C:` and `f(X: f32[N]) -> Y:`."""
     names = "|".join(_TYPES)
@@ -238,5 +252,5 @@ def as_einsum(text: str) -> str:
 
 SPELLINGS: tuple[Callable[[str], str], ...] = (
     in_ascii, declared, by_assignment, by_brackets, as_reductions, over_indices, of_several, by_where, by_words, by_ranges,
-    transposed_first, by_constants, without_colons, as_einsum,
+    transposed_first, by_constants, without_colons, by_windows, as_einsum,
 )  # fmt: skip

@@ -23,8 +23,13 @@ Shape = tuple[Affine, ...]
 
 
 def _of_one(index: str, *found: tuple[Access, str]) -> str | None:
-    """Return how an access is written whose extent of 1 is meant for all values of an index, None where none is 1."""
+    """Return how an access is written whose extent of 1 is meant for all values of an index, None where none is 1.
+
+    Of a dimension that `...` stands for, which has no name, what its extents have to be.
+    """
     access = next((a for a, extent in found if extent == "1"), None)
+    if index.startswith("..."):
+        return "of the dimensions that `...` stands for each pair is equal, or one of it is 1"
     if access is None:
         return None
     written = re.sub(rf"\b{re.escape(index)}\b", "0", access.text)
