@@ -29,7 +29,7 @@ def part_first_cells(program: TypedProgram) -> TypedProgram:
 
 def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedStatement]:
     own = [r for r in reads_in(statement.expr) if r.tensor == statement.target and r.pad is not None]
-    if not own or statement.op != "set" or statement.outer or not all(map(_is_plain, own)):
+    if not own or statement.scatters or statement.op != "set" or statement.outer or not all(map(_is_plain, own)):
         return [statement]
     domain = read_set(statement.domain)
     inside = domain

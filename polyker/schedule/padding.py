@@ -41,8 +41,8 @@ def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
                 last = body[-1] if body else None
                 at = len(body) - (isinstance(last, TypedStatement) and last.target == statement.target)
                 body[at:at] = [p for c in copies for p in parts_of(program, fresh, c)]
-                node = statement = packed.statement
-        body.append(node)
+                statement = packed.statement
+        body.append(statement)
     return fresh.finish(tuple(body)) if tuple(body) != program.body else program
 
 
