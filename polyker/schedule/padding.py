@@ -25,13 +25,12 @@ def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
     """
     fresh, body, made = Fresh(program), list[TypedNode](), set[str]()
     for node in program.body:
-        statement = node if isinstance(node, TypedStatement) else None
-        reads = (
-            [r for r in reads_in(node.expr) if r.pad is not None and r.tensor in made] if statement is not None else []
-        )
-        if isinstance(node, TypedStatement):
-            made.add(node.target)
-        if statement is not None and reads and statement.reduced and not statement.in_order and not statement.reads_own:
+        if not isinstance(node, TypedStatement):
+            body.append(node)
+            continue
+        statement, reads = node, [r for r in reads_in(node.expr) if r.pad is not None and r.tensor in made]
+        made.add(node.target)
+        if reads and statement.reduced and not statement.in_order and not statement.is_ordered:
             for read in reread_padding(measure(program, statement, layout)):
                 if read not in reads:
                     continue
