@@ -12,7 +12,7 @@ from dataclasses import replace
 from polyker.ir.expr import Expr, Read, reads_in, transform
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
-from polyker.poly.isl import Set, read_map, read_set
+from polyker.poly.isl import Map, Set, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, tensor_box
 from polyker.rewrite.fresh import Fresh
 
@@ -38,19 +38,33 @@ def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> li
     first, rest = domain.subtract(inside).coalesce(), inside.coalesce()
     if first.is_empty() or rest.is_empty():
         return [statement]
-    # All first cells come before the others: none of them may need one of these, or be written by one before.
-    later = statement.target, statement.subscripts
-    written = read_map(access_relation(program, statement, *later)).intersect_domain(rest)
-    for read in own:
-        needed = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(first)
-        if not needed.range().is_disjoint(written.range()):
-            return [statement]
+    if _come_later(program, statement, first, rest):
+        return [statement]
     name = fresh.statement()
     plain = transform(statement.expr, lambda e: _without_padding(program, statement, e, rest))
     return [
         replace(statement, domain=domain_text(first, statement.name)),
         replace(statement, name=name, domain=domain_text(rest, name), expr=plain),
     ]
+
+
+def _come_later(program: TypedProgram, statement: TypedStatement, first: Set, rest: Set) -> bool:
+    """Whether one of the instances `first` has to come after one of the others, `rest`, as it does in the text."""
+
+    def cells(subscripts: tuple[Expr, ...], instances: Set) -> Map:
+        found = read_map(access_relation(program, statement, statement.target, subscripts))
+        return found.intersect_domain(instances).intersect_range(read_set(tensor_box(program, statement.target)))
+
+    later = Map.lex_lt(first.get_space()).intersect_domain(rest).intersect_range(first)
+    writes = [cells(statement.subscripts, points) for points in (rest, first)]
+    reads = [r for r in reads_in(statement.expr) if r.tensor == statement.target]
+    if not all(is_quasi_affine(s) for r in reads for s in r.subscripts) or any(
+        r.pad and r.pad.value is None for r in reads
+    ):
+        return True
+    before, after = ([w, *(cells(r.subscripts, p) for r in reads)] for w, p in zip(writes, (rest, first), strict=True))
+    pairs = [(writes[0], used) for used in after] + [(used, writes[1]) for used in before]
+    return any(not a.apply_range(b.reverse()).intersect(later).is_empty() for a, b in pairs)
 
 
 def _is_plain(read: Read) -> bool:

@@ -26,13 +26,31 @@ def test_what_follows_the_first_cells_has_no_padding():
 
 
 @pytest.mark.parametrize("text", [
-    # The first cells need one of the others.
+    # The others need what was there before the first cells.
     "f(X: f64[N,T]) -> X:\n    X[n,t] = X[n,t] + 0.5*X[T-1-n,t-2; pad=0] for n in 0:N, t in 0:T",
     # Nothing is left.
     "f(X: f64[N,T]) -> Y:\n    Y[n,t] = X[n,t] - 0.5*Y[n,t-20; pad=0] for n in 0:N, t in 0:T",
 ])  # fmt: skip
 def test_what_gains_nothing_stays_whole(text):
     assert len(parts(text, X=(20, 20))) == 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.sampled_from(["N-1-n", "n-1", "n+1", "n"]), st.integers(-3, 3), st.integers(1, 9), st.integers(1, 9))
+def test_cells_of_other_rows_are_read_in_the_order_of_the_text(row, shift, rows, steps):
+    text = (
+        f"f(X: f64[N,T], w: f64[N,T]) -> X:\n    X[n,t] = w[n,t] + 0.5*X[{row},t-{shift + 4}; pad=0]"
+        f" - 0.25*X[n,t-{shift + 3}; pad=1] for n in 0:N, t in 0:T"
+    )
+    x, w = np.random.default_rng(rows).normal(size=(2, rows, steps))
+    want = x.copy()
+    for n in range(rows):
+        for t in range(steps):
+            i, j, k = {"N-1-n": rows - 1 - n, "n-1": n - 1, "n+1": n + 1, "n": n}[row], t - shift - 4, t - shift - 3
+            one = want[i, j] if 0 <= i < rows and 0 <= j < steps else 0
+            two = want[n, k] if 0 <= k < steps else 1
+            want[n, t] = w[n, t] + 0.5 * one - 0.25 * two
+    np.testing.assert_allclose(pk.op(text)(x, w), want, rtol=1e-12)
 
 
 @settings(deadline=None, max_examples=25)
