@@ -166,7 +166,29 @@ def test_a_range_that_stays_open_is_an_error_that_names_the_index_and_for_settle
 def test_a_subscript_without_an_open_index_is_checked(call):
     same(call("O[i] = X[i] + Y[i+1]", X, np.arange(7.0)), X + np.arange(1.0, 7))
     with pytest.raises(pk.ShapeError):
-        call("O[i] = X[i] + Y[i+1]", X, X)
+        call("O[i] = X[i] + Y[i+1] for i in 0:6", X, X)
+
+
+def test_offsets_and_strides_shorten_a_range_and_bounds_intersect(call):
+    same(call("D[i] = X[i+1] - X[i]", X), np.diff(X))
+    same(call("O[i] = X[i] + Y[i+1]", X, np.arange(9.0)), X + np.arange(1.0, 7))
+    same(call("O[i] = X[i] + Y[2*i+1]", X, np.arange(6.0)), X[:3] + np.arange(1.0, 6, 2))
+    same(call("O[i,j] = A[i,j+1] - A[i,j] + A[2*i,j]", A), (A[:, 1:] - A[:, :-1])[:2] + A[::2, :-1])
+    same(call("O[i] = X[-i+3] + Y[i]", X, np.arange(9.0)), X[3::-1] + np.arange(4.0))
+    same(call("D[...,i] = A[...,i+1] - A[...,i]", A), A[:, 1:] - A[:, :-1])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_range_that_bounds_shorten_may_be_empty(call, n):
+    same(call("D[i] = X[i+1] - X[i]", X[:n]), np.diff(X[:n]))
+    same(call("D[i] = X[i+3] - X[i]", X[:n]), np.empty(0))
+
+
+def test_a_read_of_a_tensor_that_is_still_defined_bounds_nothing(call):
+    same(call("S[0] = 0; S[t+1] = S[t] + X[t]", X), np.concatenate([[0], np.cumsum(X)]))
+    same(call("S[0] = 1; S[t+1] = S[t] * Y[t+1] - X[2*t]", np.ones(9), X), np.array([1.0, -2, -6, -1]))
+    # ... but where nothing else bounds the index.
+    same(call("O[i] += A[i,k]; O[i] = relu(O[i])", A), np.maximum(A.sum(1), 0))
 
 
 def test_a_strided_access_admits_the_values_that_fit(call):

@@ -19,9 +19,9 @@ from polyker.poly.context import Context
 from polyker.poly.coverage import Coverage, statement_times
 from polyker.poly.dead import drop_dead
 from polyker.poly.extents import fresh_shape
-from polyker.poly.inside import check_late
+from polyker.poly.inside import Shape, Stated, check_subscript, require_equal
 from polyker.poly.isl import isl_job
-from polyker.poly.ranges import Ranges, Shape
+from polyker.poly.ranges import Ranges
 from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
 from polyker.poly.statement_types import StatementType, limits, type_statements
 from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error
@@ -102,8 +102,9 @@ class _Binder:
         self.declared = declared_shapes(self.context, program, self.sizes)
         self.shapes |= {**arguments, **self.declared}
         self.fresh = {t for t, s in self.shapes.items() if s is None}
+        self.definers = {t: [k for k, p in enumerate(self.places) if p.statement.target == t] for t in self.shapes}
         self.solved: dict[int, tuple[Subject, dict[str, Bound]]] = {}
-        self.late: dict[int, set[str]] = {}
+        self.ranges: dict[int, Ranges] = {}
 
     def run(self) -> TypedProgram:
         """Return the typed program."""
@@ -144,44 +145,41 @@ class _Binder:
 
     def _solve(self) -> None:
         """Find the ranges of every statement, as soon as what it reads has extents; recurrences go without theirs."""
-        definers = {t: [k for k, p in enumerate(self.places) if p.statement.target == t] for t in self.fresh}
         waiting = list(range(len(self.places)))
         while waiting:
             ready = next((k for k in waiting if not self._unknown(k)), waiting[0])
             waiting.remove(ready)
             self._solve_one(ready)
             target = self.places[ready].statement.target
-            if target in self.fresh and self.shapes[target] is None and not set(definers[target]) & set(waiting):
-                self._define(target, definers[target])
+            if target in self.fresh and self.shapes[target] is None and not set(self.definers[target]) & set(waiting):
+                self._define(target, self.definers[target])
 
     def _unknown(self, number: int) -> set[str]:
         return {r.tensor for r in self.places[number].statement.reads() if self.shapes.get(r.tensor, ()) is None}
 
     def _solve_one(self, number: int) -> None:
         place = self.places[number]
-        self.late[number] = self._unknown(number)
         statement = expand_dots(self.context, place.statement, self.shapes)
         sizes = {name: self.context.unify(form) for name, form in self.sizes.items()}
         subject = name_statement(self.context, sizes, number, statement, place.loops, place.scope)
         if any(form is None for form in subject.target.subscripts):
             self._check_gathered(subject)
-        if not self.late[number]:
-            self.solved[number] = subject, Ranges(self.context, subject, self.shapes, place.bounds).solve()
-            return
-        ranges = Ranges(self.context, subject, self.shapes, place.bounds)
-        if ranges.is_open():
-            # A recurrence: the extents that the statements before it give are the best that is known.
-            ranges = Ranges(self.context, subject, self.shapes, place.bounds, self._partial(number))
+        ranges = Ranges(self.context, subject, self.shapes, place.bounds, self._late(number))
+        self.ranges[number] = ranges
         self.solved[number] = subject, ranges.solve()
 
-    def _partial(self, number: int) -> dict[str, Shape]:
-        """Return the extents of recurrent tensors as far as the statements before this one define them."""
-        found: dict[str, Shape] = {}
-        for tensor in self.late[number]:
-            before = [self.solved[k] for k in range(number) if k in self.solved]
-            definers = [(s, b) for s, b in before if s.statement.target == tensor]
-            if definers:
-                found[tensor] = fresh_shape(self.context, tensor, definers)
+    def _late(self, number: int) -> dict[str, Shape | None]:
+        """Return the tensors read here that this or a later statement defines, with the extents they have before it."""
+        found: dict[str, Shape | None] = {}
+        for read in self.places[number].statement.reads():
+            tensor, definers = read.tensor, self.definers.get(read.tensor, [])
+            if tensor in self.program.inputs or all(k < number for k in definers):
+                continue
+            before = [self.solved[k] for k in definers if k < number and k in self.solved]
+            if tensor in self.fresh and before:
+                found[tensor] = fresh_shape(self.context, tensor, before)
+            else:
+                found[tensor] = self.shapes[tensor]
         return found
 
     def _check_gathered(self, subject: Subject) -> None:
@@ -204,19 +202,30 @@ class _Binder:
         self.shapes[target] = tuple(map(self.context.unify, shape))
 
     def _check_late(self) -> None:
-        """Check the subscripts of tensors whose extents were not known when their statement was solved."""
-        for number, tensors in self.late.items():
-            subject, bounds = self.solved[number]
-            for access in subject.reads:
-                shape = self.shapes.get(access.tensor)
-                if access.tensor not in tensors:
-                    continue
+        """Check the reads of tensors that their statement or a later one still defines.
+
+        A bare subscript there agrees with the others of its index, unless an offset or a stride on the left decides the
+        extent: in `S[t+1] = S[t] + X[t]`, S has one element more than X.
+        """
+        for number, (_, bounds) in self.solved.items():
+            ranges = self.ranges[number]
+            for access in ranges.late_reads():
+                shape = self.shapes[access.tensor]
                 assert shape is not None
                 if len(shape) != len(access.subscripts):
                     raise rank_error(self.context, access, shape)
                 for d, (form, extent) in enumerate(zip(access.subscripts, shape, strict=True)):
-                    if form is not None and access.pad is None:
-                        check_late(self.context, bounds, access, d, form, extent)
+                    if form is None or access.pad is not None:
+                        continue
+                    index = access.bare[d]
+                    if index in ranges.stated and self._is_plain(access.tensor, d):
+                        require_equal(self.context, index, ranges.stated[index], Stated(access, d, shape))
+                    check_subscript(self.context, bounds, access, d, form, extent)
+
+    def _is_plain(self, tensor: str, d: int) -> bool:
+        """Whether all that defines a tensor has an index alone or a constant as its subscript in a dimension."""
+        targets = [self.solved[k][0].target for k in self.definers[tensor]]
+        return all(t.bare[d] is not None or ((f := t.subscripts[d]) is not None and f.is_constant) for t in targets)
 
     def _types(self, subjects: list[Subject]) -> tuple[list[StatementType], dict[str, DType]]:
         known = {t: self._given(t) for t in self.program.inputs}

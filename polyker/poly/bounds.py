@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Extremum, constant
+from polyker.poly.affine import Affine, Extremum, constant, extremum
 from polyker.poly.context import Context
 from polyker.poly.subjects import Scope
 
@@ -25,24 +25,40 @@ class Bound:
     hi: Affine | None
     explicit: bool
 
+    def lengths(self) -> list[Affine]:
+        """Return forms whose least value is the number of values of an interval."""
+        assert self.lo is not None
+        assert self.hi is not None
+        return [hi - lo for lo in _parts("maximum", self.lo) for hi in _parts("minimum", self.hi)]
+
 
 def interval(index: str, lo: Affine, hi: Affine, explicit: bool) -> Bound:
     """Return the range lo <= index < hi."""
     least = lo.const if lo.is_constant else None
-    constraints = (f"{lo.text} <= {index}", *_below(index, hi, least))
-    return Bound(constraints, (lo.indices | hi.indices) - {index}, lo, hi, explicit)
+    above = [f"{form.text} <= {index}" for form in _parts("maximum", lo)]
+    return Bound((*above, *_below(index, hi, least)), (lo.indices | hi.indices) - {index}, lo, hi, explicit)
+
+
+def _parts(op: str, form: Affine) -> tuple[Affine, ...]:
+    """Return the forms that a form is the least (op minimum) or the greatest (maximum) of."""
+    match form.terms:
+        case ((Extremum(op=found, forms=forms), 1),) if found == op and form.const == 0:
+            return tuple(part for f in forms for part in _parts(op, f))
+        case _:
+            return (form,)
 
 
 def _below(index: str, hi: Affine, least: int | None) -> list[str]:
     """Return `index < hi` as a conjunction without extrema where there is one; `least` is the index's lower bound."""
-    match hi.terms:
-        case ((Extremum(op="minimum", forms=forms), 1),) if hi.const == 0:
-            return [c for form in forms for c in _below(index, form, least)]
-        case ((Extremum(forms=forms), 1),) if hi.const == 0 and least is not None:
-            kept = [f for f in forms if not (f.is_constant and f.const <= least)]
-            if len(kept) == 1:
-                return _below(index, kept[0], least)
-    return [f"{index} < {hi.text}"]
+    conditions = []
+    for form in _parts("minimum", hi):
+        greatest = _parts("maximum", form)
+        kept = [f for f in greatest if not (f.is_constant and least is not None and f.const <= least)]
+        if len(greatest) > len(kept) == 1:
+            conditions += _below(index, kept[0], least)
+        else:
+            conditions.append(f"{index} < {form.text}")
+    return conditions
 
 
 def is_bounded(points: Any) -> bool:
@@ -52,25 +68,39 @@ def is_bounded(points: Any) -> bool:
     return bool(plain.dim_has_lower_bound(isl.dim.set, 0) and plain.dim_has_upper_bound(isl.dim.set, 0))
 
 
-def tighter(a: Affine | None, b: Affine | None, choose: object) -> Affine | None:
-    """Return the larger or (by `choose`, max or min) the smaller of two ends, None where it depends on sizes."""
-    if a is None or b is None:
-        return None
-    if a == b:
-        return a
-    difference = a - b
-    if not difference.is_constant:
-        return None
-    return (a if difference.const > 0 else b) if choose is max else (a if difference.const < 0 else b)
+def meet(context: Context, index: str, bounds: Sequence[Bound]) -> Bound:
+    """Return the intersection of several bounds of an index."""
+    if len(bounds) == 1:
+        return bounds[0]
+    ends = [(b.lo, b.hi) for b in bounds if b.lo is not None and b.hi is not None]
+    if len(ends) == len(bounds):
+        lo = _decisive(context, "maximum", [lo for lo, _ in ends])
+        return interval(index, lo, _decisive(context, "minimum", [hi for _, hi in ends]), False)
+    constraints = tuple(dict.fromkeys(c for b in bounds for c in b.constraints))
+    both = isl.read_set(isl.set_text(context.names, (index,), list(constraints)))
+    return simplest(index, both, constraints)
 
 
-def simplest(index: str, good: Any, text: str) -> Bound:
-    """Return the bound of a set of one dimension, as an interval where it is a constant one."""
-    if good.dim(isl.dim.param) == 0 and not good.is_empty():
-        lo, hi = good.dim_min_val(0).to_python(), good.dim_max_val(0).to_python()
-        if good.is_equal(isl.read_set(f"{{ [{index}] : {lo} <= {index} <= {hi} }}")):
+def _decisive(context: Context, op: str, ends: list[Affine]) -> Affine:
+    """Return the least (op minimum) or greatest (maximum) of several ends, without those that others always decide."""
+    sign = 1 if op == "minimum" else -1
+    kept: list[Affine] = []
+    for end in dict.fromkeys(part for form in ends for part in _parts(op, form)):
+        if not any(context.proves(("ge", (end - other) * sign)) for other in kept):
+            kept = [other for other in kept if not context.proves(("ge", (other - end) * sign))]
+            kept.append(end)
+    return extremum(op, kept)
+
+
+def simplest(index: str, points: Any, constraints: tuple[str, ...]) -> Bound:
+    """Return the bound of a set of one dimension with these constraints, as an interval where it is a constant one."""
+    if points.is_empty():
+        return interval(index, constant(0), constant(0), False)
+    if points.dim(isl.dim.param) == 0:
+        lo, hi = points.dim_min_val(0).to_python(), points.dim_max_val(0).to_python()
+        if points.is_equal(isl.read_set(f"{{ [{index}] : {lo} <= {index} <= {hi} }}")):
             return interval(index, constant(lo), constant(hi + 1), False)
-    return Bound((text,), frozenset(), None, None, False)
+    return Bound(constraints, frozenset(), None, None, False)
 
 
 def domain_conditions(bounds: Mapping[str, Bound], scope: Scope) -> list[str]:

@@ -17,7 +17,7 @@ from polyker.poly import isl
 from polyker.poly.affine import Affine, constant
 from polyker.poly.bounds import Bound, domain_conditions, scope_text
 from polyker.poly.context import Context
-from polyker.poly.ranges import Shape
+from polyker.poly.inside import Shape
 from polyker.poly.subjects import Access, Scope, Subject
 
 _LONG = 400  # characters of a set that nobody reads any more

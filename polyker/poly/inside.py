@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from polyker.errors.base import failure
 from polyker.errors.shapes import OUT_OF_BOUNDS, RANGES_DISAGREE
 from polyker.poly import isl
 from polyker.poly.affine import Affine, constant
@@ -12,30 +15,50 @@ from polyker.poly.bounds import Bound, scope_text
 from polyker.poly.context import Context
 from polyker.poly.subjects import Access, source_text
 
+Shape = tuple[Affine, ...]
 
-def check_late(
-    context: Context, bounds: Mapping[str, Bound], access: Access, d: int, form: Affine, extent: Affine
-) -> None:
-    """As `check_subscript`, for an extent found only after the ranges: a bare subscript has to agree with it."""
-    bound = bounds.get(form.variable or "")
-    if bound is None or bound.explicit:
-        check_subscript(context, bounds, access, d, form, extent)
+
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """A bare subscript, which gives its index the whole extent of a dimension."""
+
+    access: Access
+    dimension: int
+    shape: Shape
+
+    @property
+    def extent(self) -> Affine:
+        """The extent that the index is given."""
+        return self.shape[self.dimension]
+
+
+def require_equal(context: Context, index: str, one: Stated, other: Stated) -> None:
+    """Make sure that two bare subscripts give their index the same extent: proved, or checked at the call."""
+    if one.extent == other.extent:
         return
-    label = context.label(form.variable or "")
-    values = {"index": label, "first": "other", "access": "the rest of the statement", "other": access.text}
-    values |= {"second": context.show(extent), "shapes": ""}
-    if bound.lo is not None and bound.hi is not None:
-        values["first"] = context.show(bound.hi - bound.lo)
-        context.require(("eq", bound.lo), RANGES_DISAGREE, access.span, **values)
-        context.require(("eq", bound.hi - extent), RANGES_DISAGREE, access.span, **values)
-        return
-    index = form.variable
-    assert index is not None
-    found = isl.read_set(isl.set_text(context.names, (index,), list(bound.constraints)))
-    whole = isl.read_set(isl.set_text(context.names, (index,), [f"0 <= {index} and {index} < {extent.text}"]))
-    differ = found.subtract(whole).union(whole.subtract(found)).intersect_params(context.set)
-    if not differ.is_empty():
-        context.require_set(context.set.subtract(differ.params()), RANGES_DISAGREE, access.span, **values)
+    shown = (f"{s.access.tensor} has shape [{', '.join(map(context.show, s.shape))}]" for s in (one, other))
+    label, first, second = context.label(index), context.show(one.extent), context.show(other.extent)
+    values = {"index": label, "first": first, "access": one.access.text, "second": second, "other": other.access.text}
+    values["shapes"] = f" ({', '.join(dict.fromkeys(shown))})"
+    hint = _of_one(label, (one.access, first), (other.access, second))
+    span = other.access.place(other.dimension)
+    if hint is not None and (other.extent - one.extent).is_constant:
+        raise failure(RANGES_DISAGREE, span=span, hint=hint, sizes="", **values)
+    context.require(("eq", other.extent - one.extent), RANGES_DISAGREE, span, **values)
+
+
+def _of_one(index: str, *found: tuple[Access, str]) -> str | None:
+    """Return how an access is written whose extent of 1 is meant for all values of an index, None where none is 1.
+
+    Of a dimension that `...` stands for, which has no name, what its extents have to be.
+    """
+    access = next((a for a, extent in found if extent == "1"), None)
+    if index.startswith("..."):
+        return "of the dimensions that `...` stands for each pair is equal, or one of it is 1"
+    if access is None:
+        return None
+    written = re.sub(rf"\b{re.escape(index)}\b", "0", access.text)
+    return f"an extent of 1 is not stretched: write `{written}`"
 
 
 def check_subscript(

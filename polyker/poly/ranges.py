@@ -1,46 +1,30 @@
-"""Index ranges: what bare subscripts say, then rounds of bounds, then the check of all other subscripts.
+"""Index ranges: rounds of bounds that intersect, then the check of all subscripts.
 
-The rules are those of the notation. A bare subscript gives its index the extent's range and all bare ones must agree.
-Then, in rounds, a subscript with one open index bounds it to the values for which every admitted value of the other
-indices is in bounds; the bounds of one round intersect. A subscript with no open index is checked.
+The rules are those of the notation. In a round, a subscript with one open index bounds it to the values for which every
+admitted value of its other indices is in bounds, and the bounds of the round intersect. A bare subscript gives the whole
+extent, and all bare ones of an index must agree; indices that have one come first. A subscript with no open index is
+checked.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
-from polyker.errors.base import failure
-from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE, RANGES_DISAGREE
+from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Condition, constant, quotient, variable
-from polyker.poly.bounds import Bound, interval, is_bounded, scope_text, simplest, tighter
+from polyker.poly.bounds import Bound, interval, is_bounded, meet, scope_text, simplest
 from polyker.poly.context import Context
-from polyker.poly.inside import check_subscript
+from polyker.poly.inside import Shape, Stated, check_subscript, require_equal
 from polyker.poly.subjects import Access, Scope, Subject, rank_error
-
-Shape = tuple[Affine, ...]
-
-
-def _of_one(index: str, *found: tuple[Access, str]) -> str | None:
-    """Return how an access is written whose extent of 1 is meant for all values of an index, None where none is 1.
-
-    Of a dimension that `...` stands for, which has no name, what its extents have to be.
-    """
-    access = next((a for a, extent in found if extent == "1"), None)
-    if index.startswith("..."):
-        return "of the dimensions that `...` stands for each pair is equal, or one of it is 1"
-    if access is None:
-        return None
-    written = re.sub(rf"\b{re.escape(index)}\b", "0", access.text)
-    return f"an extent of 1 is not stretched: write `{written}`"
 
 
 class Ranges:
-    """The ranges of one statement's indices, found step by step; `bounds` has the closed ones.
+    """The ranges of one statement's indices, found round by round; `bounds` has the closed ones.
 
-    `partial`: extents as far as they are known, of tensors that later statements may widen; they bound indices, and are
-    checked once all is known.
+    `late`: the extents, as far as statements before this one give them, of tensors that it or a later one still defines.
+    Their reads bound only what nothing else does, and are checked once all is known. `origins`: what bounded each
+    inferred index. `stated`: the bare subscript that gives an index its extent.
     """
 
     def __init__(
@@ -49,115 +33,95 @@ class Ranges:
         subject: Subject,
         shapes: Mapping[str, Shape | None],
         loops: Mapping[str, Bound],
-        partial: Mapping[str, Shape] | None = None,
+        late: Mapping[str, Shape | None],
     ) -> None:
         self.context, self.subject = context, subject
-        self.partial = partial or {}
-        self.shapes = {**shapes, **self.partial}
+        self.shapes: Mapping[str, Shape | None] = shapes
+        self.late: Mapping[str, Shape | None] = late
         self.bounds: dict[str, Bound] = dict(loops)
-        self.accesses = [a for a in (*subject.reads, subject.target) if self.shapes.get(a.tensor) is not None]
+        self.origins: dict[str, tuple[Access, ...]] = {}
+        self.stated: dict[str, Stated] = {}
         self.scopes = [subject.scope, *subject.scopes.values()]
-        for access in self.accesses:
+        known = [a for a in (*subject.reads, subject.target) if self._known(a) is not None]
+        self.accesses = [a for a in known if not self._is_late(a)]
+        self.last_resort = [a for a in known if self._is_late(a)]
+        for access in known:
             if len(access.subscripts) != len(self.shape(access)):
                 raise rank_error(context, access, self.shape(access))
 
+    def late_reads(self) -> list[Access]:
+        """Return the reads whose tensors this or a later statement still defines."""
+        return [a for a in self.subject.reads if self._is_late(a)]
+
+    def _is_late(self, access: Access) -> bool:
+        return access.tensor in self.late and not access.is_write
+
+    def _known(self, access: Access) -> Shape | None:
+        return (self.late if self._is_late(access) else self.shapes).get(access.tensor)
+
     def shape(self, access: Access) -> Shape:
         """Return the shape of the accessed tensor, known here."""
-        shape = self.shapes[access.tensor]
+        shape = self._known(access)
         assert shape is not None
         return tuple(map(self.context.unify, shape))
 
-    def is_open(self) -> bool:
-        """Whether the accesses with known extents leave an index without a range."""
-        self._infer()
-        return bool(self._open())
-
     def solve(self) -> dict[str, Bound]:
         """Find every index's range and check every subscript; returns the ranges, those of inline reductions too."""
-        self._infer()
-        if self._open():
-            self._fail()
-        self._check_cycles()
-        for access in self.accesses:
-            if access.tensor not in self.partial:
-                self._check(access)
-        return self.bounds
-
-    def _infer(self) -> None:
         for scope in self.scopes:
             for index, (lo, hi) in scope.given.items():
                 self.bounds[index] = interval(index, lo, hi, True)
-        self._agree(self._bare(padded=False))
-        self._rounds()
+        sources = [(accesses, padded) for accesses in (self.accesses, self.last_resort) for padded in (False, True)]
         while self._open():
-            before = len(self.bounds)
-            self._agree(self._bare(padded=True))
-            if len(self.bounds) == before:
-                return
-            self._rounds()
+            if not any(self._round(accesses, padded) for accesses, padded in sources):
+                self._fail()
+        self._check_cycles()
+        for access in self.accesses:
+            self._check(access)
+        return self.bounds
 
     def _open(self) -> list[str]:
         return [i for scope in self.scopes for i in scope.indices if i not in self.bounds]
 
-    def _bare(self, padded: bool) -> list[tuple[str, Access, int]]:
-        return [
-            (index, access, d)
-            for access in self.accesses
-            if (access.pad is not None) == padded
-            for d, index in enumerate(access.bare)
-            if index is not None and index not in self.bounds
-        ]
+    def _round(self, accesses: list[Access], padded: bool) -> bool:
+        """Bound the open indices by these accesses, padded ones or others; returns whether any was bounded.
 
-    def _agree(self, bare: list[tuple[str, Access, int]]) -> None:
-        first: dict[str, tuple[Access, int]] = {}
-        for index, access, d in bare:
-            extent = self.shape(access)[d]
-            if index not in first:
-                first[index] = (access, d)
-                self.bounds[index] = interval(index, constant(0), extent, False)
-                continue
-            other, at = first[index]
-            known = self.shape(other)[at]
-            if known == extent:
-                continue
-            show = self.context.show
-            shapes = ", ".join(
-                dict.fromkeys(
-                    f"{a.tensor} has shape [{', '.join(show(e) for e in self.shape(a))}]" for a in (other, access)
-                )
-            )
-            label = self.context.label(index)
-            values = {"index": label, "first": show(known), "access": other.text, "second": show(extent)}
-            values |= {"other": access.text, "shapes": f" ({shapes})"}
-            hint = _of_one(label, (other, show(known)), (access, show(extent)))
-            if hint is not None and (extent - known).is_constant:
-                raise failure(RANGES_DISAGREE, span=access.place(d), hint=hint, sizes="", **values)
-            self.context.require(("eq", extent - known), RANGES_DISAGREE, access.place(d), **values)
-        for index in first:
-            hi = self.bounds[index].hi
-            assert hi is not None
-            self.bounds[index] = interval(index, constant(0), self.context.unify(hi), False)
-
-    def _rounds(self) -> None:
-        while open_indices := set(self._open()):
-            found: dict[str, list[Bound]] = {}
-            for access in self.accesses:
-                if access.pad is not None:
+        Indices that stand alone somewhere come first: they have values before the bounds of the others are looked for. A
+        padded subscript bounds an index only where the index stands alone in it.
+        """
+        open_indices = set(self._open())
+        chosen = [a for a in accesses if (a.pad is not None) == padded]
+        found = self._agree(
+            [(i, a, d) for a in chosen for d, i in enumerate(a.bare) if i is not None and i in open_indices]
+        )
+        settled = set(found) or open_indices
+        for access in () if padded else chosen:
+            for d, form in enumerate(access.subscripts):
+                if form is None or access.bare[d] is not None:
                     continue
-                for d, form in enumerate(access.subscripts):
-                    if form is None:
-                        continue
-                    around = self._closure(form.indices)
-                    inside = around & open_indices
-                    if len(inside) == 1 and inside <= form.indices:
-                        (index,) = inside
-                        bound = self._bound(index, access, d, around - inside)
-                        if bound is not None:
-                            found.setdefault(index, []).append(bound)
-            if not found:
-                return
-            for index, bounds in found.items():
-                self.bounds[index] = self._meet(index, bounds)
+                around = self._closure(form.indices)
+                inside = around & open_indices
+                if len(inside) == 1 and inside <= form.indices & settled:
+                    (index,) = inside
+                    bound = self._bound(index, access, d, around - inside)
+                    if bound is not None:
+                        found.setdefault(index, []).append((access, bound))
+        for index, bounds in found.items():
+            self.bounds[index] = meet(self.context, index, [b for _, b in bounds])
+            self.origins[index] = tuple(a for a, _ in bounds)
+        return bool(found)
+
+    def _agree(self, bare: list[tuple[str, Access, int]]) -> dict[str, list[tuple[Access, Bound]]]:
+        """Return the whole extent as the bound of each index that stands alone, where all such extents are equal."""
+        found: dict[str, list[Access]] = {}
+        for index, access, d in bare:
+            here = Stated(access, d, self.shape(access))
+            require_equal(self.context, index, self.stated.setdefault(index, here), here)
+            found.setdefault(index, []).append(access)
+        bounds = {}
+        for index, accesses in found.items():
+            bound = interval(index, constant(0), self.context.unify(self.stated[index].extent), False)
+            bounds[index] = [(a, bound) for a in accesses]
+        return bounds
 
     def _closure(self, names: Iterable[str]) -> set[str]:
         """Return the indices and all those that their ranges depend on."""
@@ -183,13 +147,10 @@ class Ranges:
         if box is None:
             return self._bound_by_isl(index, access, d, others, conditions)
         for other in sorted(others):
-            lo, hi = self.bounds[other].lo, self.bounds[other].hi
-            assert lo is not None
-            assert hi is not None
-            some = hi - lo - 1
-            if some.is_constant and some.const < 0:
-                return None
-            self._need_values(("ge", some), index, access, d)
+            for some in self.bounds[other].lengths():
+                if some.is_constant and some.const < 1:
+                    return None
+                self._need_values(("ge", some - 1), index, access, d)
         least, greatest = box
         factor = form.coefficient(index)
         if factor < 0:
@@ -239,23 +200,10 @@ class Ranges:
         bad = isl.read_set(isl.set_text(names, (index, *order), [*admitted, outside]))
         good = bad.project_out(isl.dim.set, 1, len(order)).complement().intersect_params(self.context.set).coalesce()
         good = good.gist_params(self.context.set)
-        if good.is_empty():
-            return interval(index, constant(0), constant(0), False)
-        if not is_bounded(good):
+        if not good.is_empty() and not is_bounded(good):
             return None
         text = isl.constraints_of(good.set_dim_name(isl.dim.set, 0, index))
-        return simplest(index, good, text)
-
-    def _meet(self, index: str, bounds: list[Bound]) -> Bound:
-        """Return the intersection of the bounds of one round."""
-        lo, hi = bounds[0].lo, bounds[0].hi
-        for bound in bounds[1:]:
-            lo = tighter(lo, bound.lo, max)
-            hi = tighter(hi, bound.hi, min)
-        if lo is not None and hi is not None:
-            return interval(index, lo, hi, False)
-        constraints = tuple(dict.fromkeys(c for b in bounds for c in b.constraints))
-        return Bound(constraints, frozenset(), None, None, False)
+        return simplest(index, good, (text,))
 
     def _conditions(self, scope: Scope, indices: set[str]) -> list[str]:
         """Return the `where` conditions that an access in `scope` sees and that use only these indices."""
@@ -282,9 +230,9 @@ class Ranges:
             form = access.subscripts[d]
             assert form is not None
             open_others = [self.context.label(o) for o in form.indices if o != index and o not in self.bounds]
-            if access.is_write and self.shapes.get(access.tensor) is None:
-                continue
-            if self.shapes.get(access.tensor) is None:
+            if self._known(access) is None:
+                if access.is_write:
+                    continue
                 reasons.append(f"the extents of `{access.tensor}` depend on it")
             elif access.pad is not None:
                 reasons.append(f"`{access.text}` is padded")

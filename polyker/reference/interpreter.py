@@ -71,7 +71,7 @@ def bind(program: Program, arrays: Mapping[str, Any], sizes: Mapping[str, int]) 
         for d in program.types
         if d.shape is not None and d.name not in given
     }
-    statements, shapes = resolve(flatten(program), {**declared, **given}, known)
+    statements, shapes = resolve(flatten(program), given, declared, known)
     return Bound(known, statements, shapes, _tags(program, arrays))
 
 

@@ -1,7 +1,9 @@
 """Which values each index takes, and the extents that follow, for given sizes and argument shapes.
 
-The rules of the notation, spelled out over finite sets: bare subscripts first; then, in rounds, a subscript with one
-open index bounds it to the values for which every admitted value of its other indices is in bounds.
+The rules of the notation, spelled out over finite sets: in rounds, a subscript with one open index bounds it to the values
+for which every admitted value of its other indices is in bounds, and the bounds of one round intersect. Bare subscripts of
+one index agree, and indices that have one come first. A read of a tensor that this or a later statement still defines
+bounds only what nothing else does.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Ranged:
 
     flat: Flat
     ranges: Ranges
+    stated: Mapping[str, tuple[str, int]]  # the tensor and the extent of an index's bare subscripts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +54,27 @@ class _Access:
 
 
 def resolve(
-    flats: list[Flat], given: Mapping[str, Shape], sizes: Mapping[str, int]
+    flats: list[Flat], arguments: Mapping[str, Shape], declared: Mapping[str, Shape], sizes: Mapping[str, int]
 ) -> tuple[list[Ranged], dict[str, Shape]]:
-    """Return the ranges of all statements and the shape of every tensor; `given` those of inputs and declarations."""
+    """Return the ranges of all statements and the shape of every tensor."""
     done: dict[int, Ranged] = {}
-    shapes = dict(given)
+    shapes = {**declared, **arguments}
+    late = [
+        {r.tensor for r in f.reads()} & {g.statement.target for g in flats[n:]} - arguments.keys()
+        for n, f in enumerate(flats)
+    ]
+
+    def solve(n: int) -> None:
+        before = {t: declared[t] if t in declared else _before(flats, done, shapes, sizes, n, t) for t in late[n]}
+        done[n] = _ranged(flats[n], shapes, {t: s for t, s in before.items() if s is not None}, late[n], sizes)
+        _settle(flats, done, shapes, sizes)
+
     while len(done) < len(flats):
         waiting = [n for n in range(len(flats)) if n not in done]
-        progress = False
-        for n in waiting:
-            needed = {r.tensor for r in flats[n].reads()}
-            if needed <= shapes.keys():
-                done[n] = _ranged(flats[n], shapes, shapes, sizes)
-                progress = True
-                _settle(flats, done, shapes, sizes)
-        if not progress:
-            n = waiting[0]
-            done[n] = _ranged(flats[n], shapes, _partial(flats, done, shapes, sizes, n), sizes)
-            _settle(flats, done, shapes, sizes)
+        ready = [n for n in waiting if {r.tensor for r in flats[n].reads()} <= shapes.keys()]
+        solve((ready or waiting)[0])
     for n in range(len(flats)):
-        _agree(done[n], shapes, dict(given))
+        _agree(done, n, late[n], shapes)
     return [done[n] for n in range(len(flats))], shapes
 
 
@@ -82,16 +86,12 @@ def _settle(flats: list[Flat], done: dict[int, Ranged], shapes: dict[str, Shape]
             shapes[name] = _shape(name, [done[n] for n in mine], sizes)
 
 
-def _partial(
-    flats: list[Flat], done: dict[int, Ranged], shapes: dict[str, Shape], sizes: Mapping[str, int], at: int
-) -> dict[str, Shape]:
-    """Return the shapes as far as the statements before `at` define them."""
-    out = dict(shapes)
-    for name in {f.statement.target for f in flats} - shapes.keys():
-        before = [done[n] for n in range(at) if n in done and flats[n].statement.target == name]
-        if before:
-            out[name] = _shape(name, before, sizes)
-    return out
+def _before(
+    flats: list[Flat], done: dict[int, Ranged], shapes: dict[str, Shape], sizes: Mapping[str, int], at: int, name: str
+) -> Shape | None:
+    """Return a tensor's shape as far as the statements before `at` define it; the whole one where none does."""
+    mine = [done[n] for n in range(at) if n in done and flats[n].statement.target == name]
+    return _shape(name, mine, sizes) if mine else shapes.get(name)
 
 
 def _shape(name: str, statements: list[Ranged], sizes: Mapping[str, int]) -> Shape:
@@ -160,22 +160,21 @@ def _extremes(
     return (min(found), max(found)) if found else None
 
 
-def _ranged(flat: Flat, final: Mapping[str, Shape], partial: Mapping[str, Shape], sizes: Mapping[str, int]) -> Ranged:
-    """Infer a statement's ranges from final shapes alone; where these do not settle them, from partial ones too."""
+def _ranged(
+    flat: Flat, shapes: Mapping[str, Shape], before: Mapping[str, Shape], late: set[str], sizes: Mapping[str, int]
+) -> Ranged:
+    """Infer a statement's ranges; reads of tensors in `late`, of shapes `before`, bound what nothing else does."""
     if has_dots(flat):
-        flat = expand_dots(flat, partial)
-    ranges = _infer(flat, final, sizes)
-    if isinstance(ranges, str):
-        ranges = _infer(flat, partial, sizes)
-    if isinstance(ranges, str):
-        raise failure(NO_RANGE, span=flat.statement.span, index=ranges.split("'")[0])
-    return Ranged(flat, ranges)
-
-
-def _accesses(flat: Flat, shapes: Mapping[str, Shape]) -> list[_Access]:
+        flat = expand_dots(flat, {**before, **shapes})
     target = Read(flat.statement.target, flat.statement.subscripts, span=flat.statement.target_span)
+    reads = list(flat.guarded_reads())
+    first = [(r, c) for r, c in reads if r.tensor not in late] + [(target, flat.statement.conditions)]
+    return _infer(flat, _accesses(first, shapes), _accesses([g for g in reads if g[0].tensor in late], before), sizes)
+
+
+def _accesses(reads: Sequence[tuple[Read, tuple[Expr, ...]]], shapes: Mapping[str, Shape]) -> list[_Access]:
     out = []
-    for read, conditions in (*flat.guarded_reads(), (target, flat.statement.conditions)):
+    for read, conditions in reads:
         shape = shapes.get(read.tensor)
         if shape is None:
             continue
@@ -188,41 +187,41 @@ def _accesses(flat: Flat, shapes: Mapping[str, Shape]) -> list[_Access]:
     return [a for a in out if not gathers(a.subscript)]
 
 
-def _infer(flat: Flat, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> Ranges | str:
-    """Return the ranges, or the name of an index that stays open."""
+def _infer(flat: Flat, accesses: list[_Access], late: list[_Access], sizes: Mapping[str, int]) -> Ranged:
+    """Find the ranges round by round, from the accesses, the padded ones, the late ones and the padded of these."""
     ranges: Ranges = {n: bounds_of(r, sizes) for n, r in flat.explicit().items()}
     ranges.update({n: range(e) for n, e in flat.batch})
-    accesses = _accesses(flat, shapes)
     names = dict.fromkeys((*flat.order, *(r.index for r in flat.inline())))
     open_ = [n for n in names if n not in ranges]
-    _take(open_, ranges, _bare(open_, [a for a in accesses if not a.padded]))
+    stated: dict[str, tuple[str, int]] = {}
     while open_:
-        found: dict[str, list[Span]] = {}
-        for a in accesses:
-            if not a.padded and (bound := _bound(a, open_, ranges, sizes)) is not None:
-                found.setdefault(bound[0], []).append(bound[1])
-        # A padded subscript bounds an index only where nothing else does.
-        new = {n: _intersect(spans) for n, spans in found.items()} or _bare(open_, [a for a in accesses if a.padded])
-        if not new:
-            return open_[0]
-        _take(open_, ranges, new)
-    return ranges
+        for some, padded in ((accesses, False), (accesses, True), (late, False), (late, True)):
+            chosen = [a for a in some if a.padded == padded]
+            found = _bare(open_, chosen, stated)
+            settled = set(found) or set(open_)
+            for a in () if padded else chosen:
+                bound = _bound(a, open_, ranges, sizes) if a.bare is None else None
+                if bound is not None and bound[0] in settled:
+                    found.setdefault(bound[0], []).append(bound[1])
+            if found:
+                break
+        else:
+            raise failure(NO_RANGE, span=flat.statement.span, index=open_[0].split("'")[0])
+        ranges.update({n: _intersect(spans) for n, spans in found.items()})
+        open_ = [n for n in open_ if n not in found]
+    return Ranged(flat, ranges, stated)
 
 
-def _take(open_: list[str], ranges: Ranges, new: Mapping[str, Span]) -> None:
-    ranges.update(new)
-    open_[:] = [n for n in open_ if n not in new]
-
-
-def _bare(open_: list[str], accesses: list[_Access]) -> dict[str, Span]:
-    out: dict[str, _Access] = {}
+def _bare(open_: list[str], accesses: list[_Access], stated: dict[str, tuple[str, int]]) -> dict[str, list[Span]]:
+    """Return the extents of bare subscripts, which agree, as the spans of their indices; adds them to `stated`."""
+    out: dict[str, list[Span]] = {}
     for a in accesses:
-        if a.bare not in open_ or a.bare is None:
-            continue
-        first = out.setdefault(a.bare, a)
-        if first.extent != a.extent:
-            raise _disagreement(a.bare, first.tensor, first.extent, a.tensor, a.extent)
-    return {n: range(a.extent) for n, a in out.items()}
+        if a.bare is not None and a.bare in open_:
+            tensor, extent = stated.setdefault(a.bare, (a.tensor, a.extent))
+            if extent != a.extent:
+                raise _disagreement(a.bare, tensor, extent, a.tensor, a.extent)
+            out[a.bare] = [range(extent)]
+    return out
 
 
 def _disagreement(index: str, tensor1: str, first: int, tensor2: str, second: int) -> Exception:
@@ -293,15 +292,17 @@ def _intersect(spans: list[Span]) -> Span:
     return sorted(set(spans[0]).intersection(*spans[1:]))
 
 
-def _agree(ranged: Ranged, shapes: Mapping[str, Shape], given: Mapping[str, Shape]) -> None:
-    """Check the bare subscripts that were read when their tensor's extents were not final."""
-    explicit = ranged.flat.explicit()
-    for read in ranged.flat.reads():
+def _agree(done: dict[int, Ranged], n: int, late: set[str], shapes: Mapping[str, Shape]) -> None:
+    """Check the bare subscripts of tensors that were not whole, but where an offset or a stride decides the extent."""
+    for read in done[n].flat.reads():
         shape = shapes[read.tensor]
         if len(shape) != len(read.subscripts):
             raise failure(RANK, span=read.span, tensor=read.tensor, found=len(shape), wanted=len(read.subscripts))
-        for s, extent in zip(read.subscripts, shape, strict=True):
-            if isinstance(s, Index) and read.pad is None and s.name not in explicit and read.tensor not in given:
-                taken = ranged.ranges[s.name]
-                if not isinstance(taken, Bounds) and list(taken) != list(range(extent)):
-                    raise _disagreement(s.name, read.tensor, extent, ranged.flat.statement.target, len(taken))
+        targets = [r.flat.statement.subscripts for r in done.values() if r.flat.statement.target == read.tensor]
+        for d, (s, extent) in enumerate(zip(read.subscripts, shape, strict=True)):
+            if read.tensor not in late or not isinstance(s, Index) or read.pad is not None:
+                continue
+            plain = all(isinstance(t[d], Index) or not indices_of(t[d]) for t in targets)
+            tensor, stated = done[n].stated.get(s.name, ("", extent))
+            if plain and stated != extent:
+                raise _disagreement(s.name, tensor, stated, read.tensor, extent)

@@ -278,10 +278,11 @@ def generate(seed: int, number: int) -> Case:
     """Return case `number` of a run; the same for the same two numbers."""
     from tests.fuzz.families import FAMILIES
     from tests.fuzz.finish import finish
+    from tests.fuzz.offset_ranges import offset_ranges
     from tests.fuzz.scatters import last_wins
     from tests.fuzz.twins import twin
 
-    families = {**FAMILIES, "twin": (8, twin), "last wins": (4, last_wins)}
+    families = {**FAMILIES, "twin": (8, twin), "last wins": (4, last_wins), "offset ranges": (8, offset_ranges)}
 
     rng = random.Random(f"{seed}/{number}")
     for attempt in range(40):

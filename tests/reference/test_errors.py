@@ -16,7 +16,7 @@ SCATTER = "H[idx[i]] += w[i]"
 CASES = {
     codes.NO_RANGE: ("O[i] += A[i+j]", {"A": coded(4)}),
     codes.DISAGREE: ("O[i] = A[i] * B[i]", {"A": coded(4), "B": coded(3)}),
-    codes.OUTSIDE: ("O[i] = A[i] * A[i-1]", {"A": coded(4)}),
+    codes.OUTSIDE: ("O[i] = A[i] * A[i-1] for i in 0:4", {"A": coded(4)}),
     codes.UNWRITTEN_READ: ("O[i] = O[i-1] + A[i] for i in 1:4; O[0] = 1", {"A": coded(4)}),
     codes.WRITTEN_TWICE: ("O[i//2] = A[i]", {"A": coded(4)}),
     codes.NEVER_WRITTEN: ("O[2*i] = A[i]", {"A": coded(4)}),

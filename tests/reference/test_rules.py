@@ -123,6 +123,29 @@ def test_bounds_of_one_round_intersect():
     same(run("O[i] = A[2*i] + B[3*i+1]", A=A, B=B), A[:6:2] + B[1::3])
 
 
+def test_bounds_by_offsets_and_strides_cut_what_a_bare_subscript_gives():
+    X, Y = coded(6), coded(9)
+    same(run("D[i] = X[i+1] - X[i]", X=X), X[1:] - X[:-1])
+    same(run("D[i] = X[i] + Y[2*i+1]", X=X, Y=Y), X[:4] + Y[1::2])
+    for n in (0, 1):
+        assert run("D[i] = X[i+1] - X[i]", X=coded(n)).shape == (0,)
+    same(
+        run("O[i] = Y[i+1] * sum[r](X[i+r] * K[r])", X=X, Y=Y, K=coded(3)), Y[1:5] * np.correlate(X, coded(3), "valid")
+    )
+
+
+def test_a_tensor_that_is_still_defined_bounds_nothing():
+    X = coded(5)
+    same(run("S[0] = 0; S[t+1] = S[t] + X[t]", X=X), np.concatenate([[0], np.cumsum(X)]))
+    same(
+        run("f(X: f64[N]) -> S:\n    S: f64[N+1]\n    S[0] = 0\n    S[t+1] = S[t] + X[t]\n", X=X),
+        np.concatenate([[0], np.cumsum(X)]),
+    )
+    same(run("C[i] += A[i,k]; C[i] = relu(C[i])", A=coded(3, 4)), np.maximum(coded(3, 4).sum(1), 0))
+    with pytest.raises(ShapeError, match="PK802"):
+        run("H[i] = A[i]; H[i] = sum[j](W[i,j] * H[j])", A=X, W=coded(5, 3))
+
+
 def test_an_open_index_is_an_error():
     for text in ("O[i] += A[i+j]", "O[i,j] = 3 for i in 0:3"):
         with pytest.raises(ShapeError, match="PK801"):
@@ -131,9 +154,10 @@ def test_an_open_index_is_an_error():
 
 
 def test_a_settled_subscript_is_checked():
-    with pytest.raises(ShapeError, match="PK803"):
-        run("O[i] = A[i] + A[i+1]", A=coded(5))
     A = coded(5)
+    with pytest.raises(ShapeError, match="PK803"):
+        run("O[i] = A[i] + A[i+1] for i in 0:5", A=A)
+    same(run("O[i] = A[i] + A[i+1]", A=A), A[:-1] + A[1:])
     same(run("O[i-1] = A[i-1] + A[i] where i >= 1", A=A), A[1:] + A[:-1])
 
 
@@ -183,7 +207,7 @@ def test_a_gathered_index_outside_is_an_index_error():
 def test_a_subscript_outside_beside_a_gathered_one_is_a_matter_of_shapes():
     for bad in (0, 3):
         with pytest.raises(ShapeError, match="PK803"):
-            run("O[i] = X[i] * T[idx[i],i//2]", X=coded(3), T=coded(3, 1), idx=np.array([0, 0, bad]))
+            run("O[i] = X[i] * T[idx[i],i//2] for i in 0:3", X=coded(3), T=coded(3, 1), idx=np.array([0, 0, bad]))
     with pytest.raises(GatherError):
         run("O[i] = X[i] * T[idx[i],i//2]", X=coded(3), T=coded(3, 2), idx=np.array([0, 0, 3]))
 
