@@ -302,6 +302,11 @@ class Operator:
         >>> import polyker as pk
         >>> pk.op("C[i,j] += A[i,k] * B[k,j]").infer(A=pk.f32[8, 4], B=pk.f32[4, 9])
         f32[8, 9]
+
+        The `ranges` of each say what the program's indices range over, and what bounded them:
+
+        >>> pk.op("D[i] = X[i+1] - X[i]").infer(pk.f32[10]).ranges
+        ('i in 0:9, from X[i], X[i+1]',)
         """
         from polyker.compiling import inferred
 

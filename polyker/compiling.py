@@ -30,6 +30,7 @@ from polyker.runtime.compiled import Compiled
 from polyker.runtime.size_class import Likely
 
 if TYPE_CHECKING:
+    from polyker.poly.ranges_text import RangeText
     from polyker.schedule.tree import Schedule
     from polyker.target.model import Target
 
@@ -127,6 +128,19 @@ def inferred(
     limited = with_deadline(options)
     found: Mapping[str, TensorType] = guarded(program, "infer", limited, lambda: infer(program, named, sizes))
     return tuple(found[name] for name in program.outputs)
+
+
+def inferred_ranges(
+    program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str], options: Options
+) -> list[list[RangeText]]:
+    """Return the inferred ranges of each statement's indices.
+
+    Raises PolykerError where they cannot be told for these extents.
+    """
+    load_compiler()
+    from polyker.poly.bind import infer_ranges
+
+    return guarded(program, "ranges", with_deadline(options), lambda: infer_ranges(program, types, sizes))
 
 
 def _elsewhere(target: Target) -> Exception | None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from polyker.errors.base import escape
-from polyker.ir.expr import Expr, Index, Range, Read, Reduce, Size, walk
-from polyker.ir.program import Loop, Node, Program, Statement
+from polyker.compiling import inferred_ranges
+from polyker.errors.base import PolykerError, escape
+from polyker.ir.dtypes import TensorType, f32
+from polyker.ir.expr import Dots, Expr, Index, Range, Read, Reduce, Size, walk
+from polyker.ir.program import Loop, Node, Program
+from polyker.options import options
+
+if TYPE_CHECKING:
+    from polyker.poly.ranges_text import RangeText
 
 
 def describe(program: Program, fixed: Mapping[str, int]) -> str:
@@ -19,7 +26,8 @@ def describe(program: Program, fixed: Mapping[str, int]) -> str:
     if program.sizes:
         shown = (f"{escape(n)} = {fixed[n]}" if n in fixed else escape(n) for n in program.sizes)
         lines.append("sizes:   " + ", ".join(shown))
-    ranges = [text for node in program.body for text in _ranges(node)]
+    inferred = iter(_inferred(program, fixed))
+    ranges = [text for node in program.body for text in _ranges(node, inferred)]
     if ranges:
         lines.append("ranges:  " + "\n         ".join(dict.fromkeys(ranges)))
     return "\n".join(lines)
@@ -39,43 +47,87 @@ def _tensor(program: Program, name: str) -> str:
 
 
 def _rank(program: Program, name: str) -> int | None:
-    from polyker.ir.expr import Dots
+    found = _subscripts(program, name)
+    return None if any(isinstance(s, Dots) for s in found) else len(found)
 
+
+def _subscripts(program: Program, name: str) -> tuple[Expr, ...]:
+    """Return the subscripts of the first access to a tensor."""
     for statement in program.statements():
-        subscripts = [statement.subscripts] if statement.target == name else []
-        subscripts += [r.subscripts for r in statement.reads() if r.tensor == name]
-        for found in subscripts:
-            return None if any(isinstance(s, Dots) for s in found) else len(found)
-    return 0
+        if statement.target == name:
+            return statement.subscripts
+        for read in statement.reads():
+            if read.tensor == name:
+                return read.subscripts
+    return ()
 
 
-def _ranges(node: Node) -> Iterator[str]:
-    """Yield a line for each index: the range given, or the dimensions that it ranges over."""
+def _dimensions(subscripts: Sequence[Expr]) -> list[int]:
+    """Return the dimension of each subscript as Python counts them, from the end behind `...`; `...` itself has none."""
+    at = next((d for d, s in enumerate(subscripts) if isinstance(s, Dots)), len(subscripts))
+    return [*range(at), *range(at + 1 - len(subscripts), 0)]
+
+
+def _inferred(program: Program, fixed: Mapping[str, int]) -> list[list[str] | None]:
+    """Return a line for each inferred index of each statement; None where they cannot be told yet."""
+    sizes: dict[str, int | str] = {name: fixed.get(name, name) for name in program.sizes}
+    try:
+        types = {name: _assumed(program, name) for name in program.inputs}
+        found = inferred_ranges(program, types, sizes, options.current)
+    except PolykerError:  # an index is open, or a size has to be fixed first
+        return [None for _ in program.statements()]
+
+    def line(r: RangeText) -> str:
+        dimensions = ((t, _dimensions(_subscripts(program, t))[d]) for t, d in r.dimensions)
+        return _over(r.index, dimensions) if r.dimensions else escape(r.text)
+
+    return [[line(r) for r in texts] for texts in found]
+
+
+def _over(index: str, dimensions: Iterable[tuple[str, int]]) -> str:
+    """Return the range of an index that is the extent of dimensions, all equal."""
+    return f"{escape(index)} in 0:{' = '.join(f'{escape(t)}.shape[{d}]' for t, d in dimensions)}"
+
+
+def _assumed(program: Program, name: str) -> TensorType:
+    """Return a type for an input: its declared extents, or those that its shape will have without `...`; any elements."""
+    declared = program.declaration(name)
+    dtype = declared.dtype if declared is not None and declared.dtype is not None else f32
+    shape = declared.shape if declared is not None else None
+    dims = _dimensions(_subscripts(program, name)) if shape is None else list(range(len(shape)))
+    extents = [None] * len(dims) if shape is None else shape
+    named = (e.name if isinstance(e, Size) else f"{name}.shape[{d}]" for d, e in zip(dims, extents, strict=True))
+    return TensorType(dtype, tuple(named))
+
+
+def _ranges(node: Node, inferred: Iterator[list[str] | None]) -> Iterator[str]:
+    """Yield a line for each index: the range given, or what bounds it."""
     if isinstance(node, Loop):
         yield _given(node.range)
         for inner in node.body:
-            yield from _ranges(inner)
+            yield from _ranges(inner, inferred)
         return
-    yield from _of(node, node.ranges, (*node.subscripts, node.expr, *node.conditions))
+    reads = [e for part in (*node.subscripts, node.expr, *node.conditions) for e in walk(part)]
+    given = [
+        r for r in (*node.ranges, *(r for e in reads if isinstance(e, Reduce) for r in e.ranges)) if r.lo is not None
+    ]
+    yield from map(_given, given)
+    lines = next(inferred)
+    yield from _by_text(reads, {r.index for r in given}) if lines is None else lines
 
 
-def _of(statement: Statement, given: tuple[Range, ...], parts: tuple[Expr, ...]) -> Iterator[str]:
-    known = [r for r in given if r.lo is not None]
-    yield from map(_given, known)
-    dimensions: dict[str, list[str]] = {}
-    for part in parts:
-        for expr in walk(part):
-            if isinstance(expr, Reduce):
-                known += [r for r in expr.ranges if r.lo is not None]
-                yield from (_given(r) for r in expr.ranges if r.lo is not None)
-            if isinstance(expr, Read):
-                for d, subscript in enumerate(expr.subscripts):
-                    if isinstance(subscript, Index):
-                        dimensions.setdefault(subscript.name, []).append(f"{escape(expr.tensor)}.shape[{d}]")
-    fixed = {r.index for r in known}
-    for name, found in dimensions.items():
-        if name not in fixed:
-            yield f"{escape(name)} in 0:{' = '.join(dict.fromkeys(found))}"
+def _by_text(reads: Iterable[Expr], given: Collection[str]) -> Iterator[str]:
+    """Yield the dimensions that each index stands alone in."""
+    dimensions: dict[str, dict[tuple[str, int], None]] = {}
+    for e in reads:
+        if not isinstance(e, Read):
+            continue
+        plain = [s for s in e.subscripts if not isinstance(s, Dots)]
+        for d, subscript in zip(_dimensions(e.subscripts), plain, strict=True):
+            if isinstance(subscript, Index) and subscript.name not in given:
+                dimensions.setdefault(subscript.name, {})[e.tensor, d] = None
+    for index, found in dimensions.items():
+        yield _over(index, found)
 
 
 def _given(r: Range) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -90,12 +90,14 @@ def _dimension(size: object) -> int | str:
 class TensorType:
     """Element type and shape of a tensor; a dimension is an int or the name of a symbolic size.
 
-    `weak` marks a 0-d tensor that a Python scalar gives: it takes part in promotion as NEP 50's weak scalars do.
+    `weak` marks a 0-d tensor that a Python scalar gives: it takes part in promotion as NEP 50's weak scalars do. `ranges` are
+    of an inferred output: a line for each index of the program, with its values and what bounded it.
     """
 
     dtype: DType
     shape: tuple[int | str, ...]
     weak: bool = False
+    ranges: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

@@ -22,6 +22,7 @@ from polyker.poly.extents import fresh_shape
 from polyker.poly.inside import Shape, Stated, check_subscript, require_equal
 from polyker.poly.isl import isl_job
 from polyker.poly.ranges import Ranges
+from polyker.poly.ranges_text import RangeText, range_texts
 from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
 from polyker.poly.statement_types import StatementType, limits, type_statements
 from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error
@@ -68,14 +69,31 @@ def bind(
 def infer(
     program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str] | None = None
 ) -> dict[str, TensorType]:
-    """Return the types of the outputs, in order; a symbolic extent that is no plain size is shown as its expression."""
-    typed = bind(program, types, sizes)
+    """Return the types of the outputs, in order; a symbolic extent that is no plain size is shown as its expression.
+
+    Each says the ranges of the program's indices, too.
+    """
+    with isl_job("bind", QUOTA):
+        binder = _Binder(program, types, sizes or {}, None)
+        typed = binder.run()
     labels = {**dict(typed.sizes)}
+    ranges = tuple(dict.fromkeys(r.text for texts in binder.range_texts() for r in texts))
     found = {}
     for name in typed.outputs:
         tensor = typed.tensor(name)
-        found[tensor.label] = TensorType(tensor.dtype, tuple(_dimension(e, labels) for e in tensor.shape))
+        shape = tuple(_dimension(e, labels) for e in tensor.shape)
+        found[tensor.label] = TensorType(tensor.dtype, shape, ranges=ranges)
     return found
+
+
+def infer_ranges(
+    program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str]
+) -> list[list[RangeText]]:
+    """Return the inferred ranges of each statement, which do not depend on the types of elements."""
+    with isl_job("ranges", QUOTA // 10):
+        binder = _Binder(program, types, sizes, None)
+        binder.solve()
+        return binder.range_texts()
 
 
 def _dimension(extent: object, labels: Mapping[str, str]) -> int | str:
@@ -108,7 +126,7 @@ class _Binder:
 
     def run(self) -> TypedProgram:
         """Return the typed program."""
-        self._solve()
+        self.solve()
         self._check_late()
         order = [self.solved[k] for k in range(len(self.places))]
         unify = self.context.unify
@@ -143,7 +161,7 @@ class _Binder:
             node.body, inner, inner_scope, {**bounds, iterator: interval(iterator, lo, hi, True)}
         )
 
-    def _solve(self) -> None:
+    def solve(self) -> None:
         """Find the ranges of every statement, as soon as what it reads has extents; recurrences go without theirs."""
         waiting = list(range(len(self.places)))
         while waiting:
@@ -181,6 +199,10 @@ class _Binder:
             else:
                 found[tensor] = self.shapes[tensor]
         return found
+
+    def range_texts(self) -> list[list[RangeText]]:
+        """Return the inferred ranges of each statement, once they are found."""
+        return [range_texts(self.context, self.ranges[k], self.solved[k][1]) for k in range(len(self.places))]
 
     def _check_gathered(self, subject: Subject) -> None:
         statement = subject.statement

@@ -9,6 +9,7 @@ from typing import Any
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, constant, extremum
 from polyker.poly.context import Context
+from polyker.poly.forms import form_of_aff
 from polyker.poly.subjects import Scope
 
 
@@ -78,7 +79,7 @@ def meet(context: Context, index: str, bounds: Sequence[Bound]) -> Bound:
         return interval(index, lo, _decisive(context, "minimum", [hi for _, hi in ends]), False)
     constraints = tuple(dict.fromkeys(c for b in bounds for c in b.constraints))
     both = isl.read_set(isl.set_text(context.names, (index,), list(constraints)))
-    return simplest(index, both, constraints)
+    return simplest(context, index, both.intersect_params(context.set), constraints)
 
 
 def _decisive(context: Context, op: str, ends: list[Affine]) -> Affine:
@@ -92,14 +93,18 @@ def _decisive(context: Context, op: str, ends: list[Affine]) -> Affine:
     return extremum(op, kept)
 
 
-def simplest(index: str, points: Any, constraints: tuple[str, ...]) -> Bound:
-    """Return the bound of a set of one dimension with these constraints, as an interval where it is a constant one."""
+def simplest(context: Context, index: str, points: Any, constraints: tuple[str, ...]) -> Bound:
+    """Return the bound of a set of one dimension with these constraints, as an interval where it is one."""
     if points.is_empty():
         return interval(index, constant(0), constant(0), False)
-    if points.dim(isl.dim.param) == 0:
-        lo, hi = points.dim_min_val(0).to_python(), points.dim_max_val(0).to_python()
-        if points.is_equal(isl.read_set(f"{{ [{index}] : {lo} <= {index} <= {hi} }}")):
-            return interval(index, constant(lo), constant(hi + 1), False)
+    ends = [end.coalesce().get_pieces() for end in (points.dim_min(0), points.dim_max(0))]
+    lo, hi = (form_of_aff(pieces[0][1]) if len(pieces) == 1 else None for pieces in ends)
+    if lo is not None and hi is not None:
+        whole = interval(index, lo, hi + 1, False)
+        if points.is_equal(
+            isl.read_set(isl.set_text(context.names, (index,), list(whole.constraints))).intersect_params(context.set)
+        ):
+            return whole
     return Bound(constraints, frozenset(), None, None, False)
 
 

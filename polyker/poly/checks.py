@@ -82,7 +82,7 @@ def evaluate(form: Affine, values: Mapping[str, int]) -> int:
 def _compiled(condition: str) -> tuple[tuple[Condition, ...], ...]:
     """Return an isl parameter set as a disjunction of conjunctions."""
     from polyker.poly import isl
-    from polyker.poly.extents import form_of_aff
+    from polyker.poly.forms import form_of_aff
 
     with isl.isl_job("checks"):
         conjunctions = []

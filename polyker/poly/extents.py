@@ -7,9 +7,10 @@ from typing import Any
 
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
 from polyker.poly import isl
-from polyker.poly.affine import Affine, Extremum, constant, extremum, quotient, variable
+from polyker.poly.affine import Affine, Extremum, constant, extremum
 from polyker.poly.bounds import Bound, domain_conditions
 from polyker.poly.context import Context
+from polyker.poly.forms import form_of_aff
 from polyker.poly.subjects import Subject, source_text
 
 Definition = tuple[Subject, Mapping[str, Bound]]
@@ -210,23 +211,3 @@ def _one_more(form: Affine) -> Affine:
             return extremum(op, [_one_more(f) for f in forms])
         case _:
             return form + 1
-
-
-def form_of_aff(aff: Any) -> Affine | None:
-    """Return an `isl.Aff` over the sizes as a form; None for a fraction that is no floor."""
-    denominator = aff.get_denominator_val().to_python()
-    total = constant(int((aff.get_constant_val() * denominator).to_python()))
-    for k in range(aff.dim(isl.dim.param)):
-        coefficient = (aff.get_coefficient_val(isl.dim.param, k) * denominator).to_python()
-        if coefficient:
-            total = total + variable(aff.get_dim_name(isl.dim.param, k)) * coefficient
-    for k in range(aff.dim(isl.dim.div)):
-        coefficient = (aff.get_coefficient_val(isl.dim.div, k) * denominator).to_python()
-        if coefficient:
-            div = aff.get_div(k)
-            divisor = div.get_denominator_val().to_python()
-            scaled = form_of_aff(div.scale_val(div.get_denominator_val()))
-            if scaled is None:
-                return None
-            total = total + quotient("floordiv", scaled, divisor) * coefficient
-    return total if denominator == 1 else None

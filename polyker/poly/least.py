@@ -7,7 +7,7 @@ import islpy as isl
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import indices_of
 from polyker.poly.affine import expr_of
-from polyker.poly.extents import form_of_aff
+from polyker.poly.forms import form_of_aff
 from polyker.poly.isl import Set, dim
 
 

@@ -199,11 +199,10 @@ class Ranges:
         outside = f"({form.text} < 0 or {form.text} >= {extent.text})"
         bad = isl.read_set(isl.set_text(names, (index, *order), [*admitted, outside]))
         good = bad.project_out(isl.dim.set, 1, len(order)).complement().intersect_params(self.context.set).coalesce()
-        good = good.gist_params(self.context.set)
         if not good.is_empty() and not is_bounded(good):
             return None
-        text = isl.constraints_of(good.set_dim_name(isl.dim.set, 0, index))
-        return simplest(index, good, (text,))
+        text = isl.constraints_of(good.gist_params(self.context.set).set_dim_name(isl.dim.set, 0, index))
+        return simplest(self.context, index, good, (text,))
 
     def _conditions(self, scope: Scope, indices: set[str]) -> list[str]:
         """Return the `where` conditions that an access in `scope` sees and that use only these indices."""

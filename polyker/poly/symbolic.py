@@ -10,7 +10,7 @@ from polyker.ir.expr import Call, Expr
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram
 from polyker.poly.affine import expr_of
-from polyker.poly.extents import form_of_aff
+from polyker.poly.forms import form_of_aff
 from polyker.poly.isl import read_set
 
 # What a size is taken for of which no value is expected.

@@ -246,14 +246,47 @@ def test_operators_and_kernels_print_what_they_are() -> None:
         "inputs:  A: any[?, ?], B: any[?, ?]",
         "outputs: C: any[?, ?]",
         "ranges:  i in 0:A.shape[0]",
-        "         k in 0:A.shape[1] = B.shape[0]",
         "         j in 0:B.shape[1]",
+        "         k in 0:A.shape[1] = B.shape[0]",
     ]
     k = mm.compile(pk.f32["M", 4], pk.f32[4, "N"])
     assert repr(k) == "<polyker.Kernel (A: f32[M, 4], B: f32[4, N]) -> C, target=cpu, acc=f32, fastmath=none>"
     heat = str(pk.op(HEAT))
     assert "inputs:  A: f64[N, N]" in heat and "temporaries: B: any[?, ?]" in heat and "sizes:   N, steps" in heat
     assert "t in 0:steps" in heat and "i in 1:N - 1" in heat
+
+
+def ranges_of(operator: pk.Operator) -> list[str]:
+    return str(operator).partition("ranges:  ")[2].splitlines()
+
+
+def test_operators_print_each_range_and_what_bounded_it() -> None:
+    assert ranges_of(pk.op("D[i] = X[i+1] - X[i]")) == ["i in 0:X.shape[0] - 1, from X[i], X[i+1]"]
+    assert ranges_of(pk.op("O[i] = X[2*i] + Y[i//3]")) == [
+        "i in 0:minimum((X.shape[0] - 1)//2 + 1, 3*Y.shape[0]), from X[2*i], Y[i//3]"
+    ]
+    assert ranges_of(pk.op("S[0] = 0; S[t+1] = S[t] + X[t]")) == ["t in 0:X.shape[0]"]
+    conv = ranges_of(pk.op("f(X: f32[N,W], K: f32[3]) -> O:\n    O[n,w] = sum[r](X[n,2*w+r] * K[r])"))
+    assert conv == [
+        "n in 0:X.shape[0]",
+        "         w in 0:(W - 3)//2 + 1, from X[n,2*w+r]",
+        "         r in 0:K.shape[0]",
+    ]
+    assert (
+        ranges_of(pk.op("O[...,i] = X[...,i+1] * Y[i,...]"))[0]
+        == "i in 0:minimum(X.shape[-1] - 1, Y.shape[0]), from Y[i,...], X[...,i+1]"
+    )
+    strided = "O[i] += X[s*i+r] * K[r]"
+    assert ranges_of(pk.op(strided, s=2))[0] == "i in 0:(X.shape[0] - K.shape[0])//2 + 1, from X[s*i+r]"
+    assert ranges_of(pk.op("O[i,j] = X[i+j]")) == []
+
+
+def test_infer_says_each_range_and_what_bounded_it() -> None:
+    diff = pk.op("D[i] = X[i+1] - X[i]")
+    assert diff.infer(pk.f32[10]).ranges == ("i in 0:9, from X[i], X[i+1]",)
+    assert diff.infer(pk.f32["N"]).ranges == ("i in 0:N - 1, from X[i], X[i+1]",)
+    assert diff.infer(pk.f32[10]) == pk.f32[9]
+    assert hash(diff.infer(pk.f32[10])) == hash(pk.f32[9])
 
 
 def test_a_timeout_in_the_past_is_a_compile_timeout() -> None:
