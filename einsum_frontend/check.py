@@ -291,7 +291,7 @@ def _check_product(expr: Call, place: Place) -> None:
     if varying:
         for arg in expr.args:
             if isinstance(arg, Literal) and isinstance(arg.value, int) and abs(arg.value) > COEFFICIENT:
-                raise failure(COEFFICIENT_TOO_LARGE, span=arg.span, what="coefficient", value=arg.value, limit="2^15")
+                raise failure(COEFFICIENT_TOO_LARGE, span=arg.span, what="coefficient", value=arg.value, limit="2^31")
 
 
 def _describe(expr: Expr) -> str:

@@ -191,6 +191,18 @@ def test_a_read_of_a_tensor_that_is_still_defined_bounds_nothing(call):
     same(call("O[i] += A[i,k]; O[i] = relu(O[i])", A), np.maximum(A.sum(1), 0))
 
 
+@pytest.mark.parametrize("c", [100_000, 2_000_000_000, 2**31])
+def test_coefficients_offsets_and_divisors_are_at_most_2_31(call, c):
+    i = np.arange(6)
+    same(call(f"O[i] = X[i*{c} % 7 % 6] + X[i]", X), X[i * c % 7 % 6] + X)
+    same(call(f"O[i] = X[(i*{c} + {c}) // {c} - 1] + X[i]", X), X + X)
+    same(call(f"O[i] += X[j] for i in 0:6 where {c}*i <= {c}*j + {c - 1}", X), X[::-1].cumsum()[::-1])
+    same(call(f"O[i] = i * {c} + 5 for i in 0:6"), i * c + 5)
+    same(call(f"O[i] = X[{c}*i - {c}; pad=0] + X[i]", X), X + X[0] * (i == 1))
+    with pytest.raises(pk.ParseError, match=r"2\^31"):
+        call(f"O[i] = X[{2**31 + 1}*i] for i in 0:1", X)
+
+
 def test_a_strided_access_admits_the_values_that_fit(call):
     same(call("O[i] += X[2*i+r] * K[r]", X[:5], np.ones(2)), X[:4].reshape(2, 2).sum(1))
 

@@ -118,6 +118,12 @@ EMPTY_RANGE = register(
     "`{tensor}` has no cells that a statement writes{sizes}, so its shape is not that of the other sizes",
     "compile for fixed sizes, or declare the tensor's shape",
 )
+INDEX_TOO_WIDE = register(
+    "PK324",
+    ShapeError,
+    "`{text}` computes numbers of 2^62 or more; those of subscripts, bounds and conditions have to stay below{sizes}",
+    "use smaller coefficients, or give a smaller range by `for`",
+)
 ISL_FAILED = register("PK390", CompileError, "the stage `{stage}` failed in isl: {why}")
 ISL_QUOTA = register(
     "PK391",

@@ -26,6 +26,7 @@ from polyker.poly.ranges_text import RangeText, range_texts
 from polyker.poly.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
 from polyker.poly.statement_types import StatementType, limits, type_statements
 from polyker.poly.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error
+from polyker.poly.widths import check_widths
 
 # isl operations that a binding may take, a second or two. Numbers take a small part of that; of symbols, the conditions under
 # which several statements fill what they share can grow beyond all use, and a kernel for the shapes at hand is compiled.
@@ -128,6 +129,8 @@ class _Binder:
         """Return the typed program."""
         self.solve()
         self._check_late()
+        for subject, bounds in self.solved.values():
+            check_widths(self.context, subject, bounds)
         order = [self.solved[k] for k in range(len(self.places))]
         unify = self.context.unify
         shapes = {t: tuple(map(unify, s)) for t, s in self.shapes.items() if s is not None}

@@ -29,6 +29,7 @@ from polyker.reference.integers import (
 
 Span = Sequence[int]
 Ranges = dict[str, "Bounds | Span"]
+_FAR = 1 << 22  # values that are tried one by one, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,21 +264,81 @@ def _without(expr: Expr, name: str) -> Expr:
 
 
 def _scan(a: _Access, x: str, others: list[str], ranges: Ranges, sizes: Mapping[str, int]) -> tuple[str, Span] | None:
-    """Try values of `x` one by one, far enough that only an unbounded set reaches the edge."""
+    """Find the values of `x` by bisection where the subscript rises or falls, else by trial up to where only the unbounded go."""
     value = integer(a.subscript, sizes)
+    if x not in closure(others, ranges):
+        rest = _extremes(_without(a.subscript, x), ranges, sizes)
+        direction = _direction(a.subscript, x, sizes)
+        if rest is None or direction == 0:
+            return None
+        if direction is not None:
+            return x, _between(value, a.extent, x, direction, others, ranges)
+        reach = a.extent + 2 + max(map(abs, rest))
+    else:
+        reach = a.extent + 2
     steps = 1
     for e in walk(a.subscript):
         if isinstance(e, Call) and e.op in ("floordiv", "mod"):
             steps *= max(1, abs(integer(e.args[-1], sizes)({})))
-    rest = None if x in closure(others, ranges) else _extremes(_without(a.subscript, x), ranges, sizes)
-    if rest is None and x not in closure(others, ranges):
+    far = steps * (reach + 1)
+    if far > _FAR:
         return None
-    far = steps * (a.extent + 2 + max(map(abs, rest)) if rest else a.extent + 2) + steps
     fits = [v for v in range(-far, far + 1) if _all_inside(value, a.extent, others, ranges, {x: v})]
     if fits and (fits[0] == -far or fits[-1] == far):
         return None
     whole = range(fits[0], fits[-1] + 1) if fits else range(0)
     return x, whole if len(whole) == len(fits) else fits
+
+
+def _direction(expr: Expr, x: str, sizes: Mapping[str, int]) -> int | None:
+    """Return 1 where an expression never falls as `x` rises, -1 where it never rises, 0 without `x`, None otherwise."""
+    if x not in indices_of(expr):
+        return 0
+    match expr:
+        case Index():
+            return 1
+        case Call(op="neg", args=(arg,)):
+            inner = _direction(arg, x, sizes)
+            return None if inner is None else -inner
+        case Call(op="add", args=args):
+            found = {_direction(arg, x, sizes) for arg in args} - {0}
+            return found.pop() if len(found) == 1 else None
+        case Call(op="mul", args=args):
+            factor = 1
+            for arg in args:
+                if not indices_of(arg):
+                    factor *= integer(arg, sizes)({})
+            inner = _direction(next(arg for arg in args if indices_of(arg)), x, sizes)
+            return None if inner is None else inner * ((factor > 0) - (factor < 0))
+        case Call(op="floordiv", args=(arg, *_)):
+            return _direction(arg, x, sizes)
+    return None
+
+
+def _between(
+    value: Callable[[Env], int], extent: int, x: str, direction: int, others: list[str], ranges: Ranges
+) -> range:
+    """Return the values of `x` for which a subscript that rises or falls with it is in bounds, by bisection."""
+
+    def values(at: int) -> list[int]:
+        env: Env = {x: direction * at}
+        return [value(env) for _ in points(others, ranges, env)]
+
+    first = _first(lambda at: min(values(at)) >= 0)
+    end = _first(lambda at: max(values(at)) >= extent)
+    return range(first, end) if direction > 0 else range(1 - end, 1 - first)
+
+
+def _first(holds: Callable[[int], bool]) -> int:
+    """Return the least integer from which on a condition holds that fails far below."""
+    step = 1
+    while holds(-step) or not holds(step):
+        step *= 2
+    low, high = -step, step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def _all_inside(value: Callable[[Env], int], extent: int, others: list[str], ranges: Ranges, env: Env) -> bool:

@@ -26,6 +26,8 @@ ROWS = [
     ("PK303", "O[i] = A[i+1] for i in 0:4", {"A": f32[4]}, {},
      "`A[i+1]` leaves A: its subscript `i+1` has to be in 0:4, and is 4 at i = 3", "i+1", "pad="),
     ("PK303", "O[i] = A[i] * where(i > 0, A[i-1], 0) for i in 0:4", {"A": f32[4]}, {}, "is -1 at i = 0", "i-1", "pad="),
+    ("PK324", "O[i] = A[2147483648*i % 4] for i in 0:2147483649", {"A": f32[4]}, {},
+     "`2147483648*i % 4` computes numbers of 2^62 or more", "2147483648*i % 4", "smaller range by `for`"),
     ("PK304", "O[i] = A[i] * where(i > 0, A[i-1], 0)", {"A": f32[4]}, {}, "the cells O[0] of", ..., "pad="),
     ("PK304", "O[i] = A[i] for i in 2:5", {"A": f32[5]}, {}, "no statement writes the cells { O[c0] : 0 <= c0 <= 1 }",
      "O[i] = A[i] for i in 2:5", "pad="),

@@ -52,7 +52,7 @@ def _bounding(m: Maker, i: Idx, shapes: dict[str, int]) -> tuple[str, int]:
     """Return a subscript of one index and an extent, about as much as the index's values need."""
     r = m.rng
     n, more, c = i.hi, r.choice([0, 0, 1, 4]), r.randrange(1, 4)
-    match r.randrange(8):
+    match r.randrange(9):
         case 0 | 1:
             return i.name, shapes[i.name]
         case 2 | 3:
@@ -63,6 +63,10 @@ def _bounding(m: Maker, i: Idx, shapes: dict[str, int]) -> tuple[str, int]:
             return f"{c + 1}*{i.name}+{c}", max((c + 1) * (n - 1) + 1, 0) + c + more
         case 6:
             return f"{max(n - 1, 0)}-{i.name}", n + more
+        case 7:
+            large = r.choice([10**5, 10**9, 2**31 - 1, 2**31])
+            m.features.add("large coefficient")
+            return r.choice([f"{large}*{i.name}//{large}", f"({large}*{i.name}+{c})//{large}"]), n + more
         case _:
             return f"{i.name}//{c + 1}", (n + c) // (c + 1) + more
 

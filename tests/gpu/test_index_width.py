@@ -91,3 +91,21 @@ def test_threads_whose_first_iteration_moves_have_no_range_of_the_first_block_al
     np.testing.assert_array_equal(
         pk.op(text).compile(**types, schedule=s)(x, y), x[:, None] + y[(i + np.arange(32)) // 32]
     )
+
+
+@needs_compiler
+@pytest.mark.parametrize("c", [100_000, 2_000_000_000, 2**31])
+def test_large_coefficients_have_64_bits(c):
+    i, x, y = np.arange(200), np.arange(97.0), np.arange(200.0)
+    for text, want in (
+        (f"O[i] = X[i*{c} % 97] + Y[i]", x[i * c % 97] + y),
+        (
+            f"O[i] = X[i*{c} // {c + 7 if c < 2**31 else c} % 97] + Y[i]",
+            x[i * c // (c + 7 if c < 2**31 else c) % 97] + y,
+        ),
+        (f"O[i] = i*{c} + 5 + 0*i64(X[0]) + i64(Y[i])", i * c + 5 + i),
+    ):
+        np.testing.assert_array_equal(pk.op(text).compile(x, y, target="cuda-sim")(x, y), want)
+    k = pk.op(f"O[j] += X[i] * Y[j] where {c}*i <= {c // 50}*j").compile(x, y, target="cuda-sim")
+    want = [x[: min(97, c // 50 * j // c + 1)].sum() * y[j] for j in range(200)]
+    np.testing.assert_allclose(k(x, y), want)
