@@ -187,7 +187,7 @@ def test_calls_that_must_fail_are_seen_to_fail():
 def test_a_call_that_is_wrong_twice_may_fail_for_either_reason(monkeypatch):
     # The interpreter comes to idx[0] before it comes to T[.., 1]; the compiler checks the shapes first.
     inputs = (Input("X", "f32", (3,)), Input("T", "f32", (3, 1)), Input("idx", "i64", (3,), limit=3, data="outside"))
-    text = "O[i] = X[i] * T[idx[i],i//2]"
+    text = "O[i] = X[i] * T[idx[i],i//2] for i in 0:3"
     case = Case(0, 1, text, inputs, layouts=("plain",) * 3, mode="fixed", invalid=True)
     assert isinstance(oracles.reference(case), GatherError)
     assert run(case, "compile").problem == ""
