@@ -296,11 +296,15 @@ Condition: TypeAlias = tuple[str, Affine]
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """A `where` condition on indices and sizes: isl's text, the indices in it, and whether `or` joins parts of it."""
+    """A `where` condition on indices and sizes: isl's text, the indices in it, and whether `or` joins parts of it.
+
+    `forms`: what its comparisons compare with 0.
+    """
 
     text: str
     indices: frozenset[str]
     is_union: bool = False
+    forms: tuple[Affine, ...] = ()
 
 
 def restriction_of(expr: Expr) -> Restriction:
@@ -322,12 +326,13 @@ def _restriction(expr: Expr, holds: bool) -> Restriction:
             union = (op == "or") == holds
             text = f"({(' or ' if union else ' and ').join(p.text for p in parts)})"
             indices = frozenset().union(*(p.indices for p in parts))
-            return Restriction(text, indices, union or any(p.is_union for p in parts))
+            forms = tuple(f for p in parts for f in p.forms)
+            return Restriction(text, indices, union or any(p.is_union for p in parts), forms)
         case Cast(arg=Literal(value=value)):
             return Restriction("1 = 1" if bool(value) == holds else "1 = 0", frozenset())
         case Call(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" as op, args=(a, b)):
             condition = _comparison(op if holds else _OPPOSITE[op], affine_of(a), affine_of(b))
-            return Restriction(condition_text(condition), condition[1].indices)
+            return Restriction(condition_text(condition), condition[1].indices, forms=(condition[1],))
         case _:
             raise NotAffine(expr, "")
 

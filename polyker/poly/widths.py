@@ -28,7 +28,8 @@ def check_widths(context: Context, subject: Subject, bounds: Mapping[str, Bound]
             if form is not None:
                 _check(context, bounds, form, access.place(d))
     for scope in (*subject.scope.chain(), *subject.scopes.values()):
-        forms = [form for _, form in scope.conditions] + [end for ends in scope.given.values() for end in ends]
+        forms = [form for restriction in scope.conditions for form in restriction.forms]
+        forms += [end for ends in scope.given.values() for end in ends]
         for form in forms:
             _check(context, bounds, form, scope.span or subject.statement.span)
         for index in scope.indices:
