@@ -31,7 +31,7 @@ TEXTS = [
     ("PK112", "C[i] = A[2i]", "2i", "`2i` is not a number", "2 * i"),
     ("PK113", "C = 18446744073709551616", "18446744073709551616", "too large", "64 bits"),
     ("PK114", "C[i] = A[2147483649*i]", "2147483649", "coefficient 2147483649", ""),
-    ("PK115", "C[i] = !A[i]", "!", "`!` is not in the notation", "`not`"),
+    ("PK115", "C[i] = !A[i]", "!", "`!` is not in the notation", "`C[i] = not A[i]`"),
     ("PK116", "C[i] = A[i", "[", "`[` is never closed", "add a `]`"),
     ("PK117", "C[i] = A[i)", ")", "`]` would close the `[`", ""),
     ("PK118", "C = 1\n  D = 2", "D", "deeper than that of the line above", "declaration or a loop"),
