@@ -220,7 +220,7 @@ def test_what_they_do_not_take_says_what_to_write(text, hint):
         interpret(parse(text), {n: arrays[n] for n in parse(text).inputs})
 
 
-@pytest.mark.parametrize(("text", "hint"), [("O[i] = A[i] && B[i]", "`and`"), ("O[i] = A[i] || B[i]", "`or`")])
+@pytest.mark.parametrize(("text", "hint"), [("O[i] = A[i] && B[i]", " and "), ("O[i] = A[i] || B[i]", " or ")])
 def test_the_operators_of_c_are_named(text, hint):
     with pytest.raises(ParseError) as caught:
         parse(text)

@@ -265,7 +265,8 @@ def test_an_infinite_factor_of_what_is_left_out_leaves_no_nan(call):
 
 def test_accesses_have_to_be_in_bounds_all_the_same(call):
     with pytest.raises(ShapeError):
-        call("O[i] += X[i,j] where X[i,j+1] > 0", X)
+        call(f"O[i] += X[i,j] for j in 0:{X.shape[1]} where X[i,j+1] > 0", X)
+    close(call("O[i] += X[i,j] where X[i,j+1] > 0", X), np.where(X[:, 1:] > 0, X[:, :-1], 0).sum(1))
     place = np.full((N, M), 2)
     place[0, 0] = 99
     with pytest.raises(GatherError):
