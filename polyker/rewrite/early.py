@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.count import count
 from polyker.poly.isl import Set, read_set
+from polyker.poly.symbolic import expected
 from polyker.rewrite.fresh import Fresh, identity
-from polyker.rewrite.step_blocks import blocks_of, in_block, least_in_block, of_block
+from polyker.rewrite.step_blocks import blocks_of, in_block, least_in_block, of_block, steps_in
 
 # The part of a sum's instances that has to be early.
 PART = 0.5
@@ -43,7 +44,7 @@ class _Early:
 
 def early_sums(program: TypedProgram) -> TypedProgram:
     """Return the program with the outermost time loops that have early sums run by blocks."""
-    if program.sizes or not any(isinstance(n, TypedLoop) for n in program.body):
+    if not any(isinstance(n, TypedLoop) for n in program.body):
         return program
     fresh, labels = Fresh(program), dict(program.labels)
     body: list[TypedNode] = []
@@ -82,10 +83,12 @@ def _starts(program: TypedProgram, start: TypedStatement, statement: TypedStatem
 
 def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statement: TypedStatement) -> _Early | None:
     all_of = list(statements_of(loop.body))
-    ends = [(d.dim_min_val(0), d.dim_max_val(0)) for d in (read_set(s.domain) for s in all_of)]
-    if not all(low.is_int() and high.is_int() for low, high in ends):
+    context = read_set(program.context)
+    found = [steps_in(program, read_set(s.domain).intersect_params(context)) for s in all_of]
+    ends = [e for e in found if e is not None]
+    if len(ends) < len(found):
         return None
-    first, last = min(low.to_python() for low, _ in ends), max(high.to_python() for _, high in ends)
+    first, last = min(low for low, _ in ends), max(high for _, high in ends)
     blocks = blocks_of(program, loop, first, last)
     if blocks is None:
         return None
@@ -104,7 +107,7 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
         return None
     if not blocks.cells(statement, None).range().is_subset(blocks.cells(start, None).range()):
         return None
-    domain = read_set(statement.domain)
+    domain = read_set(statement.domain).intersect_params(context)
     early = domain
     for read in dict.fromkeys(statement.reads()):
         for s, pairs in blocks.writers(statement, read):
@@ -113,7 +116,7 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
                 before = before.union(blocks.apart(statement, s, "="))
             early = early.subtract(pairs.intersect(before).domain())
     early = early.coalesce()
-    some, whole = count(early).number, count(domain).number
+    some, whole = (count(expected(program, points)).number for points in (early, domain))
     if early.is_empty() or not some or not whole or some < PART * whole:
         return None
     return _Early(start, statement, early, domain.subtract(early).coalesce(), first, blocks.steps)

@@ -23,9 +23,10 @@ import islpy as isl
 from polyker.ir.expr import Call, Expr, Read, reads_in
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import Set, read_set
+from polyker.poly.symbolic import expected
 from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.fresh import Fresh
-from polyker.rewrite.step_blocks import blocks_of, in_block, least_in_block, of_block
+from polyker.rewrite.step_blocks import blocks_of, in_block, least_in_block, of_block, steps_in
 
 # The reductions that an update may be, by what combines a cell with a term.
 _COMBINE = {COMBINE[op]: op for op in ("add", "max", "min")}
@@ -33,7 +34,7 @@ _COMBINE = {COMBINE[op]: op for op in ("add", "max", "min")}
 
 def late_updates(program: TypedProgram) -> TypedProgram:
     """Return the program with the outermost time loops that have late updates run by blocks."""
-    if program.sizes or not any(isinstance(n, TypedLoop) for n in program.body):
+    if not any(isinstance(n, TypedLoop) for n in program.body):
         return program
     fresh = Fresh(program)
     labels = dict(program.labels)
@@ -90,16 +91,17 @@ def _parts(statement: TypedStatement) -> tuple[str, Expr] | None:
 
 
 def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op: str, term: Expr) -> _Late | None:
-    clock, domain = loop.iterator, read_set(statement.domain)
-    low, high = domain.dim_min_val(0), domain.dim_max_val(0)
-    if not low.is_int() or not high.is_int():
+    clock, domain = loop.iterator, read_set(statement.domain).intersect_params(read_set(program.context))
+    found = steps_in(program, domain)
+    if found is None:
         return None
-    first = low.get_num_si()
+    first, last = found
     own = Read(statement.target, statement.subscripts, dtype=statement.acc)
     if program.tensor(statement.target).dtype != statement.acc:
         return None
-    blocks = blocks_of(program, loop, first, high.get_num_si())
-    if blocks is None:
+    blocks = blocks_of(program, loop, first, last)
+    whole = None if blocks is None else blocks.whole(statement, domain)  # what is no whole block is not worth it
+    if blocks is None or whole is None:
         return None
     everything, steps = blocks.accesses, blocks.steps
 
@@ -115,10 +117,8 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     if touched is None:
         return None
     where = blocks.block(statement).range_product(blocks.cells(statement, None))
-    whole = (high.get_num_si() - first + 1) // steps * steps + first  # what is no whole block is not worth it
-    here = read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {clock} < {whole} }}")
-    late = domain.intersect(here).subtract(where.intersect_range(touched).domain()).coalesce()
-    if late.is_empty() or not _wide(late, domain):
+    late = domain.intersect(whole).subtract(where.intersect_range(touched).domain()).coalesce()
+    if late.is_empty() or not _wide(expected(program, late), expected(program, domain)):
         return None
     operands = [r for s, r in everything if s is statement and r is not None and r != own]
     position = {s.name: n for n, s in enumerate(statements_of(loop.body))}

@@ -9,10 +9,12 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
-from polyker.ir.quasi_affine import add, is_quasi_affine, lit, scale, substitute
+from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, print_affine, scale, substitute
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement, statements_of
+from polyker.poly.boxes import ends
 from polyker.poly.isl import Map, Set, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text
+from polyker.poly.scop import access_relation, domain_text, parameters
+from polyker.poly.symbolic import bounds_of, expected
 from polyker.rewrite.fresh import Fresh
 
 # Steps of a block: enough that what a tile loads and stores is little beside its terms, few enough that what is left for the
@@ -23,6 +25,13 @@ STEPS, LEAST_BLOCKS = (64, 32, 16, 8), 12
 def steps_of(first: int, last: int) -> int | None:
     """Return how many steps a block of a loop has, None where the loop is too short for blocks."""
     return next((n for n in STEPS if last - first + 1 >= LEAST_BLOCKS * n), None)
+
+
+def steps_in(program: TypedProgram, domain: Set) -> tuple[int, int] | None:
+    """Return the first step of a statement in a time loop, and the last one, that of the expected sizes; None where the first is
+    not known of all sizes, or there is none."""
+    low, found = domain.dim_min_val(0), ends(expected(program, domain), 0)
+    return (low.to_python(), found[1]) if low.is_int() and found is not None else None
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,15 @@ class Blocks:
     def block(self, s: TypedStatement) -> Map:
         """Return the number of each instance's block."""
         return self._number(s, f"floor(({s.iterators[0]} - {self.first})/{self.steps})")
+
+    def whole(self, s: TypedStatement, domain: Set) -> Set | None:
+        """Return the space of a statement's instances whose block has all its steps; None where the last step is not affine."""
+        _, last = bounds_of(domain, 0, self.program)
+        if not is_quasi_affine(last):
+            return None
+        end = add(scale(self.steps, floordiv(add(last, lit(1 - self.first)), self.steps)), lit(self.first))
+        head = f"{parameters(self.program)}{{ {s.name}[{', '.join(s.iterators)}]"
+        return read_set(f"{head} : {s.iterators[0]} < {print_affine(end)} }}")
 
     def step(self, s: TypedStatement) -> Map:
         """Return each instance's step."""
