@@ -27,7 +27,7 @@ from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, operand
 from polyker.runtime.cache import Cache
 from polyker.runtime.compiled import Compiled
-from polyker.runtime.size_class import Likely
+from polyker.runtime.size_class import Likely, least
 
 if TYPE_CHECKING:
     from polyker.poly.ranges_text import RangeText
@@ -206,7 +206,7 @@ def _of_class(
         except PolykerError:
             pass  # where some sizes are symbols others had to be, too
     kept = [(name, values[label]) for name, label in typed.sizes if label in values]
-    bounds = [f"{EXACT} < {name}" for name, value in kept if value > EXACT]
+    bounds = [f"{least(value)} <= {name}" for name, value in kept if value > EXACT]
     likely = tuple((name, max(1, value)) for name, value in kept)
     return replace(typed, context=narrowed(typed.context, bounds), likely=likely)
 

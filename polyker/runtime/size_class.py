@@ -36,3 +36,16 @@ def rounded(size: int) -> int:
         return -(-size // step) * step
     steps = range(LARGE.bit_length() - 1, LARGEST.bit_length(), 2)
     return min((1 << k for k in steps), key=lambda s: max(s / size, size / s))
+
+
+def least(value: int) -> int:
+    """Return the least of the sizes that a value stands for.
+
+    >>> least(16), least(40), least(512), least(1024), least(4096)
+    (16, 33, 449, 897, 2049)
+    """
+    if value <= EXACT:
+        return value
+    if value > LARGE:
+        return value // 2 + 1
+    return max(EXACT, value - max(STEP, 1 << (value - 1).bit_length() - 3)) + 1

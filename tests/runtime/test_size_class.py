@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.runtime.size_class import LARGEST, rounded
+from polyker.runtime.size_class import LARGEST, least, rounded
 from polyker.target.detect import target
 from polyker.target.model import Cache
 
@@ -36,6 +36,15 @@ def call(made: pk.Kernel, i: int, k: int, j: int) -> None:
     rng = np.random.default_rng(i)
     a, b = rng.integers(-4, 5, (i, k)).astype("f4"), rng.integers(-4, 5, (k, j)).astype("f4")
     np.testing.assert_array_equal(made(a, b), a @ b)
+
+
+def test_the_least_size_of_a_class_is_the_first_of_it() -> None:
+    firsts: dict[int, int] = {}
+    for n in [*range(3000), *range(8000, 8400), *range(30_000, 33_000)]:
+        firsts.setdefault(rounded(n), n)
+    for value in {rounded(n) for n in (*range(2049), 2049)}:
+        assert least(value) == firsts[value], value
+    assert all(least(rounded(n)) <= n for n in (2048, 2049, 8192, 8193, 32_768, 32_769, 1 << 21, 1 << 40))
 
 
 def test_sizes_of_one_class_share_a_kernel_and_those_of_another_get_their_own() -> None:
