@@ -24,6 +24,7 @@ def expected(program: TypedProgram, points: isl.Set) -> isl.Set:
         place = points.find_dim_by_name(isl.dim_type.param, name)
         if place >= 0:
             points = points.fix_val(isl.dim_type.param, place, likely.get(name, USUAL))
+            points = points.project_out(isl.dim_type.param, place, 1)  # a size that is known is none to count by
     return points
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyker.ir.typed import TypedProgram
+from polyker.poly.boxes import across, ends, interval_along
 from polyker.poly.isl import Map, Set, dim, int_val, read_map, read_set
 from polyker.poly.scop import parameters
 
@@ -26,17 +27,47 @@ def of_vectors(tiles: Tiling, grain: tuple[str, int] | None) -> Tiling:
 
 
 def uncut(points: Set, dimension: int, size: int, origin: int) -> Set:
-    """Return the space about a bounded set, without the tiles along a dimension that an end of the set's box cuts.
+    """Return the space about a set, without the tiles along a dimension that an end of the set's box cuts.
 
     >>> from polyker.poly.isl import read_set
     >>> uncut(read_set("{ [i, j] : 2 <= i < 11 and 0 <= j < i }"), 0, 4, 0)
     Set("{ [i, j] : 4 <= i <= 7 }")
+    >>> uncut(read_set("[n] -> { [i, j] : 2 <= i < n and 0 <= j < i }"), 0, 4, 0).is_equal(
+    ...     read_set("[n] -> { [i, j] : 4 <= i and 4*floor(i/4) + 3 < n }"))
+    True
     """
-    least, greatest = (v.to_python() for v in (points.dim_min_val(dimension), points.dim_max_val(dimension)))
-    first = origin - (origin - least) // size * size
-    last = origin + (greatest + 1 - origin) // size * size - 1
-    whole = points.universe(points.get_space()).lower_bound_val(dim.set, dimension, int_val(first))
-    return whole.upper_bound_val(dim.set, dimension, int_val(last))
+    space = points.universe(points.get_space())
+    found = ends(points, dimension)
+    if found is not None:
+        least, greatest = found
+        first = origin - (origin - least) // size * size
+        last = origin + (greatest + 1 - origin) // size * size - 1
+        whole = space.lower_bound_val(dim.set, dimension, int_val(first))
+        return whole.upper_bound_val(dim.set, dimension, int_val(last))
+    values, named = interval_along(points, dimension), points.has_tuple_name()
+    inside = _whole_tiles(values, size, origin)
+    space = space.reset_tuple_id().intersect(across(inside, dimension, points.dim(dim.set)))
+    return space.set_tuple_name(points.get_tuple_name()) if named else space
+
+
+def _whole_tiles(values: Set, size: int, origin: int) -> Set:
+    """Return the values of the tiles that lie within an interval."""
+    low, high = values.dim_min(0), values.dim_max(0)
+    if low.n_piece() == high.n_piece() == 1:
+        # Floors of sizes alone: what is left of a tile's own place in a set makes its loops hard to find.
+        first = low.add_constant_val(int_val(size - 1 - origin)).scale_down_val(int_val(size)).floor()
+        last = high.add_constant_val(int_val(1 - origin)).scale_down_val(int_val(size)).floor()
+        ends = [Set.from_pw_aff(e.scale_val(int_val(size)).add_constant_val(int_val(origin))) for e in (first, last)]
+        return (
+            ends[0]
+            .apply(read_map("{ [e] -> [x] : x >= e }"))
+            .intersect(ends[1].apply(read_map("{ [e] -> [x] : x < e }")))
+        )
+    start = f"{origin} + {size}*floor((x - {origin})/{size})"
+    whole = values
+    for end in (start, f"{start} + {size - 1}"):
+        whole = whole.intersect(read_map(f"{{ [x] -> [{end}] }}").intersect_range(values).domain())
+    return whole
 
 
 def by_vectors(

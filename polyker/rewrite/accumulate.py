@@ -11,7 +11,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import add, floordiv, indices_of, is_quasi_affine, lit, mod, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.boxes import corners
+from polyker.poly.boxes import across, corners, interval_along, is_box
 from polyker.poly.isl import Set, int_val, read_map, read_set
 from polyker.poly.scop import cells_written, domain_text, parameters, tensor_box, values_taken
 from polyker.poly.tiling import Tiling, mates
@@ -95,10 +95,11 @@ def accumulate(
     lane = fresh.iterator() if lanes else None
     accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
     places = _kept_domain(program, statement, start, kept, blocks, more=results is not None)
-    if blocks and tiles and not program.sizes and corners(places) is None:
+    if blocks and tiles and (not is_box(places) if program.sizes else corners(places) is None):
         cells = places.project_out(isl.dim_type.set, len(kept), len(numbers))
         cells = cells.insert_dims(isl.dim_type.set, len(kept), len(numbers))
-        places = places.apply(mates(program, "", (*kept, *numbers), tiles)).intersect(cells).coalesce()
+        more = places.apply(mates(program, "", (*kept, *numbers), tiles)).intersect(cells)
+        places = places if more.is_subset(places) else more.coalesce()
     first = _Named((*kept, *numbers), places, domain_text(places, "X_"))
     one = identity(op, acc)
     lane_cell = (_index(lane),) if lane else ()
@@ -133,7 +134,11 @@ def accumulate(
     result = Read(source, source_cell, dtype=acc)
     stored = first
     if results is not None:
-        places = places.intersect(results.insert_dims(isl.dim_type.set, len(kept), len(numbers)).reset_tuple_id())
+        stored_cells = results.insert_dims(isl.dim_type.set, len(kept), len(numbers)).reset_tuple_id()
+        simple = stored_cells
+        for d in range(len(kept), len(kept) + len(numbers)):
+            simple = simple.intersect(across(interval_along(places, d), d, len(kept) + len(numbers)))
+        places = simple if simple.is_subset(places) else places.intersect(stored_cells)
         stored = _Named(first.iterators, places, domain_text(places, "X_"))
     ended = _ended(program, fresh, statement, stored, len(blocks), result, epilogue) if start is not None else None
     if ended is not None:
@@ -237,11 +242,11 @@ def _kept_domain(
     """Return the cells of the accumulator: where the result is started anew, every cell of the result; `more`: and others."""
     started: isl.Set | None = None
     if start is not None:
-        started = started_cells(program, start, statement, len(blocks))
+        started = started_cells(program, start, statement, len(blocks)).intersect_params(read_set(program.context))
         if not blocks and not more:
             return started
     terms = values_taken(program, statement, (*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
-    return (terms if started is None else terms.union(started)).coalesce()
+    return (terms if started is None or started.is_subset(terms) else terms.union(started)).coalesce()
 
 
 def started_cells(program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: int = 0) -> isl.Set:
@@ -331,12 +336,13 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
         return False
     if len(names) == len(statement.subscripts) and sorted(names) == sorted(kept):
         return True
-    if program.sizes or not all(map(is_quasi_affine, statement.subscripts)):
+    if not all(map(is_quasi_affine, statement.subscripts)):
         return False
     if not any(len(indices_of(s)) > 1 for s in statement.subscripts):
         return False
     reached = cells_written(program, statement).set_tuple_name(start.name)
-    return _one_to_one(program, statement, kept) and read_set(start.domain).is_subset(reached)
+    started = read_set(start.domain).intersect_params(read_set(program.context))
+    return _one_to_one(program, statement, kept) and started.is_subset(reached)
 
 
 def _one_to_one(program: TypedProgram, statement: TypedStatement, kept: list[str]) -> bool:

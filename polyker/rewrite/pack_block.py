@@ -14,6 +14,7 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.boxes import in_one_piece
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.fresh import Fresh
@@ -64,7 +65,8 @@ def pack_block(
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     places = [*map(print_affine, apart), *cell]
     image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(places)}] }}")
-    cells = image.intersect_domain(read_set(statement.domain)).range().coalesce()
+    domain = read_set(statement.domain).intersect_params(read_set(program.context))
+    cells = in_one_piece(image.intersect_domain(domain).range().coalesce())
     assert read.dtype is not None
     tensor = fresh.temporary("pack", read.dtype, tuple(lit(1 << 20) for _ in iterators))
     here: tuple[Expr, ...] = tuple(Index(n, i64) for n in numbers.values())

@@ -19,17 +19,21 @@ import islpy as isl
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.boxes import corners
+from polyker.poly.boxes import across, corners, ends, interval_along
 from polyker.poly.count import count
 from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
+from polyker.poly.symbolic import expected
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 # Vectors that are computed for each that holds a result, at most: with tests one costs as much as ten without.
 MOST = 8
 # Shapes of tiles, at most; and how many more cells than with the shortest rows are computed for the sake of fewer shapes: each
-# has code of its own.
-SHAPES, MORE = 5, 1 / 18
+# has code of its own, and of symbolic sizes that of tiles which an end cuts comes on top.
+SHAPES, MORE, MORE_OF_SIZES = 5, 1 / 18, 1 / 9
+# Pieces of the additional instances and the others, at most, where sizes are symbolic: of more of them the loops are too dear to
+# find.
+MOST_PIECES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,15 @@ def whole_tiles(
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     tiles = tuple(t for t in tiles if t[1] > 1 and t[0] in kept)
-    if not tiles or program.sizes:
+    if not tiles:
         return None
     domain = read_set(statement.domain)
+    if program.sizes:
+        domain = domain.intersect_params(read_set(program.context))
     results = domain.apply(_onto(program, statement.iterators, kept, statement.name))
-    if results.is_empty() or corners(results) is not None:
+    if results.is_empty():
+        return None
+    if _box(results, statement.outer).is_subset(results) if program.sizes else corners(results) is not None:
         return None
     vectors = tuple((i, grain[1], origin) for i, _, origin in tiles if grain and i == grain[0])
     if _computed(program, results, kept, tiles, grain) > MOST * _computed(program, results, kept, vectors, grain):
@@ -74,6 +82,8 @@ def whole_tiles(
     if not wide.intersect(onto.intersect_range(results).domain()).is_subset(domain):
         # Results keep the terms that they have.
         wide = domain.union(of_tile.intersect(onto.intersect_range(cells.subtract(results)).domain())).coalesce()
+    if program.sizes and wide.n_basic_set() > MOST_PIECES:
+        return None
     for read in statement.reads():
         if not all(map(is_quasi_affine, read.subscripts)):
             return None
@@ -83,6 +93,8 @@ def whole_tiles(
             reached = wide.apply(read_map(access_relation(program, statement, read.tensor, read.subscripts)))
             if not reached.is_subset(read_set(tensor_box(program, read.tensor))):
                 return None
+    if program.sizes:
+        wide, results = (s.gist_params(read_set(program.context)) for s in (wide, results))
     return WholeTiles(replace(statement, domain=domain_text(wide, statement.name)), results)
 
 
@@ -122,7 +134,7 @@ def _cells(
         if wide is None:
             break
         vectors = results.apply(mates(program, "", kept, of_vectors(tiles, wide))).coalesce().intersect(inside)
-        parts = by_vectors(program, vectors, kept, tiles, wide)
+        parts = by_vectors(program, expected(program, vectors), kept, tiles, wide)
         if len(parts) <= SHAPES and not any(_are_on_a_line(program, p, kept, tiles, wide[0]) for p in parts):
             return vectors.union(cells.subtract(inside)).coalesce()
     return cells
@@ -135,7 +147,8 @@ def _widths(
     shortest, then the others, and None for whole rows."""
     widths = [*_parts_of_rows(tiles, grain), None]
     cells = [_computed(program, results, kept, tiles, wide) for wide in widths]
-    good = [w for w, c in zip(widths, cells, strict=True) if c <= (1 + MORE) * cells[0]]
+    more = MORE_OF_SIZES if program.sizes else MORE
+    good = [w for w, c in zip(widths, cells, strict=True) if c <= (1 + more) * cells[0]]
     return [*reversed(good), *(w for w in widths if w not in good)]
 
 
@@ -168,7 +181,8 @@ def _computed(
 ) -> int:
     """Return the number of cells of all tiles that hold a result, as far as vectors of them do."""
     fine = of_vectors(tiles, grain)
-    return (count(results.apply(_numbers(program, kept, fine))).number or 0) * prod(size for _, size, _ in fine)
+    numbers = expected(program, results.apply(_numbers(program, kept, fine)))
+    return (count(numbers).number or 0) * prod(size for _, size, _ in fine)
 
 
 def _numbers(program: TypedProgram, kept: tuple[str, ...], tiles: Tiling) -> isl.Map:
@@ -181,13 +195,15 @@ def _numbers(program: TypedProgram, kept: tuple[str, ...], tiles: Tiling) -> isl
 def _box(cells: isl.Set, outer: int) -> isl.Set:
     """Return the least box around a set in each iteration of so many outer loops."""
     whole = isl.Set.universe(cells.get_space())
-    for d in range(cells.dim(isl.dim_type.set)):
-        if not outer:
-            whole = whole.lower_bound_val(isl.dim_type.set, d, cells.dim_min_val(d))
-            whole = whole.upper_bound_val(isl.dim_type.set, d, cells.dim_max_val(d))
-        elif d >= outer:
+    for d in range(outer, cells.dim(dim.set)):
+        found = None if outer else ends(cells, d)
+        if found is not None:
+            whole = whole.lower_bound_val(dim.set, d, found[0]).upper_bound_val(dim.set, d, found[1])
+        elif not outer:
+            whole = whole.intersect(across(interval_along(cells, d), d, cells.dim(dim.set)))
+        else:
             others = isl.Set.universe(cells.get_space()).identity()
-            for e in range(outer, cells.dim(isl.dim_type.set)):
+            for e in range(outer, cells.dim(dim.set)):
                 if e != d:
                     others = others.project_out(dim.out, e, 1).insert_dims(dim.out, e, 1)
             whole = whole.intersect(isl.Set.from_basic_set(cells.apply(others).simple_hull()))

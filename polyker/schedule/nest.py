@@ -329,7 +329,11 @@ def variants(
     for s in statements:
         if set(names) <= set(s.iterators):
             part = values_taken(program, s, names)
-            domain = part if domain is None else domain.union(part)
+            # A union with what it holds already would be cut to pieces of no use.
+            if domain is None or domain.is_subset(part):
+                domain = part
+            elif not part.is_subset(domain):
+                domain = domain.union(part)
     assert domain is not None
     parts = tile_parts(program, domain.coalesce(), names, tiles, apart, one_by_one=one_by_one, grain=grain)
     if len(parts) <= 1:

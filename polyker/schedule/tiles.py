@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import islpy as isl
 
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.boxes import corners, free_range
+from polyker.poly.boxes import box_around, corners, free_range, is_box
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
+# Pieces of the terms that all results of a tile have, and of the others, together, where sizes are symbolic: of more of them the
+# loops are too dear to find.
+MOST_PIECES = 2
 # Values of an iterator that terms are parted by, at most.
 FEW = 8
 
@@ -52,6 +55,11 @@ def tile_parts(
         domain = domain.intersect_params(read_set(program.context))
     if not tiles:
         return [Part(domain, True)]
+    if program.sizes and grain and not is_box(domain):
+        of_one = _of_vectors(program, domain, iterators, tiles, grain)
+        if of_one is not None:
+            parts = [Part(part, True) for part in of_one[0]] + [Part(part, False) for part in of_one[1]]
+            return [p for p in parts if not p.domain.is_empty()]
     if program.sizes and domain.coalesce().n_basic_set() > 1:
         # Where extents are the larger of two sizes each piece would have full and partial tiles of its own.
         return [Part(domain, False)]
@@ -62,7 +70,7 @@ def tile_parts(
     if not program.sizes and (box is not None or _is_of_tiles(program, domain, iterators, tiles)):
         parts = [Part(part, True) for part in _by_cuts(domain, iterators, tiles)]
     elif not program.sizes and grain and (of_one := _of_vectors(program, domain, iterators, tiles, grain)):
-        parts = [Part(part, True) for part in of_one]
+        parts = [Part(part, True) for part in (*of_one[0], *of_one[1])]
     else:
         of_size = tiles if program.sizes else ()
         ranges = {t[0]: found for t in of_size if (found := free_range(domain, iterators.index(t[0]))) is not None}
@@ -97,18 +105,29 @@ def _by_cuts(domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling) -> list
     return parts
 
 
+def _by_first_cuts(domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling) -> list[isl.Set]:
+    """Return the parts of a domain by the first dimension in which an end of its box cuts their tiles, that of none first."""
+    cut: list[isl.Set] = []
+    for iterator, size, origin in tiles:
+        whole = uncut(domain, iterators.index(iterator), size, origin)
+        cut.append(domain.subtract(whole))
+        domain = domain.intersect(whole)
+    return [domain, *cut]
+
+
 def _of_vectors(
     program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling, grain: tuple[str, int]
-) -> list[isl.Set] | None:
-    """Return the parts of a domain of whole vectors by the vectors that their tiles have; None if it is none.
+) -> tuple[list[isl.Set], list[isl.Set]] | None:
+    """Return the parts of a domain of whole vectors by the vectors that their tiles have, and those that an end of its box cuts,
+    by the ends; None if it is none.
 
     Tiles that an end of the domain's box cuts have all their vectors.
     """
-    inside, *cut = _by_cuts(domain, iterators, tiles)
+    inside, *cut = (_by_first_cuts if program.sizes else _by_cuts)(domain, iterators, tiles)
     whole = all(p.is_empty() or _is_of_tiles(program, p, iterators, tiles) for p in cut)
     if not whole or not _is_of_tiles(program, inside, iterators, of_vectors(tiles, grain)):
         return None
-    return [*by_vectors(program, inside, iterators, tiles, grain), *(p.coalesce() for p in cut)]
+    return by_vectors(program, inside, iterators, tiles, grain), [p.coalesce() for p in cut]
 
 
 def _has_both(least: int, greatest: int, size: int, origin: int) -> bool:
@@ -121,15 +140,22 @@ def _has_both(least: int, greatest: int, size: int, origin: int) -> bool:
 def common_terms(program: TypedProgram, statement: TypedStatement, tiles: Tiling) -> tuple[isl.Set, isl.Set] | None:
     """Return the instances of a reduction whose term all results of their tile have, and the others.
 
-    `tiles`: of the kept iterators, as in `tile_parts`. None where there are no others.
+    `tiles`: of the kept iterators, as in `tile_parts`. None where there are no others, or sets of symbolic sizes are not simple.
     """
     tiles = tuple(t for t in tiles if t[1] > 1)
-    if program.sizes or not tiles:
+    if not tiles:
         return None
-    domain = read_set(statement.domain)
-    some = _of_some(program, statement, domain, tiles)
+    domain = read_set(statement.domain).intersect_params(read_set(program.context))
+    if program.sizes and domain.coalesce().n_basic_set() > 1:
+        return None
+    some = _of_some(program, statement, domain, tiles).coalesce()
     every = domain.subtract(some).coalesce()
-    return None if some.is_empty() else (every, some.coalesce())
+    if program.sizes and every.n_basic_set() > 1:
+        # What is told of some that holds of all would cut the others to pieces.
+        every = domain.subtract(some.gist(domain)).coalesce()
+    if some.is_empty() or (program.sizes and every.n_basic_set() + some.n_basic_set() > MOST_PIECES):
+        return None
+    return every, some
 
 
 def by_terms(program: TypedProgram, statement: TypedStatement, some: isl.Set, tiles: Tiling) -> list[isl.Set] | None:
@@ -166,6 +192,8 @@ def _of_some(program: TypedProgram, statement: TypedStatement, domain: isl.Set, 
 def _is_of_tiles(program: TypedProgram, domain: isl.Set, iterators: tuple[str, ...], tiles: Tiling) -> bool:
     """Whether a domain has all of each tile that it has a part of, as far as the tile lies in the domain's box."""
     around = domain.apply(mates(program, _name(domain), iterators, tiles))
+    if program.sizes:
+        return bool(around.intersect(box_around(domain)).is_subset(domain))
     for d in range(domain.dim(isl.dim_type.set)):
         low, high = domain.dim_min_val(d), domain.dim_max_val(d)
         if not low.is_int() or not high.is_int():
