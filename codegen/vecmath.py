@@ -11,8 +11,14 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
 
+from polyker.codegen import vecmath_asin as _asin
+from polyker.codegen import vecmath_asinh as _asinh
+from polyker.codegen import vecmath_atan as _atan
+from polyker.codegen import vecmath_cbrt as _cbrt
 from polyker.codegen import vecmath_erf as _erf
+from polyker.codegen import vecmath_erfinv as _erfinv
 from polyker.codegen import vecmath_exp as _exp
+from polyker.codegen import vecmath_gamma as _gamma
 from polyker.codegen import vecmath_log as _log
 from polyker.codegen import vecmath_piecewise as _pieces
 from polyker.codegen import vecmath_pow as _pow
@@ -29,6 +35,9 @@ _REAL: dict[str, Callable[..., Value]] = {
     "exp2": _exp.exp2, "softplus": _exp.softplus, "sinh": _exp.sinh, "cosh": _exp.cosh, "log2": _log.log2, "log10": _log.log10,
     "hypot": absolute, "log": _log.log, "log1p": _log.log1p, "sin": _trig.sin, "cos": _trig.cos, "tan": _trig.tan,
     "erf": _erf.erf, "gelu": _erf.gelu, "pow": _pow.power, "rsqrt": _pow.rsqrt, "relu": _exp.relu,
+    "cbrt": _cbrt.cbrt, "asin": _asin.asin, "acos": _asin.acos, "atan": _atan.atan, "atan2": _atan.atan2,
+    "asinh": _asinh.asinh, "acosh": _asinh.acosh, "atanh": _asinh.atanh, "erfc": _erf.erfc, "erfinv": _erfinv.erfinv,
+    "lgamma": _gamma.lgamma, "digamma": _gamma.digamma,
 }  # fmt: skip
 # Powers by whole numbers are functions of their own: `pow.6`, `pow.-2`.
 MOST_EXPONENT = 64
@@ -69,7 +78,7 @@ def supported(op: str, dtype: DType) -> bool:
 def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: bool = False) -> Definition:
     """Return the definition of `op` on `lanes` elements of `dtype` (1: the scalar type).
 
-    Real: takes one value (`pow` two) and returns one. Complex: takes re, im of each operand in turn (`pow` and `div` have
+    Real: takes one value (`pow` and `atan2` two) and returns one. Complex: takes re, im of each operand in turn (`pow` and `div` have
     two operands) and returns a struct {re, im}, `abs` one value. `fma`: the target fuses multiply-add in hardware; without
     it the bodies use separate multiplications and additions, at most 4 ulp. `avx512`: it has the registers and instructions of
     AVX-512. Raises KeyError where not `supported`.

@@ -37,3 +37,11 @@ def two_product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     xh, xl = _halves(b, x)
     yh, yl = _halves(b, y)
     return product, ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
+
+
+def less_product(b: Builder, f: Value, s: Value, d: Value) -> Value:
+    """Return f - s d, which is exact where s is near the quotient."""
+    if b.features.fma:
+        return b.fma(-s, d, f)
+    product, error = two_product(b, s, d)
+    return (f - product) - error

@@ -66,6 +66,17 @@ def reduce(b: Builder, x: Value, low: Value | None = None, tail: tuple[float, ..
     return Reduced(shifted, n, b.fma(square, b.horner2(r, square, tail or c.tail), r))
 
 
+def reduce_pair(b: Builder, x: Value, low: Value) -> tuple[Reduced, Value, Value]:
+    """Reduce x + low as `reduce` does, and return exp(r) - 1 as a sum: r, and a rest that holds what its rounding lost."""
+    c = _CONSTANTS[b.format(x).name]
+    shifted, n, first = _integer(b, x)
+    rest = b.fma(n, -c.ln2[1], low)
+    r = first + rest
+    square = r * r
+    tail = b.fma(square, b.horner2(r, square, c.tail), (first - r) + rest)
+    return Reduced(shifted, n, r + tail), r, tail
+
+
 def _reduce_well(b: Builder, x: Value) -> Reduced:
     """Reduce as `reduce` does, with the rounding error of r made good."""
     c = _CONSTANTS[b.format(x).name]

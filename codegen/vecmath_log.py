@@ -96,6 +96,31 @@ def _decimal(b: Builder, k: Value, f: Value) -> Value:
     return b.fma(k, first, b.fma(high, factor, b.fma(low, factor, b.fma(high, rest, k * second))))
 
 
+def of_pair(b: Builder, high: Value, low: Value, double: Value | None = None) -> Value:
+    """Return log(high + low) of a normal number and its rounding error; with ln 2 more where `double` holds."""
+    parts = split(b, high, subnormal=False)
+    k = parts.k if double is None else b.choose(double, parts.k + 1.0, parts.k)
+    return natural(b, k, b.fma(low * parts.inverse, 0.5, parts.m - 1.0))
+
+
+def with_rest(b: Builder, x: Value) -> tuple[Value, Value]:
+    """Return the logarithm of a positive finite number, and about what its rounding has lost."""
+    parts = split(b, x)
+    ln2, ln2_low = tables.LN2_F32 if b.format(x).name == "f32" else tables.LN2_F64
+    high, low = _pair(b, parts.m - 1.0)
+    # k times the first part of ln 2 is exact.
+    total = b.fma(parts.k, ln2, high)
+    lost = high - b.fma(parts.k, -ln2, total)
+    return total, lost + b.fma(parts.k, ln2_low, low)
+
+
+def wide(b: Builder, x: Value) -> Value:
+    """Return the logarithm of a positive finite number that came from f32, in f64, to more than f32's precision."""
+    parts = split(b, x, subnormal=False)
+    f = parts.m - 1.0
+    return b.fma(f, b.horner2(f, f * f, (1.0, -0.5, *tables.LOG_F32_WIDE)), parts.k * tables.LN2[0])
+
+
 # By classes of x: NaN stays, 0 gives -inf, what is negative NaN, inf itself.
 _CLASSES = {"quiet": "quiet", "signaling": "quiet", "zero": "-inf", "-inf": "nan", "inf": "inf", "negative": "nan"}
 
@@ -160,9 +185,6 @@ def log10(b: Builder, x: Value) -> Value:
 def log1p(b: Builder, x: Value) -> Value:
     """Return log(1 + x): the logarithm of u = 1 + x as rounded, whose f gets the rounding error of u back."""
     u = x + 1.0
-    lost = x - (u - 1.0)
-    parts = split(b, u, subnormal=False)
-    f = b.fma(lost * parts.inverse, 0.5, parts.m - 1.0)
-    usual = b.copysign(natural(b, parts.k, f), x)
+    usual = b.copysign(of_pair(b, u, x - (u - 1.0)), x)
     # u is subnormal only where it is 0.
     return b.rare(special(b, u), [usual], lambda: [_special(b, usual, x, -1.0)])[0]

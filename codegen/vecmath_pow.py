@@ -10,7 +10,7 @@ from polyker.codegen import vecmath_exp as exponential
 from polyker.codegen import vecmath_log as logarithm
 from polyker.codegen import vecmath_tables as tables
 from polyker.codegen.vecmath_build import F32, Builder, Value
-from polyker.codegen.vecmath_double import fast_two_sum, two_product
+from polyker.codegen.vecmath_double import fast_two_sum, less_product, two_product
 from polyker.codegen.vecmath_pow_lookup import power as from_tables
 from polyker.codegen.vecmath_registers import reciprocal_root
 
@@ -23,7 +23,7 @@ def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Va
     inverse = 1.0 / d
     s = f * inverse
     # d may have been rounded: parts.m - (d - 1) is what it lost.
-    rest = b.fma(-s, parts.m - (d - 1.0), _less_product(b, f, s, d)) * inverse
+    rest = b.fma(-s, parts.m - (d - 1.0), less_product(b, f, s, d)) * inverse
     double = s + s
     v, v_low, slope = (_cube_f32 if b.format(x).name == "f32" else _cube_f64)(b, s, double, rest)
     h, h_low = _and_product(b, double, v)
@@ -43,14 +43,6 @@ def _and_product(b: Builder, x: Value, v: Value) -> tuple[Value, Value]:
     product, error = two_product(b, x, v)
     total, rest = fast_two_sum(b, x, product)
     return total, rest + error
-
-
-def _less_product(b: Builder, f: Value, s: Value, d: Value) -> Value:
-    """Return f - s d, which is exact, s being the quotient."""
-    if b.features.fma:
-        return b.fma(-s, d, f)
-    product, error = two_product(b, s, d)
-    return (f - product) - error
 
 
 def _cube_f64(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value, Value]:
@@ -142,7 +134,7 @@ def whole_power(b: Builder, x: Value, exponent: int) -> Value:
     if exponent < 0:
         base = 1.0 / x
         # What the quotient has lost, which is exact only where the multiply-add is fused.
-        base_low = base * _less_product(b, b.constant(1.0, x.element), x, base)
+        base_low = base * less_product(b, b.constant(1.0, x.element), x, base)
     high, low = base, base_low
     for bit in bin(abs(exponent))[3:]:
         high, low = _product(b, high, low, high, low)

@@ -212,12 +212,6 @@ def _pow_tail(z: mpf) -> mpf:
     return (mp.atanh(s) / s - 1 - z / 3) / z**2
 
 
-def _atan_tail(z: mpf) -> mpf:
-    """Return (atan(t) / t - 1) / t^2, z = t^2."""
-    t = mp.sqrt(z)
-    return (mp.atan(t) / t - 1) / z
-
-
 def _inverse(place: int) -> mpf:
     """Return the reciprocal of the middle of an interval of codegen/vecmath_pow_lookup.py, and 1 of the one that has 1 within.
 
@@ -287,7 +281,6 @@ FITS: list[Fit] = [
     Fit("POW_F64", _pow_tail, 0, SQUARED, 7, lambda z: z * z, 53),
     Fit("POW_F32", _pow_tail, 0, SQUARED, 3, lambda z: z * z, 24),
     Fit("POW_LOG1P", lambda r: (mp.log1p(r) - r) / r**2, -0.0162, 0.0162, 4, lambda r: r, 24),
-    Fit("ATAN_F64", _atan_tail, 0, 1, 21, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), 53),
 ]
 
 PIECES = [
