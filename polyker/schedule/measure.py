@@ -185,7 +185,10 @@ def tensor_cells(program: TypedProgram, tensor: str) -> int:
 
 
 def likely_extents(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> dict[str, int]:
-    """Return the number of values that each iterator has where the sizes are as expected, nothing where none is."""
+    """Return the number of values that each iterator has where the sizes are as expected, nothing where none is.
+
+    Where there are none at these sizes there is one at others.
+    """
     if not program.likely:
         return {}
     for name, value in program.likely:
@@ -193,7 +196,7 @@ def likely_extents(program: TypedProgram, statement: TypedStatement, domain: isl
         if place >= 0:
             domain = domain.fix_val(isl.dim_type.param, place, value)
     found = {i: values_of(domain, d)[1] for d, i in enumerate(statement.iterators)}
-    return {i: n for i, n in found.items() if n is not None}
+    return {i: max(1, n) for i, n in found.items() if n is not None}
 
 
 def limits_of(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> dict[str, int]:
