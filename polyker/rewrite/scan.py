@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Call, Expr, Index, Read
-from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute, subtract
+from polyker.ir.expr import Call, Expr, Index, Read, walk
+from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import cells_written, domain_text, parameters
 from polyker.poly.steps import OPERATORS, step_of
+from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.accumulate import COMBINE
 from polyker.rewrite.fresh import Fresh, identity
 
@@ -97,10 +98,10 @@ def _mirrored(program: TypedProgram, statement: TypedStatement, *iterators: str)
     names, domain = ", ".join(statement.iterators), read_set(statement.domain)
     turned = {}
     for iterator in iterators:
-        last = domain.dim_max_val(statement.iterators.index(iterator))
-        if not last.is_int():
+        _, last = bounds_of(domain, statement.iterators.index(iterator), program)
+        if not is_quasi_affine(last) or any(isinstance(e, Call) and e.op in ("minimum", "maximum") for e in walk(last)):
             return None
-        turned[iterator] = subtract(lit(last.get_num_si()), Index(iterator, i64))
+        turned[iterator] = subtract(last, Index(iterator, i64))
     values = ", ".join(print_affine(turned[i]) if i in turned else i for i in statement.iterators)
     name = statement.name
     onto = read_map(f"{parameters(program)}{{ {name}[{names}] -> {name}[{values}] }}")
