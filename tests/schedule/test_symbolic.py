@@ -35,7 +35,7 @@ FAMILIES = {
     "padded window over a value": (BLUR, lambda n, m: [(n + 1, m + 1), (3, 3)], {}),
     "strided convolution": ("O[f,h] += X[c,2*h+r] * K[f,c,r]", lambda n, m: [(n, m + 3), (9, n, 3)], {}),
     "transposed convolution": ("O[f,2*h+r] += X[c,h] * K[c,f,r]", lambda n, m: [(n, m), (n, 9, 3)], {}),
-    "overlap and add": ("O[16*s+k] += F[s,k] * W[k]", lambda n, m: [(n, m), (m,)], {}),
+    "overlap and add": ("O[16*s+k] += F[s,k] * W[k]", lambda n, m: [(n, m + 16), (m + 16,)], {}),
     "chain": ("O[i,l] += A[i,j] * B[j,k] * C[k,l]", lambda n, m: [(n, m), (m, n), (n, m)], {}),
     "scaled rows woven": ("O[i,0] = X[i,0] - Y[i]; O[i,1] = X[i,1] + Y[i]", lambda n, m: [(n, 2), (n,)], {}),
     "every second": ("O[i] = X[2*i] - X[2*i+1] for i in 0:N", lambda n, m: [(2 * n,)], "N"),
