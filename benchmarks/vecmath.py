@@ -1,4 +1,4 @@
-"""Throughput of the vector functions beside numpy's and torch's: `python -m benchmarks.vecmath [function ...]`.
+"""Throughput of the vector functions beside numpy's (or scipy's, of what numpy lacks) and torch's: `python -m benchmarks.vecmath [function ...]`.
 
 Nanoseconds an element for arrays in L1, on one core (pin it: `taskset -c 1`): the difference between a quarter and a
 sixteenth of L1 of each, all on cache lines, so that nobody's cost of a call counts. polyker's column is the best of one, two
@@ -15,16 +15,27 @@ from typing import Any
 
 import numpy as np
 
+from polyker.codegen.vecmath import arity
 from polyker.ir.dtypes import DType, f32, f64
 from polyker.target.detect import host
 from tests.codegen.vecmath_harness import HAS_AVX512, Compiled
 from tests.codegen.vecmath_reference import REAL_OPS
 
 try:
+    import scipy.special as scipy
+except ImportError:
+    scipy = None
+try:
     import torch
 except ImportError:
     torch = None
 
+# Their names in numpy and scipy, and the ends of the intervals of their arguments, where these differ.
+NAMES = {
+    "pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh",
+    "acosh": "arccosh", "atanh": "arctanh", "lgamma": "gammaln",
+}  # fmt: skip
+INTERVALS = {**dict.fromkeys(("asin", "acos", "atanh", "erfinv"), (-0.999, 0.999)), "acosh": (1.0, 10.0)}
 # Bytes: three arrays and what else is used stay in L1.
 LARGE = host().caches[0].size // 4
 SMALL = LARGE // 4
@@ -57,7 +68,8 @@ def ours(op: str, dtype: DType, lanes: int, inputs: list[np.ndarray], out: np.nd
 
 
 def numpys(op: str, inputs: list[np.ndarray], out: np.ndarray) -> float | None:
-    function = {"pow": np.power}.get(op) or getattr(np, op, None)
+    name = NAMES.get(op, op)
+    function = getattr(np, name, None) or getattr(scipy, name, None)
     if function is None:
         return None
     size = out.itemsize
@@ -74,7 +86,9 @@ def torchs(op: str, inputs: list[np.ndarray], out: np.ndarray) -> float | None:
     tensors, few = [torch.from_numpy(a) for a in inputs], [torch.from_numpy(a[: SMALL // size]) for a in inputs]
     function: Any = getattr(torch, op, None)
     if function is None or op == "relu":
-        function = getattr(torch.nn.functional, op)
+        function = getattr(torch.nn.functional, op, None)
+        if function is None:
+            return None
         return slope(lambda: function(*tensors), lambda: function(*few), size)
     full, short = torch.from_numpy(out), torch.from_numpy(out[: SMALL // size])
     return slope(lambda: function(*tensors, out=full), lambda: function(*few, out=short), size)
@@ -86,8 +100,8 @@ def main(ops: list[str]) -> None:
     for op in ops:
         for dtype, lanes in ((f32, 16), (f64, 8)):
             count = LARGE // dtype.itemsize
-            inputs = [aligned(count, dtype) for _ in range(2 if op == "pow" else 1)]
-            for array, (low, high) in zip(inputs, ((0.1, 10), (-3, 3)), strict=False):
+            inputs = [aligned(count, dtype) for _ in range(arity(op))]
+            for array, (low, high) in zip(inputs, (INTERVALS.get(op, (0.1, 10.0)), (-3.0, 3.0)), strict=False):
                 array[:] = rng.uniform(low, high, count)
             out = aligned(count, dtype)
             mine = min(ours(op, dtype, n, inputs, out) for n in (lanes, 2 * lanes, 4 * lanes))

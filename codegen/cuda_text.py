@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
+from polyker.codegen.cuda_digamma import digamma
 from polyker.codegen.cuda_expr import NARROW, Expressions, identifier, is_index, is_single, magnitude
 from polyker.codegen.cuda_functions import PLACE, listed
 from polyker.codegen.kernel import (
@@ -84,6 +85,8 @@ def cuda_kernels(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str
         + (f", at a multiple of {b.alignment} bytes" if b.alignment else "")
         for b in kernel.buffers
     ]
+    if any("pk_digamma(" in line for function in host.functions for line in function):
+        text += ["", digamma()]
     for function in host.functions:
         text += ["", *function]
     text += ["", *_host_function(kernel, body), ""]
