@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from polyker.codegen import vecmath_special_tables as special
 from polyker.codegen.vecmath_build import Builder, Value
+from polyker.codegen.vecmath_double import fast_two_sum
 
 
 def _reduced(b: Builder, x: Value) -> tuple[Value, Value, Value]:
@@ -24,7 +25,9 @@ def asin(b: Builder, x: Value) -> Value:
     """Return the arc sine of x, NaN beyond 1."""
     high, low = special.PI_F32 if x.element == "float" else special.PI_F64
     far, s, tail = _reduced(b, x)
-    beyond = b.fma(s, -2.0, high / 2) - b.fma(tail, 2.0, -low / 2)
+    twice = s * 2.0
+    start, lost = fast_two_sum(b, high / 2, -twice)
+    beyond = start - (b.fma(tail, 2.0, -low / 2) - lost)
     return b.copysign(b.choose(far, beyond, s + tail), x)
 
 

@@ -1,7 +1,7 @@
 """The cube root.
 
-x = 2^(3 q) m with m from about 0.35 to 2.9: a polynomial begins 1 / cbrt(m), a step of Newton's method (in f64 of the third order) betters
-it, and another, whose residual is exact, rounds the root.
+|x| = 2^(3 q) m with m from about 0.35 to 2.9. A polynomial estimates y = m^(-1/3), and m y^2 the root, which is that times (1 - e)^(-2/3) with
+e = 1 - m y^3, by its power series.
 """
 
 from __future__ import annotations
@@ -10,27 +10,36 @@ from polyker.codegen import vecmath_exp as exponential
 from polyker.codegen import vecmath_log as logarithm
 from polyker.codegen import vecmath_special_tables as special
 from polyker.codegen.vecmath_build import Builder, Value
-from polyker.codegen.vecmath_double import less_product, two_product
+from polyker.codegen.vecmath_registers import exponent, repaired, scaled, significand
+
+_SERIES = (2 / 3, 5 / 9, 40 / 81, 110 / 243, 308 / 729)
+# The same estimate of numbers that are larger by the root of 2.
+_ESTIMATE_FROM_1 = tuple(c * 2.0 ** (-1 / 6 - k / 2) for k, c in enumerate(special.CBRT))
+_CLASSES = {"quiet": "quiet", "signaling": "quiet", "zero": "operand", "-inf": "operand", "inf": "operand"}
 
 
 def cbrt(b: Builder, x: Value) -> Value:
     """Return the cube root of x, which has the sign of x."""
-    form = b.format(x)
+    single = b.format(x).name == "f32"
+    registers = b.features.avx512 and single  # in f64 these instructions take longer than those on integers
     a = b.abs(x)
-    parts = logarithm.split(b, a)
-    shift = 1.5 * 2.0**form.mantissa
-    shifted = b.fma(parts.k, 1 / 3, shift)
-    rest = parts.k - (shifted - shift) * 3.0  # -1, 0 or 1
+    if registers:
+        k, m, table = exponent(b, a), significand(b, a), _ESTIMATE_FROM_1
+    else:
+        parts = logarithm.split(b, a)
+        k, m, table = parts.k, parts.m, special.CBRT
+    shift = 1.5 * 2.0 ** b.format(x).mantissa
+    shifted = b.fma(k, 1 / 3, shift)
+    third = shifted - shift
+    rest = b.fma(third, -3.0, k)  # -1, 0 or 1
     more, less = rest > 0.0, rest < 0.0
     one, (two,) = b.constant(1.0, x.element), special.CBRT_2
-    m = parts.m * b.select(more, 2.0, b.select(less, 0.5, one))
-    inverse = b.horner(parts.m, special.CBRT) * b.select(more, 1 / two, b.select(less, two, one))
-    error = b.fma(-(m * inverse), inverse * inverse, 1.0)
-    series = b.constant(1 / 3, x.element) if form.name == "f32" else b.fma(error, 2 / 9, 1 / 3)
-    inverse = b.fma(inverse * error, series, inverse)
-    square = inverse * inverse
-    root = m * square
-    power, power_low = two_product(b, root, root)
-    residual = less_product(b, m, root, power) - root * power_low
-    root = b.fma(residual * square, 1 / 3, root) * exponential.power_of_two(b, shifted)
-    return b.select((a > 0.0) & (a < float("inf")), b.copysign(root, x), x)
+    estimate = b.horner(m, table) * b.select(more, 1 / two, b.select(less, two, one))
+    m = scaled(b, m, rest) if registers else m * b.select(more, 2.0, b.select(less, 0.5, one))
+    root = m * (estimate * estimate)
+    error = b.fma(-root, estimate, 1.0)
+    root = b.fma(root * error, b.horner(error, _SERIES[: 2 if single else 5]), root)
+    if registers:
+        return repaired(b, b.copysign(scaled(b, root, third), x), x, _CLASSES)
+    root = b.copysign(root * exponential.power_of_two(b, shifted), x)
+    return b.select((a > 0.0) & (a < float("inf")), root, x)

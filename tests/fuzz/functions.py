@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyker.codegen import vecmath
 from polyker.ir import dtypes as dt
 from polyker.reference.functions import binary, clip, unary
+from polyker.reference.special import complementary, digamma, inverse_error_function, log_gamma
 from polyker.reference.tags import settle
 from tests.fuzz.bounds import FUNCTION_ULPS, Uncertain, V, convert, rounded
 
 if TYPE_CHECKING:
     from tests.fuzz.generate import Maker
 
+
+def _each(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda a: np.array([f(np.longdouble(x)) for x in np.ravel(a)], np.longdouble).reshape(np.shape(a))
+
+
 # Of one float: its value in extended precision, and an argument in its domain.
 VALUES = {
     "exp2": np.exp2, "log2": np.log2, "log10": np.log10, "sinh": np.sinh, "cosh": np.cosh,
     "softplus": lambda x: np.logaddexp(x.dtype.type(0), x), "cbrt": np.cbrt, "atan": np.arctan, "asinh": np.arcsinh,
+    "asin": np.arcsin, "acos": np.arccos, "acosh": np.arccosh, "atanh": np.arctanh, "erfc": _each(complementary),
+    "erfinv": _each(inverse_error_function), "lgamma": _each(log_gamma), "digamma": _each(digamma),
 }  # fmt: skip
 DOMAIN = {
-    **dict.fromkeys(("exp2", "sinh", "cosh"), "0.125 * ({0})"), **dict.fromkeys(("log2", "log10"), "abs({0}) + 1"),
+    **dict.fromkeys(("exp2", "sinh", "cosh", "erfc"), "0.125 * ({0})"),
+    **dict.fromkeys(("log2", "log10", "acosh"), "abs({0}) + 1"),
+    **dict.fromkeys(("lgamma", "digamma"), "abs({0}) + 2"),
+    **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), "0.75 * sin({0})"),
 }  # fmt: skip
 FLOATING = [name for name in VALUES if vecmath.supported(name, dt.f32)]
 COMPLEX = ["exp2", "sinh", "cosh"]
@@ -45,13 +57,15 @@ def two(m: Maker, x: str, y: str, kind: str) -> tuple[str, str] | None:
     if kind not in "if":
         return None
     r = m.rng
-    name = r.choice(["fmod", "clip"] if kind == "i" else ["hypot", "copysign", "fmod", "clip"])
+    name = r.choice(["fmod", "clip"] if kind == "i" else ["hypot", "atan2", "copysign", "fmod", "clip"])
     m.features.add(f"function:{name}")
     if name == "clip":
         low, high = sorted((r.randint(0, 9), r.randint(0, 9)))
         return r.choice([f"clip({x}, {low}, {high})", f"clip({x}, {low}, {y})", f"clip({x}, {y}, {high})"]), kind
     if name == "copysign":  # the sign of a sum that is 0 is left to the order of its terms
         return f"copysign({x}, {y} + 0.25)", kind
+    if name == "atan2":  # away from the origin and the cut
+        return f"atan2({x}, abs({y}) + 0.5)", kind
     return f"{name}({x}, {y})", kind
 
 
@@ -71,12 +85,16 @@ def value(op: str, args: list[V]) -> V | None:
         if not np.all(np.isfinite(v.err)):
             raise Uncertain
         return V(gives, (np.bitwise_count if op == "popcount" else CLASSES[op])(v.val), np.zeros(np.shape(v.val)))
-    if op not in ("hypot", "copysign", "fmod"):
+    if op not in ("hypot", "atan2", "copysign", "fmod"):
         return None
     takes, gives, function = binary(op, args[0].tag, args[1].tag, False)
     x, y = (convert(a, takes) for a in args)
     if op == "hypot":
         return rounded(gives, np.hypot(x.val, y.val), x.err + y.err, ulps=FUNCTION_ULPS)
+    if op == "atan2":
+        if not np.all(y.val - y.err >= 0.25):
+            raise Uncertain
+        return rounded(gives, np.arctan2(x.val, y.val), (x.err + y.err) * 4, ulps=FUNCTION_ULPS)
     if op == "copysign":
         if np.any(~(np.abs(y.val) > y.err)):
             raise Uncertain
