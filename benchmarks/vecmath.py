@@ -1,5 +1,6 @@
-"""Throughput of the vector functions beside numpy's (or scipy's, of what numpy lacks) and torch's: `python -m benchmarks.vecmath [function ...]`.
+"""Throughput of the vector functions beside numpy's and torch's: `python -m benchmarks.vecmath [function ...]`.
 
+Of what numpy lacks, the column numpy is scipy's.
 Nanoseconds an element for arrays in L1, on one core (pin it: `taskset -c 1`): the difference between a quarter and a
 sixteenth of L1 of each, all on cache lines, so that nobody's cost of a call counts. polyker's column is the best of one, two
 and four vectors at a time, as a kernel may choose. torch is used if it is installed; its gelu in f32 is not an equal, see

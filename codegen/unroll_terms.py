@@ -172,7 +172,7 @@ def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
         vectors = [m for m, c in place.items() if c == 1 and len(m) == 1 and m != (Var(loop.var),)]
         if abs(place.get((Var(loop.var),), 0)) == 1 and vectors:
             windows.add((name, place.get((), 0)))
-    return 1 < count == len(windows) and len({at % lanes for _, at in windows}) == 1
+    return lanes > 0 and 1 < count == len(windows) and len({at % lanes for _, at in windows}) == 1
 
 
 def _places(block: Block, values: Mapping[str, KExpr], buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Poly]]:

@@ -78,10 +78,10 @@ def supported(op: str, dtype: DType) -> bool:
 def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: bool = False) -> Definition:
     """Return the definition of `op` on `lanes` elements of `dtype` (1: the scalar type).
 
-    Real: takes one value (`pow` and `atan2` two) and returns one. Complex: takes re, im of each operand in turn (`pow` and `div` have
-    two operands) and returns a struct {re, im}, `abs` one value. `fma`: the target fuses multiply-add in hardware; without
-    it the bodies use separate multiplications and additions, at most 4 ulp. `avx512`: it has the registers and instructions of
-    AVX-512. Raises KeyError where not `supported`.
+    Real: takes one value, or as many as `arity` says, and returns one. Complex: takes re, im of each operand in turn (`pow` and
+    `div` have two operands) and returns a struct {re, im}, `abs` one value. `fma`: the target fuses multiply-add in hardware;
+    without it the bodies use separate multiplications and additions, at most 4 ulp. `avx512`: it has the registers and
+    instructions of AVX-512. Raises KeyError where not `supported`.
     """
     if not supported(op, dtype):
         raise KeyError(f"no vector function {op} for {dtype.name}")

@@ -1,7 +1,8 @@
 """The arc sine and the arc cosine.
 
-asin(x) = x + x^3 P(x^2) up to 1/2; beyond, asin(x) = pi / 2 - 2 asin(s) with s^2 = (1 - x) / 2. acos(x) is pi / 2 - asin(x), beyond 1/2
-2 asin(s), below -1/2 pi less that. Source: Cody and Waite, "Software Manual for the Elementary Functions", 1980, chapter 10.
+asin(x) = x + x^3 P(x^2) up to 1/2; beyond, asin(x) = pi / 2 - 2 asin(s) with s^2 = (1 - x) / 2. acos(x) is pi / 2 - asin(x),
+beyond 1/2 it is 2 asin(s), and below -1/2 pi less that.
+Source: Cody and Waite, "Software Manual for the Elementary Functions", 1980, chapter 10.
 """
 
 from __future__ import annotations

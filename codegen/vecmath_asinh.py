@@ -1,8 +1,8 @@
 """The inverse hyperbolic functions.
 
-asinh(x) = log(a + sqrt(a^2 + 1)), acosh(x) = log(x + sqrt(x^2 - 1)), with the argument of the logarithm as a pair of numbers, so that
-nothing cancels where it is near 1. atanh(x) = log((1 + a) / (1 - a)) / 2, whose quotient is brought near 1 by a power of two before
-it is divided: 2 atanh(s) is the logarithm of n / d where s = (n - d) / (n + d).
+asinh(a) = log(a + sqrt(a^2 + 1)) and acosh(x) = log(x + sqrt(x^2 - 1)), with the argument of the logarithm as a pair of numbers,
+so that nothing cancels where it is near 1. atanh(a) = log((1 + a) / (1 - a)) / 2, whose quotient is brought near 1 by a power of
+two before it is divided: 2 atanh(s) is the logarithm of n / d where s = (n - d) / (n + d).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cube root.
 
-|x| = 2^(3 q) m with m from about 0.35 to 2.9. A polynomial estimates y = m^(-1/3), and m y^2 the root, which is that times (1 - e)^(-2/3) with
-e = 1 - m y^3, by its power series.
+|x| = 2^(3 q) m with m from about 0.35 to 4. A polynomial estimates y = m^(-1/3). The root of m is m y^2 (1 - e)^(-2/3) with
+e = 1 - m y^3, by the power series in e.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 erf(x) is x + x P(x^2) up to 1, and 1 - exp(Q(x)) beyond, with Q fitted to log(erfc(x)). gelu needs the tail of the normal
 distribution to full relative precision: a Phi(-a) = exp(-a^2 / 2) R(u) with u = (a - c) / (a + c), for a from 0.75 on;
-below, Phi(x) = 1/2 + x P(x^2). erfc(a) = exp(-a^2) (1 + (1 + u) R(u)) / (1 + 3 a / 2) for all a >= 0: the bracket is nearly flat, so that the
-error of u does no harm. The change of variable is after Shepherd and Laframboise, "Chebyshev approximation of (1+2x) exp(x^2) erfc x",
-1981.
+below, Phi(x) = 1/2 + x P(x^2). erfc(a) = exp(-a^2) (1 + (1 + u) R(u)) / (1 + 3 a / 2) for all a >= 0: the numerator's second
+factor is nearly flat, so that the error of u does no harm. The change of variable is after Shepherd and Laframboise, "Chebyshev
+approximation of (1+2x) exp(x^2) erfc x", 1981.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The inverse of the error function.
 
-erfinv(x) = x P(w) with w = -log(1 - x^2), up to w = 5 (|x| = 0.9966); beyond, which is rare, x P(sqrt(w)). Source: Giles, "Approximating the
-erfinv function", 2011.
+erfinv(x) = x P(w) with w = -log(1 - x^2), up to w = 5 (|x| = 0.9966); beyond, which is rare, x Q(sqrt(w)). Source of the change
+of variable: Giles, "Approximating the erfinv function", 2011.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The logarithm of the gamma function, and its derivative, digamma; in f32 computed in f64.
 
 lgamma(x): on [1, 3] (x - 1) (x - 2) P(x), which holds both zeros; lgamma(1 + x) - log(x) below; Stirling's formula in y = x - 1/2
-beyond. digamma(x): on [1, 2] (x - x0) P(x), x0 its zero; digamma(1 + x) - 1 / x below; log(y) + R(y) / y^2 beyond. Negative numbers take
-a slow path, the reflection from |x|, which is exact. Source of the expansions in y: Luke, "The Special Functions and Their
+beyond. digamma(x): on [1, 2] (x - x0) P(x), x0 its zero; digamma(1 + x) - 1 / x below; log(y) + R(y) / y^2 beyond. Negative
+numbers take a slow path, the reflection from |x|, whose distance to the nearest integer is exact.
+Source of the expansions in y: Luke, "The Special Functions and Their
 Approximations", 1969, 2.11.
 """
 
@@ -79,7 +80,10 @@ def _distance(b: Builder, a: Value) -> Value:
 
 
 def _reflected(b: Builder, a: Value, partner: Value) -> Value:
-    """Return lgamma(-a) = -log(a |sin(pi a)| / pi) - lgamma(a); below 1 `partner` is lgamma(1 + a), beside which log has no factor a."""
+    """Return lgamma(-a) = -log(a |sin(pi a)| / pi) - lgamma(a), which is `partner`.
+
+    Below 1 that is lgamma(1 + a), beside which the logarithm has no factor a.
+    """
     r = b.abs(_distance(b, a))
     size = r * b.horner(r * r, special.SINE_PI) * b.at_least(a, 1.0)
     log, rest = logarithm.with_rest(b, size)
@@ -108,7 +112,9 @@ def digamma(b: Builder, x: Value) -> Value:
     negative = wide < 0.0
     partner = b.choose(low, middle, value)
     (value,) = b.rare(
-        negative, [value], lambda: [b.choose(negative, b.outlined("digamma.negative", _reflected_slope, a, partner), value)]
+        negative,
+        [value],
+        lambda: [b.choose(negative, b.outlined("digamma.negative", _reflected_slope, a, partner), value)],
     )
     value = b.select(wide.eq(_INFINITE), _INFINITE, value)
     value = b.choose(a.eq(0.0), b.copysign(b.constant(_INFINITE, "double"), -wide), value)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import polyker as pk
 from polyker.codegen.interp import run
 from polyker.codegen.kernel import For, If, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store
 from polyker.codegen.simplify import unroll
@@ -102,6 +103,16 @@ def test_large_tiles_and_vectors_that_pass_in_halves_stay_as_they_are():
     assert [s.step for s in terms_loops(several_terms(kernel, wide))] == [TERMS // 2]
     costly = with_terms(matrix_product(8, 8, 8), C(0), C(512))
     assert several_terms(costly, V3) is costly
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 0, 1)])
+def test_a_tile_without_vectors_slides_over_nothing(axes):
+    x = np.random.default_rng(0).normal(size=(2, 10, 10)).astype("f4")
+    x = np.ascontiguousarray(x.transpose(axes)).transpose(np.argsort(axes))
+    op, y = pk.op("L[j] += maximum(any[h](X[h,j+n,n-j+8] > 1), Y[n,j])"), np.zeros((2, 9), "f4")
+    assert op.compile(x, y, target=replace(target("cpu:x86-64-v4"), halves=True)).source("llvm")
+    n, j = np.ogrid[:2, :9]
+    np.testing.assert_array_equal(op(x, y), (x[:, j + n, n - j + 8] > 1).any(axis=0).sum(axis=0))
 
 
 def test_a_loop_that_hardly_counts_is_not_repeated():

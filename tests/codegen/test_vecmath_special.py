@@ -76,14 +76,25 @@ def test_angles_of_extreme_points_neither_overflow_nor_lose_digits(dtype: DType,
     assert error <= LIMIT["atan2"], where
 
 
-@pytest.mark.parametrize("op", ["cbrt", "asin", "acos", "atan", "asinh", "atanh", "erfc", "erfinv", "lgamma", "digamma"])
+@pytest.mark.parametrize(
+    "op", ["cbrt", "asin", "acos", "atan", "asinh", "atanh", "erfc", "erfinv", "lgamma", "digamma"]
+)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 def test_programs_of_odd_lengths_and_any_strides(op: str, kind: str) -> None:
     base = np.random.default_rng(1).uniform(0.05, 0.95, 200).astype(kind)
     program = pk.op(f"O[i] = {op}(X[i])")
     exact = {float(v): float(EXACT[op](mpf(float(v)))) for v in base}
     with mp.workprec(100):
-        for x in (base[:1], base[:17], base[:67], base[::-1], base[3::7], base[::-3], base[:0], np.broadcast_to(base[5], 9)):
+        for x in (
+            base[:1],
+            base[:17],
+            base[:67],
+            base[::-1],
+            base[3::7],
+            base[::-3],
+            base[:0],
+            np.broadcast_to(base[5], 9),
+        ):
             got = program(x)
             assert got.dtype == x.dtype
             expected = np.array([exact[float(v)] for v in x])

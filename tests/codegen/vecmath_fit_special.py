@@ -67,7 +67,15 @@ def _erfinv_near(w: mpf) -> mpf:
 def _erfinv(name: str, lo: float, hi: float, count: int, bits: int) -> Fit:
     """Return the fit of erfinv(x) / x in w = -log(1 - x^2) less the middle of the interval."""
     middle = mpf(lo + hi) / 2
-    return Fit(name, lambda t: _erfinv_near(middle + t), lo - middle, hi - middle, count, lambda t: 1 / _erfinv_near(middle + t), bits)
+    return Fit(
+        name,
+        lambda t: _erfinv_near(middle + t),
+        lo - middle,
+        hi - middle,
+        count,
+        lambda t: 1 / _erfinv_near(middle + t),
+        bits,
+    )
 
 
 def _erfinv_tail(name: str, lo: float, hi: float, count: int, bits: int) -> Fit:

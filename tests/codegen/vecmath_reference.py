@@ -70,7 +70,7 @@ BESIDE: dict[str, Callable[..., mpf]] = {
     "lgamma": lambda x: max(mpf(1), mp.loggamma(-x)) if x < -2 else mpf(0),
     "digamma": lambda x: max(mpf(1), mp.digamma(-x)) if x < 0 else mpf(0),
 }
-# Zeros of functions that are no round numbers of everyone's.
+# Zeros that arguments are to come close to.
 _ZEROS = {"lgamma": 2.0, "digamma": 1.4616321449683623}
 
 
