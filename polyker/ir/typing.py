@@ -16,8 +16,9 @@ import numpy as np
 
 from polyker.errors.base import DTypeError, Span, advised, failure
 from polyker.errors.types import BITS_OF, LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER, TOO_LARGE
+from polyker.ir.accumulators import reduction
 from polyker.ir.bitwise import conversion, folded, meant
-from polyker.ir.dtypes import DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i64, u8, u64
+from polyker.ir.dtypes import DType, bf16, bool_, c128, f16, f32, f64, i8, i64, u8, u64
 from polyker.ir.expr import (
     BITWISE,
     COMPARISONS,
@@ -503,36 +504,3 @@ def _check_repeated(node: Expr, op: str, types: str, span: Span | None) -> None:
     """Raise DTypeError where a value that is to stand in two places is too large: such operators one in another double it."""
     if size_of(node) > SIZE // 2:
         raise failure(TOO_LARGE, span=span, op=op, types=types, limit=SIZE // 2)
-
-
-def reduction(op: str, body: ValueType, acc: DType | None, span: Span | None) -> tuple[ValueType, DType]:
-    """Return the result's type and the type accumulated in, of an inline reduction over values of type `body`.
-
-    Raises:
-        DTypeError: for an order of complex numbers.
-    """
-    if op in ("any", "all"):
-        return _BOOL, bool_
-    if body.dtype.is_complex and op in ("max", "min", "argmax", "argmin", "logsumexp"):
-        raise failure(NO_LOOP, span=span, op=op, types=body, advice="take `abs(...)` or `real(...)`")
-    if op in ("max", "min"):
-        return body, computed(body.dtype)
-    if op in ("argmax", "argmin"):
-        return ValueType(i64), computed(body.dtype)
-    result = body
-    if op in ("mean", "logsumexp") and body.dtype.kind in "biu":
-        result = ValueType(f64, body.weak)
-    elif body.dtype == bool_:
-        result = ValueType(i64)
-    return result, accumulator(computed(result.dtype), acc)
-
-
-def accumulator(dtype: DType, acc: DType | None) -> DType:
-    """Return the type to accumulate sums and products of `dtype` in: `acc` where it is of the same sort of number."""
-    if acc is None:
-        return dtype
-    if dtype.is_complex:
-        return acc if acc.is_complex else {4: c64, 8: c128}[acc.itemsize] if acc.is_float else dtype
-    if dtype.is_float:
-        return acc if acc.is_float else dtype
-    return acc if acc.is_integer and dtype.is_integer else dtype
