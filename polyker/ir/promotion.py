@@ -13,6 +13,14 @@ from polyker.ir.dtypes import DType, bf16, f16, f32, f64, from_numpy
 _SAMPLES: dict[str, Any] = {"i": 0, "u": 0, "f": 0.0, "c": 0j}
 
 
+class UnknownType(Exception):
+    """A tensor is read whose type is not known yet (a recurrence); `tensor` names it."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(tensor)
+        self.tensor = tensor
+
+
 @dataclass(frozen=True, slots=True)
 class ValueType:
     """The type of a value: its own name for promotion (`f16` though computed in f32), and whether it is weak.

@@ -38,7 +38,7 @@ from polyker.ir.functions import TABLE
 from polyker.ir.identity import admitted
 from polyker.ir.measure import SIZE, size_of
 from polyker.ir.printing import SYMBOLS
-from polyker.ir.promotion import ValueType, computed, fits, floating, promote
+from polyker.ir.promotion import UnknownType, ValueType, computed, fits, floating, promote
 
 Typed: TypeAlias = tuple[Expr, ValueType]
 
@@ -47,14 +47,6 @@ _REAL_PART = "take the real part: `real(...)`"
 _BOOL = ValueType(bool_)
 _WEAK = {"i": ValueType(i64, True), "f": ValueType(f64, True), "c": ValueType(c128, True)}
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
-class UnknownType(Exception):
-    """A tensor is read whose type is not known yet (a recurrence); `tensor` names it."""
-
-    def __init__(self, tensor: str) -> None:
-        super().__init__(tensor)
-        self.tensor = tensor
 
 
 @dataclass(frozen=True)

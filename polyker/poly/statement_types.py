@@ -12,8 +12,8 @@ from polyker.ir.dtypes import DType, bool_, f64, i64
 from polyker.ir.expr import Call, Cast, Expr, Literal, Read, Reduce, walk
 from polyker.ir.identity import admitted
 from polyker.ir.measure import DEPTH, depth_of, measured
-from polyker.ir.promotion import ValueType, computed, integer_range, promote
-from polyker.ir.typing import Typer, UnknownType, convert, truth
+from polyker.ir.promotion import UnknownType, ValueType, computed, integer_range, promote
+from polyker.ir.typing import Typer, convert, truth
 from polyker.poly.subjects import Subject
 
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
