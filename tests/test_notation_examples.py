@@ -224,3 +224,10 @@ def blocks():
 @pytest.mark.parametrize("text", list(blocks()))
 def test_every_operator_of_the_documentation_is_accepted(text):
     assert parse(str(parse(text))) == parse(text)
+
+
+def test_a_triangular_system_is_solved_as_it_is_written() -> None:
+    rng = np.random.default_rng(1)
+    L, B = np.tril(rng.standard_normal((20, 20))) / 9 + np.eye(20), rng.standard_normal((20, 3))
+    X = pk.op("X[i,j] = (B[i,j] - sum[k in 0:i](L[i,k] * X[k,j])) / L[i,i]")(B, L)
+    np.testing.assert_allclose(L @ X, B, atol=1e-12)
