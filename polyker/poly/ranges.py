@@ -138,14 +138,16 @@ class Ranges:
     def _bound(self, index: str, access: Access, d: int, others: set[str]) -> Bound | None:
         """Return the values of `index` for which the subscript is in bounds for every admitted value of the others.
 
-        None where the others have no values: then every value is in bounds, and the subscript bounds nothing.
+        None where the others have no values: then every value is in bounds, and the subscript bounds nothing. Where a bare
+        subscript gives the index its extent, a condition says for each of its values which of the others it admits.
         """
         form, extent = access.subscripts[d], self.shape(access)[d]
         assert form is not None
         conditions = self._conditions(access.scope, others)
-        box = None if conditions else self._corners(form, index, others)
+        together = self._conditions(access.scope, others | {index}) if index in self.stated else conditions
+        box = None if together else self._corners(form, index, others)
         if box is None:
-            return self._bound_by_isl(index, access, d, others, conditions)
+            return self._bound_by_isl(index, access, d, others, conditions, together)
         for other in sorted(others):
             for some in self.bounds[other].lengths():
                 if some.is_constant and some.const < 1:
@@ -181,8 +183,9 @@ class Ranges:
         return least, greatest
 
     def _bound_by_isl(
-        self, index: str, access: Access, d: int, others: set[str], conditions: list[str]
+        self, index: str, access: Access, d: int, others: set[str], conditions: list[str], together: list[str]
     ) -> Bound | None:
+        """Return what `_bound` does; `conditions`: those on the others, `together`: those on the index, too."""
         form, extent = access.subscripts[d], self.shape(access)[d]
         assert form is not None
         order = sorted(others)
@@ -197,7 +200,7 @@ class Ranges:
             label = self.context.label(index)
             self.context.require_set(some, EMPTY_NEIGHBOUR, span, index=label, access=access.text)
         outside = f"({form.text} < 0 or {form.text} >= {extent.text})"
-        bad = isl.read_set(isl.set_text(names, (index, *order), [*admitted, outside]))
+        bad = isl.read_set(isl.set_text(names, (index, *order), [*admitted, *together, outside]))
         good = bad.project_out(isl.dim.set, 1, len(order)).complement().intersect_params(self.context.set).coalesce()
         if not good.is_empty() and not is_bounded(good):
             return None
