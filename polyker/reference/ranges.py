@@ -201,7 +201,7 @@ def _infer(flat: Flat, accesses: list[_Access], late: list[_Access], sizes: Mapp
             found = _bare(open_, chosen, stated)
             settled = set(found) or set(open_)
             for a in () if padded else chosen:
-                bound = _bound(a, open_, ranges, sizes) if a.bare is None else None
+                bound = _bound(a, open_, ranges, sizes, stated) if a.bare is None else None
                 if bound is not None and bound[0] in settled:
                     found.setdefault(bound[0], []).append(bound[1])
             if found:
@@ -229,8 +229,13 @@ def _disagreement(index: str, tensor1: str, first: int, tensor2: str, second: in
     return failure(DISAGREE, index=index.split("'")[0], first=first, tensor1=tensor1, second=second, tensor2=tensor2)
 
 
-def _bound(a: _Access, open_: list[str], ranges: Ranges, sizes: Mapping[str, int]) -> tuple[str, Span] | None:
-    """Return the one open index of a subscript with the values for which all others are in bounds."""
+def _bound(
+    a: _Access, open_: list[str], ranges: Ranges, sizes: Mapping[str, int], stated: Mapping[str, tuple[str, int]]
+) -> tuple[str, Span] | None:
+    """Return the one open index of a subscript with the values for which all others are in bounds.
+
+    `stated`: the extents of indices that stand alone somewhere: of their values a condition says which others it admits.
+    """
     mine = indices_of(a.subscript)
     unknown = [n for n in mine if n in open_]
     if len(unknown) != 1:
@@ -241,6 +246,10 @@ def _bound(a: _Access, open_: list[str], ranges: Ranges, sizes: Mapping[str, int
     if any(n in open_ and n != x for n in names):
         return None
     tests = [c for c in _conjuncts(a.conditions) if indices_of(c) and set(indices_of(c)) <= set(names) - {x}]
+    if x in stated:
+        both = [c for c in _conjuncts(a.conditions) if indices_of(c) and set(indices_of(c)) <= {*names, x}]
+        if len(both) > len(tests):
+            return _admitted(a, x, stated[x][1], both, ranges, sizes)
     line = affine(a.subscript, sizes)
     if line is None or x in names:
         return _scan(a, x, others, ranges, sizes)
@@ -251,6 +260,26 @@ def _bound(a: _Access, open_: list[str], ranges: Ranges, sizes: Mapping[str, int
     if c > 0:
         return x, range(-(low // c), (a.extent - 1 - high) // c + 1)
     return x, range(-((a.extent - 1 - high) // -c), low // -c + 1)
+
+
+def _admitted(
+    a: _Access, x: str, extent: int, tests: list[Expr], ranges: Ranges, sizes: Mapping[str, int]
+) -> tuple[str, Span] | None:
+    """Return the values of `x` below an extent for which a subscript is in bounds wherever the tests hold; None: for all."""
+    value, passes = integer(a.subscript, sizes), [integer(t, sizes) for t in tests]
+    names = closure([n for e in (a.subscript, *tests) for n in indices_of(e) if n != x], ranges)
+
+    def fits(at: int) -> bool:
+        env: Env = {x: at}
+        return all(
+            0 <= value(env) < a.extent for _ in points(names, ranges, env) if all(passed(env) for passed in passes)
+        )
+
+    found = [v for v in range(extent) if fits(v)]
+    if len(found) == extent:
+        return None
+    whole = range(found[0], found[-1] + 1) if found else range(0)
+    return x, whole if len(whole) == len(found) else found
 
 
 def _without(expr: Expr, name: str) -> Expr:

@@ -228,7 +228,7 @@ def told(plan: Plan, status: int, pointers: Sequence[int]) -> Exception:
         load("polyker.runtime.gathers")
         from polyker.runtime.gathers import out_of_range
 
-        found = out_of_range(plan.artifact, pointers, plan.integers)
+        found = out_of_range(plan.artifact, pointers, plan.integers, status)
         if found is not None:
             return found
     return meaning(plan.artifact.guards, status)

@@ -44,14 +44,17 @@ class _Gather:
     domain: str
 
 
-def out_of_range(artifact: Artifact, pointers: Sequence[int], integers: Sequence[int]) -> PolykerError | None:
+def out_of_range(
+    artifact: Artifact, pointers: Sequence[int], integers: Sequence[int], status: int
+) -> PolykerError | None:
     """Return the error of the first gathered index of a call that is out of range, None where none is found.
 
-    `pointers`, `integers`: what the kernel was given.
+    `pointers`, `integers`: what the kernel was given; `status`: what it returned, which says the access that failed first.
     """
+    guard = dict(artifact.guards[status].values)
     try:
         with isl_job("gathers", _QUOTA):
-            return _Search(artifact, pointers, integers).found()
+            return _Search(artifact, pointers, integers).found(guard["tensor"], guard["dimension"])
     except (PolykerError, MemoryError):
         return None  # the guard's own words do
 
@@ -70,9 +73,13 @@ class _Search:
                 extents = [evaluate(n, env) for n in shape]
                 self.arrays[name] = _view(pointer, extents, steps, tensor.dtype.numpy)
 
-    def found(self) -> PolykerError | None:
-        """Return the error of the first gather that is out of range."""
-        for gather in _gathers(self.typed):
+    def found(self, tensor: str, dimension: str) -> PolykerError | None:
+        """Return the error of the first gather that is out of range, of those of a dimension of a tensor if there is one."""
+
+        def is_other(gather: _Gather) -> bool:
+            return (self.typed.tensor(gather.tensor).label, str(gather.dimension)) != (tensor, dimension)
+
+        for gather in sorted(_gathers(self.typed), key=is_other):
             if all(r.tensor in self.arrays for r in walk(gather.subscript) if isinstance(r, Read)):
                 at = self.first(gather)
                 if at is not None:
