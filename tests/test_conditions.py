@@ -400,3 +400,12 @@ def test_a_value_nobody_has_written_is_refused_in_a_condition():
                 " where T[i+1] > 0 for i in 0:4", " for i in 0:4 where T[i] > 0"
             )
         )(X[0])
+
+
+def test_a_condition_says_which_values_bound_an_index_that_also_stands_alone(call):
+    G, K = rng.normal(size=(8, 5)), rng.normal(size=3)
+    want = np.zeros((10, 5))
+    for y, s in np.ndindex(10, 3):
+        if s <= y < s + 8:
+            want[y] += G[y - s] * K[s]
+    close(call("D[y,c] += G[y-s,c] * K[s] for y in 0:10 where s <= y and y - s < 8", G, K), want)

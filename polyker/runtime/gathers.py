@@ -54,7 +54,7 @@ def out_of_range(
     guard = dict(artifact.guards[status].values)
     try:
         with isl_job("gathers", _QUOTA):
-            return _Search(artifact, pointers, integers).found(guard["tensor"], guard["dimension"])
+            return _Search(artifact, pointers, integers).found(guard.get("tensor", ""), guard.get("dimension", ""))
     except (PolykerError, MemoryError):
         return None  # the guard's own words do
 

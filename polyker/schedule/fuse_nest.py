@@ -192,12 +192,12 @@ def _within(iterator: str, origin: int, block: int) -> Expr:
 
 
 def _cuts_evenly(tree: Tree, statement: str, iterator: str, block: int) -> bool:
-    """Whether the tiles of a statement along an iterator divide a block of it."""
+    """Whether the tiles of a statement along an iterator divide a block of it, or hold all of it."""
     for member in loops(tree):
         for e in walk(dict(member.times).get(statement, lit(0))):
             match e:
                 case Call(op="floordiv" | "mod", args=(a, Literal(value=n))) if iterator in indices_of(a):
-                    if block % int(n.real):
+                    if n.real < block and block % int(n.real):
                         return False
                 case _:
                     pass

@@ -61,7 +61,8 @@ def as_input(value: Any) -> Iterator[Callable[[], Any]]:
         yield lambda call=call: call(value, out=true())
     yield lambda: pair(value, true())
     yield lambda: pair(y=true(), x=value)
-    yield lambda: pk.einsum("i->i", value)
+    if not (type(value) is np.ndarray and value.dtype.kind in "mM"):  # which einsum rearranges, as numpy does
+        yield lambda: pk.einsum("i->i", value)
     yield lambda: double.check(value)
     if not lies_on_device(value):  # else its word is all that a type needs
         yield lambda: double.infer(value)

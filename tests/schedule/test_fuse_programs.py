@@ -342,7 +342,7 @@ def test_rows_in_memory_are_not_walked_by_short_pieces(rows: int, together: bool
 
 def test_where_no_part_sets_a_thread_s_buffer_the_kernel_still_has_one() -> None:
     # Where N has no extent nothing is written to L beyond U's rows: what isl makes of those extents only reads.
-    text = "L[x,t] = U[x,t]; L[a,r] = N[r,r,a,1-r] for a in 0:12; D[e,b] = e * L[e,b]"
+    text = "L: f32[13,2]; L[x,t] = U[x,t]; L[a,r] = N[r,r,a,1-r] for a in 0:12; D[e,b] = e * L[e,b]"
     U, N = np.ones((13, 2), "f4"), np.arange(156, dtype="f4").reshape(2, 2, 13, 3)
     kernel = pk.op(text).compile(U=U, N=N, specialize="never", threads=2)
     rows = np.ones((13, 2))
