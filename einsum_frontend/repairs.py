@@ -14,14 +14,14 @@ from polyker.einsum_frontend.pieces import ACCESS, ATOM, NAME, closed, fresh, gr
 from polyker.einsum_frontend.spellings import SPELLINGS
 from polyker.errors.base import PolykerError
 
-LONGEST = 4096  # characters of a text that is tried again
+LONGEST, LINES = 4096, 256  # characters and line ends of a text that is tried again
 SHOWN = 180  # of a hint
 Rule = Callable[[str], str]
 
 
 def repaired(text: str, accepted: Callable[[str], object]) -> str | None:
     """Return a hint that writes statements of a text so that it is accepted; `accepted` raises PolykerError where it is not."""
-    if not isinstance(text, str) or len(text) > LONGEST:
+    if not isinstance(text, str) or len(text) > LONGEST or text.count("\n") > LINES:
         return None
     for candidate in _candidates(text):
         try:

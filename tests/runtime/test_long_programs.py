@@ -292,5 +292,5 @@ def test_symbolic_extents_beyond_what_numbers_hold_are_refused() -> None:
     e = i
     for _ in range(70):
         e = e // 2
-    with pytest.raises(PolykerError, match="PK312|PK324"):
+    with pytest.raises(PolykerError, match=r"PK312|PK324"):
         pk.op(C[i].set(A[e])).compile(pk.f64["N"], specialize="never")
