@@ -7,7 +7,7 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.kernel import Const, For, If, Load, LoopKind, Op, Store, Var
-from polyker.codegen.work import exceeds
+from polyker.codegen.work import exceeds, value_of
 from polyker.ir.dtypes import bool_, f32
 
 ONE = Const(1)
@@ -67,3 +67,8 @@ def test_a_matrix_product_is_long_from_some_size_on(n: int, long: bool) -> None:
         *_, plan = kernel._compiled._plans.values()
         code = plan.artifact.kernel
         assert exceeds(code.body, dict(zip(code.integers, plan.integers)), LONG) == long
+
+
+def test_a_float_is_no_bound_of_a_loop() -> None:
+    assert value_of(Const(float("-inf"), f32), {}) is None
+    assert value_of(Const(7), {}) == 7
