@@ -103,6 +103,14 @@ def access_relation(program: TypedProgram, statement: TypedStatement, tensor: st
     )
 
 
+def instances_within(
+    program: TypedProgram, statement: TypedStatement, tensor: str, subscripts: tuple[Expr, ...]
+) -> isl.Set:
+    """Return the instances of a statement, of its domain or not, whose access is to a cell of the tensor."""
+    access = read_map(access_relation(program, statement, tensor, subscripts))
+    return access.intersect_range(read_set(tensor_box(program, tensor))).domain()
+
+
 def cells_written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
     """Return the cells of its target that a statement writes."""
     return cells_reached(program, statement, statement.target, statement.subscripts)

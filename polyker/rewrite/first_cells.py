@@ -13,7 +13,7 @@ from polyker.ir.expr import Expr, Read, reads_in, transform
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import Map, Set, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, tensor_box
+from polyker.poly.scop import access_relation, domain_text, instances_within, tensor_box
 from polyker.rewrite.fresh import Fresh
 
 
@@ -34,7 +34,7 @@ def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> li
     domain = read_set(statement.domain)
     inside = domain
     for read in own:
-        inside = inside.intersect(_within(program, statement, read))
+        inside = inside.intersect(instances_within(program, statement, read.tensor, read.subscripts))
     first, rest = domain.subtract(inside).coalesce(), inside.coalesce()
     if first.is_empty() or rest.is_empty():
         return [statement]
@@ -71,13 +71,8 @@ def _is_plain(read: Read) -> bool:
     return read.pad is not None and read.pad.mode == "constant" and all(map(is_quasi_affine, read.subscripts))
 
 
-def _within(program: TypedProgram, statement: TypedStatement, read: Read) -> Set:
-    """Return the instances whose read is of a cell of the tensor."""
-    access = read_map(access_relation(program, statement, read.tensor, read.subscripts))
-    return access.intersect_range(read_set(tensor_box(program, read.tensor))).domain()
-
-
 def _without_padding(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Expr:
     if not isinstance(expr, Read) or expr.pad is None or not all(map(is_quasi_affine, expr.subscripts)):
         return expr
-    return replace(expr, pad=None) if domain.is_subset(_within(program, statement, expr)) else expr
+    within = instances_within(program, statement, expr.tensor, expr.subscripts)
+    return replace(expr, pad=None) if domain.is_subset(within) else expr

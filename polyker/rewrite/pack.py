@@ -15,7 +15,7 @@ from polyker.ir.expr import Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters, tensor_box, values_taken
+from polyker.poly.scop import domain_text, instances_within, parameters, tensor_box, values_taken
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.fresh import Fresh
 
@@ -124,9 +124,7 @@ def apart_from_border(program: TypedProgram, fresh: Fresh, copy: TypedStatement)
     if not isinstance(read, Read) or read.pad is None or read.pad.value is None or read.dtype is None:
         return [copy]
     domain = read_set(copy.domain)
-    names = ", ".join(copy.iterators)
-    inside = f"{parameters(program)}{{ {copy.name}[{names}] -> {read.tensor}[{', '.join(map(print_affine, read.subscripts))}] }}"
-    own = read_map(inside).intersect_range(read_set(tensor_box(program, read.tensor))).domain()
+    own = instances_within(program, copy, read.tensor, read.subscripts)
     cells, border = domain.intersect(own).coalesce(), domain.subtract(own).coalesce()
     found = [replace(copy, domain=domain_text(cells, copy.name), expr=replace(read, pad=None))]
     if not border.is_empty():
