@@ -7,6 +7,8 @@ A region is `parallel_for` of codegen.llvm_parallel. The caller takes part as pa
   those that are not there by the time its own part is done, so that nobody waits for a thread to wake up.
 - Workers look for work for 100 microseconds, then sleep on the futex `bell`. The caller rings it if there are `sleepers`. Who
   looks yields the core now and then: to a caller that was woken away from it, or to another process.
+- Workers keep off the core that the caller is on, where they have others: the scheduler may wake a thread on the core of the one
+  that woke it, where it waits for milliseconds, or packs both there. When the caller is seen on another core they are told anew.
 - Who finds the pool busy (another thread's region, or a region in a region) runs its region alone.
 - A child of a fork has none of the threads: `forked` makes it start afresh.
 - Workers take the caller's floating-point environment; signals are for the program's own threads.
@@ -22,11 +24,14 @@ from polyker.target.model import Target
 
 # Most threads of a region; bytes of a worker's stack; nanoseconds that a worker looks for work before it sleeps.
 MOST, STACK, SPIN = 256, 4 << 20, 100_000
+# Nanoseconds that pass at least before workers are told anew what core to keep off: two system calls for each.
+_PLACED = 1_000_000
 # Looks at the counter before the caller sleeps until the others are done; a look takes 10 to 50 ns.
 _LOOKS = 4000
 _EXTERNALS = frozenset(
     {"pthread_attr_destroy", "pthread_attr_init", "pthread_attr_setdetachstate", "pthread_attr_setstacksize"}
     | {"clock_gettime", "pthread_create", "pthread_sigmask", "sched_yield", "syscall"}
+    | {"pthread_getaffinity_np", "pthread_setaffinity_np", "sched_getcpu"}
 )
 _MACHINES = {
     "x86_64": {
@@ -62,6 +67,10 @@ target triple = "$triple"
 @done = internal global i32 0, align 64           ; participants that workers have carried out
 @waiting = internal global i32 0, align 4         ; whether the caller sleeps until they are done
 @failed = internal global i32 0, align 4
+@threads = internal global [$most x i64] zeroinitializer, align 8  ; the workers
+@away = internal global [$most x i32] zeroinitializer, align 4     ; one more than the core taken from each one's affinity, or 0
+@home = internal global i32 -1, align 4           ; the core that they keep off
+@placed = internal global i64 0, align 8          ; when they were told so
 @claims = internal global [$most x [8 x i64]] zeroinitializer, align 64
 
 declare i64 @syscall(i64, ...)
@@ -73,6 +82,11 @@ declare i32 @pthread_attr_setdetachstate(ptr, i32)
 declare i32 @pthread_attr_destroy(ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @pthread_getaffinity_np(i64, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare i32 @sched_getcpu()
+declare <16 x i64> @llvm.ctpop.v16i64(<16 x i64>)
+declare i64 @llvm.vector.reduce.add.v16i64(<16 x i64>)
 $declare
 
 ; Sleep until %word is rung, if it still has the value (FUTEX_WAIT, private to the process).
@@ -203,12 +217,95 @@ create:
   %created = icmp eq i32 %failed, 0
   br i1 %created, label %note, label %end
 note:
+  %created.thread = load i64, ptr %thread
+  %place = getelementptr i64, ptr @threads, i64 %index
+  store i64 %created.thread, ptr %place
+  %away.at = getelementptr i32, ptr @away, i64 %index
+  store i32 0, ptr %away.at
+  store i32 -1, ptr @home
+  store i64 0, ptr @placed
   store i64 %index, ptr @made
   br label %make
 end:
   %destroyed = call i32 @pthread_attr_destroy(ptr %attributes)
   %unmasked = call i32 @pthread_sigmask(i32 2, ptr %mask, ptr null)
   br label %out
+out:
+  ret void
+}
+
+; Keep the workers off core %cpu, where each has %others cores besides; give back the one that they kept off before.
+define internal void @place(i32 %cpu, i64 %others) {
+entry:
+  %mask = alloca [16 x i64], align 8
+  %now = call i64 @now()
+  %last = load i64, ptr @placed
+  %since = sub i64 %now, %last
+  %soon = icmp ult i64 %since, $placed
+  %beyond = icmp ugt i32 %cpu, 1023
+  %not = or i1 %soon, %beyond
+  br i1 %not, label %out, label %prepare
+prepare:
+  store i64 %now, ptr @placed
+  store i32 %cpu, ptr @home
+  %made = load i64, ptr @made
+  %cpu.word = lshr i32 %cpu, 6
+  %cpu.rest = and i32 %cpu, 63
+  %cpu.shift = zext i32 %cpu.rest to i64
+  %cpu.bit = shl i64 1, %cpu.shift
+  %cpu.at = getelementptr i64, ptr %mask, i32 %cpu.word
+  br label %next
+next:
+  %k = phi i64 [ 1, %prepare ], [ %k.next, %skip ]
+  %more = icmp ule i64 %k, %made
+  br i1 %more, label %read, label %out
+skip:
+  %k.next = add i64 %k, 1
+  br label %next
+read:
+  %thread.at = getelementptr i64, ptr @threads, i64 %k
+  %thread = load i64, ptr %thread.at
+  %got = call i32 @pthread_getaffinity_np(i64 %thread, i64 128, ptr %mask)
+  %known = icmp eq i32 %got, 0
+  br i1 %known, label %old, label %skip
+old:
+  %away.at = getelementptr i32, ptr @away, i64 %k
+  %away = load i32, ptr %away.at
+  %was = icmp ne i32 %away, 0
+  br i1 %was, label %give, label %take
+give:
+  %given = sub i32 %away, 1
+  %given.word = lshr i32 %given, 6
+  %given.rest = and i32 %given, 63
+  %given.shift = zext i32 %given.rest to i64
+  %given.bit = shl i64 1, %given.shift
+  %given.at = getelementptr i64, ptr %mask, i32 %given.word
+  %given.old = load i64, ptr %given.at
+  %given.new = or i64 %given.old, %given.bit
+  store i64 %given.new, ptr %given.at
+  br label %take
+take:
+  %taken.old = load i64, ptr %cpu.at
+  %taken.there = and i64 %taken.old, %cpu.bit
+  %may = icmp ne i64 %taken.there, 0
+  %taken.keep = xor i64 %cpu.bit, -1
+  %taken.new = and i64 %taken.old, %taken.keep
+  store i64 %taken.new, ptr %cpu.at
+  %words = load <16 x i64>, ptr %mask, align 8
+  %counts = call <16 x i64> @llvm.ctpop.v16i64(<16 x i64> %words)
+  %cores = call i64 @llvm.vector.reduce.add.v16i64(<16 x i64> %counts)
+  %enough = icmp uge i64 %cores, %others
+  %takes = and i1 %may, %enough
+  %cpu.kept = select i1 %enough, i64 %taken.new, i64 %taken.old
+  store i64 %cpu.kept, ptr %cpu.at
+  %cpu.next = add i32 %cpu, 1
+  %away.new = select i1 %takes, i32 %cpu.next, i32 0
+  %set = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %mask)
+  %well = icmp eq i32 %set, 0
+  br i1 %well, label %noted, label %skip
+noted:
+  store i32 %away.new, ptr %away.at
+  br label %skip
 out:
   ret void
 }
@@ -240,6 +337,14 @@ a.end:
 announce:
   %others = sub i64 %participants, 1
   call void @grow(i64 %others)
+  %cpu = call i32 @sched_getcpu()
+  %home = load i32, ptr @home
+  %stays = icmp eq i32 %cpu, %home
+  br i1 %stays, label %publish, label %move
+move:
+  call void @place(i32 %cpu, i64 %others)
+  br label %publish
+publish:
   $save
   store ptr %function, ptr @function
   store ptr %context, ptr @context
@@ -353,7 +458,7 @@ def pool_text(triple: str) -> str:
     """Return the LLVM IR module of the pool; raises KeyError for a machine that it is not written for."""
     machine = _MACHINES[triple.split("-")[0].replace("arm64", "aarch64")]
     ones = ", ".join(["i64 -1"] * 16)
-    numbers = {"most": MOST, "stack": STACK, "spin": SPIN, "looks": _LOOKS}
+    numbers = {"most": MOST, "stack": STACK, "spin": SPIN, "looks": _LOOKS, "placed": _PLACED}
     return Template(_POOL).substitute(machine, triple=triple, ones=ones, **numbers)
 
 

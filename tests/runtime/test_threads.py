@@ -153,6 +153,38 @@ def test_sixteen_threads_call_at_a_time() -> None:
     assert not failures
 
 
+def affinities() -> list[set[int]]:
+    """Return the cores that each other thread of this process may run on."""
+    others = (int(t) for t in os.listdir("/proc/self/task") if int(t) != threading.get_native_id())
+    return [os.sched_getaffinity(t) for t in others]
+
+
+def kept_off(cores: list[int]) -> None:
+    """Move the caller from core to core: the workers are elsewhere each time, and may use the other cores."""
+    regions(2, 1)
+    for core in cores:
+        os.sched_setaffinity(0, {core})
+        time.sleep(0.005)
+        regions(2, 5)
+        assert set(cores) - {core} in affinities()
+
+
+def alone(core: int) -> None:
+    """Make workers that have one core, the caller's: they keep it."""
+    os.sched_setaffinity(0, {core})
+    regions(3, 5)
+    assert {core} in affinities()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_workers_keep_off_the_callers_core() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        in_child(lambda: kept_off(cores))
+    in_child(lambda: alone(cores[0]))
+
+
 def test_workers_sleep_soon_after_a_region() -> None:
     regions(4, 100)
     time.sleep(0.01)
