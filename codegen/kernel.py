@@ -227,8 +227,8 @@ class For:
     VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
     VECTOR loop, and each of its statements may run for all lanes before the next one. UNROLL and TRANSPOSE: `lanes` bounds
     the trip count. STREAM and SCAN: about `lanes` iterations may be taken together. PARALLEL: `lanes` is the number of threads;
-    `thread`, bound in the body, is the number of the one that runs an iteration, below it; `work` is about what an iteration
-    does, in the operations of polyker.codegen.work. It stands in no VECTOR and no other PARALLEL loop, and no STACK buffer
+    `thread`, bound in the body, is the number of the one that runs an iteration, below it; from `enough` iterations on (None:
+    from two on) threads take part at all. It stands in no VECTOR and no other PARALLEL loop, and no STACK buffer
     from outside is used in it.
     BLOCK and THREAD: only inside a Launch; `axis` (x, y or z) names the numbers of blocks or threads that the iterations
     are dealt out to in turn, whatever their count; `lanes` of a THREAD loop bounds the trip count,
@@ -245,7 +245,7 @@ class For:
     lanes: int = 0
     trip: int | None = None
     thread: str = ""
-    work: KExpr | None = None
+    enough: KExpr | None = None
     axis: str = ""
 
     @property

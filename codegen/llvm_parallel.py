@@ -28,7 +28,6 @@ from polyker.codegen.llvm_ops import integer_extremum
 from polyker.codegen.llvm_text import Builder, Reg, Region, const
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.polynomial import Poly, atom
-from polyker.codegen.regions import LEAST
 from polyker.codegen.walk import expressions, names_in, statements, uses
 from polyker.ir.dtypes import i64
 
@@ -274,11 +273,8 @@ def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) ->
     b, e = code.b, code.e
     alone, together, whole, broken, joined = (b.label() for _ in range(5))
     worth = b.compare("icmp ugt", count, const(1, "i64"))
-    if loop.work is not None:
-        # Counted in iterations: the product might overflow.
-        work = integer_extremum(b, "smax", e.uniform(e.poly(loop.work)), const(1, "i64"))
-        least = b.binary("udiv", const(LEAST - 1, "i64"), work)
-        worth = b.binary("and", worth, b.compare("icmp ugt", count, least))
+    if loop.enough is not None:
+        worth = b.binary("and", worth, b.compare("icmp sge", count, e.uniform(e.poly(loop.enough))))
     status, one, several, failure, found, left, kept, reported = (b.name() for _ in range(8))
     b.line(f"  br {worth.typed}, label %{together}, label %{alone}")
     b.line(f"{alone}:")

@@ -156,13 +156,15 @@ class _Copier:
             case For(var=var, lo=lo, hi=hi, body=body):
                 inner = {k: v for k, v in values.items() if k != var}
                 lo, hi = substitute(lo, values), substitute(hi, values)
-                work = None if stmt.work is None else substitute(stmt.work, values)
+                enough = None if stmt.enough is None else substitute(stmt.enough, values)
                 around = self.repeats
                 if stmt.kind not in _APART:
                     self.repeats = None
                 body = self.block(body, inner)
                 self.repeats = around
-                copy = For(var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, work, stmt.axis)
+                copy = For(
+                    var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, enough, stmt.axis
+                )
                 return _counted(copy) if stmt.kind is LoopKind.VECTOR and stmt.trip is None and values else copy
             case Allocate(buffers=buffers, body=body):
                 return Allocate(buffers, self.block(body, values))

@@ -279,8 +279,8 @@ def _loop(loop: For, scope: _Scope) -> None:
     inner = inner.having(inner.names, True) if vector else inner
     if loop.kind is LoopKind.PARALLEL:
         _check(not (scope.in_vector or scope.in_parallel), "a PARALLEL loop in a VECTOR or PARALLEL loop", header)
-        if loop.work is not None:
-            _index(loop.work, scope, header)
+        if loop.enough is not None:
+            _index(loop.enough, scope, header)
         inner = inner.bind(loop.thread, i64, header) if loop.thread else inner
         shared = {name: b for name, b in inner.buffers.items() if b.space is not Space.STACK}
         inner = replace(inner, buffers=shared, in_parallel=True)

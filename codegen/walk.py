@@ -139,7 +139,7 @@ def with_blocks(stmt: Stmt, change: Callable[[Block], Block]) -> Stmt:
 def with_body(loop: For, body: Block) -> For:
     """Return a loop with another body."""
     return For(
-        loop.var, loop.lo, loop.hi, body, loop.step, loop.kind, loop.lanes, loop.trip, loop.thread, loop.work, loop.axis
+        loop.var, loop.lo, loop.hi, body, loop.step, loop.kind, loop.lanes, loop.trip, loop.thread, loop.enough, loop.axis
     )  # fmt: skip
 
 

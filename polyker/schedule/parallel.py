@@ -8,7 +8,8 @@ dependences forwards only, such as the tiles of a skewed stencil, they are run a
 
     for a: for b: S(a, b)        for wave: parallel a: S(a, wave - a)
 
-and where the outer of two loops carries dependences and the inner none, strips of the inner run around both:
+(or 2 a + b: two dependences apart), and where the outer of two loops carries dependences and the inner none, strips of the inner
+run around both, of all statements in it:
 
     for a: for b: S(a, b)        parallel strip of b: for a: for b in strip: S(a, b)
 
@@ -21,16 +22,16 @@ The pass only proposes. The proof is polyker.schedule.legality's, of the finishe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 
 import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.expr import walk as parts_of
-from polyker.ir.quasi_affine import add, floordiv, indices_of, print_affine, substitute
+from polyker.ir.quasi_affine import add, floordiv, indices_of, print_affine, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.dependences import Dependence, candidates
@@ -41,17 +42,24 @@ from polyker.schedule.measure import likely_extents, values_of
 from polyker.schedule.privatise import taken_apart
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
-# In the operations of codegen.work, of which a core does some 20 in a nanosecond: what starting a region takes.
-START = 30_000.0
+# In the operations of codegen.work, of which a core does some 20 in a nanosecond: what starting a region takes, and each of
+# those that follow soon, when threads are awake (measured by `benchmarks threads`: 1.5 and 0.5 microseconds; as much again for
+# what one core wrote and another reads).
+START, START_AGAIN = 30_000.0, 20_000.0
 # Values of an iterator whose bounds depend on sizes that nothing is known of.
 GUESS = 512
 # How much faster a loop further in has to be to be taken.
 MARGIN = 0.95
 # And waves further in: they take apart what a tile keeps in a cache.
 WAVE_MARGIN = 0.75
-# Strips for each thread where a loop is shared out around one that is not: some may be faster than others.
-STRIPS = 2
-# Operations for each byte of partial results, which are written, read again, and in no registers meanwhile.
+# How many iterations of an inner loop waves may go on for each of the outer one: 2 where a row needs the next one's old values.
+MOST_SKEW = 2
+# Iterations of two loops that are looked at to tell how many a wave has.
+MOST_WAVES = 256
+# Strips for each thread where a loop is shared out around one that is not, the best first: some may be faster than others.
+STRIPS = (2, 3, 4)
+# Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
+# 4 bytes in a nanosecond, and does some 20 operations.
 PARTIAL = 5.0
 # Bytes that the threads' own buffers may take together.
 PRIVATE = 256 << 20
@@ -90,7 +98,7 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Here:
-    """What is above a node: dependences that it may carry, tensors that have a buffer, how often the tree comes here.
+    """What is above a node: dependences that it may carry, tensors that have a buffer, loops, how often the tree comes here.
 
     `work`: what each statement does below, in all runs together.
     """
@@ -98,6 +106,7 @@ class _Here:
     pairs: tuple[_Pair, ...]
     work: Mapping[str, float]
     entered: frozenset[str] = frozenset()
+    outer: tuple[Member, ...] = ()
     runs: float = 1.0
 
 
@@ -151,11 +160,14 @@ class _Search:
         serial = sum(here.work.values())
         chosen = _Found(Band(members, child), serial)
         for n, member in enumerate(members):
-            if member.kind is not Kind.SERIAL or not here.runs * START < chosen.cost:
+            if member.kind is Kind.STREAM:
+                found = self._strips(members, n, child, here)
+                return chosen if found is None or found.cost >= chosen.cost else found
+            if member.kind is not Kind.SERIAL or not _starts(here.runs) < chosen.cost:
                 return chosen
             before = here
             free, here = self._passed(member, here)
-            count, known = self._trips(member)
+            count, known = self._trips(member, before.outer)
             below = Band(members[n + 1 :], child) if members[n + 1 :] else child
             if free and count > 1 and self._private(below) * self.threads <= self.most:
                 share = -(-count // self.threads) / count
@@ -163,7 +175,7 @@ class _Search:
                 share = share if known or count >= 8 * self.threads else (1 + share) / 2
                 # Iterations of a triangle are long and short: somebody waits for half of one.
                 share = min(1.0, share + 0.5 / count) if any(map(self._is_uneven, here.work)) else share
-                cost = serial * share + here.runs * START
+                cost = serial * share + _starts(here.runs)
                 if cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
                     marked = replace(member, kind=Kind.PARALLEL, extent=self.threads)
                     chosen = _Found(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
@@ -175,7 +187,7 @@ class _Search:
                 ):
                     if found is not None and found.cost < chosen.cost * (1.0 if chosen.cost == serial else margin):
                         chosen = found
-            here = replace(here, runs=here.runs * max(1, count))
+            here = replace(here, runs=here.runs * max(1, count), outer=(*here.outer, member))
         inner = self.best(child, here)
         return (
             _Found(Band(members, inner.tree), inner.cost)
@@ -184,45 +196,72 @@ class _Search:
         )
 
     def _strips(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
-        """Return the band with iterations of a loop further in shared out around the loop n; None where no loop may be."""
+        """Return the band with iterations of a loop further in, or of a stream, shared out around the loop n.
+
+        None where no loop may be.
+        """
         serial, found = sum(here.work.values()), None
-        inner, below = list(members[n + 1 :]), child
-        while isinstance(below, Band):
-            inner, below = [*inner, *below.members], below.child
-        for member in inner:
-            count, known = self._trips(member)
+        outer = here.outer
+        inside = Band(members[n:], child)
+        for member, of_several in _common(inside):
+            if member is members[n]:
+                outer = (*outer, member)
+                continue
+            count, known = self._trips(member, outer)
+            outer = (*outer, member)
             if count < (self.threads if known else 8 * self.threads) or member.kind is not Kind.SERIAL:
                 continue
-            long = -(-count // (STRIPS * self.threads))
+            share, long = self._shares(count)
             times = tuple((s, floordiv(e, long)) for s, e in member.times)
             strip = Member(times, f"{member.label}.strip", Kind.PARALLEL, self.threads)
-            strips = -(-count // long)
-            cost = serial * -(-strips // self.threads) * long / count + here.runs * START
-            if cost < (serial if found is None else found.cost) and self._passed(strip, here)[0]:
-                inside = Band(members[n:], child)
-                if self._private(inside) * self.threads <= self.most:
-                    found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
+            cost = serial * share + _starts(here.runs)
+            fits = self._private(inside) * self.threads <= self.most
+            # Loops of several children: a strip has to hold what one leaves for another in a buffer further in, too.
+            around = replace(here, entered=self.promoted) if of_several else here
+            if fits and cost < (serial if found is None else MARGIN * found.cost) and self._passed(strip, around)[0]:
+                found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
         return found
+
+    def _shares(self, count: int) -> tuple[float, int]:
+        """Return the part of so many iterations that the busiest thread has, and how many make a strip for it to be least."""
+        found = []
+        for strips in (*STRIPS, 1):
+            long = -(-count // (strips * self.threads))
+            most = ceil(ceil(count / long) / self.threads)
+            found.append((most * long / count, long))
+        return min(found, key=lambda f: f[0])
 
     def _waves(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
         """Return the band with the loops n and n + 1 run as waves; None where a dependence does not let them."""
+        while n + 1 == len(members) and isinstance(child, Band):
+            members, child = (*members, *child.members), child.child
         if n + 1 == len(members) or members[n + 1].kind is not Kind.SERIAL:
             return None
         first, second = members[n], members[n + 1]
-        times = tuple((s, add(e, second.time(s))) for s, e in first.times)
-        wave = Member(times, f"{first.label}+{second.label}")
-        if any(not p.relation.intersect(self._compared(wave, p.dependence, ">")).is_empty() for p in here.pairs):
+        skew, wave = next(self._skewed(first, second, here), (0, first))
+        sizes = [self._trips(m, here.outer)[0] for m in (first, second)]
+        if not skew or min(sizes) < 2:
             return None
-        free, _ = self._passed(first, self._passed(wave, here)[1])
-        sizes = sorted(self._trips(m)[0] for m in (first, second))
-        if not free or sizes[0] < 2:
-            return None
-        rising = [min(k, sizes[0]) for k in range(1, sizes[1] + 1)]
-        widths = [*rising, *range(sizes[0] - 1, 0, -1)]
-        share = sum(-(-w // self.threads) for w in widths) / prod(sizes)
+        widths = Counter(
+            skew * a + b for a in range(min(sizes[0], MOST_WAVES)) for b in range(min(sizes[1], MOST_WAVES))
+        )
+        waves = skew * (sizes[0] - 1) + sizes[1]
+        share = sum(-(-w // self.threads) for w in widths.values()) / widths.total()
         marked = replace(first, kind=Kind.PARALLEL, extent=self.threads)
-        cost = sum(here.work.values()) * share + here.runs * len(widths) * START
+        cost = sum(here.work.values()) * share + _starts(here.runs * waves)
         return _Found(Band((*members[:n], wave, marked, *members[n + 2 :]), child), cost)
+
+    def _skewed(self, first: Member, second: Member, here: _Here) -> Iterator[tuple[int, Member]]:
+        """Yield the factors and loops of waves none of which carries a dependence between iterations of `first`."""
+        for skew in range(1, MOST_SKEW + 1):
+            times = tuple((s, add(scale(skew, e), second.time(s))) for s, e in first.times)
+            wave = Member(
+                times, f"{skew}*{first.label}+{second.label}" if skew > 1 else f"{first.label}+{second.label}"
+            )
+            if all(p.relation.intersect(self._compared(wave, p.dependence, ">")).is_empty() for p in here.pairs):
+                free, _ = self._passed(first, self._passed(wave, here)[1])
+                if free:
+                    yield skew, wave
 
     def _apart(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
         """Return the band with the loop n in parallel for all but the statements that combine its iterations' results."""
@@ -253,11 +292,11 @@ class _Search:
         tree: Tree = Sequence(parts)
         tree = Scope(found.promotions, tree) if found.promotions else tree
         tree = Band(members[:n], tree) if n else tree
-        count = self._trips(members[n])[0]
+        count = self._trips(members[n], here.outer)[0]
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
         rest_work += PARTIAL * here.runs * sum(p.cells() * self._itemsize(p.tensor) for p in found.promotions)
-        return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
+        return _Found(tree, work * -(-count // self.threads) / count + rest_work + _starts(here.runs))
 
     def _is_uneven(self, statement: str) -> bool:
         """Whether the instances of a statement of fixed sizes are no box."""
@@ -316,15 +355,60 @@ class _Search:
         times = f"{print_affine(member.time(source))} {compare} {print_affine(second)}"
         return read_map(f"{self.head}{{ {source}[{places[0]}] -> {sink}[{places[1]}] : {times} }}")
 
-    def _trips(self, member: Member) -> tuple[int, bool]:
-        """Return about how many iterations a loop has, and whether that follows from constants."""
+    def _trips(self, member: Member, outer: tuple[Member, ...]) -> tuple[int, bool]:
+        """Return about how many iterations a loop has in one of each outer loop, and whether that follows from constants."""
         spans = [_span(e, self.ranges[s]) for s, e in member.times]
         lo, hi = min(s[0] for s in spans), max(s[1] for s in spans)
-        return max(0, hi - lo + 1), all(s[2] for s in spans)
+        count, known = max(0, hi - lo + 1), all(s[2] for s in spans)
+        for m in outer:
+            sizes = {_tile_of(e, m.time(s)) for s, e in member.times}
+            if len(sizes) == 1 and (size := sizes.pop()) is not None and size < count:
+                count, known = size, True
+        return count, known
 
 
 # Least and greatest value, and whether they are constants of the program.
 _Span = tuple[int, int, bool]
+
+
+def _starts(runs: float) -> float:
+    """Return what starting a region takes that the tree comes to so often."""
+    return START + max(0.0, runs - 1) * START_AGAIN
+
+
+def _common(node: Tree) -> Iterator[tuple[Member, bool]]:
+    """Yield the loops that all statements of a tree go through, the outer ones first, and whether they are several.
+
+    Loops of different children of a sequence count as one where they are at the same depth, those of one iteration apart. A
+    stream's loop is one over the cells that it takes together.
+    """
+    match node:
+        case Band(members=members, child=child):
+            for m in members:
+                if m.kind is Kind.STREAM:
+                    yield Member(tuple((s, floordiv(e, m.extent)) for s, e in m.times), m.label), False
+                elif not all(isinstance(e, Literal) for _, e in m.times):
+                    yield m, False
+            yield from _common(child)
+        case Scope(child=child):
+            yield from _common(child)
+        case Sequence(children=children):
+            if len({s for f in children for s in f.statements}) == sum(len(f.statements) for f in children):
+                for together in zip(*(_common(f.child) for f in children), strict=False):
+                    found = [m for m, _ in together]
+                    kind = Kind.SERIAL if all(m.kind is Kind.SERIAL for m in found) else Kind.UNROLL
+                    yield Member(tuple(t for m in found for t in m.times), found[0].label, kind), True
+        case Leaf():
+            return
+
+
+def _tile_of(time: Expr, outer: Expr) -> int | None:
+    """Return how many values a time has while `outer`, its quotient by so many, stays; None where it is no such quotient."""
+    match outer:
+        case Call(op="floordiv", args=(inside, Literal(value=value))) if inside == time:
+            return int(value.real)
+        case _:
+            return 1 if outer == time else None
 
 
 def _ranges(program: TypedProgram, statement: TypedStatement) -> dict[str, _Span]:

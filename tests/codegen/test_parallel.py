@@ -108,38 +108,38 @@ def test_threads_have_memory_of_their_own(size: int) -> None:
     assert np.array_equal(buffers["y"], expected)
 
 
-def guarded(work: KExpr | None = None) -> Kernel:
+def guarded(enough: KExpr | None = None) -> Kernel:
     """Element i must be 0, else the status is what stands there."""
     wrong = tuple(
         If(Op("eq", (at("x", V("i"), dtype=i64), C(code)), bool_), (Guard(Const(False, bool_), code),))
         for code in (1, 2, 3)
     )
     loop = parallel("i", C(0), V("N"), (*wrong, Store("y", (V("i"),), C(7))))
-    loop = replace(loop, work=work)
+    loop = replace(loop, enough=enough)
     buffers = (vector_buffer("x", i64, writable=False), vector_buffer("y", i64))
     return Kernel("kernel", buffers, ("N",), (loop,))
 
 
-@pytest.mark.parametrize("work", [None, C(1)])
-def test_the_first_failing_iteration_decides_the_status(work: KExpr | None) -> None:
+@pytest.mark.parametrize("enough", [None, C(1), C(1000)])
+def test_the_first_failing_iteration_decides_the_status(enough: KExpr | None) -> None:
     rng = np.random.default_rng(5)
     for _ in range(200):
         x = np.zeros(400, np.int64)
         places = rng.choice(400, 3, replace=False)
         x[places] = rng.integers(1, 4, 3)
-        found = run_native(guarded(work), {"x": x, "y": np.zeros(400, np.int64)}, {"N": 400})
+        found = run_native(guarded(enough), {"x": x, "y": np.zeros(400, np.int64)}, {"N": 400})
         assert found == x[places.min()]
-    assert run_native(guarded(work), {"x": 0 * x, "y": (y := np.zeros(400, np.int64))}, {"N": 400}) == 0
+    assert run_native(guarded(enough), {"x": 0 * x, "y": (y := np.zeros(400, np.int64))}, {"N": 400}) == 0
     assert (y == 7).all()
 
 
-def test_small_loops_become_serial_and_large_ones_know_their_work() -> None:
+def test_small_loops_become_serial_and_large_ones_know_how_many_iterations_are_enough() -> None:
     loop = parallel("i", C(0), C(100), (For("j", C(0), V("M"), (Store("y", (V("i"),), Const(0.0, f64)),)),))
     kernel = Kernel("kernel", (vector_buffer("y", f64, 100),), ("M",), (loop,))
     *lets, found = settle(kernel).body
     assert isinstance(found, For)
     assert found.kind is LoopKind.PARALLEL
-    assert isinstance(found.work, Var)
+    assert isinstance(found.enough, Var)
     assert "M" in str(lets)
     verify(settle(kernel))
     fixed = replace(loop, body=(Store("y", (V("i"),), Const(0.0, f64)),), thread="t")
@@ -147,6 +147,19 @@ def test_small_loops_become_serial_and_large_ones_know_their_work() -> None:
     assert not is_parallel(small)
     verify(small)
     assert is_parallel(settle(replace(kernel, body=(fixed,)), least=100))
+
+
+@pytest.mark.parametrize(("runs", "parallel_"), [(1, False), (4, True), (100, True)])
+def test_regions_of_a_loop_may_do_less_each(runs: int, parallel_: bool) -> None:
+    inner = For("j", C(0), C(400), (Store("y", (V("i"),), Const(0.0, f64)),), trip=400)
+    loop = replace(parallel("i", C(0), C(100), (inner,)), trip=100)
+    around = For("t", C(0), C(runs), (loop,), trip=runs)
+    kernel = Kernel("kernel", (vector_buffer("y", f64, 100),), (), (around,))
+    settled = settle(kernel)
+    assert is_parallel(settled) == parallel_
+    verify(settled)
+    few = replace(around, body=(replace(loop, hi=C(4), trip=4),))
+    assert not is_parallel(settle(replace(kernel, body=(few,))))
 
 
 def test_what_a_kernel_estimates_at_run_time_decides_whether_threads_take_part() -> None:

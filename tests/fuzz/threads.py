@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 import polyker as pk
-from polyker.codegen import llvm_parallel, regions
+from polyker.codegen import regions
 from polyker.errors import PolykerError
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
@@ -32,8 +32,8 @@ def whatever_it_wins() -> Iterator[None]:
     with (
         patch.object(pipeline, "LEAST", 1),
         patch.object(parallel, "START", 1e-6),
+        patch.object(parallel, "START_AGAIN", 1e-6),
         patch.object(regions.settle, "__defaults__", (1,)),
-        patch.object(llvm_parallel, "LEAST", 1),
     ):
         yield
 

@@ -72,6 +72,48 @@ def test_waves_of_the_tiles_of_a_stencil() -> None:
     assert [m.label for m in found if m.label.endswith(".tile")]
 
 
+SEIDEL = """seidel(A: f64[N,N], steps) -> A:
+    for t in 0:steps:
+        A[i,j] = (A[i-1,j] + A[i,j-1] + A[i,j] + A[i,j+1] + A[i+1,j]) / 5  for i in 1:N-1, j in 1:N-1"""
+JACOBI = """jacobi(A: f64[N], steps) -> A:
+    B[i] = A[i]
+    for t in 0:steps:
+        B[i] = 0.3 * (A[i-1] + A[i] + A[i+1])  for i in 1:N-1
+        A[i] = 0.3 * (B[i-1] + B[i] + B[i+1])  for i in 1:N-1"""
+
+
+def test_waves_by_two_where_a_row_needs_the_next_ones_old_values() -> None:
+    found = case(SEIDEL, A="f64[400,400]", steps=100)
+    program, schedule, _ = scheduled(found.typed, (DENSE,), target("cpu:x86-64-v3"))
+    with isl_job("test"):
+        result = parallel_schedule(build_scop(program), schedule, 2)
+    assert any(m.label.startswith("2*") for m in loops(result.tree))
+    assert chosen(SEIDEL, A="f64[400,400]", steps=100)
+
+
+def test_tiles_of_time_are_no_strips_of_their_own_steps() -> None:
+    """A strip of so many steps as a tile has would be one strip in each tile."""
+    labels = [m.label for m in chosen(JACOBI, A="f64[500000]", steps=50)]
+    assert "i0.tile" in labels
+    assert "i0.strip" not in labels
+
+
+def test_columns_around_rows_of_several_statements_and_what_they_hold_in_a_buffer() -> None:
+    text = """
+    H[i,j] = (X[i,j] + X[i,j+1] + X[i,j+2]) / 3  for j in 0:W
+    O[i,j] = H[i,j] + H[i+1,j] + H[i+2,j]  for i in 0:N-2"""
+    (loop,) = chosen(text, X="f32[2048,2050]", N=2048, W=2048)
+    assert loop.label.endswith(".strip")
+    state = "H[0,n] = X[0,n];  H[t,n] = A[n] * H[t-1,n] + X[t,n] for t in 1:T;  Y[t,n] = C[n] * H[t,n]"
+    (loop,) = chosen(state, X="f32[2000,6000]", A="f32[6000]", C="f32[6000]", T=2000)
+    assert loop.label.endswith(".strip")
+
+
+def test_parts_of_a_stream_past_the_caches() -> None:
+    (loop,) = chosen("O[i] = gelu(X[i])", X="f32[12000000]")
+    assert loop.label.endswith(".strip")
+
+
 def test_what_depends_on_itself_or_is_small_stays_as_it_is() -> None:
     assert not chosen("S[0] = X[0];  S[t] = S[t-1] + X[t] for t in 1:N", X="f32[300000]", N=300000)
     assert not chosen("C[i,j] += A[i,k] * B[k,j]", A="f32[8,8]", B="f32[8,8]")
@@ -110,6 +152,13 @@ PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...], dict[str, int]]] = {
     "most": ("m[i] = max[j](x[i,j])", ((401, 303),), {}),
     "scan": ("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N", ((43, 500),), {"N": 500}),
     "chain": ("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] * sum[k](T[i,k])", ((203, 301),), {}),
+    "seidel": (SEIDEL.replace("f64", "f32"), ((97, 97),), {"steps": 7}),
+    "line": (JACOBI.replace("f64", "f32"), ((5001,),), {"steps": 30}),
+    "rows in a window": (
+        "H[i,j] = X[i,j] + X[i,j+1] for j in 0:400;  O[i,j] = H[i,j] + H[i+1,j] * H[i+2,j] for i in 0:298",
+        ((300, 401),),
+        {},
+    ),
     "heat": (HEAT.replace("N", "M").replace("f64", "f32"), ((150, 150),), {"steps": 11}),
 }
 
@@ -123,7 +172,7 @@ def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr("polyker.pipeline.LEAST", 1)
     monkeypatch.setattr("polyker.schedule.parallel.START", 1e-6)
     monkeypatch.setattr("polyker.codegen.regions.settle.__defaults__", (1,))
-    monkeypatch.setattr("polyker.codegen.llvm_parallel.LEAST", 1)
+    monkeypatch.setattr("polyker.schedule.parallel.START_AGAIN", 1e-6)
     text, shapes, sizes = PROGRAMS[name]
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]
