@@ -30,7 +30,6 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal
-from polyker.ir.expr import walk as parts_of
 from polyker.ir.quasi_affine import add, floordiv, indices_of, print_affine, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -39,13 +38,13 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality_buffers import promoted_tensors
 from polyker.schedule.measure import likely_extents, values_of
+from polyker.schedule.plan import values
 from polyker.schedule.privatise import taken_apart
 from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
-# In the operations of codegen.work, of which a core does some 20 in a nanosecond: what starting a region takes, and each of
-# those that follow soon, when threads are awake (measured by `benchmarks threads`: 1.5 and 0.5 microseconds; as much again for
-# what one core wrote and another reads).
-START, START_AGAIN = 30_000.0, 20_000.0
+# In the operations of codegen.work, of which a core does some 20 in a nanosecond: what starting a region takes, half of it for
+# what one core wrote and another reads.
+START = 20_000.0
 # Values of an iterator whose bounds depend on sizes that nothing is known of.
 GUESS = 512
 # How much faster a loop further in has to be to be taken.
@@ -129,8 +128,8 @@ class _Search:
         for s in scop.program.statements():
             points = prod(hi - lo + 1 for lo, hi, _ in self.ranges[s.name].values())
             # What is computed once waits for memory: some cycles for a vector of each tensor.
-            waits = 16 * (1 + sum(1 for _ in s.reads())) if s.op == "set" else 0
-            self.work[s.name] = float(max(0, points)) * (2 + sum(1 for _ in parts_of(s.expr)) + waits) / 16
+            waits = 16 * len({s.target, *(r.tensor for r in s.reads())}) if s.op == "set" else 0
+            self.work[s.name] = float(max(0, points)) * (2 + sum(1 for _ in values(s.expr)) + waits) / 16
 
     def best(self, node: Tree, here: _Here) -> _Found:
         """Return the node with the loops that cost the least."""
@@ -163,19 +162,19 @@ class _Search:
             if member.kind is Kind.STREAM:
                 found = self._strips(members, n, child, here)
                 return chosen if found is None or found.cost >= chosen.cost else found
-            if member.kind is not Kind.SERIAL or not _starts(here.runs) < chosen.cost:
+            if member.kind is not Kind.SERIAL or not here.runs * START < chosen.cost:
                 return chosen
             before = here
             free, here = self._passed(member, here)
             count, known = self._trips(member, before.outer)
             below = Band(members[n + 1 :], child) if members[n + 1 :] else child
             if free and count > 1 and self._private(below) * self.threads <= self.most:
-                share = -(-count // self.threads) / count
+                share = min(1.0, ceil(count / self.threads) / self._whole(member, count))
                 # Of a loop whose iterations are not known to be many there may be one alone.
                 share = share if known or count >= 8 * self.threads else (1 + share) / 2
                 # Iterations of a triangle are long and short: somebody waits for half of one.
                 share = min(1.0, share + 0.5 / count) if any(map(self._is_uneven, here.work)) else share
-                cost = serial * share + _starts(here.runs)
+                cost = serial * share + here.runs * START
                 if cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
                     marked = replace(member, kind=Kind.PARALLEL, extent=self.threads)
                     chosen = _Found(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
@@ -211,10 +210,10 @@ class _Search:
             outer = (*outer, member)
             if count < (self.threads if known else 8 * self.threads) or member.kind is not Kind.SERIAL:
                 continue
-            share, long = self._shares(count)
+            share, long = self._shares(count, self._whole(member, count))
             times = tuple((s, floordiv(e, long)) for s, e in member.times)
             strip = Member(times, f"{member.label}.strip", Kind.PARALLEL, self.threads)
-            cost = serial * share + _starts(here.runs)
+            cost = serial * share + here.runs * START
             fits = self._private(inside) * self.threads <= self.most
             # Loops of several children: a strip has to hold what one leaves for another in a buffer further in, too.
             around = replace(here, entered=self.promoted) if of_several else here
@@ -222,13 +221,16 @@ class _Search:
                 found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
         return found
 
-    def _shares(self, count: int) -> tuple[float, int]:
-        """Return the part of so many iterations that the busiest thread has, and how many make a strip for it to be least."""
+    def _shares(self, count: int, whole: float) -> tuple[float, int]:
+        """Return the part of so many iterations that the busiest thread has, and how many make a strip for it to be least.
+
+        `whole`: what the iterations are worth, in full ones.
+        """
         found = []
         for strips in (*STRIPS, 1):
             long = -(-count // (strips * self.threads))
             most = ceil(ceil(count / long) / self.threads)
-            found.append((most * long / count, long))
+            found.append((min(1.0, most * long / whole), long))
         return min(found, key=lambda f: f[0])
 
     def _waves(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
@@ -248,7 +250,7 @@ class _Search:
         waves = skew * (sizes[0] - 1) + sizes[1]
         share = sum(-(-w // self.threads) for w in widths.values()) / widths.total()
         marked = replace(first, kind=Kind.PARALLEL, extent=self.threads)
-        cost = sum(here.work.values()) * share + _starts(here.runs * waves)
+        cost = sum(here.work.values()) * share + here.runs * waves * START
         return _Found(Band((*members[:n], wave, marked, *members[n + 2 :]), child), cost)
 
     def _skewed(self, first: Member, second: Member, here: _Here) -> Iterator[tuple[int, Member]]:
@@ -296,7 +298,7 @@ class _Search:
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
         rest_work += PARTIAL * here.runs * sum(p.cells() * self._itemsize(p.tensor) for p in found.promotions)
-        return _Found(tree, work * -(-count // self.threads) / count + rest_work + _starts(here.runs))
+        return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
 
     def _is_uneven(self, statement: str) -> bool:
         """Whether the instances of a statement of fixed sizes are no box."""
@@ -366,14 +368,13 @@ class _Search:
                 count, known = size, True
         return count, known
 
+    def _whole(self, member: Member, count: int) -> float:
+        """Return how many full iterations `count` of a loop are worth: the last tile may be a part of one."""
+        return min(float(count), max(_tiles(e, self.ranges[s]) for s, e in member.times)) if count else 1.0
+
 
 # Least and greatest value, and whether they are constants of the program.
 _Span = tuple[int, int, bool]
-
-
-def _starts(runs: float) -> float:
-    """Return what starting a region takes that the tree comes to so often."""
-    return START + max(0.0, runs - 1) * START_AGAIN
 
 
 def _common(node: Tree) -> Iterator[tuple[Member, bool]]:
@@ -420,6 +421,18 @@ def _ranges(program: TypedProgram, statement: TypedStatement) -> dict[str, _Span
         lo = 0 if low is None else low
         found[name] = (lo, lo + (likely.get(name, GUESS) if count is None else count) - 1, count is not None)
     return found
+
+
+def _tiles(time: Expr, ranges: Mapping[str, _Span]) -> float:
+    """Return how many values of a time its indices fill, the last one perhaps in part."""
+    match time:
+        case Call(op="floordiv", args=(inside, Literal(value=value))):
+            return _tiles(inside, ranges) / value.real
+        case Call(op="mod", args=(inside, Literal(value=value))):
+            return min(value.real, _tiles(inside, ranges))
+        case _:
+            lo, hi, _ = _span(time, ranges)
+            return float(hi - lo + 1)
 
 
 def _span(expr: Expr, ranges: Mapping[str, _Span]) -> _Span:

@@ -32,7 +32,6 @@ def whatever_it_wins() -> Iterator[None]:
     with (
         patch.object(pipeline, "LEAST", 1),
         patch.object(parallel, "START", 1e-6),
-        patch.object(parallel, "START_AGAIN", 1e-6),
         patch.object(regions.settle, "__defaults__", (1,)),
     ):
         yield
