@@ -205,7 +205,7 @@ def test_a_sum_too_short_for_blocks_stays_on_one_thread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "threads", "iterations"), [((100, 512, 500), 8, 8), ((90, 1024, 127), 2, 2), ((50, 3000, 50), 8, 10)]
+    ("shape", "threads", "iterations"), [((100, 512, 500), 8, 8), ((93, 1024, 90), 2, 16), ((50, 3000, 50), 8, 10)]
 )
 def test_an_edge_is_an_iteration_of_the_parallel_loop(
     shape: tuple[int, int, int], threads: int, iterations: int
