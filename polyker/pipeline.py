@@ -29,6 +29,7 @@
             -> poly.scop             -> Scop             domains, access relations, the text's order
             -> schedule.legality                         every dependence is kept, proven on every compile
             -> schedule.parallel     -> Schedule         loops that run on several threads, proven too
+            -> rewrite.row_blocks    -> TypedProgram     by blocks of rows, where no loop can: scheduled again from there
             -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards; lanes in step
             -> codegen.fill          -> Kernel           tiles that a size cuts are computed whole
             -> codegen.simplify      -> Kernel           unrolled, index expressions folded
@@ -59,7 +60,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import prod
+from functools import partial
 
 from polyker.codegen.ahead import prefetch_gathers
 from polyker.codegen.argument_layout import argument_names
@@ -74,22 +75,19 @@ from polyker.codegen.kernel_text import print_kernel
 from polyker.codegen.launch import check_shared, launches
 from polyker.codegen.llvm_build import build
 from polyker.codegen.llvm_emit import emit
-from polyker.codegen.lower import Lowered, lower
+from polyker.codegen.lower import Lowered
 from polyker.codegen.meetings import check_meetings
-from polyker.codegen.regions import LEAST, settle
+from polyker.codegen.regions import settle
 from polyker.codegen.sim_build import build_sim
 from polyker.codegen.simplify import simplify, unroll
 from polyker.codegen.unswitch import unswitch
 from polyker.codegen.vectors import widen
 from polyker.codegen.verify import verify
-from polyker.codegen.walk import is_parallel
-from polyker.codegen.work import exceeds
 from polyker.errors import CompileError, LegalityError
-from polyker.errors.schedules import GATHERED
-from polyker.ir.expr import Literal
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
+from polyker.lowering import on_threads, proven_kernel
 from polyker.options import Options
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import Scop, build_scop
@@ -101,6 +99,7 @@ from polyker.rewrite.merge import merge_dimensions
 from polyker.rewrite.narrow import narrow_indices
 from polyker.rewrite.one_term import set_single_terms
 from polyker.rewrite.quotients import split_quotients
+from polyker.rewrite.row_blocks import row_blocks
 from polyker.rewrite.running import running_reductions
 from polyker.rewrite.short_sums import unfold_padded
 from polyker.rewrite.single import fix_single_values
@@ -119,11 +118,9 @@ from polyker.schedule.dots import sum_by_dots
 from polyker.schedule.fuse_inline import inline_values
 from polyker.schedule.gather import gather_where_cheaper
 from polyker.schedule.gpu_auto import gpu_schedule, lanes_unrolled
-from polyker.schedule.legality import prove
 from polyker.schedule.once import compute_once
 from polyker.schedule.online import one_pass
 from polyker.schedule.padding import pad_computed
-from polyker.schedule.parallel import PRIVATE, parallel_schedule
 from polyker.schedule.search_blocks import search_blocks
 from polyker.schedule.search_limits import search_limits
 from polyker.schedule.share import share_results
@@ -414,11 +411,25 @@ def lowered_kernel(
                 schedule = replace(schedule, notes=notes + schedule.notes)
                 if threads < 2:
                     return proven_kernel(program, schedule, layouts)
-            return on_threads(program, schedule, layouts, threads, most, QUOTA)
+
+            again = partial(_by_rows, flat, layouts, target, notes) if fuse else None
+            return on_threads(program, schedule, layouts, threads, most, QUOTA, again)
         except (LegalityError, CompileError) as error:
             logging.getLogger("polyker").info("a plainer schedule is taken: %s", error.message, extra={"reason": error})
             notes += (f"{REFUSED}a plainer schedule is taken: {error.message}",)
     return on_threads(flat, replace(default_schedule(flat), notes=notes), layouts, threads, most)
+
+
+def _by_rows(
+    flat: TypedProgram, layouts: tuple[Layout, ...], target: Target, notes: tuple[str, ...], blocks: int
+) -> tuple[TypedProgram, Schedule] | None:
+    """Return the program by blocks of rows, and its automatic schedule; None where it is not cut so."""
+    found = row_blocks(flat, blocks)
+    if found is None:
+        return None
+    program, schedule = automatic(found, layouts, target)
+    note = f"{blocks} blocks of rows, which compute again what they read of each other's"
+    return program, replace(schedule, notes=(*notes, note, *schedule.notes))
 
 
 def automatic(
@@ -429,63 +440,10 @@ def automatic(
     return auto_schedule(flat, target, lambda tensor: names.get(tensor, DENSE), plain=plain, fuse=fuse)
 
 
-def proven_kernel(
-    program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...]
-) -> tuple[TypedProgram, Schedule, Lowered]:
-    """Return the kernel of a schedule that is proven legal; raises LegalityError where it is not."""
-    scop = build_scop(program)
-    prove(scop, schedule)
-    return program, schedule, lower(scop, schedule, layouts, GATHERED)
-
-
 def threads_for(target: Target, options: Options) -> int:
     """Return the number of threads of a kernel: one where no run time brings others."""
     machine, *rest = target.triple.split("-")
     return options.thread_count if machine in ("x86_64", "aarch64") and "linux" in rest else 1
-
-
-def on_threads(
-    program: TypedProgram,
-    schedule: Schedule,
-    layouts: tuple[Layout, ...],
-    threads: int,
-    most: int | None,
-    quota: int | None = None,
-) -> tuple[TypedProgram, Schedule, Lowered]:
-    """Return the kernel of a schedule with loops that run on several threads; where that is not worth it of the schedule itself.
-
-    `most`: bytes that temporaries may take, of all threads together. `quota`: isl's operations for the schedule itself.
-    """
-    shared = _shared_kernel(program, schedule, layouts, threads, most) if threads > 1 else None
-    if shared is not None:
-        return shared
-    with isl_job("schedule", quota):
-        return proven_kernel(program, schedule, layouts)
-
-
-def _shared_kernel(
-    program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...], threads: int, most: int | None
-) -> tuple[TypedProgram, Schedule, Lowered] | None:
-    """Return the kernel with loops on threads, None where there are none, or they are too short, or take too much memory."""
-    try:
-        with isl_job("threads", QUOTA):
-            found = parallel_schedule(build_scop(program), schedule, threads, PRIVATE if most is None else most // 2)
-            if found == schedule:
-                return None
-            _, _, lowered = kernel = proven_kernel(program, found, layouts)
-    except (LegalityError, CompileError) as error:
-        logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message, extra={"reason": error})
-        return None
-    fits = most is None or temporary_bytes(lowered) <= most
-    is_long = exceeds(lowered.kernel.body, {}, LEAST) and is_parallel(settle(lowered.kernel))
-    return kernel if fits and is_long else None
-
-
-def temporary_bytes(lowered: Lowered) -> int:
-    """Return the bytes of the temporaries of constant shape, as if none shared its memory with another."""
-    shapes = ((t, [e for e in t.shape if isinstance(e, Literal)]) for t in lowered.scratch)
-    known = ((t, fixed) for t, fixed in shapes if len(fixed) == len(t.shape))
-    return sum(prod(int(e.value.real) for e in fixed) * t.dtype.itemsize for t, fixed in known)
 
 
 def print_scop(scop: Scop) -> str:

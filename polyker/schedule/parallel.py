@@ -22,9 +22,9 @@ The pass only proposes. The proof is polyker.schedule.legality's, of the finishe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil, floor, prod
 
 import islpy as isl
 
@@ -60,27 +60,41 @@ STRIPS = (2, 3, 4)
 # Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
 # 4 bytes in a nanosecond, and does some 20 operations.
 PARTIAL = 5.0
+# The part of a loop at each of its ends that does not count where it tells whether iterations are as long as each other.
+EDGE = 0.05
 # Bytes that the threads' own buffers may take together.
 PRIVATE = 256 << 20
 
 
-def parallel_schedule(scop: Scop, schedule: Schedule, threads: int, most: int = PRIVATE) -> Schedule:
+@dataclass(frozen=True)
+class OnThreads:
+    """A schedule with loops on threads, the part of one thread's time that it is thought to take, and whether loops were cut."""
+
+    schedule: Schedule
+    share: float = 1.0
+    cuts: bool = False
+
+
+def parallel_schedule(scop: Scop, schedule: Schedule, threads: int, most: int = PRIVATE) -> OnThreads:
     """Return the schedule with loops to run on `threads` threads; the same where none is worth it.
 
     `most`: bytes that the threads' own buffers may take together.
     """
     if threads < 2 or any(m.kind is Kind.PARALLEL for m in loops(schedule.tree)):
-        return schedule
+        return OnThreads(schedule)
     search = _Search(scop, threads, promoted_tensors(schedule.tree), most)
-    if sum(search.work.values()) <= START:
-        return schedule
+    serial = sum(search.work.values())
+    if serial <= START:
+        return OnThreads(schedule)
     everywhere = tuple(_Pair(d) for d in candidates(scop))
     found = search.best(schedule.tree, _Here(everywhere, search.work))
     if found.tree == schedule.tree:
-        return schedule
-    names = dict.fromkeys(m.label for m in loops(found.tree) if m.kind is Kind.PARALLEL)
-    note = f"loops {', '.join(names)} run on {threads} threads"
-    return Schedule(found.tree, (*schedule.notes, note))
+        return OnThreads(schedule)
+    shared = {m.label: m for m in loops(found.tree) if m.kind is Kind.PARALLEL}
+    times = {m.times for m in loops(schedule.tree)}
+    note = f"loops {', '.join(shared)} run on {threads} threads"
+    cuts = any(m.times not in times for m in shared.values())
+    return OnThreads(Schedule(found.tree, (*schedule.notes, note)), found.cost / serial, cuts)
 
 
 @dataclass(frozen=True)
@@ -301,10 +315,11 @@ class _Search:
         return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
 
     def _is_uneven(self, statement: str) -> bool:
-        """Whether the instances of a statement of fixed sizes are no box."""
+        """Whether the instances of a statement of fixed sizes are nothing like a box."""
         if statement not in self.uneven:
-            fixed = all(known for _, _, known in self.ranges[statement].values())
-            self.uneven[statement] = fixed and corners(self.scop.domains[statement]) is None
+            ranges, domain = self.ranges[statement].values(), self.scop.domains[statement]
+            fixed = all(known for _, _, known in ranges)
+            self.uneven[statement] = fixed and corners(domain) is None and not _holds_box(domain, ranges)
         return self.uneven[statement]
 
     def _is_carried(self, member: Member, pair: _Pair, entered: frozenset[str], promoted: frozenset[str]) -> bool:
@@ -410,6 +425,14 @@ def _tile_of(time: Expr, outer: Expr) -> int | None:
             return int(value.real)
         case _:
             return 1 if outer == time else None
+
+
+def _holds_box(domain: isl.Set, ranges: Iterable[_Span]) -> bool:
+    """Whether a set holds the box around it but for a twentieth at each end."""
+    inner = [(lo + EDGE * (hi - lo + 1), hi - EDGE * (hi - lo + 1)) for lo, hi, _ in ranges]
+    names = [f"x{n}" for n in range(len(inner))]
+    box = " and ".join(f"{ceil(a)} <= {x} <= {floor(b)}" for x, (a, b) in zip(names, inner, strict=True))
+    return bool(read_set(f"{{ {domain.get_tuple_name()}[{', '.join(names)}] : {box} }}").is_subset(domain))
 
 
 def _ranges(program: TypedProgram, statement: TypedStatement) -> dict[str, _Span]:

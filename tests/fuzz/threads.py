@@ -26,11 +26,11 @@ THREADS = (1, 2, 3, 8)
 @contextmanager
 def whatever_it_wins() -> Iterator[None]:
     """Run all loops on threads that may run so, however little they do."""
-    from polyker import pipeline
+    from polyker import lowering
     from polyker.schedule import parallel
 
     with (
-        patch.object(pipeline, "LEAST", 1),
+        patch.object(lowering, "LEAST", 1),
         patch.object(parallel, "START", 1e-6),
         patch.object(regions.settle, "__defaults__", (1,)),
     ):

@@ -33,7 +33,7 @@ def chosen(text: str, threads: int = 4, **given: str | int) -> list[Member]:
     program, schedule, _ = scheduled(found.typed, layouts, target("cpu:x86-64-v3"))
     with isl_job("test"):
         scop = build_scop(program)
-        result = parallel_schedule(scop, schedule, threads)
+        result = parallel_schedule(scop, schedule, threads).schedule
         prove(scop, result)
     return [m for m in loops(result.tree) if m.kind is Kind.PARALLEL]
 
@@ -86,7 +86,7 @@ def test_waves_by_two_where_a_row_needs_the_next_ones_old_values() -> None:
     found = case(SEIDEL, A="f64[400,400]", steps=100)
     program, schedule, _ = scheduled(found.typed, (DENSE,), target("cpu:x86-64-v3"))
     with isl_job("test"):
-        result = parallel_schedule(build_scop(program), schedule, 2)
+        result = parallel_schedule(build_scop(program), schedule, 2).schedule
     assert any(m.label.startswith("2*") for m in loops(result.tree))
     assert chosen(SEIDEL, A="f64[400,400]", steps=100)
 
@@ -169,7 +169,7 @@ UNKNOWN = ("columns", "long product", "row by matrix", "elements")  # for sizes 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a region is not worth it: all loops that may run in parallel do."""
-    monkeypatch.setattr("polyker.pipeline.LEAST", 1)
+    monkeypatch.setattr("polyker.lowering.LEAST", 1)
     monkeypatch.setattr("polyker.schedule.parallel.START", 1e-6)
     monkeypatch.setattr("polyker.codegen.regions.settle.__defaults__", (1,))
     text, shapes, sizes = PROGRAMS[name]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import pipeline
+from polyker import lowering
 from polyker.codegen.lower import Lowered, lower
 from polyker.errors import failure
 from polyker.ir.layout import DENSE
@@ -39,7 +39,7 @@ def test_a_schedule_that_fails_is_not_tried_again(text: str, monkeypatch: pytest
             raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
         prove(scop, schedule)
 
-    monkeypatch.setattr(pipeline, "prove", refuse)
+    monkeypatch.setattr(lowering, "prove", refuse)
     X = np.arange(9, dtype="f4")
     kernel = pk.op(text).compile(X)
     assert len(tried) == len(set(tried)) > 1
@@ -58,7 +58,7 @@ def lowered_on_threads(text: str, n: int, monkeypatch: pytest.MonkeyPatch, *, re
             raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
         return lower(scop, schedule, *rest)
 
-    monkeypatch.setattr(pipeline, "lower", lowered)
+    monkeypatch.setattr(lowering, "lower", lowered)
     pk.clear_cache()
     made = pk.op(text).compile(A=pk.f32[n, n], B=pk.f32[n, n], threads=2)
     a = np.arange(n * n, dtype="f4").reshape(n, n) % 5
