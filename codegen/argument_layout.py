@@ -38,10 +38,11 @@ def strides_of(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tup
     if not layout.dense:
         passed = tuple(d for d in range(len(shape)) if d != layout.unit)
         return tuple(Const(1) if d == layout.unit else Var(stride_name(name, d)) for d in range(len(shape))), passed
-    strides: list[KExpr] = []
+    strides: dict[int, KExpr] = {}
     product: KExpr = Const(1)
-    for size in reversed(shape):
-        strides.append(product)
+    for d in reversed(layout.order or range(len(shape))):
+        size = shape[d]
+        strides[d] = product
         match product, size:
             case Const(value=a), Const(value=b):
                 product = Const(int(a.real) * int(b.real))
@@ -49,4 +50,4 @@ def strides_of(name: str, shape: tuple[KExpr, ...], layout: Layout) -> tuple[tup
                 product = size
             case _:
                 product = Op("mul", (product, size))
-    return tuple(reversed(strides)), ()
+    return tuple(strides[d] for d in range(len(shape))), ()

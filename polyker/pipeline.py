@@ -2,6 +2,7 @@
 
     text    -> einsum_frontend.parse -> Program          names, ranks, spans
     Program -> poly.bind             -> TypedProgram     element types, sizes, exact domains
+            -> rewrite.own_order     -> TypedProgram     arrays by columns and the like have the dimensions of memory
             -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
             -> schedule.once         -> TypedProgram     values that many instances need are computed once
             -> schedule.contract     -> TypedProgram     sums of products are taken in steps
@@ -98,6 +99,7 @@ from polyker.rewrite.initial import start_reductions
 from polyker.rewrite.merge import merge_dimensions
 from polyker.rewrite.narrow import narrow_indices
 from polyker.rewrite.one_term import set_single_terms
+from polyker.rewrite.own_order import in_own_order, orders_of, strided
 from polyker.rewrite.quotients import split_quotients
 from polyker.rewrite.row_blocks import row_blocks
 from polyker.rewrite.running import running_reductions
@@ -171,6 +173,7 @@ def compile_typed(
     `given`: a schedule of the user's, and the program that it orders, instead of the automatic one.
     Raises CompileError, CompileTimeout, InternalError, LegalityError.
     """
+    layouts = tuple(map(strided, layouts)) if given else orders_of(typed, argument_names(typed), layouts)
     if target.gpu is not None:
         return compile_gpu(typed, layouts, target, target.gpu, options, given)
     if given is None:
@@ -256,6 +259,7 @@ def scheduled_gpu(
 
     `plain`: of one thread each, in the order of the text. `most`, `merge`, `loose`: as of `scheduled`.
     """
+    typed, layouts = in_own_order(typed, argument_names(typed), layouts)
     names = dict(zip(argument_names(typed), layouts, strict=True))
 
     def layout(tensor: str) -> Layout:
@@ -337,6 +341,7 @@ def scheduled(
     `most`: bytes that temporaries which are not the text's may take, of all `threads` together. `merge`: indices that walk
     together may become one. `loose`: sums of floats may be rounded otherwise.
     """
+    typed, layouts = in_own_order(typed, argument_names(typed), layouts)
     names = dict(zip(argument_names(typed), layouts, strict=True))
     with isl_job("rewrite"):
         lifted, once = compute_once(

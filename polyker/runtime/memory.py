@@ -90,16 +90,23 @@ def overlaps_itself(array: Array) -> bool:
     return bool((np.diff(ordered) < array.itemsize).any())
 
 
-def layout_of(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Layout:
-    """Return the layout class of an array: dense row-major, or strided with its innermost unit dimension."""
-    expected, dense = itemsize, True
+def _is_dense(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether an array's elements follow each other in the order of its dimensions."""
+    expected = itemsize
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent == 0:
-            return DENSE
-        dense &= extent == 1 or stride == expected
+        if extent != 1 and stride != expected:
+            return False
         expected *= extent
-    if dense:
+    return True
+
+
+def layout_of(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Layout:
+    """Return the layout class of an array: dense in some order of its dimensions, or strided with its innermost unit one."""
+    if 0 in shape or _is_dense(shape, strides, itemsize):
         return DENSE
+    order = sorted(range(len(shape)), key=lambda d: (shape[d] > 1, -strides[d], d))
+    if _is_dense([shape[d] for d in order], [strides[d] for d in order], itemsize):
+        return Layout(order=tuple(order))
     units = [d for d, (n, s) in enumerate(zip(shape, strides, strict=True)) if n > 1 and s == itemsize]
     return Layout(dense=False, unit=units[-1] if units else None)
 

@@ -1,0 +1,63 @@
+"""Arguments that lie in memory in another order of their dimensions than the text's have their dimensions in that order.
+
+Before, A by columns: `O[i,j] = A[i,j] + 1`. After, A row-major: `O[i,j] = A[j,i] + 1`. Whatever comes after sees arrays of which
+the last dimension is the one whose elements are neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from polyker.ir.expr import Expr, Read, reads_in, transform
+from polyker.ir.layout import DENSE, Layout
+from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.typed import TypedProgram, TypedStatement, replaced
+
+
+def orders_of(program: TypedProgram, names: Sequence[str], layouts: Sequence[Layout]) -> tuple[Layout, ...]:
+    """Return the layouts of tensors, as strided ones those in an order that `in_own_order` cannot put the dimensions into.
+
+    A tensor that is gathered from or scattered to keeps its own, for errors name a dimension.
+    """
+    kept = _by_places(program)
+    return tuple(strided(at) if name in kept else at for name, at in zip(names, layouts, strict=True))
+
+
+def in_own_order(
+    program: TypedProgram, names: Sequence[str], layouts: Sequence[Layout]
+) -> tuple[TypedProgram, tuple[Layout, ...]]:
+    """Return the program with the dimensions of tensors in the order in which they lie, and how they lie then."""
+    moved = {name: at.order for name, at in zip(names, layouts, strict=True) if at.order}
+    if not moved:
+        return program, tuple(layouts)
+
+    def put(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(subscripts[d] for d in moved.get(tensor, range(len(subscripts))))
+
+    def change(expr: Expr) -> Expr:
+        return replace(expr, subscripts=put(expr.tensor, expr.subscripts)) if isinstance(expr, Read) else expr
+
+    def changed(statement: TypedStatement) -> list[TypedStatement]:
+        subscripts = put(statement.target, tuple(transform(s, change) for s in statement.subscripts))
+        return [replace(statement, subscripts=subscripts, expr=transform(statement.expr, change))]
+
+    tensors = tuple(replace(t, shape=put(t.name, t.shape)) for t in program.tensors)
+    found = replace(program, tensors=tensors, body=replaced(program.body, changed))
+    return found, tuple(DENSE if at.order else at for at in layouts)
+
+
+def strided(layout: Layout) -> Layout:
+    """Return a layout in an order of its own as any strided one."""
+    return Layout(dense=False, unit=layout.order[-1]) if layout.order else layout
+
+
+def _by_places(program: TypedProgram) -> set[str]:
+    """Return the tensors of which a statement looks up cells by values, or whose cells it has by other texts."""
+    found: set[str] = set()
+    for s in program.statements():
+        uses = [(s.target, s.subscripts), *((r.tensor, r.subscripts) for r in reads_in(s.expr, *s.subscripts))]
+        found |= {tensor for tensor, subscripts in uses if not all(map(is_quasi_affine, subscripts))}
+        found |= {s.target} if s.defines is not None else set()
+        found |= {a.read.tensor for a in s.prefetch}
+    return found
