@@ -3,6 +3,7 @@
     text    -> einsum_frontend.parse -> Program          names, ranks, spans
     Program -> poly.bind             -> TypedProgram     element types, sizes, exact domains
             -> rewrite.own_order     -> TypedProgram     arrays by columns and the like have the dimensions of memory
+            -> rewrite.turn          -> TypedProgram     recurrences along memory are computed in turned tensors
             -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
             -> schedule.once         -> TypedProgram     values that many instances need are computed once
             -> schedule.contract     -> TypedProgram     sums of products are taken in steps
@@ -109,6 +110,7 @@ from polyker.rewrite.sink import sink_operators
 from polyker.rewrite.squares import square_products
 from polyker.rewrite.symmetric import halve_symmetric
 from polyker.rewrite.truth import count_truths
+from polyker.rewrite.turn import turn_recurrences
 from polyker.rewrite.unfold import unfold_windows
 from polyker.rewrite.widen import widen_reductions
 from polyker.schedule.auto import auto_schedule, default_schedule
@@ -344,6 +346,7 @@ def scheduled(
     typed, layouts = in_own_order(typed, argument_names(typed), layouts)
     names = dict(zip(argument_names(typed), layouts, strict=True))
     with isl_job("rewrite"):
+        typed, turned = turn_recurrences(typed, lambda tensor: names.get(tensor, DENSE))
         lifted, once = compute_once(
             extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE), most=most
         )
@@ -377,7 +380,7 @@ def scheduled(
                 flat, dots = sum_by_dots(flat, target, lambda tensor: names.get(tensor, DENSE), most)
                 flat = inline_values(flat) if dots else flat
                 flat, converted = convert_once(flat, target, lambda tensor: names.get(tensor, DENSE), most)
-        notes = once + found.notes + outside + shared + online + gone + halves + searches + dots + converted
+        notes = turned + once + found.notes + outside + shared + online + gone + halves + searches + dots + converted
         result = lowered_kernel(flat, layouts, target, notes, threads, most)
         if not found.large & {t.name for t in result[2].scratch}:
             break

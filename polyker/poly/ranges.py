@@ -202,6 +202,15 @@ class Ranges:
         outside = f"({form.text} < 0 or {form.text} >= {extent.text})"
         bad = isl.read_set(isl.set_text(names, (index, *order), [*admitted, *together, outside]))
         good = bad.project_out(isl.dim.set, 1, len(order)).complement().intersect_params(self.context.set).coalesce()
+        if index in self.stated and together != conditions:
+            # Beyond its extent, where a condition may hold of no value, it has none.
+            whole = interval(index, constant(0), self.context.unify(self.stated[index].extent), False)
+            inside = isl.read_set(isl.set_text(names, (index,), list(whole.constraints))).intersect_params(
+                self.context.set
+            )
+            if inside.is_subset(good):
+                return None
+            good = good.intersect(inside).coalesce()
         if not good.is_empty() and not is_bounded(good):
             return None
         text = isl.constraints_of(good.gist_params(self.context.set).set_dim_name(isl.dim.set, 0, index))

@@ -43,19 +43,18 @@ class _Bent:
     subscript: Expr
     pieces: tuple[_Piece, ...]
 
+    def straight(self, piece: _Piece) -> Expr:
+        """Return the node as it is where the subscript lies in a piece."""
+        straight = add(scale(piece.sign, self.subscript), piece.shift)
+        if not isinstance(self.node, Read):
+            return straight
+        subscripts = (straight if d == self.dimension else s for d, s in enumerate(self.node.subscripts))
+        return replace(self.node, subscripts=tuple(subscripts))
+
     def on(self, piece: _Piece, expr: Expr) -> Expr:
         """Return an expression as it is where the subscript lies in a piece."""
-        straight = add(scale(piece.sign, self.subscript), piece.shift)
-
-        def change(node: Expr) -> Expr:
-            if node != self.node:
-                return node
-            if not isinstance(node, Read):
-                return straight
-            place = self.dimension
-            return replace(node, subscripts=tuple(straight if d == place else s for d, s in enumerate(node.subscripts)))
-
-        return transform(expr, change)
+        straight = self.straight(piece)
+        return transform(expr, lambda node: straight if node == self.node else node)
 
 
 def affine_parts(program: TypedProgram) -> TypedProgram:
@@ -75,11 +74,13 @@ def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
         return [statement]
     context = read_set(program.context)
     domain = read_set(statement.domain).reset_tuple_id().intersect_params(context)
-    least, left, found = SMALL * _points(program, domain), [(domain, statement.expr)], list[tuple[Set, Expr]]()
+    least, found = SMALL * _points(program, domain), list[tuple[Set, Expr]]()
+    # What is straight already may still seem to leave its tensor: where that is empty, for a size that no call comes with.
+    left: list[tuple[Set, Expr, frozenset[tuple[Expr, int | None]]]] = [(domain, statement.expr, frozenset())]
     while left:
-        domain, expr = left.pop(0)
+        domain, expr, done = left.pop(0)
         large = _points(program, domain) >= least and len(found) + len(left) < STATEMENTS
-        bent = next(_bent(program, statement, expr, domain), None) if large else None
+        bent = next(_bent(program, statement, expr, domain, done), None) if large else None
         if bent is None:
             found.append((domain, _inside(program, statement, expr, domain)))
             continue
@@ -87,7 +88,8 @@ def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
         for piece in bent.pieces:
             part = domain.intersect(cells.intersect_range(_interval(program, piece)).domain())
             if not part.is_empty():
-                left.append((part.coalesce(), bent.on(piece, expr)))
+                straight = bent.straight(piece), bent.dimension
+                left.append((part.coalesce(), bent.on(piece, expr), done | {straight}))
     names = [statement.name, *(fresh.statement() for _ in found[1:])]
     return [
         replace(statement, name=name, domain=domain_text(part.gist_params(context), name), expr=expr)
@@ -119,8 +121,10 @@ def _points(program: TypedProgram, domain: Set) -> int:
     return prod(0 if e is None else e[1] - e[0] + 1 for e in found)
 
 
-def _bent(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Iterator[_Bent]:
-    """Yield what is not affine on a domain, and is on a few parts of it."""
+def _bent(
+    program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set, done: frozenset[tuple[Expr, int | None]]
+) -> Iterator[_Bent]:
+    """Yield what is not affine on a domain, and is on a few parts of it; not the dimensions of reads that are `done`."""
     for read in reads_in(expr):
         for d, subscript in enumerate(read.subscripts):
             if not is_quasi_affine(subscript):
@@ -132,7 +136,7 @@ def _bent(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: 
                         pieces = _pieces(program, "wrap", reach, size)
                         if pieces:
                             yield _Bent(node, None, inner, pieces)
-            if read.pad is None:
+            if read.pad is None or (read, d) in done:
                 continue
             extent = program.tensor(read.tensor).shape[d]
             reach = domain.apply(_cells(program, statement, subscript))

@@ -60,7 +60,7 @@ def scan_plan(
             return across, order
     order = scan_order(measured, free, plan.vector)
     if plan.vector is not None or not order or order[-1] in free:
-        return plan, order
+        return _with_lines_kept(measured, plan, target), order
     if not free:
         steps = sum(isinstance(e, Call) for e in values(measured.statement.expr))
         return replace(plan, cost=plan.cost + target.fma_latency * max(1, steps)), order
@@ -83,6 +83,15 @@ def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...]
     lanes = vector_lanes(measured, target, order[-1])
     free = may_regroup(step.op, cells, loose=statement.regroups)
     return lanes if free and measured.extent(order[-1]) >= 2 * lanes else 0
+
+
+def _with_lines_kept(measured: Measured, plan: Plan, target: Target) -> Plan:
+    """Return the plan with fewer vectors at a time where they go across rows of which the first cache does not keep the lines."""
+    steps = {abs(a.stride(plan.vector)) * a.itemsize for a in measured.accesses} if plan.vector else set()
+    chunks = plan.chunks
+    while chunks > 1 and not all(target.caches[0].holds_rows(plan.lanes * chunks, step) for step in steps):
+        chunks //= 2
+    return replace(plan, chunks=chunks)
 
 
 def beside_scan(program: TypedProgram, measured: Measured, plan: Plan, free: Sequence[str], target: Target) -> Plan:

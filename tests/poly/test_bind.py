@@ -318,3 +318,10 @@ def _seconds(run) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def test_a_condition_on_an_index_alone_leaves_what_its_other_subscripts_bound() -> None:
+    program = parse("f(P: f64[A,B]) -> O:\n    O[z] = P[z,2*z+2] where z < 40")
+    for shape, extent in (((8, 18), 8), ((8, 4), 1), ((1, 1), 0)):
+        found = bind(program, {"P": f64[shape]}, {})
+        assert [e.value.real for e in found.tensor(found.outputs[0]).shape] == [extent]

@@ -73,6 +73,16 @@ def test_symbolic_values_are_those_of_numpy(mode, rows, columns, a, b):
         np.testing.assert_array_equal(found, one - padded[3 : 3 + rows, 3 + b : 3 + b + columns])
 
 
+def test_an_edge_of_a_tensor_that_may_be_empty_is_parted_once():
+    """Where a size has no values the first cell still seems to lie outside."""
+    op = pk.op("f(A, E) -> P:\n    P[h,j] = E[39-h; pad=edge] * A[h+j] for h in 0:40")
+    A, E = np.arange(79.0), np.arange(30.0)
+    with pk.options(specialize="never"):
+        found = op(A, E)
+    places = np.minimum(39 - np.arange(40), 29)
+    np.testing.assert_array_equal(found, E[places][:, None] * A[np.add.outer(np.arange(40), np.arange(40))])
+
+
 def test_a_shift_is_two_copies():
     for text in ("O[i] = X[i+7; pad=wrap] for i in 0:100", "O[i] = X[(i+7) % 100] for i in 0:100"):
         found = split(text, X=(100,))
