@@ -6,13 +6,14 @@ the last dimension is the one whose elements are neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from polyker.ir.expr import Expr, Read, reads_in, transform
 from polyker.ir.layout import DENSE, Layout
-from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.ir.typed import TypedProgram, TypedStatement, replaced
+from polyker.ir.quasi_affine import indices_of, is_quasi_affine
+from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
 
 
 def orders_of(program: TypedProgram, names: Sequence[str], layouts: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -31,6 +32,10 @@ def in_own_order(
     moved = {name: at.order for name, at in zip(names, layouts, strict=True) if at.order}
     if not moved:
         return program, tuple(layouts)
+    fixed = {
+        name: at.order or tuple(range(len(program.tensor(name).shape))) for name, at in zip(names, layouts, strict=True)
+    }
+    moved |= _temporaries(program, fixed)
 
     def put(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(subscripts[d] for d in moved.get(tensor, range(len(subscripts))))
@@ -45,6 +50,37 @@ def in_own_order(
     tensors = tuple(replace(t, shape=put(t.name, t.shape)) for t in program.tensors)
     found = replace(program, tensors=tensors, body=replaced(program.body, changed))
     return found, tuple(DENSE if at.order else at for at in layouts)
+
+
+def _temporaries(program: TypedProgram, fixed: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the orders of temporaries: those of most tensors that statements use together with them.
+
+    `fixed`: the orders of the arguments.
+    """
+    kept, known = _by_places(program), dict(fixed)
+    free = {t.name for t in program.tensors if t.role is Role.TEMPORARY and len(t.shape) > 1} - kept
+    uses = [[(s.target, s.subscripts), *((r.tensor, r.subscripts) for r in s.reads())] for s in program.statements()]
+    while True:
+        votes: dict[str, Counter[tuple[int, ...]]] = {}
+        for together in uses:
+            for tensor, subscripts in together:
+                if tensor not in free or tensor in known:
+                    continue
+                for other, places in together:
+                    if other in known and (order := _alike(subscripts, places, known[other])):
+                        votes.setdefault(tensor, Counter())[order] += 1
+        if not votes:
+            return {t: order for t, order in known.items() if t not in fixed and order != tuple(range(len(order)))}
+        known |= {tensor: counts.most_common(1)[0][0] for tensor, counts in votes.items()}
+
+
+def _alike(subscripts: tuple[Expr, ...], others: tuple[Expr, ...], order: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the order of a tensor's dimensions in which its indices come as in another tensor; None where they are others."""
+    found: list[int] = []
+    for d in order:
+        here = [e for e, s in enumerate(subscripts) if e not in found and indices_of(s) & indices_of(others[d])]
+        found += here[:1]
+    return tuple(found) if len(found) == len(subscripts) else None
 
 
 def strided(layout: Layout) -> Layout:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, reads_in, transform
+from polyker.ir.expr import Expr, Index, Literal, Read, Reduce, reads_in, transform
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.boxes import ends
-from polyker.poly.isl import dim, read_set
+from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import domain_text, tensor_box
 from polyker.poly.steps import KEPT
 from polyker.rewrite.fresh import Fresh
@@ -86,6 +86,8 @@ class _Turned:
         if len(first) + len(last) > MOST:
             return None
         names = {t: self._turned(t, order) for t, order in turns.items()}
+        if not isinstance(node, TypedLoop):
+            node = _rows_last(statement, turns[statement.target][-1])
         self.notes.append(f"{self.program.tensor(statement.target).label} is turned: {statement.name} goes along it")
         (moved,) = replaced((node,), lambda s: [_renamed(s, turns, names)])
         around = None if isinstance(node, TypedLoop) else statement
@@ -191,6 +193,26 @@ class _Turned:
         return TypedStatement(
             name, iterators, outer, domain_text(domain, name), target, subscripts, "set", read, found.dtype
         )
+
+
+def _rows_last(statement: TypedStatement, across: int) -> TypedStatement:
+    """Return a statement with its rows' loop the innermost one, where it reads no cell of another row."""
+    (row,) = indices_of(statement.subscripts[across]) or ("",)
+    if row not in statement.iterators[statement.outer : -1] or any(o[across] != 0 for o in _own_offsets(statement)):
+        return statement
+    iterators = (*(i for i in statement.iterators if i != row), row)
+
+    def ordered(domain: str) -> str:
+        points = read_set(domain)
+        name, inner = points.get_tuple_name(), [f"x{d}" for d in range(points.dim(dim.set) - len(iterators))]
+        before, after = (", ".join((*names, *inner)) for names in (statement.iterators, iterators))
+        return domain_text(points.apply(read_map(f"{{ {name}[{before}] -> {name}[{after}] }}")), name)
+
+    def change(expr: Expr) -> Expr:
+        return replace(expr, domain=ordered(expr.domain)) if isinstance(expr, Reduce) and expr.domain else expr
+
+    expr = transform(statement.expr, change)
+    return replace(statement, iterators=iterators, domain=ordered(statement.domain), expr=expr)
 
 
 def _last(dimension: int, rank: int) -> tuple[int, ...]:

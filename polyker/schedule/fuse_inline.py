@@ -120,6 +120,8 @@ def _pays(found: _Inlining) -> bool:
     size = sum(1 for _ in values(found.definition.expr))
     sources = {r for r in found.definition.reads() if any(map(indices_of, r.subscripts))}
     for reader, reads in found.readers:
+        if reader.reads_own and _turns(found.definition):
+            return False
         if _goes_along_memory(reader) and 4 * len(sources) > 3 * found.definition.acc.itemsize:
             return False
         count = sum(1 for e in values(reader.expr) if e in reads)
@@ -127,6 +129,13 @@ def _pays(found: _Inlining) -> bool:
             return False
     cells = sum(len(reads) for _, reads in found.readers)
     return cells == 1 or (cells - 1) * _cycles(found.definition.expr) <= PASS + cells * LOAD
+
+
+def _turns(definition: TypedStatement) -> bool:
+    """Whether cells that lie side by side come from cells that do not: a recurrence would gather them one by one."""
+    row = indices_of(definition.subscripts[-1]) if definition.subscripts else frozenset()
+    reads = (r.subscripts for r in definition.reads() if r.subscripts)
+    return any(not indices_of(s[-1]) & row and any(indices_of(e) & row for e in s) for s in reads)
 
 
 def _goes_along_memory(statement: TypedStatement) -> bool:

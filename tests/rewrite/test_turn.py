@@ -65,6 +65,18 @@ def test_others_are_left(text: str) -> None:
     assert not notes(text, X="f64[40,70]")
 
 
+@pytest.mark.parametrize("order", ["i in 0:W, r in 0:H", "r in 0:H, i in 0:W"])
+@pytest.mark.parametrize(("rows", "columns"), [(40, 70), (17, 133)])
+def test_a_solver_may_go_through_its_systems_one_by_one(order: str, rows: int, columns: int) -> None:
+    rng = np.random.default_rng(1)
+    Y, Z, D = rng.random((rows, columns)), rng.random((columns, columns)), rng.random(columns)
+    found = pk.op(SOLVE.replace("i in 0:W, r in 0:H", order), W=columns, H=rows)(Y=Y, Z=Z, D=D)
+    want = np.zeros_like(Y)
+    for i in range(columns):
+        want[:, i] = (Y[:, i] - want[:, :i] @ Z[:i, i]) / (D[i] + 1)
+    np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9)
+
+
 @settings(deadline=None, max_examples=15)
 @given(
     st.sampled_from([PATHS, SWEEP, CROSS, SEIDEL]), st.sampled_from([16, 17, 40]), st.sampled_from([64, 70, 101]),
