@@ -16,6 +16,7 @@ from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, repl
 from polyker.poly.boxes import ends, free_range
 from polyker.poly.isl import dim, read_set
 from polyker.poly.scop import domain_text
+from polyker.poly.symbolic import expected
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.short_sums import unfold_sums
 from polyker.schedule.access_cost import STRIDED
@@ -93,9 +94,11 @@ def _along_rows(
     if domain.is_empty():
         return
     ranges = {i: free_range(domain, statement.iterators.index(i)) for i in inner}
-    extents = {i: ends[1] - ends[0] + 1 for i, ends in ranges.items() if ends is not None}
+    extents = {i: r[1] - r[0] + 1 for i, r in ranges.items() if r is not None}
+    spans = {i: ends(expected(program, domain), statement.iterators.index(i)) for i in inner}
+    likely = {i: LONG if s is None else s[1] - s[0] + 1 for i, s in spans.items()}
     for iterator, access, rows in found:
-        extent, long = extents.get(iterator, 0), any(extents.get(j, 0) >= LONG for j in rows)
+        extent, long = extents.get(iterator, 0), any(extents.get(j, likely[j]) >= LONG for j in rows)
         if 1 < extent <= STRIDED and extent * size <= MOST_OPERATIONS and long:
             yield iterator, access
 
