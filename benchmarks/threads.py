@@ -118,28 +118,13 @@ def speed(threads: int, rounds: int) -> int:
     """Print the time of each case on one thread and on several, in turns; return 1 if some bits differ."""
     import numpy as np
 
-    import polyker as pk
+    from benchmarks.threads_all import alternating
 
     different = 0
     for name, (text, shapes, dtype, sizes) in CASES.items():
         rng = np.random.default_rng(1)
         inputs = [rng.standard_normal(s).astype(dtype) for s in shapes]
-        kernels, results = [], []
-        for count in (1, threads):
-            with pk.options(threads=count, timeout=None):
-                kernels.append(pk.op(text, **sizes).compile(*inputs))
-            results.append(kernels[-1](*inputs))
-        times: list[list[float]] = [[], []]
-        out = np.empty_like(results[0])
-        given = {"out": out} if name != "Jacobi 2000^2, 100 steps" and out.ndim else {}
-        for _ in range(rounds):
-            for kernel, taken in zip(kernels, times, strict=True):
-                kernel(*inputs, **given)
-                began = time.perf_counter()
-                kernel(*inputs, **given)
-                taken.append(time.perf_counter() - began)
-        one, several = map(statistics.median, times)
-        same = np.array_equal(*results)
+        one, several, same = alternating(text, sizes, inputs, threads, rounds)
         different += not same
         print(
             f"{name:28} {1e3 * one:9.3f} ms on one thread, {1e3 * several:9.3f} ms on {threads}: {one / several:5.2f} x"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from benchmarks.case import Case, arrays, empty
+from benchmarks.case import Case, arrays
 from benchmarks.machine import bandwidth, rounded
 
 # A case of less is not worth several threads; a speed-up of less is told apart, and what memory alone would take of the time
@@ -75,26 +76,32 @@ def every_case(cases: Iterable[Case], threads: int, rounds: int) -> int:
 
 def measured(case: Case, threads: int, rounds: int) -> Row:
     """Return the times of one case."""
+    problem = case.problem()
+    one, several, same = alternating(problem.text, problem.fixed, arrays(case.name, problem), threads, rounds)
+    return Row(case.name, case.family, one, several, problem.bytes / bandwidth(rounded(problem.bytes)) / one, same)
+
+
+def alternating(
+    text: str, sizes: Mapping[str, int], inputs: Sequence[Any], threads: int, rounds: int
+) -> tuple[float, float, bool]:
+    """Return the median seconds of a program on one thread and on several, in turns, and whether they gave the same bits."""
     import numpy as np
 
     import polyker as pk
 
-    problem = case.problem()
-    inputs = arrays(case.name, problem)
     kernels, results = [], []
     for count in (1, threads):
         with pk.options(threads=count, timeout=None):
-            kernels.append(pk.op(problem.text, **problem.fixed).compile(*inputs))
+            kernels.append(pk.op(text, **sizes).compile(*inputs))
         results.append(np.array(kernels[-1](*inputs)))
-    out = empty(problem.output.shape, problem.output.dtype)
-    given = {"out": out} if out.shape == results[0].shape and out.dtype == results[0].dtype and out.ndim else {}
+    given = {"out": np.empty_like(results[0])} if results[0].ndim else {}
     times: list[list[float]] = [[], []]
     began = time.perf_counter()
     for n in range(rounds):
         if n > 2 and time.perf_counter() - began > MOST:
             break
         for kernel, taken in zip(kernels, times, strict=True):
-            # A thread that slept may be woken on the core of the one that wakes it, and is moved after some milliseconds.
+            # Nobody sleeps when the time is taken: woken, a thread takes some 40 microseconds to be there.
             awake = time.perf_counter() + AWAKE
             kernel(*inputs, **given)
             while time.perf_counter() < awake:
@@ -103,5 +110,4 @@ def measured(case: Case, threads: int, rounds: int) -> Row:
             kernel(*inputs, **given)
             taken.append(time.perf_counter() - start)
     one, several = map(statistics.median, times)
-    same = np.array_equal(*results, equal_nan=results[0].dtype.kind in "fc")
-    return Row(case.name, case.family, one, several, problem.bytes / bandwidth(rounded(problem.bytes)) / one, same)
+    return one, several, np.array_equal(*results, equal_nan=results[0].dtype.kind in "fc")

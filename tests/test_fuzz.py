@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import errors, pipeline
+from polyker import errors, lowering, pipeline
 from polyker.errors import DTypeError, GatherError, ShapeError
 from polyker.ir.typed import Role
 from polyker.schedule.auto import default_schedule
@@ -160,7 +160,8 @@ def test_a_schedule_that_its_own_proof_refuses_is_a_failure(monkeypatch):
             raise errors.LegalityError("it breaks a dependence")
         return prove(program, schedule, layouts)
 
-    monkeypatch.setattr(pipeline, "proven_kernel", doubtful)
+    for module in (pipeline, lowering):
+        monkeypatch.setattr(module, "proven_kernel", doubtful)
     pk.clear_cache()
     outcome = run(case, "compile")
     assert outcome.kind == "refused" and "it breaks a dependence" in outcome.problem

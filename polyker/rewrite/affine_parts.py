@@ -82,7 +82,7 @@ def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
         large = _points(program, domain) >= least and len(found) + len(left) < STATEMENTS
         bent = next(_bent(program, statement, expr, domain, done), None) if large else None
         if bent is None:
-            found.append((domain, _inside(program, statement, expr, domain)))
+            found.append((domain, without_padding(program, statement, expr, domain)))
             continue
         cells = _cells(program, statement, bent.subscript)
         for piece in bent.pieces:
@@ -187,8 +187,8 @@ def _turns(reach: Set, period: Expr) -> range:
     )
 
 
-def _inside(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Expr:
-    """Return an expression without padding where no read leaves its tensor."""
+def without_padding(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Expr:
+    """Return an expression without padding where no read of instances in `domain`, a set without a name, leaves its tensor."""
 
     def change(node: Expr) -> Expr:
         if not isinstance(node, Read) or node.pad is None or not all(map(is_quasi_affine, node.subscripts)):

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
-from math import prod
 
 import islpy as isl
 
@@ -17,14 +15,13 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, children, rebuild, walk
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine, lit, substitute, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
-from polyker.poly.boxes import free_range
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.expand import expand_reductions
 from polyker.rewrite.fresh import Fresh, identity
 from polyker.rewrite.log_sums import log_sums
-from polyker.rewrite.short_sums import MOST_TERMS, combined
+from polyker.rewrite.short_sums import MOST_TERMS, combined, few_points
 
 _UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any", "all": "all"}
 
@@ -88,12 +85,11 @@ def _written_out(statement: TypedStatement) -> TypedStatement:
             return expr
         own, domain = [r.index for r in expr.ranges], read_set(expr.domain)
         first = domain.dim(isl.dim_type.set) - len(own)
-        found = [free_range(domain, first + n) for n in range(len(own))]
-        ranges = [range(r[0], r[1] + 1) for r in found if r is not None]
-        if len(ranges) < len(own) or not 0 < prod(map(len, ranges)) <= MOST_TERMS:
+        points = few_points(domain, range(first, first + len(own)), MOST_TERMS)
+        if not points:
             return expr
-        points = ({i: lit(n) for i, n in zip(own, point, strict=True)} for point in product(*ranges))
-        terms = [substitute(expr.body, at) for at in points]
+        at = ({i: lit(n) for i, n in zip(own, point, strict=True)} for point in points)
+        terms = [substitute(expr.body, values) for values in at]
         if expr.body.dtype != expr.acc:
             terms = [Cast(expr.acc, t, expr.acc) for t in terms]
         value = terms[0]

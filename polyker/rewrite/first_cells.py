@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from polyker.ir.expr import Expr, Read, reads_in, transform
+from polyker.ir.expr import Expr, Read, reads_in
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import Map, Set, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, instances_within, tensor_box
+from polyker.rewrite.affine_parts import without_padding
 from polyker.rewrite.fresh import Fresh
 
 
@@ -41,7 +42,7 @@ def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> li
     if _come_later(program, statement, first, rest):
         return [statement]
     name = fresh.statement()
-    plain = transform(statement.expr, lambda e: _without_padding(program, statement, e, rest))
+    plain = without_padding(program, statement, statement.expr, rest.reset_tuple_id())
     return [
         replace(statement, domain=domain_text(first, statement.name)),
         replace(statement, name=name, domain=domain_text(rest, name), expr=plain),
@@ -69,10 +70,3 @@ def _come_later(program: TypedProgram, statement: TypedStatement, first: Set, re
 
 def _is_plain(read: Read) -> bool:
     return read.pad is not None and read.pad.mode == "constant" and all(map(is_quasi_affine, read.subscripts))
-
-
-def _without_padding(program: TypedProgram, statement: TypedStatement, expr: Expr, domain: Set) -> Expr:
-    if not isinstance(expr, Read) or expr.pad is None or not all(map(is_quasi_affine, expr.subscripts)):
-        return expr
-    within = instances_within(program, statement, expr.tensor, expr.subscripts)
-    return replace(expr, pad=None) if domain.is_subset(within) else expr

@@ -6,6 +6,7 @@ Before: `T[i] = 0;  T[i] += A[i+r] * B[i+r]  for r in 0:3`. After: `T[i] = fma(A
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -15,7 +16,7 @@ from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.boxes import free_range
-from polyker.poly.isl import dim, read_map, read_set
+from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.accumulate import COMBINE, starts_fresh
 from polyker.rewrite.fresh import identity
@@ -95,12 +96,11 @@ def _value(
     if not all(is_quasi_affine(s) for r in statement.reads() for s in r.subscripts):
         return None
     domain = read_set(statement.domain)
-    found = {i: free_range(domain, statement.iterators.index(i)) for i in reduced}
-    ranges = [range(r[0], r[1] + 1) for r in found.values() if r is not None]
-    if len(ranges) < len(reduced) or prod(map(len, ranges)) > most:
+    points = few_points(domain, [statement.iterators.index(i) for i in reduced], most)
+    if points is None:
         return None
     value: Expr = start.expr
-    for point in product(*ranges):
+    for point in points:
         at = {i: lit(n) for i, n in zip(reduced, point, strict=True)}
         value = combined(statement.op, statement.acc, value, substitute(statement.expr, at))
     kept = tuple(i for i in statement.iterators if i not in reduced)
@@ -118,6 +118,13 @@ def _value(
     target = read_map(access_relation(program, made, made.target, made.subscripts))
     reached = read_set(made.domain).apply(target)
     return made if read_set(start.domain).set_tuple_name(made.target).is_subset(reached) else None
+
+
+def few_points(domain: Set, dimensions: Sequence[int], most: int) -> list[tuple[int, ...]] | None:
+    """Return the values of dimensions that are the same whatever the others are, in order; None where these are more."""
+    found = [free_range(domain, d) for d in dimensions]
+    ranges = [range(r[0], r[1] + 1) for r in found if r is not None]
+    return None if len(ranges) < len(found) or prod(map(len, ranges)) > most else list(product(*ranges))
 
 
 def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> bool:

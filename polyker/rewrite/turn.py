@@ -18,7 +18,6 @@ from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStat
 from polyker.poly.boxes import ends
 from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import domain_text, tensor_box
-from polyker.poly.steps import KEPT
 from polyker.rewrite.fresh import Fresh
 
 # Cells along the dimension that becomes the last, at least; of the whole tensor.
@@ -107,7 +106,7 @@ class _Turned:
         if rank - 1 in free:
             return None
         # One statement that goes along its rows alone is computed in several rows side by side as it is.
-        if not steps and all(not any(off[:-1]) and off[-1] in range(-KEPT, 0) for off in offsets):
+        if not steps and all(off[-1] and not any(off[:-1]) for off in offsets):
             return None
         inner = [d for d, e in enumerate(statement.subscripts) if statement.iterators[-1] in indices_of(e)]
         # Cell by cell, in the order of the text, if no row is free.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker import pipeline
+from polyker import lowering
 from polyker.codegen.kernel_text import print_kernel
 from polyker.einsum_frontend import parse
 from polyker.errors import LegalityError, failure
@@ -276,7 +276,7 @@ def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(mo
             raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
         prove(scop, schedule)
 
-    monkeypatch.setattr(pipeline, "prove", prove_once)
+    monkeypatch.setattr(lowering, "prove", prove_once)
     X = np.arange(600 * 700, dtype="f4").reshape(600, 700) % 7
     kernel = pk.op(softmax_like(SOFTMAX)).compile(X)
     shown = kernel.source("schedule")
