@@ -57,6 +57,8 @@ MOST_SKEW = 2
 MOST_WAVES = 256
 # Strips for each thread where a loop is shared out around one that is not, the best first: some may be faster than others.
 STRIPS = (2, 3, 4)
+# Bytes of a tensor that comes from memory, and of each of its rows that a strip takes, at least.
+UNCACHED, PIECE = 32 << 20, 4096
 # Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
 # 4 bytes in a nanosecond, and does some 20 operations.
 PARTIAL = 5.0
@@ -224,7 +226,7 @@ class _Search:
             outer = (*outer, member)
             if count < (self.threads if known else 8 * self.threads) or member.kind is not Kind.SERIAL:
                 continue
-            share, long = self._shares(count, self._whole(member, count))
+            share, long = self._shares(member, count)
             times = tuple((s, floordiv(e, long)) for s, e in member.times)
             strip = Member(times, f"{member.label}.strip", Kind.PARALLEL, self.threads)
             cost = serial * share + here.runs * START
@@ -235,17 +237,27 @@ class _Search:
                 found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
         return found
 
-    def _shares(self, count: int, whole: float) -> tuple[float, int]:
-        """Return the part of so many iterations that the busiest thread has, and how many make a strip for it to be least.
-
-        `whole`: what the iterations are worth, in full ones.
-        """
-        found = []
+    def _shares(self, member: Member, count: int) -> tuple[float, int]:
+        """Return the part of so many iterations that the busiest thread has, and how many make a strip for it to be least."""
+        whole, found = self._whole(member, count), [(1.0, count)]
         for strips in (*STRIPS, 1):
-            long = -(-count // (strips * self.threads))
-            most = ceil(ceil(count / long) / self.threads)
-            found.append((min(1.0, most * long / whole), long))
+            long = ceil(count / (strips * self.threads))
+            if not any(self._is_torn(s, e, long) for s, e in member.times):
+                found.append((min(1.0, ceil(ceil(count / long) / self.threads) * long / whole), long))
         return min(found, key=lambda f: f[0])
+
+    def _is_torn(self, statement: str, time: Expr, long: int) -> bool:
+        """Whether strips of so many values of a time take short pieces of the rows of a tensor that no cache holds."""
+        while isinstance(time, Call) and time.op == "floordiv" and isinstance(tile := time.args[1], Literal):
+            time, long = time.args[0], long * int(tile.value.real)
+        found = self.scop.statement(statement)
+        for name, subscripts in ((found.target, found.subscripts), *((r.tensor, r.subscripts) for r in found.reads())):
+            tensor = self.scop.program.tensor(name)
+            cells = prod(int(e.value.real) if isinstance(e, Literal) else 1 for e in tensor.shape)
+            large = cells * tensor.dtype.itemsize >= UNCACHED and len(subscripts) > 1
+            if large and indices_of(subscripts[-1]) & indices_of(time):
+                return long * tensor.dtype.itemsize < PIECE
+        return False
 
     def _waves(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
         """Return the band with the loops n and n + 1 run as waves; None where a dependence does not let them."""
