@@ -58,7 +58,7 @@ MOST_WAVES = 256
 # Strips for each thread where a loop is shared out around one that is not, the best first: some may be faster than others.
 STRIPS = (2, 3, 4)
 # Bytes of a tensor that comes from memory, and of each of its rows that a strip takes, at least.
-UNCACHED, PIECE = 32 << 20, 4096
+UNCACHED, PIECE = 32 << 20, 8192
 # Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
 # 4 bytes in a nanosecond, and does some 20 operations.
 PARTIAL = 5.0
