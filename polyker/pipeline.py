@@ -346,7 +346,7 @@ def scheduled(
     typed, layouts = in_own_order(typed, argument_names(typed), layouts)
     names = dict(zip(argument_names(typed), layouts, strict=True))
     with isl_job("rewrite"):
-        typed, turned = turn_recurrences(typed, lambda tensor: names.get(tensor, DENSE))
+        typed, turned = turn_recurrences(typed, lambda tensor: names.get(tensor, DENSE), most)
         lifted, once = compute_once(
             extract_reductions(typed), target, lambda tensor: names.get(tensor, DENSE), most=most
         )

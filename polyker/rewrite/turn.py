@@ -29,9 +29,14 @@ MOST = 4
 _Turns = dict[str, tuple[int, ...]]
 
 
-def turn_recurrences(program: TypedProgram, layout: Callable[[str], Layout]) -> tuple[TypedProgram, tuple[str, ...]]:
-    """Return the program with such recurrences in turned tensors, and what was done in words."""
-    found = _Turned(program, layout)
+def turn_recurrences(
+    program: TypedProgram, layout: Callable[[str], Layout], most: int | None = None
+) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with such recurrences in turned tensors, and what was done in words.
+
+    `most`: bytes that the turned tensors of one may take, if there is a limit.
+    """
+    found = _Turned(program, layout, most)
     body: list[TypedNode] = []
     for n, node in enumerate(program.body):
         body += found.node(n, node)
@@ -42,6 +47,7 @@ def turn_recurrences(program: TypedProgram, layout: Callable[[str], Layout]) -> 
 class _Turned:
     program: TypedProgram
     layout: Callable[[str], Layout]
+    most: int | None = None
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -82,7 +88,7 @@ class _Turned:
         written = {s.target for s in inside}
         first = [t for t in turns if t not in written or has_values(t)]
         last = [t for t in turns if t in written and is_needed(t)]
-        if len(first) + len(last) > MOST:
+        if len(first) + len(last) > MOST or (self.most is not None and sum(map(self._bytes, turns)) > self.most):
             return None
         names = {t: self._turned(t, order) for t, order in turns.items()}
         if not isinstance(node, TypedLoop):
@@ -159,6 +165,10 @@ class _Turned:
     def _extent(self, tensor: str, dimension: int) -> int:
         extent = self.program.tensor(tensor).shape[dimension]
         return int(extent.value.real) if isinstance(extent, Literal) else ROW
+
+    def _bytes(self, tensor: str) -> int:
+        found = self.program.tensor(tensor)
+        return prod(self._extent(tensor, d) for d in range(len(found.shape))) * found.dtype.itemsize
 
     def _has_values(self, tensor: str, before: list[TypedStatement]) -> bool:
         return self.program.tensor(tensor).role is Role.INOUT or any(s.target == tensor for s in before)

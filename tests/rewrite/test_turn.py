@@ -52,6 +52,17 @@ def test_what_has_long_rows_to_go_across_is_turned_in_its_loop_or_around_it() ->
     assert notes(SOLVE, Y="f64[40,70]", Z="f64[70,70]", D="f64[70]", W=70, H=40)
 
 
+def test_scratch_bytes_bound_the_turned_tensors() -> None:
+    X = np.random.default_rng(0).random((60, 90))
+    op = pk.op(PATHS, W=90, H=60)
+    free = op.compile(X)
+    with pk.options(scratch_bytes=4096):
+        bound = op.compile(X)
+    assert "turned" in free.source("schedule")
+    assert "turned" not in bound.source("schedule")
+    np.testing.assert_array_equal(free(X), bound(X))
+
+
 @pytest.mark.parametrize(
     "text",
     [
