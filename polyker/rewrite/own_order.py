@@ -37,19 +37,31 @@ def in_own_order(
     }
     moved |= _temporaries(program, fixed)
 
-    def put(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(subscripts[d] for d in moved.get(tensor, range(len(subscripts))))
+    tensors = tuple(replace(t, shape=_ordered(moved, t.name, t.shape)) for t in program.tensors)
+    found = replace(program, tensors=tensors, body=replaced(program.body, lambda s: [permuted(s, moved)]))
+    return found, tuple(DENSE if at.order else at for at in layouts)
+
+
+def permuted(
+    statement: TypedStatement, orders: Mapping[str, tuple[int, ...]], names: Mapping[str, str] | None = None
+) -> TypedStatement:
+    """Return a statement of tensors with their dimensions permuted; `names`: those that they have then, if others."""
+    new = names or {}
 
     def change(expr: Expr) -> Expr:
-        return replace(expr, subscripts=put(expr.tensor, expr.subscripts)) if isinstance(expr, Read) else expr
+        if isinstance(expr, Read) and expr.tensor in orders:
+            subscripts = _ordered(orders, expr.tensor, expr.subscripts)
+            return replace(expr, tensor=new.get(expr.tensor, expr.tensor), subscripts=subscripts)
+        return expr
 
-    def changed(statement: TypedStatement) -> list[TypedStatement]:
-        subscripts = put(statement.target, tuple(transform(s, change) for s in statement.subscripts))
-        return [replace(statement, subscripts=subscripts, expr=transform(statement.expr, change))]
+    subscripts = _ordered(orders, statement.target, tuple(transform(s, change) for s in statement.subscripts))
+    target = new.get(statement.target, statement.target)
+    return replace(statement, target=target, subscripts=subscripts, expr=transform(statement.expr, change))
 
-    tensors = tuple(replace(t, shape=put(t.name, t.shape)) for t in program.tensors)
-    found = replace(program, tensors=tensors, body=replaced(program.body, changed))
-    return found, tuple(DENSE if at.order else at for at in layouts)
+
+def _ordered(orders: Mapping[str, tuple[int, ...]], tensor: str, parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Return what a tensor has for each dimension in the order of its dimensions."""
+    return tuple(parts[d] for d in orders[tensor]) if tensor in orders else parts
 
 
 def _temporaries(program: TypedProgram, fixed: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

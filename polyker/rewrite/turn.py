@@ -6,7 +6,7 @@ After, with rows of j: `A[i,j] = X[j,i];  B[i,j] = A[i,j] + maximum(B[i-1,j-1], 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -19,6 +19,7 @@ from polyker.poly.boxes import ends
 from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import domain_text, tensor_box
 from polyker.rewrite.fresh import Fresh
+from polyker.rewrite.own_order import permuted
 
 # Cells along the dimension that becomes the last, at least; of the whole tensor.
 ROW, CELLS = 16, 1024
@@ -94,7 +95,7 @@ class _Turned:
         if not isinstance(node, TypedLoop):
             node = _rows_last(statement, turns[statement.target][-1])
         self.notes.append(f"{self.program.tensor(statement.target).label} is turned: {statement.name} goes along it")
-        (moved,) = replaced((node,), lambda s: [_renamed(s, turns, names)])
+        (moved,) = replaced((node,), lambda s: [permuted(s, turns, names)])
         around = None if isinstance(node, TypedLoop) else statement
         copies_in = [self._copy(t, turns[t], names[t], around, back=False) for t in first]
         copies_out = [self._copy(t, turns[t], names[t], around, back=True) for t in last]
@@ -254,25 +255,3 @@ def _is_free(dimension: int, offsets: list[tuple[int | None, ...]]) -> bool:
         if off[dimension] is None or (off[dimension] != 0 and not others):
             return False
     return True
-
-
-def _renamed(
-    statement: TypedStatement, turns: Mapping[str, tuple[int, ...]], names: Mapping[str, str]
-) -> TypedStatement:
-    """Return a statement of the turned tensors."""
-
-    def put(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(subscripts[d] for d in turns[tensor]) if tensor in turns else subscripts
-
-    def change(expr: Expr) -> Expr:
-        if isinstance(expr, Read) and expr.tensor in turns:
-            return replace(expr, tensor=names[expr.tensor], subscripts=put(expr.tensor, expr.subscripts))
-        return expr
-
-    target = names.get(statement.target, statement.target)
-    return replace(
-        statement,
-        target=target,
-        subscripts=put(statement.target, tuple(transform(s, change) for s in statement.subscripts)),
-        expr=transform(statement.expr, change),
-    )
