@@ -75,12 +75,12 @@ def test_symbolic_values_are_those_of_numpy(mode, rows, columns, a, b):
 
 def test_an_edge_of_a_tensor_that_may_be_empty_is_parted_once():
     """Where a size has no values the first cell still seems to lie outside."""
-    op = pk.op("f(A, E) -> P:\n    P[h,j] = E[39-h; pad=edge] * A[h+j] for h in 0:40")
-    A, E = np.arange(79.0), np.arange(30.0)
+    text = "f(J: f32[d], A, E, w: f32[40]) -> P:\n    S[a,b] = J[a+b] + A[b]\n    P[h,c] = fmod(E[39-h; pad=edge], w[h]) * S[c,h]"
+    J, A, E, w = (np.arange(n, dtype="f4") + 1 for n in (70, 40, 40, 40))
     with pk.options(specialize="never"):
-        found = op(A, E)
-    places = np.minimum(39 - np.arange(40), 29)
-    np.testing.assert_array_equal(found, E[places][:, None] * A[np.add.outer(np.arange(40), np.arange(40))])
+        found = pk.op(text)(J, A, E, w)
+    S = J[np.add.outer(np.arange(31), np.arange(40))] + A
+    np.testing.assert_array_equal(found, np.fmod(E[::-1], w)[:, None] * S.T)
 
 
 def test_a_shift_is_two_copies():
