@@ -22,6 +22,7 @@
             -> rewrite.first_cells   -> TypedProgram     recurrences without a test for their first cells
             -> rewrite.affine_parts  -> TypedProgram     subscripts that wrap or stop at an edge are affine by parts
             -> rewrite.quotients     -> TypedProgram     indices with quotients are quotient and remainder
+            -> rewrite.diagonals     -> TypedProgram     reductions along narrow bands are numbered by diagonals
             -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
             -> rewrite.symmetric     -> TypedProgram     one half of a symmetric result is computed, one copied
             -> schedule.crossing     -> TypedProgram     sums along rows and columns at once go row by row
@@ -94,6 +95,7 @@ from polyker.options import Options
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.affine_parts import affine_parts
+from polyker.rewrite.diagonals import number_diagonals
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.first_cells import part_first_cells
 from polyker.rewrite.initial import start_reductions
@@ -389,7 +391,7 @@ def scheduled(
 
 def for_vectors(program: TypedProgram, layout: Callable[[str], Layout]) -> tuple[TypedProgram, tuple[str, ...]]:
     """Return the program with other indices than the text's: such that more of it is by whole vectors, and what was halved."""
-    flat = split_quotients(affine_parts(part_first_cells(square_products(program))))
+    flat = number_diagonals(split_quotients(affine_parts(part_first_cells(square_products(program)))))
     flat = merge_dimensions(flat, lambda tensor: layout(tensor).dense)
     flat, notes = halve_symmetric(sum_short_rows(flat, layout))
     return unroll_short_rows(sum_crossing(flat, layout), layout), notes
