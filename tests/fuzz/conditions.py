@@ -19,7 +19,9 @@ def joined(m: Maker, condition: str, names: list[str]) -> str:
         m.features.add("where: not")
         return f"not ({condition})"
     i, j = r.choice(names), r.choice(names)
-    other = r.choice([f"{i} > 1", f"{i} != {j} + 1", f"{i} % 3 == 1", f"{i} == {j}", f"{i} + {j} < 3", "True", "False"])
+    # Of an index with itself they would be true or false without it: then it does not count that the index is reduced.
+    pairs = [f"{i} != {j} + 1", f"{i} == {j}", f"{i} + {j} < 3"] if i != j else []
+    other = r.choice([f"{i} > 1", f"{i} % 3 == 1", "True", "False", *pairs])
     m.features.add("where: or")
     text = f"({condition}) or {other}" if r.random() < 0.7 else f"not ({condition} and {other})"
     return f"({text}) and {i} < 40" if r.random() < 0.3 else text
