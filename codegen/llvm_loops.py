@@ -11,7 +11,6 @@ from polyker.codegen.llvm_memory import Lanes
 from polyker.codegen.llvm_text import Reg, Region, const
 from polyker.codegen.llvm_transpose import stored
 from polyker.codegen.polynomial import constant
-from polyker.codegen.simplify import copies
 from polyker.ir.dtypes import i64
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def repeat(code: Statements, loop: For) -> None:
     e, steps = code.e, code.e.offsets.steps
     asked = e.asked
     e.asked = set() if asked is None else asked
-    for at, within in copies(loop, code.at):
+    for at, within in code.in_copies.copies(loop, code.at):
         assert isinstance(at, Const)
         code.at[loop.var] = at
         steps[loop.var] = int(at.value.real)

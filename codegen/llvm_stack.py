@@ -8,7 +8,7 @@ from math import prod
 
 from polyker.codegen.kernel import Allocate, Block, Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Store, Var
 from polyker.codegen.polynomial import Poly, as_constant, constant, polynomial
-from polyker.codegen.simplify import InCopies, copies
+from polyker.codegen.simplify import InCopies
 from polyker.codegen.walk import expressions, subexpressions
 from polyker.errors.base import InternalError
 
@@ -121,7 +121,7 @@ class StackBuffers:
                     self._walk(body, inside)
                     self._walk(orelse, inside)
                 case For(kind=LoopKind.UNROLL, var=var, body=body):
-                    found = tuple([{**c, var: n} for c in at.copies for n, _ in copies(stmt, c)])
+                    found = tuple([{**c, var: n} for c in at.copies for n, _ in self._in_copies.copies(stmt, c)])
                     self._walk(body, replace(at, fixed=at.fixed | {var}, bound=at.bound | {var}, copies=found))
                 case For(kind=LoopKind.VECTOR, var=var) as loop:
                     placed = at.fixed | {var} if isinstance(loop.lo, Const) else at.fixed

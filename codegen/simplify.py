@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from polyker.codegen.kernel import (
     Allocate,
@@ -211,27 +212,42 @@ def _never(condition: KExpr) -> bool:
     return simplify_expression(condition, {}) == FALSE
 
 
+# A loop by its identity, and the values of the variables that its bounds name.
+_Place: TypeAlias = tuple[int, tuple[tuple[str, KExpr], ...]]
+
+
 class InCopies:
-    """Vector loops in copies of the bodies around them; copies in which a loop's bounds are the same share it."""
+    """Loops in copies of the bodies around them; copies in which a loop's bounds are the same share it."""
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[For, frozenset[str]]] = {}  # of a loop by its identity, which stays its own
-        self._found: dict[tuple[int, tuple[tuple[str, KExpr], ...]], For | None] = {}
+        self._found: dict[_Place, For | None] = {}
+        self._copies: dict[_Place, tuple[tuple[KExpr, KExpr | None], ...]] = {}
+
+    def copies(self, loop: For, values: Mapping[str, KExpr]) -> tuple[tuple[KExpr, KExpr | None], ...]:
+        """Return what `copies` yields."""
+        place = self._place(loop, values)
+        if place not in self._copies:
+            self._copies[place] = tuple(copies(loop, values))
+        return self._copies[place]
 
     def of(self, loop: For, values: Mapping[str, KExpr]) -> For | None:
         """Return a loop with the number of its iterations where the copy tells it; None where it would have more of them than it
         promises. `values`: what the variables of the UNROLL loops around it are in the copy."""
         if loop.trip is not None or not values:
             return loop
-        if id(loop) not in self._names:
-            self._names[id(loop)] = loop, frozenset(names_in(loop.lo, loop.hi))
-        names = self._names[id(loop)][1]
-        place = id(loop), tuple([(n, v) for n, v in values.items() if n in names])
+        place = self._place(loop, values)
         if place not in self._found:
             lo, hi = substitute(loop.lo, values), substitute(loop.hi, values)
             copy = _counted(replace(loop, lo=lo, hi=hi))
             self._found[place] = None if (copy.trip or 0) > loop.lanes else copy
         return self._found[place]
+
+    def _place(self, loop: For, values: Mapping[str, KExpr]) -> _Place:
+        if id(loop) not in self._names:
+            self._names[id(loop)] = loop, frozenset(names_in(loop.lo, loop.hi))
+        names = self._names[id(loop)][1]
+        return id(loop), tuple([(n, v) for n, v in values.items() if n in names])
 
 
 def _beyond(loop: For, values: Mapping[str, KExpr]) -> bool:
