@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.codegen.kernel import Allocate, Block, For, If, Kernel, KExpr, Load, LoopKind, Op, Stmt, Store, Var
-from polyker.codegen.llvm_store import REDUCIBLE
 from polyker.codegen.polynomial import polynomial, same_cell
 from polyker.codegen.walk import subexpressions, substitute
+
+# Operators whose lanes are combined.
+REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 
 
 def merge_folds(kernel: Kernel) -> Kernel:

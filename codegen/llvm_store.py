@@ -8,6 +8,7 @@ from polyker.codegen import llvm_complex
 from polyker.codegen import llvm_memory as memory
 from polyker.codegen import llvm_scan as scan
 from polyker.codegen import llvm_strided as strided
+from polyker.codegen.fold import REDUCIBLE
 from polyker.codegen.kernel import FREE, Convert, KExpr, Load, Op, Prefetch, Store
 from polyker.codegen.llvm_convert import Value, convert
 from polyker.codegen.llvm_expr import Expressions, constant_value
@@ -18,7 +19,6 @@ from polyker.codegen.polynomial import Poly, as_constant, same_cell
 from polyker.codegen.walk import factors_of
 from polyker.ir.dtypes import DType
 
-REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 # Forms of polyker.codegen.checked_inputs and pipes: over the lanes they are as any other.
 _FORMS = {
     "larger": "maximum",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from polyker.codegen.kernel import Const, KExpr, Load, Op, Store, Var
+from polyker.codegen.kernel import Buffer, Const, KExpr, Load, Op, Store, Var
 from polyker.ir.dtypes import i64
 
 Monomial: TypeAlias = tuple[KExpr, ...]  # sorted by `_order`; () is the constant
@@ -159,3 +159,26 @@ def expression(poly: Poly) -> KExpr:
     if poly.get((), 0) or not terms:
         terms.append(Const(poly.get((), 0)))
     return terms[0] if len(terms) == 1 else Op("add", tuple(terms))
+
+
+def is_dense(buffer: Buffer) -> bool:
+    """Whether elements lie row by row with nothing between them: the run time can move such an array to where it is aligned."""
+    step = constant(1)
+    for size, stride in zip(reversed(buffer.shape), reversed(buffer.strides), strict=True):
+        if polynomial(stride) != step:
+            return False
+        step = times(step, polynomial(size))
+    return True
+
+
+def offset_of(buffer: Buffer, indices: tuple[KExpr, ...]) -> Poly:
+    """Return where an element lies in its buffer, in elements."""
+    offset: Poly = {}
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        offset = plus(offset, times(polynomial(index), polynomial(stride)))
+    return offset
+
+
+def is_multiple(poly: Poly, size: int) -> bool:
+    """Whether a polynomial is a multiple of a number for all values of the variables."""
+    return all(c % size == 0 for c in poly.values())

@@ -12,9 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyker.codegen.kernel import Buffer, Const, Op
-from polyker.codegen.polynomial import Poly, as_constant, atom, constant, expression, plus, polynomial, scaled, times
+from polyker.codegen.polynomial import (
+    Poly,
+    as_constant,
+    atom,
+    constant,
+    expression,
+    is_multiple,
+    plus,
+    polynomial,
+    scaled,
+    times,
+)
 from polyker.codegen.simplify_index import Ranges, bounds, simplify_expression
-from polyker.codegen.vectors import is_multiple
 from polyker.schedule.swizzle import Swizzle, swizzle_of
 
 

@@ -20,7 +20,6 @@ from polyker.codegen.kernel import (
     Allocate,
     Block,
     Buffer,
-    Const,
     Copy,
     For,
     If,
@@ -36,9 +35,9 @@ from polyker.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from polyker.codegen.polynomial import Poly, constant, plus, polynomial, scaled, times
+from polyker.codegen.polynomial import Poly, constant, is_dense, is_multiple, offset_of, plus, polynomial, scaled
 from polyker.codegen.simplify_index import TRUE, has_load
-from polyker.codegen.walk import operands, rebuild, subexpressions
+from polyker.codegen.walk import is_zero, operands, rebuild, subexpressions
 from polyker.ir.dtypes import i64
 
 Loads: TypeAlias = tuple[Load, ...]
@@ -257,34 +256,6 @@ class _Widening:
         buffer = self.buffers[name]
         if buffer.space is Space.ARGUMENT and (size > 1 or buffer.dtype.is_complex):
             self.aligned[name] = max(self.aligned.get(name, 0), size * buffer.dtype.itemsize)
-
-
-def is_zero(value: KExpr | None) -> bool:
-    """Whether a value is the constant whose bits are all 0."""
-    return isinstance(value, Const) and str(value.value) in ("0", "0.0", "0j", "False")
-
-
-def is_dense(buffer: Buffer) -> bool:
-    """Whether elements lie row by row with nothing between them: the run time can move such an array to where it is aligned."""
-    step = constant(1)
-    for size, stride in zip(reversed(buffer.shape), reversed(buffer.strides), strict=True):
-        if polynomial(stride) != step:
-            return False
-        step = times(step, polynomial(size))
-    return True
-
-
-def offset_of(buffer: Buffer, indices: tuple[KExpr, ...]) -> Poly:
-    """Return where an element lies in its buffer, in elements."""
-    offset: Poly = {}
-    for index, stride in zip(indices, buffer.strides, strict=True):
-        offset = plus(offset, times(polynomial(index), polynomial(stride)))
-    return offset
-
-
-def is_multiple(poly: Poly, size: int) -> bool:
-    """Whether a polynomial is a multiple of a number for all values of the variables."""
-    return all(c % size == 0 for c in poly.values())
 
 
 def agree(conditions: Sequence[KExpr]) -> bool:

@@ -40,9 +40,8 @@ from polyker.codegen.kernel import (
     Wait,
     Wide,
 )
-from polyker.codegen.polynomial import as_constant, polynomial
-from polyker.codegen.vectors import is_dense, is_multiple, is_zero, offset_of
-from polyker.codegen.walk import blocks_of, expressions, on_gpu, subexpressions
+from polyker.codegen.polynomial import as_constant, is_dense, is_multiple, offset_of, polynomial
+from polyker.codegen.walk import blocks_of, expressions, is_zero, on_gpu, subexpressions
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i32, i64, u32
 from polyker.ir.expr import ARITHMETIC, BITWISE, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL

@@ -248,3 +248,8 @@ def is_parallel(kernel: Kernel) -> bool:
 def on_gpu(kernel: Kernel) -> bool:
     """Return whether the kernel launches kernels on a GPU."""
     return any(isinstance(s, Launch) for s in statements(kernel.body))
+
+
+def is_zero(value: KExpr | None) -> bool:
+    """Whether a value is the constant whose bits are all 0."""
+    return isinstance(value, Const) and str(value.value) in ("0", "0.0", "0j", "False")

@@ -16,7 +16,6 @@ import numpy as np
 
 from polyker.errors.base import DTypeError, Span, advised, failure
 from polyker.errors.types import BITS_OF, LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER, TOO_LARGE
-from polyker.ir.accumulators import reduction
 from polyker.ir.bitwise import conversion, folded, meant
 from polyker.ir.dtypes import DType, bf16, bool_, c128, f16, f32, f64, i8, i64, u8, u64
 from polyker.ir.expr import (
@@ -35,10 +34,10 @@ from polyker.ir.expr import (
     reads_in,
 )
 from polyker.ir.functions import TABLE
-from polyker.ir.identity import admitted
 from polyker.ir.measure import SIZE, size_of
 from polyker.ir.printing import SYMBOLS
 from polyker.ir.promotion import UnknownType, ValueType, computed, fits, floating, promote
+from polyker.ir.reductions import admitted, reduction
 
 Typed: TypeAlias = tuple[Expr, ValueType]
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from polyker.errors.base import failure
 from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE, TOO_DEEP
-from polyker.ir.accumulators import accumulator
 from polyker.ir.dtypes import DType, bool_, f64, i64
 from polyker.ir.expr import Call, Cast, Expr, Literal, Read, Reduce, walk
-from polyker.ir.identity import admitted
 from polyker.ir.measure import DEPTH, depth_of, measured
 from polyker.ir.promotion import UnknownType, ValueType, computed, integer_range, promote
+from polyker.ir.reductions import accumulator, admitted
 from polyker.ir.typing import Typer, convert, truth
 from polyker.poly.subjects import Subject
 

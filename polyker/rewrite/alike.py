@@ -13,8 +13,8 @@ from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, cells_written, parameters
+from polyker.poly.touches import alone
 from polyker.rewrite.match import match
-from polyker.schedule.fuse_items import alone
 
 # Dimensions of which all orders are tried.
 MOST_ORDERED = 4

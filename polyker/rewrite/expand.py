@@ -11,8 +11,8 @@ import islpy as isl
 from polyker.errors.shapes import NOTHING_TO_CHOOSE
 from polyker.ir.dtypes import DType, bool_, i32, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, rebuild, transform
-from polyker.ir.identity import admitted
 from polyker.ir.promotion import integer_range
+from polyker.ir.reductions import admitted
 from polyker.ir.typed import Outside, TypedProgram, TypedStatement
 from polyker.poly.boxes import ends, free_range
 from polyker.poly.isl import read_set

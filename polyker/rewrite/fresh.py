@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr
-from polyker.ir.identity import identity as identity
+from polyker.ir.reductions import identity as identity
 from polyker.ir.typed import Outside, Role, TypedNode, TypedProgram, TypedTensor
 
 

@@ -12,7 +12,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Expr, Index, Literal, Read, transform
-from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute, subtract
+from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, instances_within, parameters, tensor_box, values_taken
@@ -31,12 +31,6 @@ class Packed:
 
     copy: TypedStatement
     statement: TypedStatement
-
-
-def can_pack(read: Read, vector: str) -> bool:
-    """Whether a read's subscripts are affine and move with the vector iterator."""
-    parts = [coefficients(s) for s in read.subscripts]
-    return all(p is not None for p in parts) and any(p is not None and p.get(vector) for p in parts)
 
 
 def pack_cells(

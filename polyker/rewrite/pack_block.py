@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read, transform
-from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, substitute
+from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import in_one_piece
 from polyker.poly.isl import read_map, read_set
@@ -34,15 +34,6 @@ class PackedBlock:
     cell: tuple[str, ...]
     names: Mapping[str, str]
     numbers: Mapping[Expr, str]
-
-
-def can_pack_block(read: Read) -> bool:
-    """Whether each subscript of a read is affine in an iterator of its own, and none is padded."""
-    if read.pad is not None:
-        return False
-    parts = [coefficients(s) for s in read.subscripts]
-    used = [i for s in read.subscripts for i in indices_of(s)]
-    return all(p is not None for p in parts) and len(used) == len(set(used))
 
 
 def pack_block(

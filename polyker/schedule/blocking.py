@@ -13,10 +13,10 @@ from math import gcd, isqrt, prod
 
 from polyker.ir.expr import Read
 from polyker.ir.typed import EXACT, Ahead, TypedProgram
-from polyker.rewrite.pack_block import can_pack_block
 from polyker.schedule.ahead import next_tile
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.operation_cost import arithmetic
+from polyker.schedule.packable import can_pack_block
 from polyker.schedule.plan import Plan
 from polyker.schedule.tile_cost import LEAST_TERMS
 from polyker.target.model import PAGE, PAGES, Target

@@ -13,8 +13,8 @@ from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.measure import DEPTH, depth_of, level_of
 from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, statements_of
+from polyker.poly.touches import alone, touches
 from polyker.rewrite.short_sums import short_sums, unfold_sums
-from polyker.schedule.fuse_items import alone, touches
 from polyker.schedule.plan import MOST_OPERATIONS, is_costly, values
 
 # Cycles of a vector: one operation, one costly one, one load; to store a value, and to run the loop that computes it.

@@ -7,34 +7,19 @@ an earlier one. Mostly the subscripts show it; else isl computes the distances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import islpy as isl
 
-from polyker.ir.expr import Expr
-from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
+from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, parameters
+from polyker.poly.touches import Touch, alone, touches
 from polyker.schedule.measure import Measured
 from polyker.schedule.plan import Plan
-
-
-@dataclass(frozen=True)
-class Touch:
-    """One access of an item; `exact`: the cell is the one that the subscripts say, or none.
-
-    `everywhere`: also at other values of the iterators than the statement's own.
-    """
-
-    statement: TypedStatement
-    tensor: str
-    subscripts: tuple[Expr, ...]
-    is_write: bool
-    exact: bool
-    everywhere: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,16 +106,6 @@ def _cells(program: TypedProgram, touch: Touch) -> isl.Map:
     return relation if touch.everywhere else relation.intersect_domain(read_set(touch.statement.domain))
 
 
-def touches(statement: TypedStatement) -> Iterator[Touch]:
-    """Yield the accesses of a statement."""
-    yield Touch(
-        statement, statement.target, statement.subscripts, True, all(is_quasi_affine(s) for s in statement.subscripts)
-    )
-    for read in dict.fromkeys(statement.reads()):
-        exact = read.pad is None or read.pad.mode == "constant"
-        yield Touch(statement, read.tensor, read.subscripts, False, exact)
-
-
 @dataclass(frozen=True)
 class Lag:
     """How two iterators move together: of two instances that touch one cell, the first item's is at most `most` later.
@@ -193,15 +168,6 @@ def _ahead(one: Touch, a: str, other: Touch, b: str) -> int | None:
             if here is not None and there is not None and (here[0], there[0]) == (a, b):
                 return there[1] - here[1]
     return None
-
-
-def alone(subscript: Expr) -> tuple[str, int] | None:
-    """Return (index, offset) of a subscript that is an index plus a constant."""
-    parts = coefficients(subscript) if is_quasi_affine(subscript) else None
-    if parts is None:
-        return None
-    names = [n for n, factor in parts.items() if n and factor]
-    return (names[0], parts.get("", 0)) if len(names) == 1 and parts[names[0]] == 1 else None
 
 
 def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> Lag | None:

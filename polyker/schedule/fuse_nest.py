@@ -16,8 +16,9 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal, walk
 from polyker.ir.quasi_affine import add, coefficients, floordiv, indices_of, is_quasi_affine, lit, mod, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.touches import Touch, alone
 from polyker.schedule.fuse_cost import Fusion, local_tensors, rolling_tensors
-from polyker.schedule.fuse_items import Item, Touch, alone
+from polyker.schedule.fuse_items import Item
 from polyker.schedule.fuse_move import moved
 from polyker.schedule.fuse_zip import paired, zipped
 from polyker.schedule.nest import Nest, band

@@ -18,8 +18,9 @@ from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
+from polyker.poly.touches import alone, touches
 from polyker.schedule.fuse_groups import Group, grow
-from polyker.schedule.fuse_items import Item, alone, touches
+from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_map import AXES, WIDEST, Mapping, at_once, choose_mapping, with_cells
 from polyker.schedule.nest import band, offset
 from polyker.schedule.tree import Filter, Kind, Member, Promotion, Scope, Tree

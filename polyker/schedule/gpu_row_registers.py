@@ -20,8 +20,9 @@ from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
+from polyker.poly.touches import alone, touches
 from polyker.rewrite.fresh import Fresh
-from polyker.schedule.fuse_items import Item, alone, touches
+from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_map import WIDEST, at_once
 from polyker.schedule.gpu_rows import Rows
 from polyker.schedule.tree import Promotion

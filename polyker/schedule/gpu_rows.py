@@ -17,10 +17,11 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Literal
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
+from polyker.poly.touches import Touch, alone, touches
 from polyker.rewrite.accumulate import Accumulated, accumulate
 from polyker.rewrite.fresh import Fresh
 from polyker.schedule.fuse_groups import Group, grow
-from polyker.schedule.fuse_items import Item, Touch, alone, touches
+from polyker.schedule.fuse_items import Item
 from polyker.schedule.gpu_across import LONG, Across, has_gathers
 from polyker.schedule.gpu_map import AXES, THREADS, contiguous
 from polyker.schedule.nest import band, offset, shared

@@ -14,10 +14,10 @@ from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 
 from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.rewrite.pack import can_pack
 from polyker.schedule.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
 from polyker.schedule.measure import Measured, MemoryAccess
 from polyker.schedule.operation_cost import arithmetic, takes_pairs
+from polyker.schedule.packable import can_pack
 from polyker.schedule.plan import Plan, bare_target, unit_iterator, vector_lanes
 from polyker.schedule.tile_lines import is_whole_lines, panel_of, passes_once
 from polyker.schedule.tile_read import TileRead

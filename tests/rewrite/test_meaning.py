@@ -15,9 +15,10 @@ from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
 from polyker.rewrite.extract import extract_reductions
 from polyker.rewrite.fresh import Fresh
 from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.pack import can_pack, pack_read, pack_result
+from polyker.rewrite.pack import pack_read, pack_result
 from polyker.schedule.auto import default_schedule
 from polyker.schedule.legality import prove
+from polyker.schedule.packable import can_pack
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same, case
 
