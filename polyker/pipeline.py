@@ -87,6 +87,7 @@ from polyker.codegen.unswitch import unswitch
 from polyker.codegen.vectors import widen
 from polyker.codegen.verify import verify
 from polyker.errors import CompileError, LegalityError
+from polyker.ir.decision import REFUSED
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
@@ -131,7 +132,7 @@ from polyker.schedule.search_blocks import search_blocks
 from polyker.schedule.search_limits import search_limits
 from polyker.schedule.share import share_results
 from polyker.schedule.short_rows import sum_short_rows, unroll_short_rows
-from polyker.schedule.tree import REFUSED, Schedule
+from polyker.schedule.tree import Schedule
 from polyker.target.model import Gpu, Target
 
 

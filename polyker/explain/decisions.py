@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from polyker.schedule.tree import REFUSED, Kind, Schedule, loops
+from polyker.ir.decision import REFUSED
+from polyker.schedule.tree import Kind, Schedule, loops
 
 _ABOUT = re.compile(r"(S\d+):")
 _GENERATED = re.compile(r"(?<![A-Za-z_'.\d])[Sit]\d+\b")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
+from polyker.ir.decision import REFUSED
 from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
@@ -49,7 +50,7 @@ from polyker.schedule.time_tiling import time_tiled
 from polyker.schedule.traffic import least_traffic
 from polyker.schedule.transpose import across_of, transposing_tree, write_order
 from polyker.schedule.transpose_ahead import transposed_ahead
-from polyker.schedule.tree import REFUSED, Schedule
+from polyker.schedule.tree import Schedule
 from polyker.schedule.wave_nest import wave_nest
 from polyker.target.model import Target
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
+from polyker.ir.decision import REFUSED
 from polyker.ir.expr import Expr, reads_in
 from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
@@ -23,7 +24,6 @@ from polyker.schedule.measure import Layouts, Measured, accesses, measure
 from polyker.schedule.pieces import waiting
 from polyker.schedule.plan import vector_lanes
 from polyker.schedule.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
-from polyker.schedule.tree import REFUSED
 from polyker.target.model import Target
 
 # What copies of operands cost besides: a nest of loops and code of their own, which fuse with nothing.

@@ -182,10 +182,6 @@ class Leaf:
 Tree: TypeAlias = Band | Sequence | Scope | Leaf
 
 
-# How a note begins that tells what was not done, and why.
-REFUSED = "not done: "
-
-
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A tree, and the reasons for it in words for `explain`."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import NO_LOOP
 from polyker.process.jobs import load
-from polyker.viz.instances import Array, Instances, instances
-
-if TYPE_CHECKING:
-    from polyker.schedule_object import Schedule
+from polyker.viz.instances import Array, Drawable, Instances, instances
 
 # Arrows of a picture, and instances joined by a line in their order: more hide what they show.
 MOST_ARROWS, MOST_JOINED = 600, 200
 
 
 def draw(
-    schedule: Schedule,
+    schedule: Drawable,
     statement: str,
     *,
     x: str | None = None,

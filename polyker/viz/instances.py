@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import islpy as isl
 import numpy as np
 
 from polyker.edit.find import statement_named
+from polyker.edit.state import State
 from polyker.errors.base import failure
 from polyker.errors.schedules import NOT_DRAWN
 from polyker.poly.checks import evaluate_shape
@@ -19,12 +20,16 @@ from polyker.poly.isl import isl_job, read_set
 from polyker.poly.scop import Scop, build_scop
 from polyker.schedule.tree import Band, Leaf, Scope, Sequence, Tree
 
-if TYPE_CHECKING:
-    from polyker.schedule_object import Schedule
-
 Array = np.ndarray[Any, Any]
 # Instances of a picture.
 MOST = 4000
+
+
+class Drawable(Protocol):
+    """A schedule that is edited: `polyker.Schedule`."""
+
+    @property
+    def _state(self) -> State: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Instances:
     waits: Array
 
 
-def instances(schedule: Schedule, statement: str) -> Instances:
+def instances(schedule: Drawable, statement: str) -> Instances:
     """Return the instances of a statement, named as the printed schedule names it.
 
     Raises ScheduleError where there is no such statement, and for symbolic sizes or more than 4000 instances.
