@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from polyker.codegen.llvm.jit.detect import target as find_target
 from polyker.explain import rates
 from polyker.explain.rates import LLVM, bandwidth
-from polyker.target.detect import target as find_target
 
 ROUNDS = 10_000  # of the loop that tells the core's pace: some 0.06 ms
 

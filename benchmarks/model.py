@@ -74,7 +74,7 @@ def alternatives(name: str, problem: Problem, count: int, seconds: float) -> lis
     """Return the CPU seconds of the model's best tiles, its own choice first; each is the least of its rounds, in turns."""
     import polyker as pk
     from benchmarks.case import arrays, empty
-    from polyker.schedule.choose import alternative
+    from polyker.cost.choose import alternative
 
     operands = arrays(name, problem)
     kernels: dict[str, Any] = {}

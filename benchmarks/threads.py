@@ -67,12 +67,12 @@ def region(threads: int) -> Callable[[int], float]:
     """Return a function that runs so many regions, with next to nothing in them, and returns the seconds it took."""
     import numpy as np
 
-    from polyker.codegen.kernel import Buffer, Const, For, Kernel, LoopKind, Space, Store, Var
-    from polyker.codegen.llvm_build import build
-    from polyker.codegen.llvm_emit import emit
+    from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, LoopKind, Space, Store, Var
+    from polyker.codegen.llvm.emit import emit
+    from polyker.codegen.llvm.jit.build import build
+    from polyker.codegen.llvm.jit.detect import host
     from polyker.ir.dtypes import f64
     from polyker.runtime.threads import runtime
-    from polyker.target.detect import host
 
     write = (Store("y", (Var("i"),), Const(1.0, f64)),)
     loop = For("i", Const(0), Const(8 * threads), write, 8, LoopKind.PARALLEL, threads)

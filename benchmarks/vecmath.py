@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from polyker.codegen.vecmath import arity
+from polyker.codegen.llvm.jit.detect import host
+from polyker.codegen.vecmath.functions import arity
 from polyker.ir.dtypes import DType, f32, f64
-from polyker.target.detect import host
 from tests.codegen.vecmath_harness import HAS_AVX512, Compiled
 from tests.codegen.vecmath_reference import REAL_OPS
 

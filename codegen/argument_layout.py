@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyker.codegen.kernel import Const, KExpr, Op, Var
+from polyker.codegen.ir.kernel import Const, KExpr, Op, Var
 from polyker.errors.base import InternalError
 from polyker.ir.expr import Call, Expr, Literal, Size
 from polyker.ir.layout import Layout

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from polyker.codegen.kernel import Kernel
+from polyker.codegen.ir.kernel import Kernel
 from polyker.errors.base import Span
 from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
-from polyker.schedule.tree import Schedule
+from polyker.schedule.tree.nodes import Schedule
 
 
 class Code(Protocol):

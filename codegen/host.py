@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyker.codegen.kernel import Const, KExpr, Op, Var
+from polyker.codegen.ir.kernel import Const, KExpr, Op, Var
 from polyker.errors.base import InternalError
 
 

@@ -35,7 +35,7 @@ def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
     try:
         program = _lowered(text, sizes)
     except ParseError as error:
-        from polyker.einsum_frontend.repairs import repaired
+        from polyker.einsum_frontend.hints.repairs import repaired
 
         hint = repaired(text, lambda other: _lowered(other, sizes))
         if hint is None:
@@ -59,7 +59,7 @@ def parse_syntax(text: str) -> Syntax:
     try:
         syntax: Syntax = parser.parse(source)  # type: ignore[assignment]
     except UnexpectedToken as problem:
-        from polyker.einsum_frontend.explain import explain
+        from polyker.einsum_frontend.hints.explain import explain
 
         raise explain(problem, source) from None
     return replace(syntax, source=source)
@@ -68,7 +68,12 @@ def parse_syntax(text: str) -> Syntax:
 @once
 def _parser() -> Lark:
     """The tables of grammar.lark, built at the first use; `strict` makes a conflict in the grammar an error."""
-    for name in ("check", "lower", "explain", "repairs"):  # what texts take then, imported while no fork can take place
+    for name in (
+        "check",
+        "lower",
+        "hints.explain",
+        "hints.repairs",
+    ):  # what texts take, imported while no fork can take place
         import_module(f"{__package__}.{name}")
     from lark import Lark
     from lark.lexer import Lexer

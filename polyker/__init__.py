@@ -9,7 +9,7 @@ from polyker.process.jobs import load
 load("numpy")  # which a process can load once: a signal handler that raised half-way would leave it without
 
 from polyker import errors as errors
-from polyker.einsum import einsum
+from polyker.api.einsum import einsum
 from polyker.errors import (
     ArgumentError,
     BackendUnavailable,
@@ -30,26 +30,26 @@ from polyker.ir.dtypes import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i3
 from polyker.options import get_num_threads, options, set_num_threads
 
 if TYPE_CHECKING:
-    from polyker.api import Operator, op, tune
-    from polyker.compiling import clear_cache
+    from polyker.api.compiling import clear_cache
+    from polyker.api.kernel import Kernel
+    from polyker.api.operator import Operator, op, tune
+    from polyker.api.schedule_object import Schedule
     from polyker.einsum_frontend.builder import *  # noqa: F403
     from polyker.einsum_frontend.builder import indices, sizes, tensors
     from polyker.ir.dtypes import bool_ as bool  # noqa: F401
     from polyker.ir.program import Program
-    from polyker.kernel import Kernel
     from polyker.runtime.threads import set_parallel_for
-    from polyker.schedule_object import Schedule
 
     __version__: str
 
 # Loaded at first use, so that importing polyker loads numpy and little more.
 _LAZY = {
-    "op": "polyker.api",
-    "tune": "polyker.api",
-    "clear_cache": "polyker.compiling",
-    "Operator": "polyker.api",
-    "Kernel": "polyker.kernel",
-    "Schedule": "polyker.schedule_object",
+    "op": "polyker.api.operator",
+    "tune": "polyker.api.operator",
+    "clear_cache": "polyker.api.compiling",
+    "Operator": "polyker.api.operator",
+    "Kernel": "polyker.api.kernel",
+    "Schedule": "polyker.api.schedule_object",
     "Program": "polyker.ir.program",
     "set_parallel_for": "polyker.runtime.threads",
 }

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from polyker.codegen.lower import Lowered, lower
-from polyker.codegen.regions import LEAST, settle
-from polyker.codegen.walk import is_parallel
-from polyker.codegen.work import exceeds
+from polyker.codegen.ir.walk import is_parallel
+from polyker.codegen.ir.work import exceeds
+from polyker.codegen.lowering.lower import Lowered, lower
+from polyker.codegen.passes.parallel_profitability import LEAST, settle
 from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.expr import Literal
@@ -18,9 +18,9 @@ from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
-from polyker.schedule.legality import prove
-from polyker.schedule.parallel import PRIVATE, parallel_schedule
-from polyker.schedule.tree import Schedule
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.threads.parallel import PRIVATE, parallel_schedule
+from polyker.schedule.tree.nodes import Schedule
 
 # isl operations that the search for parallel loops may take, and the blocks of rows with the schedule of their program.
 QUOTA = 4_000_000

@@ -149,8 +149,8 @@ def checked_flag(name: str, value: object) -> bool:
 
 def checked_target(value: object) -> Any:
     """Return a target's name or description, None for the default one; raises ArgumentError for anything else."""
-    load("polyker.target.model")
-    from polyker.target.model import Target
+    load("polyker.machine.model")
+    from polyker.machine.model import Target
 
     if is_a(value, Target):
         return value

@@ -1,61 +1,61 @@
 """The way from text to machine code, stage by stage. This is the only file that lists the stages.
 
     text    -> einsum_frontend.parse -> Program          names, ranks, spans
-    Program -> poly.bind             -> TypedProgram     element types, sizes, exact domains
-            -> rewrite.own_order     -> TypedProgram     arrays by columns and the like have the dimensions of memory
-            -> rewrite.turn          -> TypedProgram     recurrences along memory are computed in turned tensors
-            -> rewrite.extract       -> TypedProgram     inline reductions become temporaries
-            -> schedule.once         -> TypedProgram     values that many instances need are computed once
-            -> schedule.contract     -> TypedProgram     sums of products are taken in steps
-            -> rewrite.initial       -> TypedProgram     reductions start at their identity
-            -> rewrite.one_term      -> TypedProgram     reductions of one term a cell only set it
-            -> rewrite.short_sums    -> TypedProgram     short padded sums of time loops are values
-            -> schedule.gather       -> TypedProgram     terms that are scattered are gathered cell by cell
-            -> rewrite.sink          -> TypedProgram     operators that all terms share are applied to results
-            -> schedule.share        -> TypedProgram     what statements compute alike is computed once
-            -> schedule.online       -> TypedProgram     pairs of reductions over long rows read them once
-            -> schedule.padding      -> TypedProgram     what is computed and read again with padding is copied with it
-            -> rewrite.widen         -> TypedProgram     shared cells of half precision are summed in f32
-            -> rewrite.truth         -> TypedProgram     any and all of booleans count in bytes
-            -> schedule.fuse_inline  -> TypedProgram     what is cheap to compute again is not stored
-            -> rewrite.unfold        -> TypedProgram     windows along short rows are copied one by one
-            -> rewrite.first_cells   -> TypedProgram     recurrences without a test for their first cells
-            -> rewrite.affine_parts  -> TypedProgram     subscripts that wrap or stop at an edge are affine by parts
-            -> rewrite.quotients     -> TypedProgram     indices with quotients are quotient and remainder
-            -> rewrite.diagonals     -> TypedProgram     reductions along narrow bands are numbered by diagonals
-            -> rewrite.merge         -> TypedProgram     indices that walk two dimensions together are one
-            -> rewrite.symmetric     -> TypedProgram     one half of a symmetric result is computed, one copied
-            -> schedule.crossing     -> TypedProgram     sums along rows and columns at once go row by row
-            -> schedule.short_rows   -> TypedProgram     an index along rows of a few cells is written out
-            -> schedule.dots         -> TypedProgram     products of narrow integers are summed several at a time
-            -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
+    Program -> poly.binding.bind             -> TypedProgram     element types, sizes, exact domains
+            -> rewrite.normalise.argument_order     -> TypedProgram     arrays by columns and the like have the dimensions of
+            memory -> rewrite.indexing.transpose_recurrences          -> TypedProgram     recurrences along memory are computed in
+            turned tensors -> rewrite.normalise.extract_reductions       -> TypedProgram     inline reductions become temporaries
+            -> rewrite.sharing.compute_once         -> TypedProgram     values that many instances need are computed once
+            -> rewrite.reductions.contraction_order     -> TypedProgram     sums of products are taken in steps
+            -> rewrite.normalise.start_reductions       -> TypedProgram     reductions start at their identity
+            -> rewrite.normalise.set_single_terms      -> TypedProgram     reductions of one term a cell only set it
+            -> rewrite.reductions.short_sums    -> TypedProgram     short padded sums of time loops are values
+            -> rewrite.reductions.choose_gather_form       -> TypedProgram     terms that are scattered are gathered cell by cell
+            -> rewrite.normalise.hoist_from_reductions          -> TypedProgram     operators that all terms share are applied to
+            results -> rewrite.sharing.share_results        -> TypedProgram     what statements compute alike is computed once
+            -> rewrite.reductions.online_pairs       -> TypedProgram     pairs of reductions over long rows read them once
+            -> rewrite.indexing.copy_padded      -> TypedProgram     what is computed and read again with padding is copied with
+            it -> rewrite.normalise.widen_reductions         -> TypedProgram     shared cells of half precision are summed in f32
+            -> rewrite.normalise.bool_to_u8         -> TypedProgram     any and all of booleans count in bytes
+            -> rewrite.sharing.inline_values  -> TypedProgram     what is cheap to compute again is not stored
+            -> rewrite.materialise.unfold_windows        -> TypedProgram     windows along short rows are copied one by one
+            -> rewrite.indexing.split_first_elements   -> TypedProgram     recurrences without a test for their first cells
+            -> rewrite.indexing.affine_parts  -> TypedProgram     subscripts that wrap or stop at an edge are affine by parts
+            -> rewrite.indexing.split_quotients     -> TypedProgram     indices with quotients are quotient and remainder
+            -> rewrite.indexing.diagonals     -> TypedProgram     reductions along narrow bands are numbered by diagonals
+            -> rewrite.indexing.collapse_dims         -> TypedProgram     indices that walk two dimensions together are one
+            -> rewrite.indexing.halve_symmetric     -> TypedProgram     one half of a symmetric result is computed, one copied
+            -> rewrite.reductions.transposed_sum     -> TypedProgram     sums along rows and columns at once go row by row
+            -> rewrite.indexing.unroll_short_rows   -> TypedProgram     an index along rows of a few cells is written out
+            -> rewrite.reductions.choose_dot_products         -> TypedProgram     products of narrow integers are summed several
+            at a time -> schedule.auto         -> TypedProgram, Schedule   accumulators, tiles, vectors, registers
             -> poly.scop             -> Scop             domains, access relations, the text's order
-            -> schedule.legality                         every dependence is kept, proven on every compile
-            -> schedule.parallel     -> Schedule         loops that run on several threads, proven too
-            -> rewrite.row_blocks    -> TypedProgram     by blocks of rows, where no loop can: scheduled again from there
-            -> codegen.lower         -> Kernel           isl's loops, promoted buffers, guards; lanes in step
-            -> codegen.fill          -> Kernel           tiles that a size cuts are computed whole
-            -> codegen.simplify      -> Kernel           unrolled, index expressions folded
-            -> codegen.fold          -> Kernel           vectors that are folded into one cell combined first
-            -> codegen.carry         -> Kernel           cells that the next iterations read kept in registers
-            -> codegen.ahead         -> Kernel           gathered cells of large tensors prefetched
-            -> codegen.regions       -> Kernel           loops too small for several threads run on one
-            -> codegen.llvm_emit     -> LLVM IR
-            -> codegen.llvm_build    -> Artifact         machine code in memory
+            -> schedule.legality.prove                         every dependence is kept, proven on every compile
+            -> schedule.threads.parallel     -> Schedule         loops that run on several threads, proven too
+            -> rewrite.time.row_blocks    -> TypedProgram     by blocks of rows, where no loop can: scheduled again from there
+            -> codegen.lowering.lower         -> Kernel           isl's loops, promoted buffers, guards; lanes in step
+            -> codegen.passes.whole_partial_tiles          -> Kernel           tiles that a size cuts are computed whole
+            -> codegen.passes.simplify      -> Kernel           unrolled, index expressions folded
+            -> codegen.passes.fold_lanes          -> Kernel           vectors that are folded into one cell combined first
+            -> codegen.passes.scalar_replacement         -> Kernel           cells that the next iterations read kept in registers
+            -> codegen.passes.prefetch_gathers         -> Kernel           gathered cells of large tensors prefetched
+            -> codegen.passes.parallel_profitability       -> Kernel           loops too small for several threads run on one
+            -> codegen.llvm.emit     -> LLVM IR
+            -> codegen.llvm.jit.build    -> Artifact         machine code in memory
 
 For a GPU (docs/gpu.md) the same program, by launches:
 
-            -> schedule.gpu_auto     -> TypedProgram, Schedule   loops on blocks and threads
-            -> schedule.barriers     -> Schedule         where the threads of a block meet
-            -> poly.scop, schedule.legality, codegen.lower       as above
-            -> codegen.launch        -> Kernel           how many blocks and threads each launch takes
-            -> codegen.combine       -> Kernel           values of several threads combined by shuffles
-            -> codegen.vectors       -> Kernel           neighbouring cells by accesses of up to 16 bytes
-            -> codegen.cuda_text     -> CUDA C
-            -> codegen.sim_build     -> Artifact         for `cuda-sim`: compiled for this machine's processor
+            -> schedule.gpu.auto     -> TypedProgram, Schedule   loops on blocks and threads
+            -> schedule.gpu.barriers     -> Schedule         where the threads of a block meet
+            -> poly.scop, schedule.legality.prove, codegen.lowering.lower       as above
+            -> codegen.passes.gpu.launch        -> Kernel           how many blocks and threads each launch takes
+            -> codegen.passes.gpu.combine       -> Kernel           values of several threads combined by shuffles
+            -> codegen.passes.gpu.vectors       -> Kernel           neighbouring cells by accesses of up to 16 bytes
+            -> codegen.cuda.text     -> CUDA C
+            -> codegen.cuda.sim_build     -> Artifact         for `cuda-sim`: compiled for this machine's processor
 
 Each stage prints (`Artifact.stages`, `kernel.source(stage)`) and is verified where something can be: the schedule is proven, the
-kernel is checked by codegen.verify, the LLVM IR by LLVM's verifier.
+kernel is checked by codegen.ir.verify, the LLVM IR by LLVM's verifier.
 """
 
 from __future__ import annotations
@@ -65,75 +65,76 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from polyker.codegen.ahead import prefetch_gathers
 from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.carry import carry
-from polyker.codegen.combine import write_out
-from polyker.codegen.cuda_build import CudaCode, ptx
-from polyker.codegen.cuda_text import cuda_source
-from polyker.codegen.fill import fill
-from polyker.codegen.fold import merge_folds
-from polyker.codegen.kernel_text import print_kernel
-from polyker.codegen.launch import check_shared, launches
-from polyker.codegen.llvm_build import build
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.lower import Lowered
-from polyker.codegen.meetings import check_meetings
-from polyker.codegen.regions import settle
-from polyker.codegen.sim_build import build_sim
-from polyker.codegen.simplify import simplify, unroll
-from polyker.codegen.unswitch import unswitch
-from polyker.codegen.vectors import widen
-from polyker.codegen.verify import verify
+from polyker.codegen.cuda.build import CudaCode, ptx
+from polyker.codegen.cuda.sim_build import build_sim
+from polyker.codegen.cuda.text import cuda_source
+from polyker.codegen.ir.meetings import check_meetings
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import build
+from polyker.codegen.lowering.lower import Lowered
+from polyker.codegen.passes.fold_lanes import merge_folds
+from polyker.codegen.passes.gpu.combine import write_out
+from polyker.codegen.passes.gpu.launch import check_shared, launches
+from polyker.codegen.passes.gpu.vectors import widen
+from polyker.codegen.passes.parallel_profitability import settle
+from polyker.codegen.passes.prefetch_gathers import prefetch_gathers
+from polyker.codegen.passes.scalar_replacement import carry
+from polyker.codegen.passes.simplify import simplify, unroll
+from polyker.codegen.passes.unswitch import unswitch
+from polyker.codegen.passes.whole_partial_tiles import fill
 from polyker.errors import CompileError, LegalityError
 from polyker.ir.decision import REFUSED
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
 from polyker.lowering import on_threads, proven_kernel
+from polyker.machine.model import Gpu, Target
 from polyker.options import Options
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import Scop, build_scop
-from polyker.rewrite.affine_parts import affine_parts
-from polyker.rewrite.diagonals import number_diagonals
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.first_cells import part_first_cells
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.merge import merge_dimensions
-from polyker.rewrite.narrow import narrow_indices
-from polyker.rewrite.one_term import set_single_terms
-from polyker.rewrite.own_order import in_own_order, orders_of, strided
-from polyker.rewrite.quotients import split_quotients
-from polyker.rewrite.row_blocks import row_blocks
-from polyker.rewrite.running import running_reductions
-from polyker.rewrite.short_sums import unfold_padded
-from polyker.rewrite.single import fix_single_values
-from polyker.rewrite.sink import sink_operators
-from polyker.rewrite.squares import square_products
-from polyker.rewrite.symmetric import halve_symmetric
-from polyker.rewrite.truth import count_truths
-from polyker.rewrite.turn import turn_recurrences
-from polyker.rewrite.unfold import unfold_windows
-from polyker.rewrite.widen import widen_reductions
-from polyker.schedule.auto import auto_schedule, default_schedule
-from polyker.schedule.barriers import with_barriers
-from polyker.schedule.contract import contract
-from polyker.schedule.convert import convert_once
-from polyker.schedule.crossing import sum_crossing
-from polyker.schedule.dots import sum_by_dots
-from polyker.schedule.fuse_inline import inline_values
-from polyker.schedule.gather import gather_where_cheaper
-from polyker.schedule.gpu_auto import gpu_schedule, lanes_unrolled
-from polyker.schedule.once import compute_once
-from polyker.schedule.online import one_pass
-from polyker.schedule.padding import pad_computed
-from polyker.schedule.search_blocks import search_blocks
-from polyker.schedule.search_limits import search_limits
-from polyker.schedule.share import share_results
-from polyker.schedule.short_rows import sum_short_rows, unroll_short_rows
-from polyker.schedule.tree import Schedule
-from polyker.target.model import Gpu, Target
+from polyker.rewrite.indexing.affine_parts import affine_parts
+from polyker.rewrite.indexing.collapse_dims import merge_dimensions
+from polyker.rewrite.indexing.copy_padded import pad_computed
+from polyker.rewrite.indexing.diagonals import number_diagonals
+from polyker.rewrite.indexing.halve_symmetric import halve_symmetric
+from polyker.rewrite.indexing.split_first_elements import part_first_cells
+from polyker.rewrite.indexing.split_quotients import split_quotients
+from polyker.rewrite.indexing.transpose_recurrences import turn_recurrences
+from polyker.rewrite.indexing.unroll_short_rows import sum_short_rows, unroll_short_rows
+from polyker.rewrite.materialise.convert_once import convert_once
+from polyker.rewrite.materialise.unfold_windows import unfold_windows
+from polyker.rewrite.normalise.algebra import square_products
+from polyker.rewrite.normalise.argument_order import in_own_order, orders_of, strided
+from polyker.rewrite.normalise.bool_to_u8 import count_truths
+from polyker.rewrite.normalise.drop_unit_dims import fix_single_values
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.hoist_from_reductions import sink_operators
+from polyker.rewrite.normalise.narrow_indices import narrow_indices
+from polyker.rewrite.normalise.set_single_terms import set_single_terms
+from polyker.rewrite.normalise.start_reductions import start_reductions
+from polyker.rewrite.normalise.widen_reductions import widen_reductions
+from polyker.rewrite.reductions.choose_dot_products import sum_by_dots
+from polyker.rewrite.reductions.choose_gather_form import gather_where_cheaper
+from polyker.rewrite.reductions.contraction_order import contract
+from polyker.rewrite.reductions.online_pairs import one_pass
+from polyker.rewrite.reductions.prefix_reductions import running_reductions
+from polyker.rewrite.reductions.short_sums import unfold_padded
+from polyker.rewrite.reductions.transposed_sum import sum_crossing
+from polyker.rewrite.searches.search_blocks import search_blocks
+from polyker.rewrite.searches.search_limits import search_limits
+from polyker.rewrite.sharing.compute_once import compute_once
+from polyker.rewrite.sharing.inline_values import inline_values
+from polyker.rewrite.sharing.share_results import share_results
+from polyker.rewrite.time.row_blocks import row_blocks
+from polyker.schedule.auto import auto_schedule
+from polyker.schedule.gpu.auto import gpu_schedule, lanes_unrolled
+from polyker.schedule.gpu.barriers import with_barriers
+from polyker.schedule.nests.text_order import default_schedule
+from polyker.schedule.tree.nodes import Schedule
 
 
 class Stages(Mapping[str, str]):

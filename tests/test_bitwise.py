@@ -13,8 +13,9 @@ from polyker.errors import DTypeError, ParseError
 from polyker.ir.dtypes import i8, i64, u8
 from polyker.ir.expr import Call, Literal, Read
 from polyker.reference import interpret
-from polyker.rewrite.value_range import modulo, value_range
+from polyker.rewrite.core.value_range import modulo, value_range
 from tests.gpu.support import needs_compiler
+from tests.ways import interpreted, simulated
 
 OPERATORS = {
     "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor, "<<": np.left_shift, ">>": np.right_shift,
@@ -44,15 +45,6 @@ def symbolic(text, *arrays):
 
 def _name(dtype):
     return "bool_" if dtype.kind == "b" else f"{dtype.kind}{8 * dtype.itemsize}"
-
-
-def interpreted(text, *arrays):
-    program = parse(text)
-    return interpret(program, dict(zip(program.inputs, arrays, strict=True)))[0]
-
-
-def simulated(text, *arrays):
-    return pk.op(text).compile(*arrays, target="cuda-sim")(*arrays)
 
 
 EXECUTORS = [

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen import vecmath
-from polyker.codegen.cuda_digamma import digamma
-from polyker.codegen.cuda_functions import listed
-from polyker.codegen.cuda_text import data_file
-from polyker.codegen.interp_ops import apply
-from polyker.codegen.verify import _OPS
-from polyker.codegen.work import _COSTS
+from polyker.codegen.cuda.digamma import digamma
+from polyker.codegen.cuda.functions import listed
+from polyker.codegen.cuda.text import data_file
+from polyker.codegen.ir.interpret_operations import apply
+from polyker.codegen.ir.verify import _OPS
+from polyker.codegen.ir.work import _COSTS
+from polyker.codegen.vecmath import functions as vecmath
+from polyker.cost.plan import HEAVY
 from polyker.einsum_frontend import builder, parse
 from polyker.errors import DTypeError, ParseError
 from polyker.explain.operations import _LEAST
@@ -25,7 +26,6 @@ from polyker.ir import dtypes as dt
 from polyker.ir.expr import DIVISIONS, FUNCTIONS
 from polyker.ir.functions import TABLE
 from polyker.reference import interpret
-from polyker.schedule.plan import HEAVY
 from tests.gpu.support import needs_compiler
 
 # Typing writes these by comparisons and extrema.

@@ -11,7 +11,7 @@ import polyker as pk
 from polyker import errors, lowering, pipeline
 from polyker.errors import DTypeError, GatherError, ShapeError
 from polyker.ir.typed import Role
-from polyker.schedule.auto import default_schedule
+from polyker.schedule.nests.text_order import default_schedule
 from tests.fuzz import oracles
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.case import Case, Input

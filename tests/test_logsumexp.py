@@ -8,36 +8,12 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.errors import DTypeError, GatherError
-from polyker.reference import interpret
-from tests.gpu.support import needs_compiler
+from tests import ways
+from tests.ways import compiled, interpreted
 
 rng = np.random.default_rng(3)
 INF, NAN = np.inf, np.nan
-
-
-def compiled(text, *arrays, target="cpu", **sizes):
-    return pk.op(text).compile(*arrays, target=target, **sizes)(*arrays, **sizes)
-
-
-def symbolic(text, *arrays, **sizes):
-    with pk.options(specialize="always"):
-        return pk.op(text)(*arrays, **sizes)
-
-
-def interpreted(text, *arrays, **sizes):
-    program = parse(text)
-    return interpret(program, dict(zip(program.inputs, arrays, strict=True)), sizes)[0]
-
-
-def simulated(text, *arrays, **sizes):
-    return compiled(text, *arrays, target="cuda-sim", **sizes)
-
-
-@pytest.fixture(
-    params=[compiled, symbolic, interpreted, pytest.param(simulated, marks=needs_compiler)], ids=lambda f: f.__name__
-)
-def call(request):
-    return request.param
+call = ways.call  # the fixture
 
 
 def close(found, want):

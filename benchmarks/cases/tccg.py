@@ -7,7 +7,7 @@ from functools import partial
 
 from benchmarks.case import Case
 from benchmarks.einsum_case import einsum
-from polyker.demo_cases import read_data, scale_contraction
+from polyker.cli.demo_cases import read_data, scale_contraction
 
 FLOP = 0.6e9
 

@@ -6,7 +6,7 @@ from math import prod
 
 from benchmarks.gpu.case import Case
 from benchmarks.gpu.networks import networks
-from polyker.demo_cases import read_data
+from polyker.cli.demo_cases import read_data
 
 _SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
 _NORM = (

@@ -65,7 +65,7 @@ class Timed:
 
 def gpu_of(target: str) -> Any:
     """Return the GPU that a target's name stands for, with the name that it is compiled for."""
-    from polyker.compiling import target_named
+    from polyker.api.compiling import target_named
 
     found = target_named(target)
     return found.gpu, found.name
@@ -79,7 +79,7 @@ def compiler_versions() -> dict[str, str]:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
         found["nvcc"] = next((x.split("release ")[1] for x in done.stdout.splitlines() if "release " in x), "?")
     try:
-        from polyker.codegen import nvrtc
+        from polyker.codegen.cuda import nvrtc
 
         if nvrtc.library() is not None:
             found["NVRTC"] = str(nvrtc.version()).removeprefix("nvrtc ")
@@ -248,8 +248,8 @@ class Cuda(_WithTorch):
 
 def _bare_fma(target: str, out: int, blocks: int) -> Callable[[], Any]:
     """Return what launches the multiply-adds by the driver alone."""
-    from polyker.codegen.cuda_build import cubin
-    from polyker.compiling import target_named
+    from polyker.api.compiling import target_named
+    from polyker.codegen.cuda.build import cubin
 
     cuda = libcuda.library()
     kernel = cuda.function(cubin(FMA_TEXT, target_named(target))[0], "fma_rate")

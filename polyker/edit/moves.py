@@ -17,9 +17,10 @@ from polyker.edit.state import State
 from polyker.edit.step import Step
 from polyker.errors.base import CATALOGUE, LegalityError, PolykerError, ScheduleError, failure
 from polyker.errors.schedules import NOT_ADJACENT, UNKNOWN_STATEMENT
-from polyker.schedule import step_times, steps
-from polyker.schedule.places import spliced, with_children
-from polyker.schedule.tree import Schedule, Sequence, Tree
+from polyker.schedule.steps import basic as steps
+from polyker.schedule.steps import times as step_times
+from polyker.schedule.tree.nodes import Schedule, Sequence, Tree
+from polyker.schedule.tree.places import spliced, with_children
 
 Outcomes = Iterator[State]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.quasi_affine import coefficients, indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, TypedTensor
-from polyker.schedule.tree import Member
+from polyker.schedule.tree.nodes import Member
 
 _COPIES = {"pack": "packed", "padded": "padded", "windows": "windows", "copy": "copy"}
 _RESULTS = ("acc", "total", "result")

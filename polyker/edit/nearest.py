@@ -11,7 +11,7 @@ from polyker.edit.state import State
 from polyker.edit.step import Step, call_text, step_of
 from polyker.errors.base import PolykerError
 from polyker.poly.isl import isl_job
-from polyker.schedule.tree import Kind
+from polyker.schedule.tree.nodes import Kind
 
 SECONDS = 2.0  # of looking for an alternative
 _FACTORS = (1, 2, -1)

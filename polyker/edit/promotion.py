@@ -20,15 +20,15 @@ from polyker.ir.quasi_affine import floordiv, is_quasi_affine, mod
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, build_scop
-from polyker.rewrite.copy_runs import Copied, copy_reads, copy_writes
-from polyker.schedule import tree as trees
-from polyker.schedule.block_threads import AXES
-from polyker.schedule.buffers import modulo_of, promote
-from polyker.schedule.legality_buffers import SHARED_LIMIT
-from polyker.schedule.places import joined
-from polyker.schedule.swizzle import largest_swizzle, why_not_swizzled
-from polyker.schedule.to_isl import scope_ways
-from polyker.schedule.tree import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Tree
+from polyker.rewrite.materialise.copy_runs import Copied, copy_reads, copy_writes
+from polyker.schedule.legality.buffers import SHARED_LIMIT
+from polyker.schedule.steps.promotion import modulo_of, promote
+from polyker.schedule.tree import nodes as trees
+from polyker.schedule.tree.block_threads import AXES
+from polyker.schedule.tree.nodes import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Tree
+from polyker.schedule.tree.places import joined
+from polyker.schedule.tree.swizzle import largest_swizzle, why_not_swizzled
+from polyker.schedule.tree.to_isl import scope_ways
 
 REGISTER_CELLS = 512  # of one buffer that is to lie in registers
 SCRATCH_BYTES = 1 << 26  # of one buffer in memory that the call brings

@@ -13,8 +13,8 @@ from polyker.errors.base import LegalityError, ScheduleError
 from polyker.ir.typed import TypedProgram
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.scop import Scop, build_scop
-from polyker.schedule.barriers import with_barriers
-from polyker.schedule.legality import prove
+from polyker.schedule.gpu.barriers import with_barriers
+from polyker.schedule.legality.prove import prove
 
 
 class _Known(threading.local):

@@ -13,7 +13,7 @@ from polyker.ir.quasi_affine import indices_of, lit, mod
 from polyker.ir.typed import TypedStatement
 from polyker.ir.typed_printing import print_expr, relabel
 from polyker.poly.isl import read_set
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree, scopes
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree, scopes
 
 _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
 _LIMIT = 2000  # characters of a line

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from polyker.edit.names import Names, named
 from polyker.ir.typed import TypedProgram
-from polyker.schedule.tree import Member, Schedule, paths
+from polyker.schedule.tree.nodes import Member, Schedule, paths
 
 
 @dataclass(frozen=True, slots=True)

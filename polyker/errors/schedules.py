@@ -1,4 +1,4 @@
-"""Catalogue of the schedule's and the gathers' errors (PK5xx); legality's rows stand in polyker.schedule.legality."""
+"""Catalogue of the schedule's and the gathers' errors (PK5xx); legality's rows stand in polyker.schedule.legality.prove."""
 
 from __future__ import annotations
 

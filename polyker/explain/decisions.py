@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from polyker.ir.decision import REFUSED
-from polyker.schedule.tree import Kind, Schedule, loops
+from polyker.schedule.tree.nodes import Kind, Schedule, loops
 
 _ABOUT = re.compile(r"(S\d+):")
 _GENERATED = re.compile(r"(?<![A-Za-z_'.\d])[Sit]\d+\b")

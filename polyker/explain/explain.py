@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.kernel import For, Kernel, LoopKind
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.kernel import For, Kernel, LoopKind
+from polyker.codegen.ir.walk import statements
 from polyker.edit.names import named
 from polyker.explain import operations
 from polyker.explain.amounts import Amounts
@@ -18,9 +18,9 @@ from polyker.explain.rates import Rates, names
 from polyker.explain.report import Amount, Explanation, Floor, Intermediate, Level
 from polyker.explain.traffic import moved_bytes
 from polyker.ir.typed import Role, TypedProgram
+from polyker.machine.model import Gpu, Target
 from polyker.poly.isl import isl_job
-from polyker.rewrite.extract import extract_reductions
-from polyker.target.model import Gpu, Target
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
 
 
 def explain(

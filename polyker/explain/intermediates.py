@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from polyker.codegen.kernel import Const, For, Kernel, Load, LoopKind, Space, Store, Var
-from polyker.codegen.simplify import unroll
-from polyker.codegen.walk import allocated, expressions, statements, subexpressions
-from polyker.codegen.work import value_of
+from polyker.codegen.ir.kernel import Const, For, Kernel, Load, LoopKind, Space, Store, Var
+from polyker.codegen.ir.walk import allocated, expressions, statements, subexpressions
+from polyker.codegen.ir.work import value_of
+from polyker.codegen.passes.simplify import unroll
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Intermediate
 from polyker.ir.dtypes import DType
@@ -16,7 +16,7 @@ from polyker.ir.typed import Role, TypedProgram, TypedTensor
 from polyker.poly.isl import read_set
 from polyker.poly.scop import tensor_box
 from polyker.runtime.memory import kernel_arena
-from polyker.schedule.tree import Promotion, Schedule, Tree, scopes
+from polyker.schedule.tree.nodes import Promotion, Schedule, Tree, scopes
 
 
 def intermediates_of(

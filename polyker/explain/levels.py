@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Block,
     Buffer,
@@ -28,11 +28,11 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.polynomial import polynomial
-from polyker.codegen.walk import expressions, subexpressions
-from polyker.codegen.work import value_of
+from polyker.codegen.ir.polynomial import polynomial
+from polyker.codegen.ir.walk import expressions, subexpressions
+from polyker.codegen.ir.work import value_of
 from polyker.explain.report import Level
-from polyker.target.model import Target
+from polyker.machine.model import Target
 
 FULL = 0.75  # of a cache is there for what a loop touches
 ACCESSES = 4000  # of a kernel that the model looks at

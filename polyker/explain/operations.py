@@ -10,8 +10,8 @@ from polyker.explain.report import Amount, Work
 from polyker.ir.expr import BITWISE, COMPARISONS, DIVISIONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Literal, Read
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
+from polyker.machine.model import Gpu, Target
 from polyker.poly.isl import read_set
-from polyker.target.model import Gpu, Target
 
 _UPDATES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 _SIGNS = {"set": "=", "add": "+=", "mul": "*="}

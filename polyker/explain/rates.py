@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from polyker.codegen.llvm_build import LoadedCode, build
-from polyker.target.detect import host
-from polyker.target.model import Target
+from polyker.codegen.llvm.jit.build import LoadedCode, build
+from polyker.codegen.llvm.jit.detect import host
+from polyker.machine.model import Target
 
 CHAINS = 12  # independent accumulators: more than latency times pipes, fewer than registers
 UNROLLED = 4

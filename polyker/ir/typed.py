@@ -73,7 +73,7 @@ class TypedStatement:
     dimension an iterator. `reduced`: the iterators that the target's cell does not depend on by being its index, that is
     those that stand only on the right of a reduction. `expr` has dtype `acc`; what is stored is converted to the target's.
     With op "set" the target is assigned; else it is combined (add, mul, max, min, any, all, and logsumexp
-    until polyker.rewrite.log_sums).
+    until polyker.rewrite.normalise.log_sums).
 
     `defines`: for a reduction, isl text of the target's cells `{ t2[c0] : … }` that start at its identity where nothing
     defined them before, also those that its `for` or `where` leaves out; None for all cells. It tells reductions into

@@ -1,7 +1,7 @@
 """The polyhedral description of a typed program: domains, access relations, and the order that the text says.
 
-Statements carry no inline reductions any more (polyker.rewrite.extract lifts them). Relations are exact for quasi-affine
-subscripts; a gathered dimension, and a dimension padded by edge, wrap or reflect, may reach any cell of its extent.
+Statements carry no inline reductions any more (polyker.rewrite.normalise.extract_reductions lifts them). Relations are exact for
+quasi-affine subscripts; a gathered dimension, and a dimension padded by edge, wrap or reflect, may reach any cell of its extent.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from polyker.ir.expr import Call, Expr, Index, Read
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, substitute
 from polyker.ir.typed import TypedStatement
 
-# The farthest step back whose cell is kept in a register: each is one, and a copy in every iteration (polyker.codegen.carry).
+# The farthest step back whose cell is kept in a register: each is one, and a copy in every iteration
+# (polyker.codegen.passes.scalar_replacement).
 KEPT = 4
 # What is combined, by the operator's name in expressions, and the reduction that it is.
 OPERATORS = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min", "or": "any", "and": "all"}

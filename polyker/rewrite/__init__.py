@@ -1,1 +1,1 @@
-"""Passes from typed program to typed program: they introduce temporaries and statements, and never choose an order."""
+"""Rewrites of the typed program, from TypedProgram to TypedProgram; nothing here knows of schedules."""

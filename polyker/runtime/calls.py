@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from polyker.codegen.artifact import Artifact, GuardInfo, host_status
-from polyker.codegen.walk import is_parallel
+from polyker.codegen.ir.walk import is_parallel
 from polyker.errors.base import failure
 from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, TOO_LARGE
 from polyker.ir.expr import Expr, Literal, Size
@@ -57,8 +57,8 @@ class Plan:
     takes them. `strides`: of each output, in bytes. `bounds`: bytes around the pointer that each operand passed and then
     each output covers. `alignments`: bytes that each of these pointers is a multiple of, else the
     array is copied. `misaligned`: bits that no pointer may have set. `scratch`: byte offsets of the temporaries in a
-    block of `scratch_size` bytes. `rows`: of call tables (runtime.tables), with what they point to: whoever holds the plan may
-    read them.
+    block of `scratch_size` bytes. `rows`: of call tables (runtime.entry.tables), with what they point to: whoever holds the plan
+    may read them.
     """
 
     artifact: Artifact

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from polyker.codegen.kernel import Kernel
+from polyker.codegen.ir.kernel import Kernel
 from polyker.ir.layout import DENSE, Layout
 from polyker.runtime.arrays import Array
 

@@ -1,4 +1,4 @@
-"""The threads that kernels run on: how many, and whose: the pool of codegen.llvm_pool, or a host's own `parallel_for`."""
+"""The threads that kernels run on: how many, and whose: the pool of codegen.llvm.jit.pool, or a host's own `parallel_for`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class _Pool:
     """The pool of this process: where its functions are, and how many workers it has made."""
 
     def __init__(self) -> None:
-        from polyker.codegen.llvm_pool import pool
-        from polyker.target.detect import host
+        from polyker.codegen.llvm.jit.detect import host
+        from polyker.codegen.llvm.jit.pool import pool
 
         library = pool(host())
         # Its threads run this code until the process ends.

@@ -1,1 +1,1 @@
-"""Schedules: trees, the automatic one, steps, and the proof that they are legal."""
+"""Schedules: in which order, on which threads and in which registers the instances of statements run."""

@@ -1,6 +1,6 @@
 """The automatic schedule: each statement's nest by the cost model, in the order of the text.
 
-Whatever it proposes is proven by polyker.schedule.legality, which shares nothing with this module.
+Whatever it proposes is proven by polyker.schedule.legality.prove, which shares nothing with this module.
 """
 
 from __future__ import annotations
@@ -9,62 +9,53 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
+from polyker.cost.blocking import Blocking, blocking, fetches_result, rows_ahead
+from polyker.cost.choose import choose
+from polyker.cost.measure import Layouts, Measured, measure
+from polyker.cost.own_distances import cells_apart, free_iterators, own_distances
+from polyker.cost.plan import Plan, describe
+from polyker.cost.prefetch import lines_ahead, rows_to_come, tiles_ahead
+from polyker.cost.traffic import least_traffic
 from polyker.ir.decision import REFUSED
 from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.machine.model import Target
 from polyker.poly.isl import read_set
 from polyker.poly.least import is_steady
-from polyker.rewrite.accumulate import Block, accumulate, started_apart, starts_fresh
-from polyker.rewrite.affine_parts import parts_of
-from polyker.rewrite.first_step import with_first_steps
-from polyker.rewrite.fresh import Fresh
-from polyker.rewrite.from_zero import from_zero
-from polyker.rewrite.pack import pack_padded, pack_read, pack_result, start_of_packed
-from polyker.rewrite.pack_block import PackedBlock, pack_block
-from polyker.rewrite.pack_step import copyable, pack_step
-from polyker.rewrite.whole_tiles import whole_tiles
-from polyker.schedule.ahead import lines_ahead, rows_to_come, tiles_ahead
-from polyker.schedule.as_steps import with_steps
-from polyker.schedule.blocked_nest import BlockedNest
-from polyker.schedule.blocking import Blocking, blocking, fetches_result, rows_ahead
-from polyker.schedule.choose import choose
-from polyker.schedule.fuse_cost import Fusion, best_fusion, steady_tensors
-from polyker.schedule.fuse_epilogue import carries, with_epilogues
-from polyker.schedule.fuse_inline import inlined
-from polyker.schedule.fuse_items import Item
-from polyker.schedule.fuse_nest import fused, held
-from polyker.schedule.fuse_reasons import REASONS, why_apart
-from polyker.schedule.fuse_values import SHARED, share_values
-from polyker.schedule.measure import Layouts, Measured, measure
-from polyker.schedule.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
-from polyker.schedule.order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
-from polyker.schedule.own_distances import cells_apart, free_iterators, own_distances
-from polyker.schedule.padding import reread_padding
-from polyker.schedule.peel import peeled
-from polyker.schedule.plan import Plan, describe
-from polyker.schedule.scan_nest import beside_scan, by_vectors, scan_nest, scan_plan, vector_scan_nest
-from polyker.schedule.side_by_side import by_pieces
-from polyker.schedule.stream_nest import read_order, run_of, stream_nest, streams, streams_tiles
-from polyker.schedule.time_tiling import time_tiled
-from polyker.schedule.traffic import least_traffic
-from polyker.schedule.transpose import across_of, transposing_tree, write_order
-from polyker.schedule.transpose_ahead import transposed_ahead
-from polyker.schedule.tree import Schedule
-from polyker.schedule.wave_nest import wave_nest
-from polyker.target.model import Target
+from polyker.rewrite.core.accumulate import Block, accumulate, started_apart, starts_fresh
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.indexing.affine_parts import parts_of
+from polyker.rewrite.indexing.copy_padded import reread_padding
+from polyker.rewrite.indexing.whole_tiles import whole_tiles
+from polyker.rewrite.materialise.pack_block import PackedBlock, pack_block
+from polyker.rewrite.materialise.pack_operand import pack_padded, pack_read, pack_result, start_of_packed
+from polyker.rewrite.materialise.pack_step import copyable, pack_step
+from polyker.rewrite.normalise.count_from_zero import from_zero
+from polyker.rewrite.normalise.first_step import with_first_steps
+from polyker.rewrite.reductions.peel import peeled
+from polyker.rewrite.reductions.side_by_side import by_pieces
+from polyker.rewrite.sharing.inline_values import inlined
+from polyker.rewrite.sharing.store_shared_values import SHARED, share_values
+from polyker.rewrite.time.make_time_loops import with_steps
+from polyker.schedule.fusion.cost import Fusion, best_fusion, steady_tensors
+from polyker.schedule.fusion.epilogue import carries, with_epilogues
+from polyker.schedule.fusion.items import Item
+from polyker.schedule.fusion.nest import fused, held
+from polyker.schedule.fusion.reasons import REASONS, why_apart
+from polyker.schedule.nests.blocked import BlockedNest
+from polyker.schedule.nests.loop_order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
+from polyker.schedule.nests.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
+from polyker.schedule.nests.scan import beside_scan, by_vectors, scan_nest, scan_plan, vector_scan_nest
+from polyker.schedule.nests.stream import read_order, run_of, stream_nest, streams, streams_tiles
+from polyker.schedule.nests.transpose import across_of, transposing_tree, write_order
+from polyker.schedule.nests.transpose_prefetch import transposed_ahead
+from polyker.schedule.nests.wavefront import wave_nest
+from polyker.schedule.time.tiling import time_tiled
+from polyker.schedule.tree.nodes import Schedule
 
 # Vectors at a time, at most, along rows of which each has a length of its own: what is cut off the last tile is half of one.
 CUT_CHUNKS = 2
-
-
-def default_schedule(program: TypedProgram) -> Schedule:
-    """Return the schedule that always exists: the order of the text, every loop serial."""
-
-    def visit(body: tuple[TypedNode, ...]) -> Nest:
-        return in_order([around_nest(n, visit(n.body)) if isinstance(n, TypedLoop) else serial_nest(n) for n in body])
-
-    return Schedule(visit(program.body).tree)
 
 
 def auto_schedule(

@@ -18,7 +18,7 @@ from polyker.poly.count import count
 from polyker.poly.dependences import dependences
 from polyker.poly.isl import isl_job, read_set
 from polyker.poly.scop import Scop, build_scop
-from polyker.schedule.tree import Band, Leaf, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Leaf, Scope, Sequence, Tree
 
 Array = np.ndarray[Any, Any]
 # Instances of a picture.

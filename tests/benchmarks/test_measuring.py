@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import contestants, machine, process, report, summary, timing
+from benchmarks import contestants, machine, process, report, summary, threads_all, timing
 from benchmarks.__main__ import main
 from benchmarks.case import Case, Operand, Problem, arrays, empty
 from benchmarks.check import expected, gamma, wrong
@@ -243,8 +243,8 @@ def test_the_machine_multiplies_and_copies():
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_measuring_copy_copies_all_of_it(streaming):
+    from polyker.codegen.llvm.jit.detect import target
     from polyker.explain.rates import copy_loop
-    from polyker.target.detect import target
 
     block = 4 * target("cpu").vector_bytes
     source, to = (empty((3 * block // 4,), "f32") for _ in range(2))
@@ -257,3 +257,11 @@ def test_a_measuring_copy_copies_all_of_it(streaming):
 def test_the_names_of_all_cases_are_listed(capsys):
     assert main(["list"]) == 0
     assert "tccg/ccsd0-odd" in capsys.readouterr().out.split()
+
+
+def test_a_case_is_slow_on_threads_where_only_they_would_be_the_reason():
+    row = threads_all.Row("x", "g", one=4e-3, several=3.5e-3, memory=0.1, same=True)
+    assert row.is_slow
+    assert not replace(row, several=2e-3).is_slow
+    assert not replace(row, memory=0.9).is_slow  # one thread moves half of what memory gives
+    assert not replace(row, one=8e-4, several=7e-4).is_slow  # not worth threads

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import polyker.cli as cli
+import polyker.cli.command as cli
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
 
@@ -247,7 +247,7 @@ def test_the_demo_takes_the_wider_type(polyker):
 
 
 def test_a_failing_row_makes_the_demo_fail(polyker, monkeypatch):
-    from polyker.demo_numpy import SPELLINGS
+    from polyker.cli.demo_numpy import SPELLINGS
 
     monkeypatch.setitem(SPELLINGS, "tmm", lambda A, B: A @ B.T + 1)
     result = polyker("demo", "--quick", "--filter", "tmm")

@@ -7,9 +7,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from polyker.demo_cases import CONTRACTION_FLOP, contraction, load, operators, read_data, scale_contraction, scale_down
-from polyker.demo_check import compare_exact, compare_random, exact_inputs, outputs, random_inputs
-from polyker.demo_numpy import SPELLINGS
+from polyker.cli.demo_cases import (
+    CONTRACTION_FLOP,
+    contraction,
+    load,
+    operators,
+    read_data,
+    scale_contraction,
+    scale_down,
+)
+from polyker.cli.demo_check import compare_exact, compare_random, exact_inputs, outputs, random_inputs
+from polyker.cli.demo_numpy import SPELLINGS
 from polyker.einsum_frontend import parse
 from polyker.reference import interpret
 

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Block,
     Buffer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyker.codegen.kernel import Allocate, Block, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store
+from polyker.codegen.ir.kernel import Allocate, Block, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store
 from polyker.ir.dtypes import DType, f32
 from tests.codegen.support import C, V, index
 

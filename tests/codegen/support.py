@@ -8,16 +8,16 @@ from functools import cache
 
 import numpy as np
 
-from polyker.codegen.interp import run as interpret
-from polyker.codegen.kernel import Buffer, Const, Kernel, Op, Space, Var
-from polyker.codegen.llvm_build import LoadedCode, build
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import is_parallel
+from polyker.codegen.ir.interpret import run as interpret
+from polyker.codegen.ir.kernel import Buffer, Const, Kernel, Op, Space, Var
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import is_parallel
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import LoadedCode, build
+from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, i64
 from polyker.runtime.threads import runtime
-from polyker.target.detect import target
 
 C, V = Const, Var
 PAGE = mmap.PAGESIZE

@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyker.codegen import ahead
-from polyker.codegen.ahead import LINES, prefetch_gathers
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Block,
     Buffer,
     Const,
@@ -28,11 +26,13 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import statements, subexpressions
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import statements, subexpressions
+from polyker.codegen.llvm.jit.detect import target
+from polyker.codegen.passes import prefetch_gathers as ahead
+from polyker.codegen.passes.prefetch_gathers import LINES, prefetch_gathers
 from polyker.ir.dtypes import bool_, f32, i32, i64
-from polyker.target.detect import target
-from polyker.target.model import PAGE, PAGES, Cache
+from polyker.machine.model import PAGE, PAGES, Cache
 from tests.codegen.support import check_same, index
 
 CELLS, WIDTH, COUNT = 60, 8, 56

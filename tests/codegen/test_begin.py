@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.begin import begun
-from polyker.codegen.kernel import Const, For, If, KExpr, Load, Op, Stmt, Store, Var
+from polyker.codegen.ir.kernel import Const, For, If, KExpr, Load, Op, Stmt, Store, Var
+from polyker.codegen.passes.hoist_buffer_init import begun
 from polyker.ir.dtypes import bool_, f64, i64
 
 HELD = Op("lt", (Const(0), Var("n")), bool_)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.by_columns import lanes_across
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Block,
     Buffer,
@@ -27,12 +26,13 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.llvm_build import build
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import build
+from polyker.codegen.llvm.jit.detect import target
+from polyker.codegen.passes.by_columns import lanes_across
 from polyker.ir.dtypes import DTYPES, DType
-from polyker.target.detect import target
-from polyker.target.model import Cache, Target
+from polyker.machine.model import Cache, Target
 from tests.codegen.support import call, index
 
 NAMES = ("f32", "f64", "i8", "u16", "i32", "i64", "bf16", "f16")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel import Buffer, For, Kernel, Load, LoopKind, Op, Space, Store
-from polyker.codegen.llvm_emit import emit
+from polyker.codegen.ir.kernel import Buffer, For, Kernel, Load, LoopKind, Op, Space, Store
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, i64
-from polyker.target.detect import target
 from tests.codegen.support import C, V, check_same, index
 
 

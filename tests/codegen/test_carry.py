@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.carry import carry
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import (
     Block,
     Buffer,
     Const,
@@ -25,8 +24,9 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import allocated, statements
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import allocated, statements
+from polyker.codegen.passes.scalar_replacement import carry
 from polyker.ir.dtypes import bool_, f32
 from tests.codegen.support import check_same, index
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.checked_inputs import checked
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Block,
     Buffer,
@@ -29,12 +28,13 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.number_facts import ANYTHING, FINITE, May, facts, may
-from polyker.codegen.walk import names_in, statements, values_of
+from polyker.codegen.ir.number_facts import ANYTHING, FINITE, May, facts, may
+from polyker.codegen.ir.walk import names_in, statements, values_of
+from polyker.codegen.llvm.jit.detect import target
+from polyker.codegen.passes.x86.checked_inputs import checked
+from polyker.cost.measure import measure
+from polyker.cost.operation_cost import takes_pairs
 from polyker.ir.layout import DENSE
-from polyker.schedule.measure import measure
-from polyker.schedule.operation_cost import takes_pairs
-from polyker.target.detect import target
 from tests.codegen.support import check_same
 from tests.schedule.support import case
 

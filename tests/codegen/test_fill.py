@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen import fill as filling
-from polyker.codegen.interp import Interpreter
-from polyker.codegen.interp import run as interpret
-from polyker.codegen.kernel import Allocate, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.simplify import trip_count
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.interpret import Interpreter
+from polyker.codegen.ir.interpret import run as interpret
+from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.passes import whole_partial_tiles as filling
+from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import f64
 from tests.fuzz.data import guarded
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyker.codegen.fold import merge_folds
-from polyker.codegen.interp import run as interpret
-from polyker.codegen.kernel import Block, Buffer, Const, For, Kernel, KExpr, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.interpret import run as interpret
+from polyker.codegen.ir.kernel import Block, Buffer, Const, For, Kernel, KExpr, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.passes.fold_lanes import merge_folds
 from polyker.ir.dtypes import DTYPES, DType
 from tests.codegen.support import check_same, index
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.in_step import in_step
-from polyker.codegen.kernel import Const, For, If, Kernel, LoopKind, Op, Var
+from polyker.codegen.ir.kernel import Const, For, If, Kernel, LoopKind, Op, Var
+from polyker.codegen.passes.uniform_inner_loops import in_step
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
-from polyker.schedule.to_isl import to_isl
+from polyker.schedule.tree.to_isl import to_isl
 
 ROWS = "op(N: f32[{n}]) -> O:\n    O *= N[l] where l >= 1"
 

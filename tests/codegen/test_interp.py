@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import (
     Allocate,
     Buffer,
     Const,

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import Const, For, Kernel, Load, LoopKind, Op, Store
-from polyker.codegen.llvm_build import assembly, build, object_code
-from polyker.codegen.llvm_emit import emit
+from polyker.codegen.ir.kernel import Const, For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import assembly, build, object_code
+from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import CompileError, InternalError
 from polyker.ir.dtypes import DTYPES, f32, f64, u8
-from polyker.target.detect import host, target
-from polyker.target.known import KNOWN
+from polyker.machine.known import KNOWN
 from tests.codegen.kernels import random_case
 from tests.codegen.support import C, V, call, compiled, run_native, vector_buffer
 from tests.codegen.test_llvm_ops import elementwise

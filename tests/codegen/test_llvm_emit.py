@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store
-from polyker.codegen.llvm_emit import emit
+from polyker.codegen.ir.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32, f64
-from polyker.target.detect import host, target
 from tests.codegen.support import C, V, check_same, index, run_native, vector_buffer
 
 A, B = vector_buffer("A", f32, writable=False), vector_buffer("B", f32)
@@ -127,7 +127,7 @@ def test_a_written_buffer_is_read_again_after_each_store():
 def test_floor_division_of_a_vector_index_is_right(lanes):
     b = vector_buffer("B", f64)
     value = Op("add", (index("floordiv", "v", 3), index("mod", index("sub", "v", 5), 4)))
-    from polyker.codegen.kernel import Convert
+    from polyker.codegen.ir.kernel import Convert
 
     hi = index("minimum", "N", index("add", "i", lanes))
     inner = For("v", V("i"), hi, (Store("B", (V("v"),), Convert(value, f64)),), kind=LoopKind.VECTOR, lanes=lanes)

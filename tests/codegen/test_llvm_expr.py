@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel import Block, Buffer, Const, For, If, Kernel, Let, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import Block, Buffer, Const, For, If, Kernel, Let, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.llvm.jit.detect import host
 from polyker.ir.dtypes import bool_, f32, i64
-from polyker.target.detect import host
-from polyker.target.model import Cache
+from polyker.machine.model import Cache
 from tests.codegen.kernels import random_case
 from tests.codegen.support import check_same
 

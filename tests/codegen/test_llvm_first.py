@@ -4,11 +4,11 @@ import ctypes
 
 import numpy as np
 
-from polyker.codegen.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.llvm_build import build
-from polyker.codegen.llvm_emit import emit
+from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import build
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import f32
-from polyker.target.detect import target
 from tests.codegen.support import entry
 
 

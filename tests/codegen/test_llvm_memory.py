@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.facts import Facts
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.facts import Facts
+from polyker.codegen.ir.kernel import (
     Allocate,
     Buffer,
     Const,
@@ -22,10 +22,10 @@ from polyker.codegen.kernel import (
     Space,
     Store,
 )
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.polynomial import atom, polynomial
+from polyker.codegen.ir.polynomial import atom, polynomial
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, bool_, c64, f32, f64, i64
-from polyker.target.detect import target
 from tests.codegen.support import C, V, check_same, index, vector_buffer
 
 TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
@@ -201,7 +201,7 @@ def test_what_the_facts_prove_is_true():
 
 
 def evaluate(expr, env):
-    from polyker.codegen.interp_ops import apply
+    from polyker.codegen.ir.interpret_operations import apply
 
     match expr:
         case Const(value=value):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import Const, Convert, For, Kernel, Load, LoopKind, Op, Store
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.kernel import Const, Convert, For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, DType, bool_, c64, f16, f32, f64, i32, i64
 from tests.codegen.support import C, V, bits, check_same, index, run_native, vector_buffer
@@ -267,7 +267,7 @@ def test_powers_are_numpys(exponent, dtype):
     "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh erf sigmoid gelu silu softplus rsqrt".split(),
 )
 def test_functions_are_close_to_numpys(op, dtype):
-    from polyker.codegen.interp_ops import apply
+    from polyker.codegen.ir.interpret_operations import apply
 
     x = (
         np.abs(samples(dtype).astype(np.float64))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.lower_ast import _some_lost
+from polyker.codegen.lowering.isl_ast import _some_lost
 from polyker.errors import CompileError
 from polyker.poly.isl import read_set
 

@@ -6,11 +6,11 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Const, If, Kernel, KExpr, Store
-from polyker.codegen.lower_expr import condition_from_ast, from_ast
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import operands
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Const, If, Kernel, KExpr, Store
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import operands
+from polyker.codegen.lowering.expressions import condition_from_ast, from_ast
 from polyker.ir.dtypes import bool_, i64
 from polyker.poly.isl import context, int_val, read_pw_aff, read_set
 from tests.codegen.support import vector_buffer

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen import fill as filling
-from polyker.codegen import llvm_build
-from polyker.codegen.kernel import Allocate, Buffer, Const, For, Kernel, LoopKind, Op, Space, Store, Var
-from polyker.codegen.kernel import Load as Read
-from polyker.codegen.own_buffers import narrow
-from polyker.codegen.walk import allocated, statements
+from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, Kernel, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import Load as Read
+from polyker.codegen.ir.walk import allocated, statements
+from polyker.codegen.llvm.jit import build as llvm_build
+from polyker.codegen.llvm.jit.detect import target
+from polyker.codegen.passes import whole_partial_tiles as filling
+from polyker.codegen.passes.own_buffers import narrow
 from polyker.ir.dtypes import f64
-from polyker.target.detect import target
 
 TEXT = "C[f,e,d,c] += A[c,g,e] * B[d,g,f]"
 V4 = "cpu:x86-64-v4"

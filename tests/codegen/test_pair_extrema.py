@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.pair_extrema import paired_extrema
-from polyker.target.detect import host, target
+from polyker.codegen.llvm.jit.detect import host, target
+from polyker.codegen.passes.x86.pair_extrema import paired_extrema
 
 
 @pytest.mark.parametrize(

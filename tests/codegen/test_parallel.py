@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Block,
     Buffer,
@@ -26,10 +26,10 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.kernel_text import print_kernel
-from polyker.codegen.regions import settle
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import is_parallel
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import is_parallel
+from polyker.codegen.passes.parallel_profitability import settle
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_, c64, f32, f64, i64
 from tests.codegen.support import C, V, check_same, compiled, index, run_native, vector_buffer

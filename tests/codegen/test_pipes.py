@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.interp import run as interpret
-from polyker.codegen.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.llvm_ops import copied, fused
-from polyker.codegen.llvm_text import Builder, Reg
-from polyker.codegen.pipes import Pipes, lone
+from polyker.codegen.ir.interpret import run as interpret
+from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.detect import host, target
+from polyker.codegen.llvm.operations import copied, fused
+from polyker.codegen.llvm.text import Builder, Reg
+from polyker.codegen.passes.x86.balance_ports import Pipes, lone
 from polyker.ir.dtypes import DType
-from polyker.target.detect import host, target
-from polyker.target.model import Target
+from polyker.machine.model import Target
 from tests.codegen.support import build, call, index
 
 TEXTS = {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.realign import realigned
-from polyker.target.detect import target
+from polyker.codegen.llvm.access.realign import realigned
+from polyker.codegen.llvm.jit.detect import target
 from tests.schedule.support import SMALL
 
 HALVES = replace(target(SMALL), halves=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import (
+import polyker as pk
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
     Convert,
@@ -22,9 +23,9 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.several_checks import CELLS, several_checks
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.passes.x86.several_checks import CELLS, several_checks
 from polyker.ir.dtypes import DType, bool_, f32, i32, i64
 from tests.codegen.support import C, V, check_same
 
@@ -132,3 +133,14 @@ def test_names_of_other_values_are_not_taken() -> None:
     both = Kernel("kernel", first.buffers, ("N",), (*first.body, For("i", C(0), C(2), other, trip=2)))
     verify(several_checks(both))
     assert check_same(both, arrays(), {"N": COUNT}) == 0
+
+
+def test_a_place_in_tensors_of_one_size_is_checked_once() -> None:
+    places = np.random.default_rng(0).integers(0, 40, 90)
+    a, b = np.arange(40.0), np.arange(40.0)[::-1].copy()
+    op = pk.op("O[i] = A[I[i]] * B[I[i]]")
+    kernel = op.compile(A=pk.f64["N"], I=pk.i64["M"], B=pk.f64["N"])
+    assert kernel.source("loops").count("require") == 1
+    assert np.array_equal(kernel(a, places, b), a[places] * b[places])
+    other = op.compile(A=pk.f64["N"], I=pk.i64["M"], B=pk.f64["L"])
+    assert other.source("loops").count("require") == 2

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store, Var
-from polyker.codegen.polynomial import atom, expression, plus, polynomial, scaled, times
-from polyker.codegen.simplify import simplify, trip_count, unroll
-from polyker.codegen.simplify_index import FALSE, TRUE, simplify_expression
+from polyker.codegen.ir.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store, Var
+from polyker.codegen.ir.polynomial import atom, expression, plus, polynomial, scaled, times
+from polyker.codegen.ir.simplify_index import FALSE, TRUE, simplify_expression
+from polyker.codegen.passes.simplify import simplify, trip_count, unroll
 from polyker.ir.dtypes import bool_, f32
 from tests.codegen.support import C, V, index, vector_buffer
 from tests.codegen.test_llvm_memory import evaluate

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Block,
     Buffer,
@@ -23,8 +25,8 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.llvm_stack import StackBuffers
-from polyker.codegen.simplify import InCopies
+from polyker.codegen.llvm.stack import StackBuffers
+from polyker.codegen.passes.simplify import InCopies
 from polyker.ir.dtypes import bool_, f32, i64
 
 ACC = Buffer("acc", f32, (Const(2), Const(16)), (Const(16), Const(1)), Space.STACK, True)
@@ -123,3 +125,11 @@ def test_buffers_of_a_parallel_loop_s_body_hold_zeros_where_it_begins() -> None:
     text = str(product.compile(A=pk.f32[A.shape], B=pk.f32[B.shape], threads=2, target="cpu:x86-64-v4").source("llvm"))
     assert [f.split("(")[0] for f in text.split("define ") if "clear0:" in f] == ["internal i64 @body0"]
     assert np.array_equal(product.compile(A, B, threads=2)(A, B), np.einsum("bik,bak->bia", A, B))
+
+
+def test_cells_of_a_whole_dimension_are_found_without_a_remainder() -> None:
+    text = "Y[i,j] = X[i,j]*2;  Z[i,j] = sum[b in 0:2](Y[i,j+b]) for i in 0:200, j in 0:191"
+    kernel = pk.op(text).compile(X=pk.f32[200, 192], target="cpu:x86-64-v4", threads=1)
+    loops = kernel.source("loops")
+    assert re.search(r"f32\[\d+, 192\] on the stack", loops)
+    assert "%" not in loops

@@ -1,11 +1,13 @@
 """Accesses along strides of 2 to 4: whole vectors, elements picked out and woven in, cells between never written."""
 
+import numpy as np
 import pytest
 
-from polyker.codegen.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store
-from polyker.codegen.llvm_emit import emit
+import polyker as pk
+from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32
-from polyker.target.detect import target
 from tests.codegen.support import C, V, check_same, index
 from tests.codegen.test_llvm_memory import data
 
@@ -94,3 +96,15 @@ def test_neighbours_that_begin_anywhere_share_what_they_read():
         loop = For("v", C(0), C(LANES), (Store("Y", (V("v"),), total),), kind=LoopKind.VECTOR, lanes=LANES, trip=LANES)
         found = Kernel("k", (cells("X", f32, writable=False), cells("Y", f32)), ("M",), (loop,))
         check_same(found, {"X": data(f32, size - 1), "Y": data(f32, size - 1, seed=1)}, {"M": size - 1})
+
+
+@pytest.mark.parametrize("name", TARGETS[1:])
+def test_rows_of_a_buffer_are_woven(name):
+    text = "Y[n,2*i] = 2*A[n,i];  Y[n,2*i+1] = A[n,i]+1;  Z[n,j] = Y[n,j]*Y[n,255-j]"
+    op, a = pk.op(text), data(f32, 200 * 128).reshape(200, 128)
+    kernel = op.compile(a, target=name, threads=1)
+    assert "with t1 in [" in kernel.source("schedule")  # Y
+    assert "store float" not in kernel.source("llvm")
+    assert "scatter" not in kernel.source("llvm")
+    y = np.stack([2 * a, a + 1], -1).reshape(200, 256)
+    np.testing.assert_array_equal(kernel(a), y * y[:, ::-1])

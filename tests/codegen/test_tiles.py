@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.kernel import Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Space, Stmt, Store
-from polyker.codegen.llvm_build import build
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.kernel import Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Space, Stmt, Store
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import build
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, bool_
-from polyker.target.detect import target
-from polyker.target.model import Cache, Target
+from polyker.machine.model import Cache, Target
 from tests.codegen.support import call, index
 
 PAST = "permvar"  # what rotates a row

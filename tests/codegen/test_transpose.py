@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Block,
     Buffer,
     Const,
@@ -25,12 +25,12 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.llvm_build import assembly
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import assembly
+from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, DType, bool_, f32, i32, i64
-from polyker.target.detect import target
 from tests.codegen.support import check_same, index
 
 NAMES = ("f32", "f64", "i8", "u16", "i32", "i64", "c64", "c128", "bool", "f16")

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import For, If, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store
-from polyker.codegen.simplify import unroll
-from polyker.codegen.unroll_terms import TERMS, several_terms
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import rebuild, statements, with_blocks
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import For, If, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import rebuild, statements, with_blocks
+from polyker.codegen.llvm.jit.detect import target
+from polyker.codegen.passes.simplify import unroll
+from polyker.codegen.passes.unroll_terms import TERMS, several_terms
 from polyker.ir.dtypes import bool_
-from polyker.target.detect import target
 from tests.codegen.matrix import SIZES, matrix_product
 from tests.codegen.support import C, V, check_same, index
 

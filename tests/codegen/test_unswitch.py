@@ -8,12 +8,26 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.interp import run as interpret
-from polyker.codegen.kernel import Block, Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.masked_terms import masked_terms
-from polyker.codegen.unswitch import unswitch
+from polyker.codegen.ir.interpret import run as interpret
+from polyker.codegen.ir.kernel import (
+    Block,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Store,
+    Var,
+)
+from polyker.codegen.llvm.jit.detect import target
+from polyker.codegen.passes.unswitch import unswitch
+from polyker.codegen.passes.x86.masked_terms import masked_terms
 from polyker.ir.dtypes import DType, bool_, f32, i32
-from polyker.target.detect import target
 from tests.codegen.support import check_same
 
 MOST = 2**31 - 1

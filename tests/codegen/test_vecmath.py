@@ -11,7 +11,7 @@ import pytest
 from mpmath import mp
 
 import polyker as pk
-from polyker.codegen import vecmath
+from polyker.codegen.vecmath import functions as vecmath
 from polyker.ir.dtypes import DType, f32, f64, i32
 from tests.codegen.vecmath_harness import HAS_AVX512, Compiled, needs_avx512
 from tests.codegen.vecmath_reference import BESIDE, EXTENDED, LIMIT, REAL_OPS, arguments, dense_worst, points, worst

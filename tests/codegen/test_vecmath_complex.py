@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from polyker.codegen import vecmath
+from polyker.codegen.vecmath import functions as vecmath
 from polyker.ir.dtypes import DType, c64, c128
 from tests.codegen.vecmath_harness import Compiled, needs_avx512
 

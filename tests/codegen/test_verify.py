@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Buffer,
     Const,
@@ -20,7 +20,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, c64, f32, i32, i64, u8
 from tests.codegen.support import C, V, index, vector_buffer

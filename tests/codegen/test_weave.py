@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Block,
     Buffer,
@@ -25,10 +25,10 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.llvm_build import LoadedCode
-from polyker.codegen.llvm_emit import emit
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import LoadedCode
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32
-from polyker.target.detect import target
 from tests.codegen.support import call, check_same, compiled, index
 
 WIDTHS = (1, 3, 15, 16, 17, 31, 33, 64, 100, 125, 130)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel import Const, For, If, Load, LoopKind, Op, Store, Var
-from polyker.codegen.work import exceeds, value_of
+from polyker.codegen.ir.kernel import Const, For, If, Load, LoopKind, Op, Store, Var
+from polyker.codegen.ir.work import exceeds, value_of
 from polyker.ir.dtypes import bool_, f32
 
 ONE = Const(1)
@@ -55,7 +55,7 @@ def test_branches_not_told_apart_add_up_and_functions_weigh_more() -> None:
 
 @pytest.mark.parametrize(("n", "long"), [(4, False), (32, False), (512, True)])
 def test_a_matrix_product_is_long_from_some_size_on(n: int, long: bool) -> None:
-    from polyker.runtime.tables import LONG
+    from polyker.runtime.entry.tables import LONG
 
     square = pk.f32[n, n]
     for kernel in (

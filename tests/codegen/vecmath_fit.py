@@ -1,5 +1,5 @@
-"""Compute the coefficients of codegen/vecmath_tables.py: `python tests/codegen/vecmath_fit.py > codegen/vecmath_tables.py`,
-or with names of tables to see those; with the argument `pieces`, codegen/vecmath_pieces.py.
+"""Compute the coefficients of codegen/vecmath/core/tables.py: `python tests/codegen/vecmath_fit.py >
+codegen/vecmath/core/tables.py`, or with names of tables to see those; with the argument `pieces`, codegen/vecmath/core/pieces.py.
 
 Weighted least squares on Chebyshev nodes in 60 digits, which comes within a bit of the minimax polynomial; the coefficients
 are rounded to the format one by one from the constant upwards, and the rest is fitted again after each, so that a later
@@ -213,7 +213,7 @@ def _pow_tail(z: mpf) -> mpf:
 
 
 def _inverse(place: int) -> mpf:
-    """Return the reciprocal of the middle of an interval of codegen/vecmath_pow_lookup.py, and 1 of the one that has 1 within.
+    """Return the reciprocal of the middle of an interval of codegen/vecmath/pow_lookup.py, and 1 of the one that has 1 within.
 
     From 97 / 128 the intervals are 1 / 64 wide as far as 1, from there on 1 / 32.
     """

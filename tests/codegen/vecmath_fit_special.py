@@ -1,5 +1,5 @@
 """Compute the coefficients of the inverse and special functions:
-`python -m tests.codegen.vecmath_fit_special > codegen/vecmath_special_tables.py`, or with names of tables to see those.
+`python -m tests.codegen.vecmath_fit_special > codegen/vecmath/core/special_tables.py`, or with names of tables to see those.
 
 The method is that of vecmath_fit.py.
 """

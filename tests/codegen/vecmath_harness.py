@@ -9,9 +9,9 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from polyker.codegen import vecmath
+from polyker.codegen.llvm.jit.detect import host
+from polyker.codegen.vecmath import functions as vecmath
 from polyker.ir.dtypes import DType
-from polyker.target.detect import host
 
 # Whether functions of AVX-512's registers run here.
 HAS_AVX512 = host().lanes(4) == 16

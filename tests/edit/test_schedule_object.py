@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import schedule_object
+from polyker.api import schedule_object
 
 MM = pk.op("C[i,j] += A[i,k] * B[k,j]")
 TYPES = pk.f32[6, 7], pk.f32[7, 16]
@@ -33,7 +33,7 @@ def whole(*shape):
 
 def test_the_docstrings_are_true():
     assert doctest.testmod(schedule_object).failed == 0
-    from polyker import api
+    from polyker.api import operator as api
     from polyker.edit import methods, step
 
     assert doctest.testmod(api).failed == doctest.testmod(step).failed == doctest.testmod(methods).failed == 0

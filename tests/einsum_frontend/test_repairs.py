@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.einsum_frontend.elsewhere import MODULES, RENAMED, WRITTEN
-from polyker.einsum_frontend.repairs import repaired
+from polyker.einsum_frontend.hints.repairs import repaired
 from polyker.errors import ParseError, PolykerError, ShapeError
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 

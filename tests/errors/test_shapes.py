@@ -11,7 +11,7 @@ from polyker.ir.dtypes import f32, i32, i64
 from polyker.ir.expr import Call, Index, Literal, Read, Size
 from polyker.ir.program import Program, Statement
 from polyker.poly import isl
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 from polyker.poly.checks import evaluate_checks
 
 # code, text, types, sizes, part of the message, what stands under the caret (None: no place), part of the hint

@@ -8,7 +8,7 @@ import polyker.errors.types
 from polyker.einsum_frontend import parse
 from polyker.errors import CATALOGUE, DTypeError
 from polyker.ir.dtypes import bool_, c64, f16, f32, f64, i8, i32, u8
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 
 # code, text, types, acc, part of the message, what stands under the caret (None: no place), part of the hint
 ROWS = [

@@ -17,7 +17,7 @@ from polyker.ir.dtypes import DType
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import read_set
 from polyker.poly.scop import build_scop
-from polyker.rewrite.extract import extract_reductions
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
 
 bf16, f16, f32, f64, i8, i64 = pk.bf16, pk.f16, pk.f32, pk.f64, pk.i8, pk.i64
 TARGET = "cpu:x86-64-v3"
@@ -300,7 +300,7 @@ def test_rates_are_measured_and_kept_for_this_processor() -> None:
 
 
 def test_the_floor_of_a_gpu_is_that_of_its_published_figures() -> None:
-    from polyker.target.detect import target
+    from polyker.codegen.llvm.jit.detect import target
 
     gpu = target("cuda:sm_90a").gpu
     assert gpu is not None
@@ -313,7 +313,7 @@ def test_the_floor_of_a_gpu_is_that_of_its_published_figures() -> None:
 
 @pytest.mark.parametrize(("dtype", "name"), [(bf16, "bf16"), (f16, "f16"), (i8, "i8"), (f64, "f64")])
 def test_the_floor_of_a_product_on_a_gpu_is_that_of_its_matrix_units(dtype: DType, name: str) -> None:
-    from polyker.target.detect import target
+    from polyker.codegen.llvm.jit.detect import target
 
     gpu = target("cuda:sm_90a").gpu
     assert gpu is not None and gpu.matrix_rate(name)
@@ -326,7 +326,7 @@ def test_the_floor_of_a_product_on_a_gpu_is_that_of_its_matrix_units(dtype: DTyp
 
 
 def test_the_floor_of_an_f32_product_is_that_of_its_f32_units() -> None:
-    from polyker.target.detect import target
+    from polyker.codegen.llvm.jit.detect import target
 
     for name in ("cuda:sm_80", "cuda:sm_90a"):
         gpu = target(name).gpu

@@ -13,10 +13,18 @@ from functools import cache
 from types import ModuleType
 from unittest import mock
 
-from polyker import compiling
-from polyker.codegen import checked_inputs, llvm_stream, pair_extrema, pipes
-from polyker.schedule import ahead, blocking, crossing, order, row_heads, search_blocks, stream_nest
-from polyker.target.model import Cache, Target
+from polyker.api import compiling
+from polyker.codegen.llvm.loops import stream as llvm_stream
+from polyker.codegen.passes.x86 import balance_ports as pipes
+from polyker.codegen.passes.x86 import checked_inputs, pair_extrema
+from polyker.cost import blocking
+from polyker.cost import prefetch as ahead
+from polyker.machine.model import Cache, Target
+from polyker.rewrite.reductions import transposed_sum as crossing
+from polyker.rewrite.searches import search_blocks
+from polyker.schedule.fusion import row_prefetch as row_heads
+from polyker.schedule.nests import loop_order as order
+from polyker.schedule.nests import stream as stream_nest
 
 # The last one, which all cores share, is less than a core's own: results are in memory from a row or two on.
 CACHES = Cache(2048), Cache(4096), Cache(256)

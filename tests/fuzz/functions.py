@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyker.codegen import vecmath
+from polyker.codegen.vecmath import functions as vecmath
 from polyker.ir import dtypes as dt
 from polyker.reference.functions import binary, clip, unary
 from polyker.reference.special import complementary, digamma, inverse_error_function, log_gamma

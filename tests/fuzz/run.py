@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from polyker.cost.temporaries import insist
 from polyker.errors import DTypeError, GatherError, InternalError, LegalityError, PolykerError
 from polyker.ir.dtypes import DTYPES
-from polyker.schedule.temporaries import insist
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values

@@ -37,7 +37,7 @@ from polyker.ir.typed import Role
 from polyker.poly.scop import parameters
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
-from polyker.schedule.tree import Kind
+from polyker.schedule.tree.nodes import Kind
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
 from tests.fuzz.generate import generate

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 import polyker as pk
-from polyker.codegen import regions
+from polyker.codegen.passes import parallel_profitability as regions
 from polyker.errors import PolykerError
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
@@ -27,7 +27,7 @@ THREADS = (1, 2, 3, 8)
 def whatever_it_wins() -> Iterator[None]:
     """Run all loops on threads that may run so, however little they do."""
     from polyker import lowering
-    from polyker.schedule import parallel
+    from polyker.schedule.threads import parallel
 
     with (
         patch.object(lowering, "LEAST", 1),

@@ -15,9 +15,9 @@ from typing import Any
 
 import polyker as pk
 from benchmarks.gpu.cases import cases
-from polyker.demo_cases import load
+from polyker.cli.demo_cases import load
 from polyker.ir.dtypes import DTYPES
-from polyker.target.known import GPUS
+from polyker.machine.known import GPUS
 
 TARGETS = ("cuda:sm_80", "cuda:sm_90a")
 # What is compiled for the other GPUs, too: a program of each kind of mapping.

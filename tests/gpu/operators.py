@@ -1,8 +1,8 @@
 """The 30 operators of Tensor Comprehensions and the 48 contractions of TCCG, at small sizes with partial blocks."""
 
 import polyker as pk
-from polyker.demo_cases import Case, contraction, operators, read_data
-from polyker.demo_check import compare_exact, compare_random, exact_inputs, random_inputs
+from polyker.cli.demo_cases import Case, contraction, operators, read_data
+from polyker.cli.demo_check import compare_exact, compare_random, exact_inputs, random_inputs
 
 OPERATORS = operators("f32", cells=2500)
 SIZES = (3, 5, 2, 7, 4, 9)

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyker.codegen import nvrtc
-from polyker.codegen.sim_build import compile_cxx, run_time, sim_text
-from polyker.compiling import clear_cache, target_named
+from polyker.api.compiling import clear_cache, target_named
+from polyker.codegen.cuda import nvrtc
+from polyker.codegen.cuda.sim_build import compile_cxx, run_time, sim_text
 from polyker.runtime.cuda import driver as cuda_driver
 from polyker.runtime.cuda.driver import LibCuda
 from tests.gpu.device import HOOK_TEXT, MOST, Dim, OnDevice
@@ -72,9 +72,9 @@ class Card:
 
 def kernel_parameters(kernel, name):
     """Return how many parameters a launch of a kernel has."""
-    from polyker.codegen.kernel import Launch
-    from polyker.codegen.launch import arguments_of
-    from polyker.codegen.walk import statements
+    from polyker.codegen.ir.kernel import Launch
+    from polyker.codegen.ir.walk import statements
+    from polyker.codegen.passes.gpu.launch import arguments_of
 
     made = kernel._compiled.artifact().kernel
     launch = next(s for s in statements(made.body) if isinstance(s, Launch) and s.name == name)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
     Buffer,

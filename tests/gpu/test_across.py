@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Barrier, Shuffle
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Barrier, Shuffle
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.dtypes import DTYPES
 from tests.gpu.support import needs_compiler

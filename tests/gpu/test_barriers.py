@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_text import cuda_source
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Barrier, Const
-from polyker.codegen.launch import end_together
-from polyker.codegen.sim_check import run_checked
-from polyker.codegen.walk import statements
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.cuda.text import cuda_source
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Barrier, Const
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.passes.gpu.launch import end_together
 from polyker.errors import InternalError, LegalityError
 from polyker.poly.scop import build_scop
-from polyker.schedule.barriers import chosen, with_barriers
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Band, Filter, Schedule, Scope, Sequence
+from polyker.schedule.gpu.barriers import chosen, with_barriers
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Band, Filter, Schedule, Scope, Sequence
 from tests.gpu.support import artifact_of, needs_compiler, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
@@ -66,7 +66,7 @@ def test_the_cheapest_points_that_meet_every_need_are_chosen():
 
 def stages(monkeypatch, most):
     """Let products have so many steps' operands on chip at most."""
-    monkeypatch.setattr("polyker.schedule.gpu_contract.MOST_STAGES", most)
+    monkeypatch.setattr("polyker.schedule.gpu.contract.MOST_STAGES", most)
     pk.clear_cache()
 
 

@@ -21,9 +21,9 @@ from benchmarks.gpu.machine import FMA_TEXT, DryRun
 from benchmarks.gpu.measure import compiled_by_torch, measure
 from benchmarks.gpu.pool import Pool, Task, once
 from benchmarks.gpu.singles import SINGLES
-from polyker.codegen.cuda_build import cubin
+from polyker.codegen.cuda.build import cubin
+from polyker.codegen.llvm.jit.detect import target
 from polyker.runtime.cuda.driver import why_not
-from polyker.target.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 ROWS = [c for c in cases() if c.group != "contraction"]

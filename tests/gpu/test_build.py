@@ -9,11 +9,13 @@ import sys
 import pytest
 
 import polyker as pk
-from polyker.codegen import cuda_build, cuda_cache, nvrtc
-from polyker.codegen.cuda_build import Resource, Resources, cubin, ptx
-from polyker.codegen.cuda_cache import kept
+from polyker.codegen.cuda import build as cuda_build
+from polyker.codegen.cuda import cache as cuda_cache
+from polyker.codegen.cuda import nvrtc
+from polyker.codegen.cuda.build import Resource, Resources, cubin, ptx
+from polyker.codegen.cuda.cache import kept
+from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import ArgumentError, BackendUnavailable, InternalError
-from polyker.target.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="NVRTC is not installed (package nvidia-cuda-nvrtc)")
@@ -191,7 +193,7 @@ def test_what_was_not_used_for_longest_goes_first(folder, monkeypatch):
 
 def test_processes_that_write_one_entry_at_once_all_get_it(folder):
     program = (
-        "from polyker.codegen.cuda_cache import kept\n"
+        "from polyker.codegen.cuda.cache import kept\n"
         "for n in range(50): assert kept((str(n),), lambda: (b'code' * 5000, str(n))) == (b'code' * 5000, str(n))"
     )
     running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]

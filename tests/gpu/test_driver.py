@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.api.compiling import target_named
 from polyker.codegen.host import evaluate
-from polyker.codegen.kernel import Const, Op, Var
-from polyker.compiling import target_named
+from polyker.codegen.ir.kernel import Const, Op, Var
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError
 from polyker.ir.dtypes import bool_
 from polyker.runtime.cuda import driver as cuda_driver

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_expr import NARROW, Expressions, magnitude
+from polyker.codegen.cuda.expressions import NARROW, Expressions, magnitude
 from polyker.codegen.host import evaluate
-from polyker.codegen.kernel import Const, Op, Var
+from polyker.codegen.ir.kernel import Const, Op, Var
 from tests.gpu.support import needs_compiler
 
 X, Y = Var("x"), Var("y")

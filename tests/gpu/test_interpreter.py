@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import (
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
     For,
@@ -20,7 +20,7 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32
 from tests.gpu.support import N, reversing

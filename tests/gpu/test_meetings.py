@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.by_threads import dealt_to_threads
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Barrier, Commit, Const, If, Op, Var, Wait
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Barrier, Commit, Const, If, Op, Var, Wait
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.lowering.by_threads import dealt_to_threads
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
-from polyker.schedule.to_isl import Threads
+from polyker.schedule.tree.to_isl import Threads
 from tests.gpu.support import needs_compiler, removed
 
 SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"

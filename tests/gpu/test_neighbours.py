@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.cuda_build import cubin
-from polyker.target.detect import target
+from polyker.codegen.cuda.build import cubin
+from polyker.codegen.llvm.jit.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 pytestmark = needs_compiler

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen import cuda_build
+from polyker.codegen.cuda import build as cuda_build
 from polyker.errors import CompileError, GatherError, InternalError, PolykerError
 from polyker.runtime.cuda import bound
 from polyker.runtime.cuda import loaded as loaded_module

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import compiling
-from polyker.codegen.kernel import Launch
-from polyker.codegen.walk import statements
-from polyker.schedule import gpu_auto, gpu_contract
-from polyker.target.detect import target
+from polyker.api import compiling
+from polyker.codegen.ir.kernel import Launch
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.llvm.jit.detect import target
+from polyker.schedule.gpu import auto as gpu_auto
+from polyker.schedule.gpu import contract as gpu_contract
 from tests.gpu.support import artifact_of, needs_compiler
 
 PRODUCT = "C[i,j] += A[i,k] * B[k,j]"

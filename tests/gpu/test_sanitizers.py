@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_text import cuda_source
-from polyker.codegen.sim_check import run_checked
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.cuda.text import cuda_source
 from tests.gpu.support import N, needs_compiler, needs_sanitizer, reversing
 
 SANITIZERS = [pytest.param(name, marks=needs_sanitizer(name)) for name in ("address", "thread")]

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_build import cubin
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Barrier
-from polyker.codegen.sim_check import run_checked
+from polyker.codegen.cuda.build import cubin
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Barrier
+from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.expr import Call
 from polyker.ir.quasi_affine import mod
 from polyker.poly.scop import build_scop
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Band, Scope, Sequence
-from polyker.target.detect import target
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Band, Scope, Sequence
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_across import without
 from tests.gpu.test_sanitizers import SANITIZERS

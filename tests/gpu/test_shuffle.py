@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyker.codegen.combine import write_out
-from polyker.codegen.cuda_text import cuda_source
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import (
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.cuda.text import cuda_source
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import (
     Barrier,
     Buffer,
     Combine,
@@ -25,13 +25,13 @@ from polyker.codegen.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.meetings import check_meetings
-from polyker.codegen.sim_check import run_checked
-from polyker.codegen.simplify import simplify, unroll
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.meetings import check_meetings
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.passes.gpu.combine import write_out
+from polyker.codegen.passes.simplify import simplify, unroll
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, bool_
-from polyker.rewrite.accumulate import COMBINE
+from polyker.rewrite.core.accumulate import COMBINE
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 TYPES = ("b1", "i8", "i16", "i32", "i64", "u8", "f16", "bf16", "f32", "f64", "c64", "c128")
@@ -214,8 +214,8 @@ def test_threads_that_are_not_all_of_the_launch_are_refused():
 @needs_nvcc
 @pytest.mark.parametrize("name", ["i8", "f16", "f32", "f64", "c128"])
 def test_nvcc_compiles_shuffles_of_every_size(name):
-    from polyker.codegen.cuda_build import cubin
-    from polyker.target.detect import target
+    from polyker.codegen.cuda.build import cubin
+    from polyker.codegen.llvm.jit.detect import target
 
     image, _ = cubin(cuda_source(combining(DTYPES[name], "add", 128), frozenset(), {}), target("cuda:sm_80"))
     assert image.startswith(b"\x7fELF")

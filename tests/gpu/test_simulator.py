@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_text import data_file
-from polyker.codegen.sim_build import build_sim, header, sim_text
+from polyker.codegen.cuda.sim_build import build_sim, header, sim_text
+from polyker.codegen.cuda.text import data_file
 from polyker.errors import GatherError, InternalError
 from tests.gpu.support import needs_compiler
 

@@ -12,9 +12,9 @@ from ctypes import byref, c_int, c_uint, c_uint64
 
 import pytest
 
-from polyker.codegen import nvrtc
-from polyker.codegen.cuda_build import cubin
-from polyker.compiling import target_named
+from polyker.api.compiling import target_named
+from polyker.codegen.cuda import nvrtc
+from polyker.codegen.cuda.build import cubin
 from polyker.errors import InternalError
 from polyker.runtime.cuda.driver import LibCuda
 from tests.gpu.stub.build import build_stub, needs_stub

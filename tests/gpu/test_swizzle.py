@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.cuda_build import cubin, ptx
-from polyker.codegen.cuda_expr import Expressions
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Buffer, Const, Copy, Op, Space, Var
-from polyker.codegen.sim_check import run_checked
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import statements
+from polyker.codegen.cuda.build import cubin, ptx
+from polyker.codegen.cuda.expressions import Expressions
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Buffer, Const, Copy, Op, Space, Var
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.dtypes import DTYPES, f32
 from polyker.options import Options
 from polyker.pipeline import compile_gpu
 from polyker.poly.scop import build_scop
-from polyker.schedule.barriers import with_barriers
-from polyker.schedule.legality import prove
-from polyker.schedule.places import with_children
-from polyker.schedule.swizzle import CHUNK, LINE, Swizzle, largest_swizzle, swizzle_of, why_not_swizzled
-from polyker.schedule.tree import Schedule, Scope
-from polyker.target.detect import target
+from polyker.schedule.gpu.barriers import with_barriers
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Schedule, Scope
+from polyker.schedule.tree.places import with_children
+from polyker.schedule.tree.swizzle import CHUNK, LINE, Swizzle, largest_swizzle, swizzle_of, why_not_swizzled
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, reversing
 from tests.gpu.test_sanitizers import SANITIZERS
 

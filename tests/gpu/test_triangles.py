@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from benchmarks.cases.programs import attention
-from polyker.codegen.greatest import greatest
 from polyker.codegen.host import evaluate
-from polyker.codegen.kernel import Const, For, If, Launch, Load, LoopKind, Op, Var
-from polyker.codegen.launch import UNKNOWN_BLOCKS, launches
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.greatest import greatest
+from polyker.codegen.ir.kernel import Const, For, If, Launch, Load, LoopKind, Op, Var
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.passes.gpu.launch import UNKNOWN_BLOCKS, launches
 from tests.gpu.support import artifact_of, needs_compiler
 
 ATTENTION = attention(True, h=16, q=1024, d=64).text

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_build import cubin
-from polyker.codegen.interp import run
-from polyker.codegen.sim_check import run_checked
-from polyker.target.detect import target
+from polyker.codegen.cuda.build import cubin
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.llvm.jit.detect import target
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_sanitizers import SANITIZERS
 

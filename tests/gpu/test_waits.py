@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_text import cuda_source
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Barrier, Commit, Copy, Wait
-from polyker.codegen.sim_check import run_checked
-from polyker.codegen.walk import statements
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.cuda.text import cuda_source
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Barrier, Commit, Copy, Wait
+from polyker.codegen.ir.walk import statements
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.expr import Index
 from polyker.poly.scop import build_scop
-from polyker.schedule.barriers import with_barriers
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
+from polyker.schedule.gpu.barriers import with_barriers
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, needs_sanitizer, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
@@ -37,7 +37,7 @@ def interpreted(kernel, arrays):
 @pytest.fixture(params=[2, 3, 4])
 def stages(request, monkeypatch):
     """The steps that are on chip."""
-    monkeypatch.setattr("polyker.schedule.gpu_contract.MOST_STAGES", request.param)
+    monkeypatch.setattr("polyker.schedule.gpu.contract.MOST_STAGES", request.param)
     pk.clear_cache()
     return request.param
 

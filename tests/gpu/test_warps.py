@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_text import cuda_source
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Barrier
-from polyker.codegen.sim_check import run_checked
-from polyker.codegen.verify import verify
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.cuda.text import cuda_source
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Barrier
+from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError, LegalityError
 from polyker.poly.scop import build_scop
-from polyker.schedule.barriers import with_barriers
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Band, Schedule, Sequence
+from polyker.schedule.gpu.barriers import with_barriers
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Band, Schedule, Sequence
 from tests.gpu.support import needs_compiler, needs_sanitizer, removed, reversing
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda_text import cuda_source
-from polyker.codegen.interp import run
-from polyker.codegen.kernel import Const, Copy, Op, Var, VectorStore
-from polyker.codegen.sim_check import run_checked
-from polyker.codegen.vectors import agree, fall
-from polyker.codegen.verify import verify
-from polyker.codegen.walk import statements
+from polyker.codegen.cuda.sim_check import run_checked
+from polyker.codegen.cuda.text import cuda_source
+from polyker.codegen.ir.interpret import run
+from polyker.codegen.ir.kernel import Const, Copy, Op, Var, VectorStore
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.passes.gpu.vectors import agree, fall
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
 from tests.gpu.device import OnDevice

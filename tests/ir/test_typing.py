@@ -17,7 +17,7 @@ from polyker.ir.dtypes import DTYPES, DType, bf16, bool_, c64, c128, f16, f32, f
 from polyker.ir.expr import Call, Cast, Literal, Read, Reduce, walk
 from polyker.ir.functions import TABLE
 from polyker.ir.promotion import ValueType, computed, promote
-from polyker.poly.bind import bind, infer
+from polyker.poly.binding.bind import bind, infer
 
 PLAIN = [d for d in DTYPES.values() if d != bf16]
 OPERATORS = {

@@ -14,7 +14,7 @@ from polyker.ir.dtypes import bool_, f32, f64, i32, i64
 from polyker.ir.expr import Call, Cast, Index, Literal, Read, Reduce, Size, walk
 from polyker.ir.typed import Role, TypedLoop
 from polyker.ir.typed_printing import print_typed, relabel
-from polyker.poly.bind import bind, infer
+from polyker.poly.binding.bind import bind, infer
 from polyker.poly.checks import evaluate_checks, evaluate_shape
 from tests.poly.simulate import simulate
 

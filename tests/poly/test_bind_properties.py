@@ -14,7 +14,7 @@ from polyker.einsum_frontend import parse
 from polyker.errors import DTypeError, GatherError, ParseError, ShapeError
 from polyker.ir.dtypes import TensorType, i64
 from polyker.ir.program import Program
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 from polyker.reference import interpret
 from tests.poly.random_programs import Writer
 from tests.poly.simulate import simulate

@@ -8,8 +8,8 @@ import pytest
 from polyker.einsum_frontend import parse
 from polyker.errors import CompileError, ShapeError
 from polyker.ir.dtypes import f32, f64, i32, i64
-from polyker.poly import bind as bind_module
-from polyker.poly.bind import bind
+from polyker.poly.binding import bind as bind_module
+from polyker.poly.binding.bind import bind
 from polyker.poly.checks import evaluate_checks
 from tests.poly.simulate import simulate
 

@@ -87,7 +87,7 @@ def test_the_target_of_a_reduction_is_an_update_and_that_of_an_assignment_is_not
 
 def test_domains_are_within_what_is_known_of_the_sizes() -> None:
     from polyker.ir.dtypes import parse_type
-    from polyker.poly.bind import bind
+    from polyker.poly.binding.bind import bind
 
     flat = bind(PROGRAMS["transpose"].program, {"X": parse_type("f64[M,N]")}, {})
     scop = build_scop(flat)

@@ -14,7 +14,7 @@ from polyker.einsum_frontend import parse
 from polyker.errors import PolykerError
 from polyker.ir.dtypes import f32, i32
 from polyker.ir.typed_printing import relabel
-from polyker.poly.bind import bind, infer
+from polyker.poly.binding.bind import bind, infer
 
 SETS = [
     ("Copy1D", "O[i] = I[i]", {"I": f32["I0"]}, {}, ["I0"], ["[I0] -> { [i] : 0 <= i < I0 }"], None),

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import pytest
 
 import polyker as pk
-from polyker.codegen import llvm_binding
+from polyker.codegen.llvm.jit import binding as llvm_binding
 from polyker.process import compile_lock
 from polyker.process.jobs import once
 from tests.runtime.support import coded

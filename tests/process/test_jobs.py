@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import os
 import signal
 import sys
@@ -35,10 +36,12 @@ def alarm() -> Iterator[Callable[[float], None]]:
     def ring(*_: Any) -> None:
         raise Alarm
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before, callbacks = signal.signal(signal.SIGALRM, ring), gc.callbacks[:]
+    gc.callbacks.clear()  # an exception in one of hypothesis's callbacks would be lost
     yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+    gc.callbacks[:] = callbacks
 
 
 def compile_something() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyker.rewrite import step_blocks
+from polyker.rewrite.time import step_blocks
 
 
 @pytest.fixture

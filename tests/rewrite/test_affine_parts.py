@@ -12,9 +12,9 @@ from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f64
 from polyker.ir.expr import Call, reads_in, walk
 from polyker.ir.quasi_affine import lit
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 from polyker.poly.isl import narrowed, read_set
-from polyker.rewrite.affine_parts import STATEMENTS, _pieces, affine_parts
+from polyker.rewrite.indexing.affine_parts import STATEMENTS, _pieces, affine_parts
 
 MODES = {"wrap": "wrap", "edge": "edge", "reflect": "reflect"}
 

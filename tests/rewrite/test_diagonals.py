@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f64
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 from polyker.poly.boxes import ends
 from polyker.poly.isl import read_set
-from polyker.rewrite.diagonals import number_diagonals
+from polyker.rewrite.indexing.diagonals import number_diagonals
 
 PRODUCT = "A[j,i] += Z[k,i]*Y[j,k] where "
 WINDOW = "Y[j,i] max= X[j,k] for i in 0:300 where "

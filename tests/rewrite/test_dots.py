@@ -10,9 +10,9 @@ from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram
 from polyker.poly.scop import build_scop
 from polyker.reference import interpret
-from polyker.rewrite.dots import Factor, in_groups
-from polyker.rewrite.fresh import Fresh
-from polyker.schedule.auto import default_schedule
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.reductions.dot_products import Factor, in_groups
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import Case, case, run
 
 WAYS = {

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
 from polyker.poly.scop import build_scop
-from polyker.rewrite.early import early_sums
-from polyker.schedule.as_steps import as_steps
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
-from polyker.target.detect import target
+from polyker.rewrite.time.hoisted_sums import early_sums
+from polyker.rewrite.time.make_time_loops import as_steps
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import SMALL, Case, assert_same, case
 
 pytestmark = pytest.mark.usefixtures("short_blocks")

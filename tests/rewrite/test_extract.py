@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.quasi_affine import lit
-from polyker.rewrite.extract import extract_reductions
-from polyker.target.detect import target
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from tests.schedule.support import SMALL, assert_same, case
 
 

@@ -9,8 +9,8 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f64
 from polyker.ir.expr import reads_in
-from polyker.poly.bind import bind
-from polyker.rewrite.first_cells import part_first_cells
+from polyker.poly.binding.bind import bind
+from polyker.rewrite.indexing.split_first_elements import part_first_cells
 
 ONE = "f(X: f64[N,T]) -> Y:\n    Y[n,t] = X[n,t] - 0.5*Y[n,t-2; pad=0] for n in 0:N, t in 0:T"
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.cost.own_distances import cells_apart
 from polyker.poly.scop import build_scop
-from polyker.rewrite.gather_form import gather_terms
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
-from polyker.schedule.own_distances import cells_apart
+from polyker.rewrite.reductions.gather_form import gather_terms
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import assert_same, case
 
 LINE = "f(X: f64[N], K: f64[M]) -> O:\n    O: f64[P]\n    "

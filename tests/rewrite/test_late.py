@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from polyker.codegen.llvm.jit.detect import target
 from polyker.poly.scop import build_scop
-from polyker.rewrite.late import late_updates
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
-from polyker.target.detect import target
+from polyker.rewrite.time.delayed_updates import late_updates
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import SMALL, assert_same, case
 
 pytestmark = pytest.mark.usefixtures("short_blocks")

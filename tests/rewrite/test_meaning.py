@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from polyker.cost.packable import can_pack
 from polyker.ir.expr import Index, Read, Reduce, walk
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.poly.scop import build_scop
-from polyker.rewrite.accumulate import Block, accumulate, starts_fresh
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.fresh import Fresh
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.pack import pack_read, pack_result
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
-from polyker.schedule.packable import can_pack
+from polyker.rewrite.core.accumulate import Block, accumulate, starts_fresh
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.materialise.pack_operand import pack_read, pack_result
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same, case
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
-from polyker.poly.bind import bind
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.merge import merge_dimensions
+from polyker.poly.binding.bind import bind
+from polyker.rewrite.indexing.collapse_dims import merge_dimensions
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
 
 SHAPE = (3, 4, 5, 6)
 

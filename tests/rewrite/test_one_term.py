@@ -6,9 +6,9 @@ import pytest
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
-from polyker.poly.bind import bind
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.one_term import set_single_terms
+from polyker.poly.binding.bind import bind
+from polyker.rewrite.normalise.set_single_terms import set_single_terms
+from polyker.rewrite.normalise.start_reductions import start_reductions
 
 
 def statements(text, **shapes):

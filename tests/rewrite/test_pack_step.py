@@ -7,8 +7,8 @@ import pytest
 
 import polyker as pk
 from polyker.poly.isl import read_set
-from polyker.rewrite.from_zero import from_zero
-from polyker.rewrite.pack_step import copyable
+from polyker.rewrite.materialise.pack_step import copyable
+from polyker.rewrite.normalise.count_from_zero import from_zero
 from tests.schedule.support import case
 
 STEP = "f(A: f64[N,N]) -> A:\n    for k in 0:N:\n"

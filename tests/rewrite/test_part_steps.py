@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.own_distances import free_iterators
 from polyker.poly.scop import build_scop
-from polyker.rewrite.part_steps import part_steps
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
-from polyker.schedule.own_distances import free_iterators
-from polyker.target.detect import target
+from polyker.rewrite.time.split_steps import part_steps
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import SMALL, assert_same, case
 
 STEPS = "f(D: f64[N,N]) -> D:\n    for k in 0:N:\n        "

@@ -7,8 +7,8 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
 from polyker.ir.expr import Call, walk
-from polyker.poly.bind import bind
-from polyker.rewrite.quotients import split_quotients
+from polyker.poly.binding.bind import bind
+from polyker.rewrite.indexing.split_quotients import split_quotients
 
 
 def split(text, **shapes):

@@ -9,7 +9,7 @@ import polyker as pk
 from polyker.ir.typed import Role, TypedProgram
 from polyker.ir.typed_printing import print_typed
 from polyker.poly.isl import isl_job
-from polyker.rewrite.row_blocks import row_blocks
+from polyker.rewrite.time.row_blocks import row_blocks
 from tests.schedule.support import case
 
 BLUR = """

@@ -79,3 +79,19 @@ def test_sizes_may_be_symbols_and_cells_may_hold_something_before():
     text = "f(S: f64[40], X: f64[40]) -> S:\n    S[t] += X[j] for t in 0:40 where j <= t"
     kernel = compiled(text, pk.f64[40], pk.f64[40])
     np.testing.assert_array_equal(kernel(coded(40), coded(40)), coded(40) + coded(40).cumsum())
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("f(X: f64[N]) -> Y:\n  Y[i] = max[k](X[k] where k >= i) for i in 0:N", np.maximum.accumulate),
+        ("f(X: f64[N]) -> Y:\n  Y[i] += X[k] for i in 0:N, k in i:N", np.cumsum),
+        ("f(X: f64[B,N]) -> Y:\n  Y[b,i] min= X[b,k] for b in 0:B, i in 0:N, k in i:N", np.minimum.accumulate),
+    ],
+)
+def test_reductions_from_a_cell_on_of_symbolic_sizes_go_backwards(text, want):
+    kernel = pk.op(text).compile(target="cpu")
+    assert "depends on itself" in kernel.source("schedule")
+    for n in (1, 40, 97):
+        x = coded(*((3, n) if "B,N" in text else (n,)))
+        np.testing.assert_array_equal(kernel(x), want(x[..., ::-1], -1)[..., ::-1])

@@ -11,8 +11,8 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
 from polyker.ir.typed_printing import print_typed
-from polyker.poly.bind import bind
-from polyker.rewrite.single import fix_single_values
+from polyker.poly.binding.bind import bind
+from polyker.rewrite.normalise.drop_unit_dims import fix_single_values
 
 CONV = "O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]"
 

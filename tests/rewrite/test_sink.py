@@ -10,9 +10,9 @@ import pytest
 import polyker as pk
 from polyker.poly.scop import build_scop
 from polyker.reference import interpret
-from polyker.rewrite.sink import sink_operators
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
+from polyker.rewrite.normalise.hoist_from_reductions import sink_operators
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import Case, assert_same, case
 
 

@@ -9,8 +9,8 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import DType, c64, f32, i32
 from polyker.ir.typed_printing import print_typed
-from polyker.poly.bind import bind
-from polyker.rewrite.squares import square_products
+from polyker.poly.binding.bind import bind
+from polyker.rewrite.normalise.algebra import square_products
 
 
 def squared(text: str, dtype: DType = f32) -> str:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.kernel import Kernel
+from polyker.api.kernel import Kernel
 from tests.rewrite.test_early import EARLY
 from tests.rewrite.test_late import HEAD as LATE_HEAD
 from tests.rewrite.test_late import LATE

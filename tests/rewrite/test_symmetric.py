@@ -6,10 +6,10 @@ import pytest
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 from polyker.poly.isl import read_set
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.symmetric import ALL, ROWS, TERMS, halve_symmetric
+from polyker.rewrite.indexing.halve_symmetric import ALL, ROWS, TERMS, halve_symmetric
+from polyker.rewrite.normalise.start_reductions import start_reductions
 
 N, K = ROWS, ALL // ROWS**2 + 1
 

@@ -11,7 +11,7 @@ import polyker as pk
 from polyker.ir.layout import DENSE
 from polyker.ir.typed import statements_of
 from polyker.poly.isl import isl_job
-from polyker.rewrite.turn import turn_recurrences
+from polyker.rewrite.indexing.transpose_recurrences import turn_recurrences
 from tests.schedule.support import case
 
 PATHS = (

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
-from polyker.poly.bind import bind
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.unfold import unfold_windows
-from polyker.target.known import KNOWN
+from polyker.machine.known import KNOWN
+from polyker.poly.binding.bind import bind
+from polyker.rewrite.materialise.unfold_windows import unfold_windows
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
 
 TEXT = "O[f,h,w] += X[c,h+r-1,w+s-1; pad=0] * K[f,c,r,s]  for h in 0:{h}, w in 0:{w}"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.kernel import _Calls
-from polyker.runtime.dispatch import Dispatch
-from polyker.runtime.native import Native, native
+from polyker.api.kernel import _Calls
+from polyker.runtime.entry.dispatch import Dispatch
+from polyker.runtime.entry.native import Native, native
 from tests.runtime.support import coded
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 
 import polyker as pk
-from polyker import compiling
+from polyker.api import compiling
 
 LIMIT = 64 << 20  # bytes
 

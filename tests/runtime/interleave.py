@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 import polyker as pk
-from polyker.codegen.call_table import Api, Table
-from polyker.runtime import tables
+from polyker.codegen.llvm.jit.call_table import Api, Table
+from polyker.runtime.entry import tables
+from polyker.runtime.entry.native import Native, native
 from polyker.runtime.memory import address
-from polyker.runtime.native import Native, native
 
 POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 # What may give the lock away; SAVE_THREAD does: its stand-in lets the other thread run instead.

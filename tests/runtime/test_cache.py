@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import compiling
+from polyker.api import compiling
 from polyker.runtime.cache import Cache
 from tests.runtime.support import coded
 

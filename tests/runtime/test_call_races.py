@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import polyker as pk
-from polyker.codegen.call_table import ROWS, Table
-from polyker.runtime import tables
+from polyker.codegen.llvm.jit.call_table import ROWS, Table
+from polyker.runtime.entry import tables
 from polyker.runtime.memory import address
 from tests.runtime.calls import MATMUL, NEEDS_ENTRY, both, f32
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.kernel import Kernel
-from polyker.runtime.direct import Direct
+from polyker.api.kernel import Kernel
+from polyker.runtime.entry.direct import Direct
 
 VECTORCALL = 1 << 11
 

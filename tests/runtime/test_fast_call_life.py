@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import compiling
-from polyker.codegen.call_table import ROWS, Row
+from polyker.api import compiling
+from polyker.codegen.llvm.jit.call_table import ROWS, Row
 from tests.runtime.calls import MATMUL, NEEDS_ENTRY, both, f32, outcome
 from tests.runtime.support import Guarded
 
@@ -125,7 +125,7 @@ def test_options_and_environment_are_looked_at_in_each_call_of_an_operator(monke
     monkeypatch.delenv("POLYKER_TARGET")
     assert total(x) == single
     called = []
-    monkeypatch.setattr("polyker.api.interpret", lambda *args: called.append(1) or [np.float32(5)])
+    monkeypatch.setattr("polyker.api.operator.interpret", lambda *args: called.append(1) or [np.float32(5)])
     monkeypatch.setenv("POLYKER_INTERPRET", "1")
     assert total(x) == 5 and called
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.llvm_parallel import Context
+from polyker.codegen.llvm.loops.parallel import Context
 from polyker.errors import GatherError, HostError
 
 PART = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)

@@ -70,7 +70,7 @@ def test_nothing_outside_the_arrays_is_touched_even_if_pages_around_them_are_for
 
 
 def test_many_layouts_of_one_operator_are_served_by_few_kernels() -> None:
-    from polyker.compiling import kernels
+    from polyker.api.compiling import kernels
 
     matmul = pk.op("C[i,j] += A[i,k] * B[k,j] + 0 * A[i,k]")
     for one in LAYOUTS:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.call_table import Objects
-from polyker.doctor import examine
-from polyker.runtime import native as module
-from polyker.runtime.native import Native, Unavailable, native
+from polyker.cli.doctor import examine
+from polyker.codegen.llvm.jit.call_table import Objects
+from polyker.runtime.entry import native as module
+from polyker.runtime.entry.native import Native, Unavailable, native
 from tests.runtime.support import coded
 
 
@@ -42,8 +42,8 @@ def test_other_functions_of_numpy_are_noticed() -> None:
 
 
 def test_without_the_entry_calls_go_through_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polyker.runtime.tables.native", lambda: Unavailable("of a test"))
-    monkeypatch.setattr("polyker.runtime.native.native", lambda: Unavailable("of a test"))
+    monkeypatch.setattr("polyker.runtime.entry.tables.native", lambda: Unavailable("of a test"))
+    monkeypatch.setattr("polyker.runtime.entry.native.native", lambda: Unavailable("of a test"))
     operator, a = pk.op("C[i,j] += A[i,k] * B[k,j]"), coded((4, 4))
     kernel = operator.compile(a, a)
     out = np.empty((4, 4), np.float32)

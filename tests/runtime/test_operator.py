@@ -144,7 +144,7 @@ def test_sizes_left_open_at_compile_are_given_at_the_call_and_fixed_ones_cannot_
 
 
 def test_after_three_shapes_one_symbolic_kernel_serves_the_rest() -> None:
-    from polyker.compiling import kernels
+    from polyker.api.compiling import kernels
 
     kernels.clear()
     text = "C[i,j] += A[i,k] * B[k,j] - 0 * B[k,j]"
@@ -298,7 +298,7 @@ def test_the_environment_is_read_at_use(monkeypatch: pytest.MonkeyPatch) -> None
     mm, a = pk.op("C[i,j] += A[i,k] * B[k,j] + B[k,j]"), coded((3, 3))
     expected = np.einsum("ik,kj->ij", a + 1, a)
     monkeypatch.setenv("POLYKER_INTERPRET", "1")
-    from polyker.compiling import kernels
+    from polyker.api.compiling import kernels
 
     kernels.clear()
     out = np.empty((3, 3), np.float32)

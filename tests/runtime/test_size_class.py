@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Cache
 from polyker.runtime.size_class import LARGEST, least, rounded
-from polyker.target.detect import target
-from polyker.target.model import Cache
 
 
 @pytest.fixture(autouse=True)

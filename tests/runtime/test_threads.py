@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.ir.kernel import For, Kernel, Load, LoopKind, Op, Store
 from polyker.errors import ArgumentError
 from polyker.ir.dtypes import f64
 from polyker.runtime.threads import pool, set_parallel_for

@@ -16,7 +16,7 @@ import islpy as isl
 from polyker.ir.expr import Call, Expr, Index, Literal, Read, Size, walk
 from polyker.ir.quasi_affine import coefficients, indices_of
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
-from polyker.schedule.tree import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
 
 Point = tuple[int, ...]
 Instance = tuple[str, Point]

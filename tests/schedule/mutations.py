@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
+from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import LegalityError, ScheduleError
 from polyker.ir.expr import Call, Literal
 from polyker.ir.quasi_affine import add, lit, scale
 from polyker.poly.isl import int_val
 from polyker.poly.scop import Scop
-from polyker.schedule.legality import prove
-from polyker.schedule.steps import step
-from polyker.schedule.tree import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
-from polyker.target.detect import target
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.steps.basic import step
+from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
 from tests.schedule.enumeration import Truth
 from tests.schedule.random_programs import random_case
 from tests.schedule.random_steps import legal_steps, random_step

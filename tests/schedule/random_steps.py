@@ -6,8 +6,8 @@ import random
 
 from polyker.errors import ScheduleError
 from polyker.poly.scop import Scop
-from polyker.schedule.steps import Step, apply
-from polyker.schedule.tree import Band, Kind, Schedule, Scope, Sequence, Tree, statements_of
+from polyker.schedule.steps.basic import Step, apply
+from polyker.schedule.tree.nodes import Band, Kind, Schedule, Scope, Sequence, Tree, statements_of
 
 
 def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | None:

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from polyker.codegen.interp import run as interpret_kernel
-from polyker.codegen.kernel import Space
-from polyker.codegen.lower import Lowered, lower
-from polyker.codegen.simplify import unroll
-from polyker.codegen.verify import verify
+from polyker.codegen.ir.interpret import run as interpret_kernel
+from polyker.codegen.ir.kernel import Space
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.lowering.lower import Lowered, lower
+from polyker.codegen.passes.simplify import unroll
 from polyker.einsum_frontend import parse
 from polyker.errors.schedules import GATHERED
 from polyker.ir.dtypes import parse_type
@@ -20,15 +20,16 @@ from polyker.ir.expr import Literal
 from polyker.ir.layout import DENSE
 from polyker.ir.program import Program
 from polyker.ir.typed import Role, TypedProgram
-from polyker.poly.bind import bind
+from polyker.machine.model import Target
+from polyker.poly.binding.bind import bind
 from polyker.poly.scop import Scop, build_scop
 from polyker.reference import interpret
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.initial import start_reductions
-from polyker.schedule.auto import auto_schedule, default_schedule
-from polyker.schedule.fuse_inline import inline_values
-from polyker.schedule.tree import Schedule
-from polyker.target.model import Target
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
+from polyker.rewrite.sharing.inline_values import inline_values
+from polyker.schedule.auto import auto_schedule
+from polyker.schedule.nests.text_order import default_schedule
+from polyker.schedule.tree.nodes import Schedule
 from tests.codegen.support import run_native
 
 # A machine with vectors of four floats, so that small extents have full and partial vectors; the code runs anywhere.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel_text import print_kernel
-from polyker.target.detect import target
-from polyker.target.model import Cache
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Cache
 from tests.schedule.support import SMALL, case, lowered
 
 MOMENTS = "m[n] = mean[c](X[n,c]);  M[n] = mean[c](X[n,c] ** 2) - m[n] ** 2;  O[n] = m[n]"

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.typed import TypedLoop
-from polyker.schedule.as_steps import as_steps
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Kind, loops
-from polyker.target.detect import target
-from polyker.target.model import Target
+from polyker.machine.model import Target
+from polyker.rewrite.time.make_time_loops import as_steps
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Kind, loops
 from tests.schedule.support import SMALL, Case, assert_same, case
 from tests.schedule.test_time_tiling import TINY
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.blocking import Blocking, blocking
+from polyker.cost.measure import measure
+from polyker.cost.plan import Plan
 from polyker.ir.layout import DENSE
-from polyker.schedule.blocking import Blocking, blocking
-from polyker.schedule.measure import measure
-from polyker.schedule.plan import Plan
-from polyker.target.detect import target
-from polyker.target.model import Cache
+from polyker.machine.model import Cache
 from tests.schedule.support import case
 
 TARGET = replace(target("cpu:x86-64-v4"), caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20)))

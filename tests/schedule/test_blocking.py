@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.machine.model import Cache, Target
 from polyker.schedule import auto
-from polyker.target.model import Cache, Target
 
 TINY = (Cache(1 << 10), Cache(4 << 10), Cache(16 << 10))
 SPECS = (

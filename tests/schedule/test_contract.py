@@ -12,20 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.temporaries import insist
 from polyker.ir.expr import Literal
 from polyker.ir.layout import DENSE
 from polyker.ir.typed import TypedProgram
+from polyker.machine.model import Cache
 from polyker.poly.scop import build_scop
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.widen import widen_reductions
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
+from polyker.rewrite.normalise.widen_reductions import widen_reductions
+from polyker.rewrite.reductions.contraction_order import contract
 from polyker.schedule import auto
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.contract import contract
-from polyker.schedule.legality import prove
-from polyker.schedule.temporaries import insist
-from polyker.target.detect import target
-from polyker.target.model import Cache
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import Case, assert_same, case
 
 TARGET = target("cpu:x86-64-v4")

@@ -5,7 +5,7 @@ import pytest
 
 import polyker as pk
 from polyker.ir.layout import DENSE
-from polyker.schedule.crossing import sum_crossing
+from polyker.rewrite.reductions.transposed_sum import sum_crossing
 from tests.schedule.support import case
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.target.detect import target
+from polyker.codegen.llvm.jit.detect import target
 
 NARROW = [np.int8, np.uint8, np.int16, np.bool_]
 WIDE = {"i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64}

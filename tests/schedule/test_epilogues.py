@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Schedule, statements_of
-from polyker.target.detect import target
-from polyker.target.model import Cache, Target
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Cache, Target
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Schedule, statements_of
 from tests.schedule.support import SMALL, assert_same, case
 
 WIDE = target("cpu:x86-64-v4")

@@ -12,8 +12,8 @@ from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, subtract
 from polyker.ir.typed import TypedStatement
 from polyker.poly.isl import read_set, set_text
-from polyker.schedule.fixed_loops import FixedLoops, fixed_loops
-from polyker.schedule.tree import Member
+from polyker.schedule.tree.fixed_loops import FixedLoops, fixed_loops
+from polyker.schedule.tree.nodes import Member
 from tests.poly.test_affine import value_of
 
 ROW, COLUMN = Index("i0", i64), Index("i1", i64)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import polyker as pk
-from polyker.schedule import fuse_cost
-from polyker.target.detect import target
-from polyker.target.model import Cache, Target
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Cache, Target
+from polyker.schedule.fusion import cost as fuse_cost
 
 # A server's core: its third cache and memory are far.
 SERVER = replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,17 +12,18 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker import lowering
-from polyker.codegen.kernel_text import print_kernel
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.llvm.jit.detect import target
 from polyker.einsum_frontend import parse
 from polyker.errors import LegalityError, failure
 from polyker.ir.quasi_affine import indices_of
+from polyker.machine.model import Cache, Target
 from polyker.poly.scop import Scop
 from polyker.reference import interpret
-from polyker.schedule import fuse_cost, order
-from polyker.schedule.legality import BROKEN, prove
-from polyker.schedule.tree import Band, Promotion, Schedule, Scope, Sequence, loops
-from polyker.target.detect import target
-from polyker.target.model import Cache, Target
+from polyker.schedule.fusion import cost as fuse_cost
+from polyker.schedule.legality.prove import BROKEN, prove
+from polyker.schedule.nests import loop_order as order
+from polyker.schedule.tree.nodes import Band, Promotion, Schedule, Scope, Sequence, loops
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
 TINY = replace(target(SMALL), caches=(Cache(1024), Cache(2048), Cache(4096)))
@@ -294,7 +296,7 @@ def test_statements_without_instances_share_no_loop() -> None:
 
 
 def test_a_tile_is_chosen_once_for_a_statement_in_the_same_loops(monkeypatch):
-    from polyker.schedule import fuse_cost
+    from polyker.schedule.fusion import cost as fuse_cost
 
     asked = []
 
@@ -384,3 +386,21 @@ def test_what_is_started_ahead_of_common_loops_is_held_in_no_buffer_inside_them(
     A, D, G = (rng.integers(-9, 9, t.shape) for t in types.values())
     (want,) = interpret(parse(text), {"A": A, "D": D, "G": G}, {})
     np.testing.assert_array_equal(pk.op(text)(A, D, G), want)
+
+
+ROW_SUMS = "Y[i,k] = maximum(X[i,k], 0);  C[i,j] += Y[i,k] * B[j,k];  S[i] += C[i,j]"
+
+
+@pytest.mark.parametrize(
+    ("shape", "shared"),
+    [((500, 300, 63), False), ((2048, 64, 63), False), ((512, 129, 63), True), ((80, 40, 63), True)],
+)
+def test_a_block_of_common_loops_is_made_of_whole_tiles(shape: tuple[int, int, int], shared: bool) -> None:
+    i, k, j = shape
+    kernel = pk.op(ROW_SUMS).compile(X=pk.f32[i, k], B=pk.f32[j, k], target="cpu:x86-64-v3", threads=1)
+    schedule = kernel.source("schedule")
+    tiles = {(int(b), int(t)) for b, t in re.findall(r"\(i\d+ mod (\d+)\)(?:/| mod )(\d+)", schedule)}
+    assert ("run together" in schedule) == shared
+    assert all(block % tile == 0 for block, tile in tiles if block > tile)  # a larger tile holds whole blocks
+    X, B = (np.random.default_rng(i).integers(-3, 4, s).astype("f4") for s in ((i, k), (j, k)))
+    np.testing.assert_array_equal(pk.op(ROW_SUMS)(X, B), (np.maximum(X, 0) @ B.T).sum(1))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.kernel_text import print_kernel
-from polyker.schedule.fuse_inline import inline_values
-from polyker.schedule.fuse_values import share_values
-from polyker.target.detect import target
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.llvm.jit.detect import target
+from polyker.rewrite.sharing.inline_values import inline_values
+from polyker.rewrite.sharing.store_shared_values import share_values
 from tests.schedule.support import SMALL, assert_same, case, lowered
 from tests.schedule.test_fuse_programs import TINY, together
 
@@ -103,3 +103,20 @@ def test_a_shared_value_keeps_its_rows() -> None:
 def test_a_division_by_what_two_statements_share_runs_in_their_loop() -> None:
     text = "s[i] += X[i,j];  A[i,j] = X[i,j] * 8 / s[i];  B[i,j] = X[i,j] * 8 / s[i] + 1"
     assert together(text.replace("s[i] += X[i,j]", "s[i] = 2 + 0 * X[i,0]"), X="f32[40,48]") != []
+
+
+def stored_window(taps: int, dtype: str, last: str) -> bool:
+    """Return whether the sum of so many neighbours, which a recurrence with `last` of its cells reads, is stored."""
+    window = " + ".join(f"{r + 1}*X[n,t+{r}]" for r in range(taps))
+    text = f"V[n,t] = {window} for n in 0:256, t in 0:1000;  Y[n,t] = V[n,t] - 0.5*{last} for n in 0:256, t in 0:1000"
+    kernel = pk.op(text).compile(X=getattr(pk, dtype)[256, 1000 + taps], target="cpu:x86-64-v4", threads=1)
+    return "V is not stored" not in kernel.source("schedule")
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f32", 3), ("f64", 6)])
+def test_windows_that_recurrences_along_memory_read_are_stored_where_registers_hold_no_rows(
+    dtype: str, most: int
+) -> None:
+    along, across = "Y[n,t-1; pad=0]", "Y[n-1,t; pad=0]"
+    assert [stored_window(taps, dtype, along) for taps in (most, most + 1)] == [False, True]
+    assert not stored_window(most + 1, dtype, across)

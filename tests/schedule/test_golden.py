@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from polyker.codegen.kernel_text import print_kernel
-from polyker.schedule.steps import Step, replay
-from polyker.target.detect import target
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.llvm.jit.detect import target
+from polyker.schedule.steps.basic import Step, replay
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import SMALL, lowered
 from tests.schedule.test_steps import LEGAL

@@ -11,14 +11,14 @@ from polyker.errors import LegalityError
 from polyker.ir.dtypes import i64, parse_type
 from polyker.ir.expr import Index
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, scale
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 from polyker.poly.scop import Scop, build_scop
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.initial import start_reductions
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import is_legal, prove
-from polyker.schedule.steps import Step, step
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
+from polyker.schedule.legality.prove import is_legal, prove
+from polyker.schedule.nests.text_order import default_schedule
+from polyker.schedule.steps.basic import Step, step
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import assert_same, case
 

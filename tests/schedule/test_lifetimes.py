@@ -14,10 +14,10 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import TensorType
 from polyker.ir.typed import TypedProgram
-from polyker.poly.bind import bind
+from polyker.poly.binding.bind import bind
 from polyker.runtime.memory import arena
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.lifetimes import Uses, never_together, uses_of
+from polyker.schedule.nests.text_order import default_schedule
+from polyker.schedule.threads.lifetimes import Uses, never_together, uses_of
 
 f32 = pk.f32
 

@@ -10,7 +10,7 @@ import os
 import numpy as np
 import pytest
 
-from polyker.schedule.tree import Scope
+from polyker.schedule.tree.nodes import Scope
 from tests.schedule.mutations import Tally, campaign, nodes, symbolic_campaign
 from tests.schedule.support import assert_same
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.temporaries import insist
 from polyker.ir.layout import DENSE
 from polyker.poly.scop import build_scop
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.widen import widen_reductions
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
-from polyker.schedule.once import compute_once
-from polyker.schedule.temporaries import insist
-from polyker.target.detect import target
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
+from polyker.rewrite.normalise.widen_reductions import widen_reductions
+from polyker.rewrite.sharing.compute_once import compute_once
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import assert_same, case
 
 TARGET = target("cpu:x86-64-v4")

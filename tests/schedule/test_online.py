@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.temporaries import insist
 from polyker.ir.layout import DENSE
 from polyker.ir.typed import TypedProgram
 from polyker.poly.scop import build_scop
-from polyker.schedule.auto import auto_schedule, default_schedule
-from polyker.schedule.legality import prove
-from polyker.schedule.online import one_pass
-from polyker.schedule.temporaries import insist
-from polyker.target.detect import target
+from polyker.rewrite.reductions.online_pairs import one_pass
+from polyker.schedule.auto import auto_schedule
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import SMALL, Case, case, run
 
 TARGET = target(SMALL)

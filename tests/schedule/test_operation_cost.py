@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost import operation_cost
+from polyker.cost.measure import Measured, measure
+from polyker.cost.operation_cost import BRING, arithmetic
+from polyker.cost.tile_cost import Tiles
 from polyker.ir.layout import DENSE
-from polyker.schedule import operation_cost
-from polyker.schedule.measure import Measured, measure
-from polyker.schedule.operation_cost import BRING, arithmetic
-from polyker.schedule.tile_cost import Tiles
-from polyker.target.detect import target
-from polyker.target.model import Target
+from polyker.machine.model import Target
 from tests.schedule.support import case
 
 PLAIN = target("cpu:x86-64-v4")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from polyker.cost.measure import Measured, measure
 from polyker.ir.layout import DENSE
-from polyker.schedule.measure import Measured, measure
-from polyker.schedule.order import memory_order
+from polyker.schedule.nests.loop_order import memory_order
 from tests.schedule.support import case
 
 

@@ -1,6 +1,7 @@
 """Computed tensors that are read again with padding are copied with it; the values stay numpy's."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,3 +47,19 @@ def test_what_is_cheap_is_computed_into_the_copy():
     op = pk.op(f"Y[i,j] = 2*X[i,j]\nZ[i,j] = {read} for i in 0:60, j in 0:64")
     schedule = op.compile(X=pk.f32[60, 64], K=pk.f32[3, 3]).source("schedule")
     assert "Y is not stored" in schedule
+
+
+@pytest.mark.parametrize("mode", ["edge", "0"])
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_an_operand_is_copied_with_its_padding_before_common_loops(dtype, mode):
+    depthwise = f"Y[n,h,w,c] += X[n,h+r-1,w+s-1,c; pad={mode}] * D[r,s,c] for h in 0:64, w in 0:64"
+    op, kind = pk.op(f"{depthwise}\nZ[n,h,w] += maximum(Y[n,h,w,c], 0)"), getattr(pk, dtype)
+    kernel = op.compile(X=kind[16, 64, 64, 32], D=kind[3, 3, 32], target="cpu:x86-64-v4", threads=1)
+    schedule = kernel.source("schedule")
+    assert "run together: loops i2 by 1" in schedule  # n
+    assert "X is copied with its padding" in schedule
+    rng = np.random.default_rng(0)
+    x, d = (rng.integers(-1, 2, s).astype(kind.numpy) for s in ((16, 64, 64, 32), (3, 3, 32)))
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), **MODES[mode])
+    y = sum(padded[:, r : r + 64, s : s + 64] * d[r, s] for r in range(3) for s in range(3))
+    np.testing.assert_array_equal(op(x, d), np.maximum(y, 0).sum(-1))

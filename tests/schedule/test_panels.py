@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 import polyker as pk
-from polyker.target.detect import target
-from polyker.target.model import Target
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Target
 from tests.codegen.test_matrix_kernel import inner_loops
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from polyker.codegen.kernel import Allocate, For, LoopKind, Space, Store
-from polyker.codegen.lower import lower
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.kernel import Allocate, For, LoopKind, Space, Store
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.lowering.lower import lower
 from polyker.errors import LegalityError, ScheduleError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
 from polyker.ir.layout import DENSE
 from polyker.ir.quasi_affine import lit
-from polyker.schedule.legality import prove
-from polyker.schedule.steps import Step, apply, parallel, step
-from polyker.schedule.tree import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.steps.basic import Step, apply, parallel, step
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same, case, lowered
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.layout import DENSE
 from polyker.pipeline import scheduled
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
-from polyker.schedule.legality import prove
-from polyker.schedule.parallel import parallel_schedule
-from polyker.schedule.tree import Kind, Member, loops
-from polyker.target.detect import target
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.threads.parallel import parallel_schedule
+from polyker.schedule.tree.nodes import Kind, Member, loops
 from tests.schedule.support import case
 
 ATTENTION = """
@@ -170,8 +170,8 @@ UNKNOWN = ("columns", "long product", "row by matrix", "elements")  # for sizes 
 def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a region is not worth it: all loops that may run in parallel do."""
     monkeypatch.setattr("polyker.lowering.LEAST", 1)
-    monkeypatch.setattr("polyker.schedule.parallel.START", 1e-6)
-    monkeypatch.setattr("polyker.codegen.regions.settle.__defaults__", (1,))
+    monkeypatch.setattr("polyker.schedule.threads.parallel.START", 1e-6)
+    monkeypatch.setattr("polyker.codegen.passes.parallel_profitability.settle.__defaults__", (1,))
     text, shapes, sizes = PROGRAMS[name]
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.target.detect import target
+from polyker.codegen.llvm.jit.detect import target
 
 V4 = "cpu:x86-64-v4"
 PEELED = "of i1 are computed apart"

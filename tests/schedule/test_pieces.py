@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.choose import choose
+from polyker.cost.measure import measure
+from polyker.cost.pieces import waiting
+from polyker.cost.plan import Plan
 from polyker.ir.layout import DENSE
-from polyker.schedule.choose import choose
-from polyker.schedule.measure import measure
-from polyker.schedule.pieces import waiting
-from polyker.schedule.plan import Plan
-from polyker.target.detect import target
 from tests.schedule.support import case
 
 TARGET = target("cpu:x86-64-v4")

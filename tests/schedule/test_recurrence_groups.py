@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.rewrite.first_step import with_first_steps
-from polyker.schedule.fuse_groups import Group
-from polyker.schedule.fuse_items import Item
-from polyker.schedule.legality import prove
-from polyker.schedule.measure import measure
-from polyker.schedule.own_distances import free_iterators
-from polyker.target.detect import target
-from polyker.target.model import Cache
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.measure import measure
+from polyker.cost.own_distances import free_iterators
+from polyker.machine.model import Cache
+from polyker.rewrite.normalise.first_step import with_first_steps
+from polyker.schedule.fusion.groups import Group
+from polyker.schedule.fusion.items import Item
+from polyker.schedule.legality.prove import prove
 from tests.schedule.support import SMALL, assert_same, case
 from tests.schedule.test_fuse_programs import promotions
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 import polyker as pk
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Band, loops
-from polyker.target.detect import target
-from polyker.target.model import Cache, Target
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Cache, Target
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Band, loops
 from tests.schedule.support import SMALL, assert_same, case
 
 # Rows of 2048 bytes and more, and a second cache that holds a result of half its size but not the operand.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.target.detect import target
+from polyker.codegen.llvm.jit.detect import target
 from tests.schedule.support import SMALL, assert_same, case
 
 ROWS = "f(S: f32[B,T], X: f32[B,T]) -> S:\n    S[b,t] = S[b,t-{d}] * X[b,t] + X[b,t-1]  for t in {d}:T, b in 0:B"

@@ -10,12 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.measure import measure
 from polyker.ir.layout import DENSE
 from polyker.poly.isl import read_set
-from polyker.rewrite.accumulate import starts_fresh
-from polyker.schedule.measure import measure
-from polyker.schedule.tiles import by_terms, common_terms
-from polyker.target.detect import target
+from polyker.rewrite.core.accumulate import starts_fresh
+from polyker.schedule.nests.tiles import by_terms, common_terms
 from tests.schedule.support import SMALL, assert_same, case
 
 

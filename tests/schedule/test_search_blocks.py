@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.kernel import If
-from polyker.codegen.walk import statements
+from polyker.codegen.ir.kernel import If
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.layout import DENSE
-from polyker.schedule import search_blocks as module
-from polyker.schedule.search_blocks import search_blocks
-from polyker.schedule.searches import searches
-from polyker.target.detect import target
+from polyker.rewrite.searches import search_blocks as module
+from polyker.rewrite.searches.match_searches import searches
+from polyker.rewrite.searches.search_blocks import search_blocks
 from tests.schedule.support import case
 
 V4 = target("cpu:x86-64-v4")

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.expr import Call, walk
-from polyker.schedule.search_limits import search_limits
-from polyker.schedule.searches import searches
-from polyker.target.detect import target
+from polyker.rewrite.searches.match_searches import searches
+from polyker.rewrite.searches.search_limits import search_limits
 from tests.schedule.support import case
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, 1e-45, 3.4e38, -3.4e38]

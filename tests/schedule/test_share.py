@@ -7,9 +7,9 @@ import pytest
 
 import polyker as pk
 from polyker.poly.scop import build_scop
-from polyker.schedule.auto import default_schedule
-from polyker.schedule.legality import prove
-from polyker.schedule.share import share_results
+from polyker.rewrite.sharing.share_results import share_results
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import assert_same, case
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import polyker as pk
 from polyker.ir.layout import DENSE
-from polyker.schedule.short_rows import sum_short_rows, unroll_short_rows
+from polyker.rewrite.indexing.unroll_short_rows import sum_short_rows, unroll_short_rows
 from tests.schedule.support import case
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.target.detect import target
-from polyker.target.model import Cache
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Cache
 
 TINY = replace(target("cpu"), streams=8, caches=(Cache(4 << 10), Cache(8 << 10), Cache(32 << 10)))
 NOTE = "read side by side"

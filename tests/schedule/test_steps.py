@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from polyker.errors import LegalityError, ScheduleError
-from polyker.schedule.steps import Step, apply, distribute, fuse, interchange, replay, step, tile, unroll, vectorise
-from polyker.schedule.tree import Schedule
+from polyker.schedule.steps.basic import (
+    Step,
+    apply,
+    distribute,
+    fuse,
+    interchange,
+    replay,
+    step,
+    tile,
+    unroll,
+    vectorise,
+)
+from polyker.schedule.tree.nodes import Schedule
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same
 
@@ -220,9 +231,9 @@ def test_a_step_that_has_no_place_is_refused_with_its_code(name: str) -> None:
 
 def test_a_buffer_needs_a_constant_bound_and_a_reasonable_size() -> None:
     from polyker.ir.dtypes import parse_type
-    from polyker.poly.bind import bind
+    from polyker.poly.binding.bind import bind
     from polyker.poly.scop import build_scop
-    from polyker.schedule.auto import default_schedule
+    from polyker.schedule.nests.text_order import default_schedule
 
     chain = PROGRAMS["chain"].program
     for shape, code in (("M,N", "PK534"), ("4,9000", "PK535")):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.schedule.tree import Kind, loops
-from polyker.target.detect import target
-from polyker.target.model import Cache, Target
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.model import Cache, Target
+from polyker.schedule.tree.nodes import Kind, loops
 from tests.schedule.support import SMALL, assert_same, case
 
 ROW = 700  # floats: more than the shortest row that is worth it

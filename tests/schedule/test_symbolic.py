@@ -77,3 +77,17 @@ def test_code_for_a_class_of_sizes_is_made_by_its_first_call() -> None:
     kernel(np.ones((40, 50), np.float32), np.ones((50, 60), np.float32))
     assert len(kernel._compiled._artifacts) == 1
     assert "for" in kernel.source("loops")
+
+
+def test_what_is_empty_at_the_sizes_of_a_class_counts_as_one_value() -> None:
+    op = pk.op("Y[i,j] += X[i,k] * B[k,j] for i in 60:N, j in 0:M")
+    types = {"X": pk.f64["N", "K"], "B": pk.f64["K", "M"]}
+    compiled = op.compile(**types, target="cpu:x86-64-v4", threads=1)._compiled
+    of = {"N": 40, "K": 50, "M": 60}
+    schedule = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes}).stages["schedule"]
+    assert "tiles i1, i0; terms i2" in schedule  # rows that cost nothing would come in any order
+    kernel = op.compile(**types)
+    for n in (40, 61, 90):
+        x, b = np.random.default_rng(n).normal(size=(n, 50)), np.random.default_rng(1).normal(size=(50, 60))
+        want = np.where(np.arange(n)[:, None] < 60, 0, x @ b) if n > 60 else np.empty((0, 60))
+        np.testing.assert_allclose(kernel(x, b), want, rtol=1e-10, atol=1e-12)

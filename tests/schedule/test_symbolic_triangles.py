@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.kernel import Kernel
-from polyker.poly.bind import bind
+from polyker.api.kernel import Kernel
+from polyker.poly.binding.bind import bind
 from polyker.poly.isl import dim, read_set
-from polyker.rewrite.extract import extract_reductions
-from polyker.rewrite.initial import start_reductions
-from polyker.rewrite.whole_tiles import whole_tiles
-from polyker.schedule.tiles import tile_parts
+from polyker.rewrite.indexing.whole_tiles import whole_tiles
+from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.rewrite.normalise.start_reductions import start_reductions
+from polyker.schedule.nests.tiles import tile_parts
 from tests.schedule.support import SMALL, case
 from tests.schedule.test_triangles import TRIANGLES, WHOLE
 

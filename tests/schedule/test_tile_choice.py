@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.choose import choose, ranked
+from polyker.cost.measure import measure
+from polyker.cost.operation_cost import scalar_cost
 from polyker.ir.layout import DENSE
-from polyker.schedule.choose import choose, ranked
-from polyker.schedule.measure import measure
-from polyker.schedule.operation_cost import scalar_cost
-from polyker.target.detect import target
-from polyker.target.model import Cache
+from polyker.machine.model import Cache
 from tests.schedule.support import case
 
 V3, V4 = "cpu:x86-64-v3", "cpu:x86-64-v4"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.measure import Measured, measure
+from polyker.cost.tile_lines import Panel, is_whole_lines, panel_of
 from polyker.ir.layout import DENSE
-from polyker.schedule.measure import Measured, measure
-from polyker.schedule.tile_lines import Panel, is_whole_lines, panel_of
-from polyker.target.detect import target
 from tests.schedule.support import case
 
 V4 = target("cpu:x86-64-v4")

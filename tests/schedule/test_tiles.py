@@ -9,7 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker.poly.isl import read_set
-from polyker.schedule.tiles import tile_parts
+from polyker.schedule.nests.tiles import tile_parts
 from tests.schedule.support import case
 
 BOX = "0 <= i < 10 and 2 <= j < 13"

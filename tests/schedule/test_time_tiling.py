@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.typed import TypedLoop, TypedStatement
-from polyker.schedule import time_cost
-from polyker.schedule.legality import prove
-from polyker.schedule.time_cost import TimeCosts, TimeTiles
-from polyker.schedule.time_skew import Front, distances, fronts, places_of
-from polyker.target.detect import target
-from polyker.target.known import KNOWN
-from polyker.target.model import Cache
+from polyker.machine.known import KNOWN
+from polyker.machine.model import Cache
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.time import cost as time_cost
+from polyker.schedule.time.cost import TimeCosts, TimeTiles
+from polyker.schedule.time.skew import Front, distances, fronts, places_of
 from tests.schedule.support import SMALL, Case, assert_same, case
 
 TINY = replace(target(SMALL), caches=(Cache(256), Cache(1024), Cache(4096)))

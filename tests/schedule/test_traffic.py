@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.measure import measure
+from polyker.cost.plan import Plan
+from polyker.cost.traffic import least_traffic
 from polyker.ir.layout import DENSE
-from polyker.schedule.measure import measure
-from polyker.schedule.order import tile_order
-from polyker.schedule.plan import Plan
-from polyker.schedule.traffic import least_traffic
-from polyker.target.detect import target
+from polyker.schedule.nests.loop_order import tile_order
 from tests.schedule.support import case
 
 TARGET = target("cpu:x86-64-v4")

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.kernel_text import print_kernel
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.llvm.jit.detect import target
+from polyker.cost.measure import measure
 from polyker.errors import LegalityError
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index
 from polyker.ir.layout import DENSE
 from polyker.ir.quasi_affine import floordiv, mod, scale
-from polyker.schedule.legality import prove
-from polyker.schedule.measure import measure
-from polyker.schedule.transpose import copy_nest
-from polyker.schedule.tree import Band, Kind, Leaf, Member, Schedule, loops
-from polyker.target.detect import target
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.nests.transpose import copy_nest
+from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Schedule, loops
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
 DTYPES = (np.float32, np.float64, np.int8, np.uint16, np.int64, np.complex64, np.complex128, np.bool_, np.float16)

@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from polyker.codegen.kernel import For, Kernel, LoopKind
-from polyker.codegen.kernel_text import print_kernel
-from polyker.codegen.llvm_emit import emit
-from polyker.codegen.walk import statements
-from polyker.target.detect import target
+from polyker.codegen.ir.kernel import For, Kernel, LoopKind
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.detect import target
 from tests.codegen.support import run_native
 from tests.schedule.support import SMALL, case, lowered
 

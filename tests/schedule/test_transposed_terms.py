@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.target.model import Cache
+from polyker.machine.model import Cache
 
 DTYPES = (np.float32, np.float64, np.int32, np.uint8, np.complex64, np.float16)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import target
 from polyker.poly.isl import dim, read_set
-from polyker.rewrite.whole_tiles import whole_tiles
-from polyker.schedule.tiles import common_terms, tile_parts
-from polyker.target.detect import target
+from polyker.rewrite.indexing.whole_tiles import whole_tiles
+from polyker.schedule.nests.tiles import common_terms, tile_parts
 from tests.schedule.support import SMALL, assert_same, case
 from tests.schedule.test_tiles import points
 

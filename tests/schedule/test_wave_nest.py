@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.schedule.legality import prove
-from polyker.schedule.tree import Kind, loops
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.tree.nodes import Kind, loops
 from tests.schedule.support import Case, assert_same, case
 from tests.schedule.test_time_tiling import TINY
 

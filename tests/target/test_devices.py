@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from polyker.target.detect import target
-from polyker.target.device import ATTRIBUTES, name_of, with_device
-from polyker.target.known import GPUS
+from polyker.codegen.llvm.jit.detect import target
+from polyker.machine.device import ATTRIBUTES, name_of, with_device
+from polyker.machine.known import GPUS
 
 # As an H100 SXM said of itself.
 H100 = {

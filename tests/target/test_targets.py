@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from polyker.codegen import llvm_binding
+from polyker.codegen.llvm.jit import binding as llvm_binding
+from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import BackendUnavailable, CompileError
-from polyker.target.detect import host, target
-from polyker.target.known import GPUS, KNOWN
-from polyker.target.model import Cache
+from polyker.machine.known import GPUS, KNOWN
+from polyker.machine.model import Cache
 
 
 def test_this_machine_has_caches_that_grow_outwards():

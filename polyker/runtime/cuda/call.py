@@ -18,7 +18,7 @@ from typing import Any
 
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.host import evaluate
-from polyker.codegen.kernel import Block, Buffer, For, If, Launch, Space
+from polyker.codegen.ir.kernel import Block, Buffer, For, If, Launch, Space
 from polyker.errors.base import PolykerError
 from polyker.runtime.cuda.device import Device, Function
 from polyker.runtime.cuda.driver import driver

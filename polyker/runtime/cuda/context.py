@@ -15,9 +15,9 @@ from typing import Any
 
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.codegen import CUDA_FAILED, DEVICE_LOST, LAUNCH_FAILED, OTHER_ARCH
+from polyker.machine.device import ATTRIBUTES
 from polyker.runtime.cuda.device import Flag, Function, Module, Work
 from polyker.runtime.cuda.library import NO_BINARY, OUT_OF_MEMORY, STICKY, Library
-from polyker.target.device import ATTRIBUTES
 
 KEPT = 1 << 30  # bytes of free memory that the pool keeps for later calls when the device is waited for
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

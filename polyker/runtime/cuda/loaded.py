@@ -6,10 +6,10 @@ import weakref
 from typing import Any
 
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.cuda_build import CudaCode, cubin
-from polyker.codegen.kernel import Launch
-from polyker.codegen.launch import arguments_of, shared_memory
-from polyker.codegen.walk import statements
+from polyker.codegen.cuda.build import CudaCode, cubin
+from polyker.codegen.ir.kernel import Launch
+from polyker.codegen.ir.walk import statements
+from polyker.codegen.passes.gpu.launch import arguments_of, shared_memory
 from polyker.process.jobs import run_exclusively
 from polyker.runtime.cuda.device import Device, Work
 

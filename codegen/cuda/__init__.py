@@ -1,0 +1,1 @@
+"""Kernels as CUDA C, and from there to machine code of a GPU or of the simulator."""

@@ -1,0 +1,1 @@
+"""The Kernel IR: its nodes, printer, verifier, interpreter and index arithmetic."""

@@ -1,0 +1,92 @@
+"""Checks that where threads meet in a kernel all of them come: no barrier or shuffle stands under what differs between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Barrier,
+    Block,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Launch,
+    Let,
+    Load,
+    LoopKind,
+    Shuffle,
+    Space,
+    Stmt,
+)
+from polyker.codegen.ir.walk import bound_by, names_in, statements, subexpressions
+from polyker.errors.base import InternalError
+
+AXES = ("x", "y", "z")
+WARP = 32
+
+
+def check_meetings(kernel: Kernel) -> None:
+    """Raise InternalError for a barrier that not every thread of its block comes to, or a shuffle or barrier of a warp's threads.
+
+    A thread differs from others by its numbers and by what follows from them: variables, its own buffers, memory at such places.
+    """
+    for launch in statements(kernel.body):
+        if isinstance(launch, Launch):
+            # Threads are numbered along x first: those of a warp differ along x alone where rows are whole warps.
+            rows = launch.block[0] % WARP == 0
+            _Walk(launch, frozenset("x" if rows else AXES), warps=True).block(launch.body, frozenset(), apart=False)
+            _Walk(launch, frozenset(AXES), warps=False).block(launch.body, frozenset(), apart=False)
+
+
+@dataclass
+class _Walk:
+    """`axes`: along which threads differ that have to meet: those of a warp, or those of a block."""
+
+    launch: Launch
+    axes: frozenset[str]
+    warps: bool
+
+    def block(self, block: Block, own: frozenset[str], *, apart: bool) -> None:
+        """Check a block; `own`: names that differ between the threads; `apart`: some of them may not be here."""
+        for stmt in block:
+            if apart and self.warps and isinstance(stmt, Shuffle):
+                raise InternalError(f"some threads of a warp of {self.launch.name} miss a shuffle")
+            if apart and isinstance(stmt, Barrier) and stmt.warps is self.warps:
+                whom = "a warp" if self.warps else "a block"
+                raise InternalError(f"some threads of {whom} of {self.launch.name} miss a barrier")
+            if isinstance(stmt, Guard):
+                apart = apart or self.differs(stmt.condition, own)
+            own |= self.bound(stmt, own)
+            self.inside(stmt, own, apart=apart)
+
+    def bound(self, stmt: Stmt, own: frozenset[str]) -> frozenset[str]:
+        """Return the names that differ of those that a statement binds for the rest of its block."""
+        alike = isinstance(stmt, Let) and not self.differs(stmt.value, own)
+        return frozenset() if alike else frozenset(bound_by(stmt))
+
+    def inside(self, stmt: Stmt, own: frozenset[str], *, apart: bool) -> None:
+        """Check the blocks in a statement."""
+        match stmt:
+            case For(kind=LoopKind.THREAD, body=body):
+                mine = stmt.axis in self.axes
+                count = self.launch.block[AXES.index(stmt.axis)]
+                once = stmt.trip == count and stmt.step == 1 and not self.differs(stmt.lo, own)
+                self.block(body, own | {stmt.var} if mine else own, apart=apart or (mine and not once))
+            case For(body=body):
+                differs = self.differs(stmt.lo, own) or self.differs(stmt.hi, own)
+                self.block(body, own | {stmt.var} if differs else own, apart=apart or differs)
+            case If(body=body, orelse=orelse):
+                differs = self.differs(stmt.condition, own)
+                self.block(body, own, apart=apart or differs)
+                self.block(orelse, own, apart=apart or differs)
+            case Allocate(buffers=buffers, body=body):
+                self.block(body, own | {b.name for b in buffers if b.space is Space.STACK}, apart=apart)
+            case _:
+                pass
+
+    def differs(self, expr: KExpr, own: frozenset[str]) -> bool:
+        """Return whether the value of an expression may differ between threads."""
+        return bool(names_in(expr) & own) or any(isinstance(e, Load) and e.buffer in own for e in subexpressions(expr))

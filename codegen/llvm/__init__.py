@@ -1,0 +1,1 @@
+"""Kernels as LLVM IR text."""

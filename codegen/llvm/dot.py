@@ -1,0 +1,152 @@
+"""Sums of products of narrow integers as LLVM IR: several terms lie side by side in 32 bits, and one instruction multiplies and
+adds them. On x86 these are vpmaddwd and vpdpwssd (two terms of 16 bits, signed) and vpdpbusd (four of 8 bits, unsigned by
+signed); none of them saturates. Elsewhere, and for single elements, the parts are taken out one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op
+from polyker.codegen.ir.polynomial import as_constant, plus, scaled
+from polyker.codegen.llvm.access import memory
+from polyker.codegen.llvm.convert import Value, convert
+from polyker.codegen.llvm.operations import real_operation
+from polyker.codegen.llvm.text import Builder, Reg, const
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm.expressions import Expressions
+
+# The instructions by the lanes of their result; the lanes of a register that is filled up.
+_PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+_QUADS = {lanes: f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" for lanes in (4, 8, 16)}
+
+
+def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
+    """Return `total + op(x, y)` of dot2 or dot4 on i32."""
+    terms = 2 if op == "dot2" else 4
+    lanes = max(r.lanes for r in (x, y, total) if r is not None)
+    if lanes == 1 or b.dot < terms:
+        sums = _parts(b, terms, x, y)
+        return sums if total is None else b.binary("add", total, sums)
+    x, y = b.splat(x, lanes), b.splat(y, lanes)
+    total = None if total is None else b.splat(total, lanes)
+    if lanes > b.dot_lanes:
+        found: Reg | None = None
+        for first in range(0, lanes, b.dot_lanes):
+            here = list(range(first, min(first + b.dot_lanes, lanes)))
+            piece = dot(
+                b, op, _lanes(b, x, here), _lanes(b, y, here), None if total is None else _lanes(b, total, here)
+            )
+            found = piece if found is None else _joined_lanes(b, found, piece)
+        assert found is not None
+        return found
+    width = next(w for w in _PAIRS if lanes <= w)
+    if width > lanes:
+        order = [*range(lanes), *[0] * (width - lanes)]
+        wide = dot(b, op, *(b.shuffle(r, None, order) for r in (x, y, *(() if total is None else (total,)))))
+        return _lanes(b, wide, list(range(lanes)))
+    if terms == 2:
+        pairs = b.call(_PAIRS[width], "i32", width, (_bits(b, x, "i16"), _bits(b, y, "i16")))
+        return pairs if total is None else b.binary("add", total, pairs)
+    start = b.splat(const(0, "i32"), width) if total is None else total
+    return b.call(_QUADS[width], "i32", width, (start, _bits(b, x, "i8"), _bits(b, y, "i8")))
+
+
+def _lanes(b: Builder, reg: Reg, lanes: list[int]) -> Reg:
+    return b.extract(reg, lanes[0]) if len(lanes) == 1 else b.shuffle(reg, None, lanes)
+
+
+def _joined_lanes(b: Builder, x: Reg, y: Reg) -> Reg:
+    """Return the lanes of x and then those of y, which has no more."""
+    if y.lanes == 1:
+        wide = b.shuffle(x, None, [*range(x.lanes), 0])
+        return b.insert(wide, y, x.lanes)
+    wide = b.shuffle(y, None, [*range(y.lanes), *[0] * (x.lanes - y.lanes)]) if y.lanes < x.lanes else y
+    return b.shuffle(x, wide, list(range(x.lanes + y.lanes)))
+
+
+def _bits(b: Builder, reg: Reg, elem: str) -> Reg:
+    """Return the bits of a vector (or one element) as elements of another width."""
+    lanes = reg.lanes * int(reg.elem[1:]) // int(elem[1:])
+    kind = elem if lanes == 1 else f"<{lanes} x {elem}>"
+    return b.pure(f"bitcast {reg.typed} to {kind}", elem, lanes, (reg,))
+
+
+def _parts(b: Builder, terms: int, x: Reg, y: Reg) -> Reg:
+    """Return the sum of the products, part by part."""
+    bits = 32 // terms
+    found: Reg | None = None
+    for p in range(terms):
+        left = _unsigned(b, x, bits, p) if terms == 4 else _signed(b, x, bits, p)
+        product = b.binary("mul", left, _signed(b, y, bits, p))
+        found = product if found is None else b.binary("add", found, product)
+    assert found is not None
+    return found
+
+
+def _signed(b: Builder, x: Reg, bits: int, part: int) -> Reg:
+    high = b.binary("shl", x, const(32 - bits * (part + 1), "i32"))
+    return b.binary("ashr", high, const(32 - bits, "i32"))
+
+
+def _unsigned(b: Builder, x: Reg, bits: int, part: int) -> Reg:
+    return b.binary("and", b.binary("lshr", x, const(bits * part, "i32")), const((1 << bits) - 1, "i32"))
+
+
+def join(e: Expressions, expr: Op) -> Value:
+    """Return narrow integers side by side in 32 bits, the first lowest; neighbours in memory are read at once."""
+    b = e.b
+    found = _neighbours(e, expr.args) if e.lanes.count > 1 else None
+    if found is not None:
+        return Value(expr.dtype, _bits(b, found.re, "i32"))
+    bits = 32 // len(expr.args)
+    total: Reg | None = None
+    for p, arg in enumerate(expr.args):
+        part = b.convert("zext", e.value(arg).re, "i32")
+        part = b.binary("shl", part, const(bits * p, "i32"))
+        total = part if total is None else b.binary("or", total, part)
+    assert total is not None
+    return Value(expr.dtype, total)
+
+
+def _neighbours(e: Expressions, args: tuple[KExpr, ...]) -> Value | None:
+    """Return the values of expressions that differ in neighbouring cells alone, lane by lane and side by side."""
+    first = args[0]
+    if all(a == first for a in args):
+        is_whole = isinstance(first, Const) and first.dtype.is_integer
+        return e.value(first) if is_whole else None
+    match first:
+        case Load(buffer=buffer, predicate=None):
+            loads = [a for a in args if isinstance(a, Load) and a.buffer == buffer and a.predicate is None]
+            return _neighbour_cells(e, loads) if len(loads) == len(args) else None
+        case Convert(arg=inner, dtype=dtype):
+            same = [a.arg for a in args if isinstance(a, Convert) and a.dtype == dtype and a.arg.dtype == inner.dtype]
+            found = _neighbours(e, tuple(same)) if len(same) == len(args) else None
+            return None if found is None else convert(e.b, found, dtype)
+        case Op(op="add" | "mul" | "sub" | "neg" as op, args=inside, dtype=dtype) if dtype.is_integer:
+            like = [a.args for a in args if isinstance(a, Op) and a.op == op and len(a.args) == len(inside)]
+            if len(like) != len(args):
+                return None
+            parts = [_neighbours(e, column) for column in zip(*like, strict=True)]
+            known = [p.re for p in parts if p is not None]
+            return real_operation(e.b, op, known, dtype, dtype) if len(known) == len(parts) else None
+        case _:
+            return None
+
+
+def _neighbour_cells(e: Expressions, loads: list[Load]) -> Value | None:
+    """Return the cells of loads if together, over the lanes, they are neighbours in memory, in that order."""
+    count, place = len(loads), e.places[loads[0].buffer]
+    first = e.offset(loads[0].buffer, loads[0].indices)
+    for p, load in enumerate(loads):
+        step = as_constant(plus(e.offset(load.buffer, load.indices), scaled(first, -1)))
+        if step != p:
+            return None
+    base, step_of_lanes, varying = e.split(first)
+    if varying or as_constant(step_of_lanes) != count or place.buffer.dtype.is_complex:
+        return None
+    mask = e.lanes.mask
+    if mask is not None:
+        mask = e.b.shuffle(mask, None, [k // count for k in range(count * mask.lanes)])
+    return memory.load_vector(e.b, place, e.pointer(place, base), count * e.lanes.count, mask)

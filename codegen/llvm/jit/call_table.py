@@ -1,0 +1,128 @@
+"""The tables that say what a call of a kernel looks like, as the emitted entry reads them (codegen.llvm.jit.call).
+
+A table is an array of 64-bit words: the callable's own (`Table`), then the addresses of its rows. A row (`Row`) is one way of
+calling met before: element type, shape and strides of each array, and the kernel that serves it. The enumerations number
+the words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, auto
+
+NAMES, OUTPUTS, POINTERS, ROWS = 16, 8, 64, 16  # most parameters, outputs, pointers a kernel takes, rows of a table
+
+
+class _Words(IntEnum):
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[int]) -> int:
+        return count
+
+
+class Api(_Words):
+    """Addresses of the functions of CPython and numpy that the entry calls."""
+
+    VECTORCALL = auto()  # PyObject_Vectorcall
+    SAVE_THREAD = auto()  # PyEval_SaveThread
+    RESTORE_THREAD = auto()  # PyEval_RestoreThread
+    INCREF = auto()  # Py_IncRef
+    DECREF = auto()  # Py_DecRef
+    AS_DOUBLE = auto()  # PyFloat_AsDouble
+    AS_INTEGER = auto()  # PyLong_AsLongLongAndOverflow
+    FROM_INTEGER = auto()  # PyLong_FromLongLong
+    MALLOC = auto()  # PyMem_RawMalloc
+    FREE = auto()  # PyMem_RawFree
+    EMPTY = auto()  # PyArray_Empty
+    RETURN = auto()  # PyArray_Return
+    COPY = auto()  # PyArray_CopyInto
+    SPARE = auto()  # the block of scratch memory that is kept (codegen.llvm_call_scratch), null while a call has it
+
+
+class Table(_Words):
+    """The table of one callable. Objects are borrowed; the owner of the table keeps them."""
+
+    API = auto()
+    SLOW = auto()  # called with the same arguments where no row fits; 0: MISSING is returned
+    MISSING = auto()
+    FAILED = auto()  # FAILED(plan, status, address of the pointers) raises what a kernel's status means
+    ARRAY = auto()  # the types numpy.ndarray, float, int, tuple
+    FLOAT = auto()
+    INT = auto()
+    TUPLE = auto()
+    NONE = auto()
+    OUT = auto()  # the string "out"
+    POSITIONAL = auto()  # parameters that may go by position: the first of NAMES
+    COUNT = auto()  # parameters
+    NAMES = auto()  # their names, interned strings
+    RESULT = auto()  # class that several results are an instance of
+    ROWS = auto()
+    ROW = auto()  # from here: the rows
+
+
+class Row(_Words):
+    """One way of calling, and the kernel that serves it."""
+
+    PLAN = auto()  # a weak reference to the object that keeps everything of this row alive
+    FUNCTION = auto()
+    INTEGERS = auto()
+    UNLOCK = auto()  # whether the interpreter's lock is released around the kernel
+    MARK = auto()  # address of a byte set to 1 by every call
+    PASSED = auto()  # inputs passed by pointer; the outputs' pointers follow, then the scratch's
+    OUTPUTS = auto()
+    MISALIGNED = auto()  # bits that no pointer may have set
+    FRESH = auto()  # whether outputs may be new row-major arrays
+    TAKES = auto()  # whether outputs may be given
+    SCRATCH = auto()  # temporaries
+    SCRATCH_BYTES = auto()
+    SCRATCH_OFFSETS = auto()
+    PARAMETERS = auto()  # a record each
+    RESULTS = auto()  # a record each
+    BOUNDS = auto()  # bytes around the pointer that each input passed, then each output covers: low, high
+
+
+class Record(_Words):
+    """One parameter or result."""
+
+    KIND = auto()
+    DTYPE = auto()  # array: the dtype object; scalar of numpy: its type; size: its value
+    RANK = auto()
+    SHAPE = auto()  # extents, then strides in bytes
+    SLOT = auto()  # place among the kernel's pointers; POINTERS - 1 for none
+    LOW = auto()  # integers: the least and the greatest value taken
+    HIGH = auto()
+    EXTRA = auto()  # result: the parameter it starts from, or -1; f32: the bits of the greatest magnitude, as a double
+
+
+class Kind(_Words):
+    """What a parameter has to be."""
+
+    ARRAY = auto()
+    FLOAT_F64 = auto()  # a Python float for a scalar of f64 or f32
+    FLOAT_F32 = auto()
+    SCALAR = auto()  # a scalar of numpy of one type, which holds its value as an array does
+    INT = auto()  # a Python int for a scalar of integers, of f64 or of f32
+    INT_F64 = auto()
+    INT_F32 = auto()
+    SIZE = auto()  # a Python int of one value
+    FIXED = auto()  # the same, or not given
+    ABSENT = auto()  # not given
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Byte offsets in CPython's and numpy's objects."""
+
+    type: int = 8
+    size: int = 16  # of a variable-size object
+    item: int = 24  # a tuple's first
+    data: int = 16
+    rank: int = 24
+    shape: int = 32
+    strides: int = 40
+    dtype: int = 56
+    flags: int = 64
+    value: int = 16  # of a scalar of numpy
+    referent: int = 16  # what a weak reference is to; None once that is gone
+
+
+WRITEABLE, WARN_ON_WRITE = 0x400, 1 << 31  # numpy's flags of an array

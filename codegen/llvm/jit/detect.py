@@ -1,0 +1,112 @@
+"""Targets by name, and the one this process runs on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from polyker.errors.base import failure
+from polyker.machine.known import (
+    ADDS_APART,
+    ASKED_STREAMS,
+    FIRST_ONLY,
+    FOLLOWS,
+    GPUS,
+    HALVES,
+    KNOWN,
+    MESH,
+    MESH_PASSING,
+    MESH_STREAMS,
+    ONE_STREAM,
+    UNASKED,
+)
+from polyker.machine.model import CYCLES, Cache, Target
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def _size(text: str) -> int:
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * unit[text[-1]] if text[-1:] in unit else int(text)
+
+
+def _cache(folder: Path) -> tuple[int, Cache] | None:
+    """Return (level, cache) of one folder of sysfs; None where it holds instructions or cannot be read."""
+    try:
+        values = {
+            name: (folder / name).read_text().strip()
+            for name in ("level", "type", "size", "ways_of_associativity", "coherency_line_size")
+        }
+        if values["type"] == "Instruction":
+            return None
+        ways, line = int(values["ways_of_associativity"]), int(values["coherency_line_size"])
+        return int(values["level"]), Cache(_size(values["size"]), line or 64, ways or 8)
+    except (OSError, ValueError):
+        return None
+
+
+def _caches() -> tuple[Cache, ...]:
+    """Return the data caches of the first core from the nearest outwards; usual sizes where the system does not say."""
+    found = [c for folder in sorted(_CACHES.glob("index*")) if (c := _cache(folder)) is not None]
+    return tuple(c for _, c in sorted(found, key=lambda pair: pair[0])) or KNOWN["cpu:x86-64-v3"].caches
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+@cache
+def host() -> Target:
+    """Return this machine as a target: its processor's name and features, caches, cores and vector registers."""
+    from polyker.codegen.llvm.jit import binding as llvm
+
+    cpu, features = llvm.host_cpu(), llvm.host_features()
+    have = set(features.split(","))
+    if platform.machine() in ("aarch64", "arm64"):
+        width, registers = 16, 32
+    elif {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= have:
+        width, registers = 64, 32
+    else:
+        width, registers = (32 if "+avx2" in have else 16), 16
+    masked = width == 64
+    dot = 1 if not llvm.host_triple().startswith("x86_64") else 4 if _vnni(masked) <= have else 2
+    habits = cpu not in UNASKED, cpu not in FIRST_ONLY, ASKED_STREAMS.get(cpu, 1), cpu in FOLLOWS, cpu in ONE_STREAM
+    pipes = masked and cpu in HALVES, masked and cpu in ADDS_APART
+    found = (width, registers, masked, 2, 4, _caches(), _cores(), None, dot)
+    mesh = cpu in MESH
+    passing, streams = MESH_PASSING if mesh else CYCLES, MESH_STREAMS if mesh else 1
+    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes, streams, mesh, passing)
+
+
+def _vnni(wide: bool) -> set[str]:
+    """Return the features that the instructions on four products of 8 bits need, in vectors of 64 bytes or less."""
+    return {"+avx512vnni"} if wide else {"+avxvnni"}
+
+
+def target(name: str | Target = "cpu") -> Target:
+    """Return the target of a name: `cpu` (this machine), `cpu:x86-64-v3` and the like, `aarch64-linux-gnu`, `wasm32`,
+    `cuda:sm_80`, `cuda:sm_90a` and the like, `cuda-sim` (CUDA kernels run by this machine's processor).
+
+    Raises CompileError for an unknown name, with those that are known.
+
+    >>> target("cpu:x86-64-v3").vector_bytes
+    32
+    """
+    if isinstance(name, Target):
+        return name
+    if name == "cpu":
+        return host()
+    if name in KNOWN:
+        return KNOWN[name]
+    if name in GPUS:
+        return GPUS[name]
+    from polyker.errors.codegen import NO_CUDA, UNKNOWN_TARGET
+
+    if name == "cuda":
+        raise failure(NO_CUDA, reason="it has to be asked what it is", known=", ".join(GPUS))
+    raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*KNOWN, *GPUS)))

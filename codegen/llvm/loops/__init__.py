@@ -1,0 +1,1 @@
+"""Loops of the Kernel IR as LLVM IR, one file a kind."""

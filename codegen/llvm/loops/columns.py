@@ -1,0 +1,107 @@
+"""Loops around vectors across the rows of memory (see by_columns), emitted by tiles that are transposed in registers.
+
+Where the result exceeds the caches, and whole lines part its rows, the first tile begins at a line, which is found when the loop
+runs: the steps before it are taken one by one, and the tiles' rows, a line each, pass the caches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from polyker.codegen.ir.kernel import Const, For, KExpr, Op, Space, Store, Var
+from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
+from polyker.codegen.ir.walk import expressions, statements, substitute
+from polyker.codegen.llvm.access import memory
+from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.loops.tiles import begins, exceed, parted_by_lines
+from polyker.codegen.llvm.operations import integer_extremum
+from polyker.codegen.llvm.text import Reg, const
+from polyker.codegen.passes.by_columns import lanes_across, outside, tile_of, tiles
+from polyker.codegen.passes.unroll_terms import operations
+from polyker.ir.dtypes import i64
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm.statements import Statements
+
+# Operations that a tile may have, and steps that it has at least.
+_MOST, _LEAST = 400, 4
+# Tiles that a row has at least where steps before the first line, and behind the last one, are taken one by one.
+_TILES = 32
+
+
+def columns_loop(code: Statements, loop: For) -> bool:
+    """Emit a serial loop around vectors across rows, by tiles; False where it is another loop."""
+    buffers = {b.name: b for b in code.kernel.buffers}
+    size = lanes_across(loop, buffers) if code.e.lanes.count == 1 else 0
+    if not size:
+        return False
+    weight = sum(operations(e) for s in statements(loop.body) for e in expressions(s))
+    while size * weight > _MOST and size > _LEAST:
+        size //= 2
+    length = as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
+    stores = outside(loop, buffers)
+    past = _past(code, loop, *stores[0], size, length) if len(stores) == 1 else None
+    if past is None and length is not None:
+        count, rest = divmod(length, size)
+        end = expression(plus(polynomial(loop.lo), constant(count * size)))
+        code.serial_loop(tiles(loop, loop.lo, end, size, count))
+        if rest:
+            code.transpose_loop(tile_of(loop, end, rest))
+        return True
+    _measured(code, loop, size, past)
+    return True
+
+
+def _measured(code: Statements, loop: For, size: int, past: tuple[Reg, Reg] | None) -> None:
+    """Emit steps up to a line if the rows pass the caches, tiles, and the steps that are left."""
+    e, b = code.e, code.b
+    lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
+    length = integer_extremum(b, "smax", b.binary("sub", hi, lo), const(0, "i64"))
+    head = const(0, "i64")
+    if past is not None:
+        head = integer_extremum(b, "smin", b.select(past[0], past[1], head), length)
+    first = b.binary("add", lo, head)
+    whole = b.binary("and", b.binary("sub", length, head), const(-size, "i64"))
+    known = {f"{loop.var}\0first": first, f"{loop.var}\0end": b.binary("add", first, whole)}
+    e.values |= {name: Value(i64, value) for name, value in known.items()}
+    start, end = (Var(name) for name in known)
+    if past is not None:
+        code.serial_loop(replace(loop, hi=start, trip=None))
+        code.streams = code.streamed_anywhere = True
+        e.lines_past = past[0]
+    code.serial_loop(tiles(loop, start, end, size, None))
+    e.lines_past = None
+    code.serial_loop(replace(loop, lo=end, trip=None))
+    for name in known:
+        del e.values[name]
+
+
+def _past(code: Statements, loop: For, row: For, store: Store, size: int, length: int | None) -> tuple[Reg, Reg] | None:
+    """Return whether the rows of tiles pass the caches, and the steps before the first line; None where they never do."""
+    e, b = code.e, code.b
+    place, line = e.places[store.buffer], code.target.caches[0].line
+    # Rows of fewer steps than lanes are stored under masks, which cannot pass the caches.
+    if place.buffer.space is not Space.ARGUMENT or size != row.lanes or size * place.itemsize != line:
+        return None
+    if length is not None and length < _TILES * size:
+        return None
+    asked: list[KExpr] = []
+
+    def offset(row_at: KExpr, step_at: KExpr) -> Poly:
+        at = {row.var: row_at, loop.var: step_at}
+        return e.offset(store.buffer, tuple(substitute(i, at) for i in store.indices))
+
+    begin = offset(row.lo, loop.lo)
+    rows = plus(offset(_next(row.lo), loop.lo), scaled(begin, -1))
+    if not exceed(code, place, asked) or not parted_by_lines(code, place, rows, asked):
+        return None
+    cell = memory.cell_number(b, place, e.pointer(place, begin))
+    onwards = as_constant(plus(offset(row.lo, _next(loop.lo)), scaled(begin, -1))) == 1
+    before = b.binary("sub", const(0, "i64"), cell) if onwards else b.binary("add", cell, const(1, "i64"))
+    head = b.binary("and", before, const(size - 1, "i64"))
+    return begins(code, place, place.itemsize, asked), head
+
+
+def _next(at: KExpr) -> KExpr:
+    return Op("add", (at, Const(1)))

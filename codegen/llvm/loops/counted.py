@@ -1,0 +1,108 @@
+"""Loops of LLVM IR around what a callback emits: counted ones, those whose lanes end at different times, repeated ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polyker.codegen.ir.kernel import Const, For, If
+from polyker.codegen.ir.polynomial import constant
+from polyker.codegen.llvm.access.memory import Lanes
+from polyker.codegen.llvm.access.transpose import stored
+from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.text import Reg, Region, const
+from polyker.ir.dtypes import i64
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm.statements import Statements
+
+
+def counted(
+    code: Statements,
+    bounds: tuple[Reg, Reg, int],
+    emit: Callable[[Reg], None],
+    *,
+    certain: bool,
+    written: frozenset[str] = frozenset(),
+) -> None:
+    """Emit a loop from the first of `bounds` to before the second by steps of the third; `emit` is given the counter.
+
+    It is tested before the first iteration, then at the end; `certain`: it surely runs. `written`: the buffers stored to.
+    """
+    b, (start, stop, step) = code.b, bounds
+    pre, body, end = b.label(), b.label(), b.label()
+    counter, following, more = b.name(), b.name(), b.name()
+    b.regions += [Region("preheader", certain=certain, written=written), Region("body", written=written)]
+    outer, b.block = b.block, body
+    emit(Reg(counter, "i64", 1, b.level))
+    latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
+    b.block = outer
+    if certain:
+        b.line(f"  br label %{pre}")
+    else:
+        b.line(f"  br {b.compare('icmp slt', start, stop).typed}, label %{pre}, label %{end}")
+    b.top.lines += [
+        f"{pre}:", *before.lines, f"  br label %{body}",
+        f"{body}:", f"  {counter} = phi i64 [ {start.text}, %{pre} ], [ {following}, %{latch} ]", *inside.lines,
+        f"  {following} = add nsw i64 {counter}, {step}",
+        f"  {more} = icmp slt i64 {following}, {stop.text}",
+        f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
+    ]  # fmt: skip
+    b.start_block(end)
+
+
+def lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
+    """Emit a serial loop in a vector loop whose bounds differ from lane to lane: it runs until no lane is left."""
+    b, e, lanes = code.b, code.e, code.e.lanes
+    start, stop = b.splat(start, lanes.count), b.splat(stop, lanes.count)
+    first = b.compare("icmp slt", start, stop)
+    first = first if lanes.mask is None else b.binary("and", first, lanes.mask)
+    pre, body, end = b.label(), b.label(), b.label()
+    counter, mask, following, left, more = (b.name() for _ in range(5))
+    written = stored(loop.body)
+    b.regions += [Region("preheader", written=written), Region("body", written=written)]
+    outer, b.block = b.block, body
+    values, affine = e.values, e.affine
+    e.values, e.affine = dict(values), {k: v for k, v in affine.items() if k != loop.var}
+    e.values[loop.var] = Value(i64, Reg(counter, "i64", lanes.count, b.level))
+    e.lanes = Lanes(lanes.count, Reg(mask, "i1", lanes.count, b.level))
+    code.block(loop.body)
+    e.values, e.affine, e.lanes = values, affine, lanes
+    latch, inside, before = b.block, b.regions.pop(), b.regions.pop()
+    b.block = outer
+    kind, flags = start.type, first.type
+    b.line(f"  br {b.any(first).typed}, label %{pre}, label %{end}")
+    reduce = f"llvm.vector.reduce.or.v{lanes.count}i1"
+    b.declare(reduce, f"declare i1 @{reduce}({flags})")
+    step, compared = b.splat(const(loop.step, "i64"), lanes.count), b.name()
+    b.top.lines += [
+        f"{pre}:", *before.lines, f"  br label %{body}",
+        f"{body}:", f"  {counter} = phi {kind} [ {start.text}, %{pre} ], [ {following}, %{latch} ]",
+        f"  {mask} = phi {flags} [ {first.text}, %{pre} ], [ {left}, %{latch} ]", *inside.lines,
+        f"  {following} = add {kind} {counter}, {step.text}",
+        f"  {compared} = icmp slt {kind} {following}, {stop.text}",
+        f"  {left} = and {flags} {compared}, {mask}",
+        f"  {more} = call i1 @{reduce}({flags} {left})",
+        f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
+    ]  # fmt: skip
+    b.start_block(end)
+
+
+def repeat(code: Statements, loop: For) -> None:
+    """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that ask for one line do it once."""
+    e, steps = code.e, code.e.offsets.steps
+    asked = e.asked
+    e.asked = set() if asked is None else asked
+    for at, within in code.in_copies.copies(loop, code.at):
+        assert isinstance(at, Const)
+        code.at[loop.var] = at
+        steps[loop.var] = int(at.value.real)
+        e.affine[loop.var] = constant(steps[loop.var])
+        if within is not None:
+            code.statement(If(within, loop.body))
+        else:
+            for stmt in loop.body:
+                code.statement(stmt)
+    for known in (e.affine, steps, code.at):
+        known.pop(loop.var, None)
+    e.asked = asked

@@ -1,0 +1,206 @@
+"""Rows that a STREAM loop writes one after another, and that end within a line, share that line: it is put together first.
+
+    for i: stream j in 0:n: O[i*n + j] = f(i, j)
+
+A line that holds the end of one row and the beginning of the next cannot go past the caches in two parts. The end of a row is
+kept instead, in memory of the function's own; where the next row begins at the very cell its beginning joins it, and the line is
+stored whole. Where it begins elsewhere, and after the last row, what was kept is stored through the caches. Places are compared
+when the loop runs, so nothing has to be known of strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    KExpr,
+    LoopKind,
+    Op,
+    Prefetch,
+    Space,
+    Store,
+    Var,
+)
+from polyker.codegen.ir.polynomial import constant
+from polyker.codegen.ir.walk import buffers_of, statements, substitute
+from polyker.codegen.llvm.access import memory
+from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.loops.stream import Stream, vectors
+from polyker.codegen.llvm.operations import integer_extremum
+from polyker.codegen.llvm.text import Reg, const
+from polyker.ir.dtypes import i64
+
+if TYPE_CHECKING:
+    from polyker.codegen.llvm.statements import Statements
+
+# Where nothing is kept: no place in a result, which may lie before its first element where strides are negative.
+NOWHERE = -(1 << 63)
+# The buffer of the line, and the variables that the parts of a row are cut at.
+_LINE, _USED, _FIRST, _SECOND, _REST = "\0line", "\0used", "\0first", "\0second", "\0rest"
+
+
+@dataclass(slots=True)
+class Weave:
+    """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the cells in `line`, to
+    NOWHERE where there are none; `lanes`: the cells of a line, 0 until the first row was emitted."""
+
+    place: Place
+    kept: Reg
+    line: Reg
+    lanes: int = 0
+
+
+def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
+    """Return the identity of the STREAM loop in a serial loop's body, and a weave for its rows; None where anything else in the
+    body uses the result."""
+    b, streams = code.b, list(_streams(loop.body))
+    stores = [s for row in streams for s in row.body if isinstance(s, Store)]
+    if len(streams) != 1 or len(stores) != 1:
+        return None
+    name, place = stores[0].buffer, code.e.places[stores[0].buffer]
+    asked = (s for s in statements(loop.body) if isinstance(s, Prefetch) and s.buffer == name)
+    if place.buffer.space is not Space.ARGUMENT or place.buffer.dtype.is_complex or any(asked):
+        return None
+    if [s for s in statements(loop.body) if name in buffers_of(s)] != stores:
+        return None
+    kept, line = (Reg(b.name(), "ptr", 1, 0) for _ in range(2))
+    b.allocas.append(f"  {kept.text} = alloca i64, align 8")
+    b.line(f"  store i64 {NOWHERE}, {kept.typed}, align 8")
+    return id(streams[0]), Weave(place, kept, line)
+
+
+def _streams(block: Block) -> Iterator[For]:
+    for stmt in block:
+        if isinstance(stmt, Allocate):
+            yield from _streams(stmt.body)
+        elif isinstance(stmt, For) and stmt.kind is LoopKind.STREAM:
+            yield stmt
+
+
+def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None:
+    """Store a row: `head` cells up to the first one that is aligned to a vector, whole vectors past the caches, the rest kept."""
+    e, b, loop, lanes = code.e, code.b, stream.loop, stream.lanes
+    _begin(code, weave, lanes)
+    lo = e.uniform(e.poly(loop.lo))
+    length = integer_extremum(b, "smax", b.binary("sub", e.uniform(e.poly(loop.hi)), lo), const(0, "i64"))
+    part = integer_extremum(b, "smin", head, length)
+    left = b.binary("sub", length, part)
+    used = b.binary("and", b.binary("sub", const(0, "i64"), head), const(lanes - 1, "i64"))
+    begin = e.uniform(
+        e.offset(stream.store.buffer, tuple(substitute(i, {loop.var: loop.lo}) for i in stream.store.indices))
+    )
+    kept = b.impure(f"load i64, {weave.kept.typed}, align 8", "i64", 1)
+    joins = b.binary("and", b.compare("icmp eq", kept, begin), b.compare("icmp eq", part, head))
+    other = b.binary("xor", joins, const(1, "i1"))
+    some = b.compare("icmp ne", kept, const(NOWHERE, "i64"))
+    code.either(b.binary("and", some, other), lambda: _store_kept(code, weave, kept))
+
+    first, wide = b.binary("add", lo, part), lanes * stream.chunks
+    turns = b.binary("mul", b.binary("udiv", left, const(wide, "i64")), const(wide, "i64"))
+    rest = b.binary("and", left, const(-lanes, "i64"))
+    counts = {_USED: used, _FIRST: first, _SECOND: b.binary("add", first, turns), _REST: b.binary("add", first, rest)}
+    e.values |= {name: Value(i64, reg) for name, reg in counts.items()}
+
+    def join() -> None:
+        code.block((_kept(stream, loop.lo, Var(_FIRST), Op("sub", (loop.lo, Var(_USED)))),))
+        code.either(
+            joins, lambda: _store_line(code, weave, begin, used), lambda: _store_part(code, weave, begin, used, part)
+        )
+
+    e.anywhere = True
+    code.either(b.compare("icmp ne", part, const(0, "i64")), join)
+    e.anywhere, e.streamed = False, code.streamed
+    cuts = [(_FIRST, _SECOND, stream.chunks), (_SECOND, _REST, 1)] if stream.chunks > 1 else [(_FIRST, _REST, 1)]
+    for start, stop, count in cuts:
+        turn = f"{loop.var}{start}"
+        cells = vectors(replace(stream, chunks=count), Var(turn))
+        code.serial_loop(For(turn, Var(start), Var(stop), cells, lanes * count))
+    e.streamed, e.anywhere = "", True
+    some = b.compare("icmp ne", b.binary("and", left, const(lanes - 1, "i64")), const(0, "i64"))
+    code.either(some, lambda: code.block((_kept(stream, Var(_REST), loop.hi, Var(_REST)),)))
+    e.anywhere = False
+    end = b.binary("add", begin, length)
+    after = b.pure(f"select {some.typed}, {end.typed}, i64 {NOWHERE}", "i64", 1, (some, end))
+    b.line(f"  store {after.typed}, {weave.kept.typed}, align 8")
+    for name in counts:
+        del e.values[name]
+
+
+def end_weave(code: Statements, weave: Weave, lanes: int = 0) -> None:
+    """Store what was kept of the last row, if any was; `lanes`: those of a line, where the rows go on in another way."""
+    if lanes:
+        _begin(code, weave, lanes)
+    if not weave.lanes:
+        return
+    kept = code.b.impure(f"load i64, {weave.kept.typed}, align 8", "i64", 1)
+
+    def store() -> None:
+        _store_kept(code, weave, kept)
+        code.b.line(f"  store i64 {NOWHERE}, {weave.kept.typed}, align 8")
+
+    code.either(code.b.compare("icmp ne", kept, const(NOWHERE, "i64")), store)
+
+
+def _begin(code: Statements, weave: Weave, lanes: int) -> None:
+    """Give the line its memory: two vectors, as the beginning of a row is stored from any cell of the first."""
+    e, place = code.e, weave.place
+    if not weave.lanes:
+        weave.lanes = lanes
+        code.b.allocas.append(f"  {weave.line.text} = alloca [{2 * lanes} x {place.element}], align 64")
+    buffer = Buffer(_LINE, place.buffer.dtype, (Const(2 * lanes),), (Const(1),), Space.STACK)
+    e.places[_LINE] = Place(buffer, weave.line, place.element, place.itemsize, False, "", loose=True)
+    e.strides[_LINE] = (constant(1),)
+
+
+def _kept(stream: Stream, lo: KExpr, hi: KExpr, origin: KExpr) -> For:
+    """Return the loop that computes a row's cells into the line, which begins at `origin`."""
+    loop = stream.loop
+    cell = Store(_LINE, (Op("sub", (Var(loop.var), origin)),), stream.store.value)
+    body = tuple(cell if s is stream.store else s for s in loop.body)
+    return For(loop.var, lo, hi, body, kind=LoopKind.VECTOR, lanes=stream.lanes)
+
+
+def _store_line(code: Statements, weave: Weave, begin: Reg, used: Reg) -> None:
+    """Store the whole line, past the caches."""
+    b = code.b
+    memory.store_raw(
+        b, weave.place, _at(code, weave, b.binary("sub", begin, used)), _line(code, weave), None, code.streamed
+    )
+
+
+def _store_part(code: Statements, weave: Weave, begin: Reg, used: Reg, count: Reg) -> None:
+    """Store a row's first cells, which nothing was kept for."""
+    data = _line(code, weave, used)
+    memory.store_raw(
+        code.b, weave.place, _at(code, weave, begin), data, code.leading(count, weave.lanes, surely=True).mask
+    )
+
+
+def _store_kept(code: Statements, weave: Weave, kept: Reg) -> None:
+    """Store what was kept, the cells before a place in the result: from the beginning of the line on."""
+    b, place, lanes = code.b, weave.place, weave.lanes
+    cells = memory.cell_number(b, place, place.pointer)
+    count = b.binary("and", b.binary("add", cells, kept), const(lanes - 1, "i64"))
+    data, mask = _line(code, weave), code.leading(count, weave.lanes, surely=True).mask
+    memory.store_raw(b, place, _at(code, weave, b.binary("sub", kept, count)), data, mask)
+
+
+def _at(code: Statements, weave: Weave, offset: Reg) -> Reg:
+    return memory.offset_pointer(code.b, weave.place, weave.place.pointer, offset)
+
+
+def _line(code: Statements, weave: Weave, first: Reg | None = None) -> Reg:
+    """Return a vector of the line's cells, from a cell on."""
+    b, place = code.b, weave.place
+    pointer = weave.line if first is None else memory.offset_pointer(b, place, weave.line, first)
+    align = place.align * (weave.lanes if first is None else 1)
+    text = f"load <{weave.lanes} x {place.element}>, {pointer.typed}, align {align}"
+    return b.impure(text, place.element, weave.lanes)

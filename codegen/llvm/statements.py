@@ -1,0 +1,498 @@
+"""Statements of the Kernel IR as LLVM IR: branches and guards, loops rotated (tested before the first iteration, then at the
+end), vector loops as straight vector code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from polyker.codegen.ir.facts import Facts
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    Guard,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    LoopKind,
+    Op,
+    Prefetch,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.ir.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
+from polyker.codegen.ir.polynomial import atom as atom_poly
+from polyker.codegen.llvm.access import memory
+from polyker.codegen.llvm.access.memory import Lanes, Place
+from polyker.codegen.llvm.access.realign import realigned
+from polyker.codegen.llvm.access.strided import LANE, woven
+from polyker.codegen.llvm.access.transpose import Columns, stored, suits
+from polyker.codegen.llvm.access.transpose_rows import write_rows
+from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.expressions import Expressions
+from polyker.codegen.llvm.fold import number
+from polyker.codegen.llvm.loops.columns import columns_loop
+from polyker.codegen.llvm.loops.counted import counted, lane_loop, repeat
+from polyker.codegen.llvm.loops.interleave import Weave, end_weave, weave_of, weave_row
+from polyker.codegen.llvm.loops.parallel import parallel_loop
+from polyker.codegen.llvm.loops.scan import scan_loop, scan_of
+from polyker.codegen.llvm.loops.stream import (
+    Stream,
+    head_of,
+    is_long,
+    last_line,
+    one_result,
+    parts,
+    pieces_of,
+    side_by_side,
+    stores_last,
+    stream_of,
+    vectors,
+)
+from polyker.codegen.llvm.loops.tiles import Tiles, end_tiles, joined_lines, tile_past, tiles_of, whole_lines
+from polyker.codegen.llvm.operations import integer_extremum, logical_not
+from polyker.codegen.llvm.stack import StackBuffers
+from polyker.codegen.llvm.store import prefetch, store, store_together
+from polyker.codegen.llvm.text import Reg, Region, const, literal, vector
+from polyker.codegen.passes.simplify import InCopies
+from polyker.ir.dtypes import i64
+from polyker.machine.model import Target
+
+# Bytes that buffers are aligned to, and filled with zeros by.
+_LINE = 64
+
+
+class Statements:
+    """Emits the statements of one kernel through a builder and the expressions `e`, which know its buffers and integers.
+
+    `failures`: the label of each status that a Guard may end the function with; `streams`: whether stores of it went past the
+    caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores; `weaves`: what keeps the ends of
+    rows, by the identity of their STREAM loop; `tiles`: what keeps those of transposed tiles, in the loop around them all, and
+    `innermost` the serial loop around what is emitted. `functions`: the texts of the bodies of PARALLEL loops.
+    """
+
+    def __init__(self, kernel: Kernel, target: Target, e: Expressions, streamed: str) -> None:
+        self.target = target
+        self.b, self.e = e.b, e
+        self.in_copies = InCopies()
+        self.stack = StackBuffers(kernel, self.in_copies)
+        self.facts = Facts(e.poly)
+        self.failures: dict[int, str] = {}
+        self.streams = self.streamed_anywhere = False
+        self.functions: list[str] = []
+        self.streamed = streamed
+        self.weaves: dict[int, Weave] = {}
+        self.tiles: Tiles | None = None
+        self.innermost: For | None = None
+        self.at: dict[str, KExpr] = {}  # what the variables of UNROLL loops are in the copy that is emitted
+        self.kernel = kernel
+        self.spares = ""
+        e.spare = self._spare
+
+    def arguments(self) -> None:
+        """Emit the loads of the kernel's integers and pointers, at the start of a function."""
+        b, e = self.b, self.e
+        for k, name in enumerate(self.kernel.integers):
+            address = f"getelementptr i64, ptr %integers, i64 {k}"
+            at = b.pure(address, "ptr", 1, ())
+            e.values[name] = Value(i64, b.load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,)))
+        for k, buffer in enumerate(self.kernel.buffers):
+            at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
+            pointer = b.load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
+            metadata = f", !alias.scope !{6 + 3 * k}, !noalias !{7 + 3 * k}"
+            element = memory.element_type(buffer.dtype)
+            e.places[buffer.name] = Place(
+                buffer, pointer, element, buffer.dtype.itemsize, not buffer.writable,
+                ", !invariant.load !0" + metadata if not buffer.writable else metadata,
+            )  # fmt: skip
+            e.strides[buffer.name] = tuple(polynomial(s) for s in buffer.strides)
+
+    def function_body(self) -> list[str]:
+        """Return the lines of the function that was emitted, after its first label."""
+        b = self.b
+        # Streamed stores are ordered with no others: who waits for this function may tell another thread that they are there.
+        fence: list[str] = []
+        if self.streams and self.target.triple.startswith("x86_64"):
+            fence = ["  call void @llvm.x86.sse.sfence()"]
+            b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
+        body = [*b.allocas, *self._clears(), "  br label %body", "body:", *b.top.lines, *fence, "  ret i64 0"]
+        for code, label in self.failures.items():
+            body += [f"{label}:", *fence, f"  ret i64 {code}"]
+        # What comes from memory, and goes there, waits for that and for nothing else.
+        return realigned(body, self.target.vector_registers) if self.target.halves and not self.streams else body
+
+    def _clears(self) -> Iterator[str]:
+        """Yield the lines that fill buffers with zeros, once: what they have behind the ends of rows stays as it is."""
+        before = "entry"
+        for k, (name, lines) in enumerate(self.b.clears.items()):
+            yield f"  br label %clear{k}"
+            yield f"clear{k}:"
+            yield f"  %line{k} = phi i64 [ 0, %{before} ], [ %next{k}, %clear{k} ]"
+            yield f"  %place{k} = getelementptr <{_LINE} x i8>, ptr {name}, i64 %line{k}"
+            yield f"  store <{_LINE} x i8> zeroinitializer, ptr %place{k}, align {_LINE}"
+            yield f"  %next{k} = add nuw i64 %line{k}, 1"
+            yield f"  %more{k} = icmp ult i64 %next{k}, {lines}"
+            yield f"  br i1 %more{k}, label %clear{k}, label %cleared{k}"
+            yield f"cleared{k}:"
+            before = f"cleared{k}"
+
+    def _spare(self) -> Reg:
+        """Return the place that scalar accesses which must not happen are sent to."""
+        if not self.spares:
+            self.spares = self.b.name()
+            self.b.allocas.append(f"  {self.spares} = alloca [16 x i8], align 16")
+        return Reg(self.spares, "ptr", 1, 0)
+
+    def block(self, block: Block) -> None:
+        """Emit a block; what it binds is forgotten after it."""
+        if self.e.streamed and self.e.rows_past is None and one_result(block):
+            stores_last(self, block)
+            return
+        values, affine = self.e.values, self.e.affine
+        self.e.values, self.e.affine = dict(values), dict(affine)
+        done = 0
+        while done < len(block):
+            together = woven(self.e, block[done:], masked=self.target.masked) if self.e.lanes.count > 1 else []
+            if together:
+                store_together(self.e, together)
+            else:
+                self.statement(block[done])
+            done += max(1, len(together))
+        self.e.values, self.e.affine = values, affine
+
+    def statement(self, stmt: Stmt) -> None:
+        """Emit a statement."""
+        match stmt:
+            case Store():
+                store(self.e, stmt)
+            case Prefetch():
+                prefetch(self.e, stmt)
+            case Let(name=name, value=value):
+                self._let(name, value)
+            case Guard(condition=condition, code=code):
+                self._guard(condition, code)
+            case If():
+                self._if(stmt)
+            case For(kind=LoopKind.VECTOR):
+                if (vector := self.in_copies.of(stmt, self.at)) is not None:
+                    self._vector_loop(vector)
+            case For(kind=LoopKind.UNROLL):
+                repeat(self, stmt)
+            case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
+                self._transposed(stmt)
+            case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
+                self._stream_loop(stream)
+            case For(kind=LoopKind.SCAN) if scan := scan_of(self.e, stmt, self.target):
+                scan_loop(self, scan)
+            case For(kind=LoopKind.PARALLEL):
+                parallel_loop(self, stmt)
+            case For() if not columns_loop(self, stmt):
+                self.serial_loop(stmt)
+            case Allocate(buffers=buffers, body=body):
+                for buffer in buffers:
+                    self._allocate(buffer)
+                self.block(body)
+                for buffer in buffers:
+                    del self.e.places[buffer.name], self.e.strides[buffer.name]
+
+    def _let(self, name: str, value: KExpr) -> None:
+        self.e.affine.pop(name, None)
+        if is_index(value) and value.dtype == i64:
+            self.e.affine[name] = self.e.poly(value)
+        else:
+            self.e.values[name] = self.e.value(value)
+
+    def _allocate(self, buffer: Buffer) -> None:
+        b = self.b
+        layout = self.stack.layout(buffer)
+        name = b.name()
+        element = memory.element_type(buffer.dtype)
+        parts = 2 if buffer.dtype.is_complex else 1
+        cells = layout.elements * parts
+        if layout.padded:
+            whole = _LINE // buffer.dtype.real.itemsize
+            cells = -(-cells // whole) * whole
+            b.clears[name] = cells // whole
+        b.allocas.append(f"  {name} = alloca [{cells} x {element}], align {_LINE}")
+        # Registers hold real and imaginary parts apart: accumulators are not sorted anew each step.
+        plane = layout.elements if parts > 1 and layout.placed else 0
+        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose, plane)
+        self.e.places[buffer.name] = place
+        self.e.strides[buffer.name] = layout.strides
+        self.e.offsets.forget()
+        if layout.clear:
+            # Without it what a masked store or a cut tile leaves would be carried along in registers to the next iteration.
+            lanes = layout.lanes
+            for k in range(0, layout.elements * parts, lanes):
+                kind = element if lanes == 1 else f"<{lanes} x {element}>"
+                at = b.pure(f"getelementptr {element}, {place.pointer.typed}, i64 {k}", "ptr", 1, ())
+                b.line(f"  store {kind} {layout.clear}, {at.typed}, align {buffer.dtype.real.itemsize}")
+
+    def _failure(self, code: int) -> str:
+        if code not in self.failures:
+            self.failures[code] = self.b.label()
+        return self.failures[code]
+
+    def _guard(self, condition: KExpr, code: int) -> None:
+        b, lanes = self.b, self.e.lanes
+        holds = self._within(condition)
+        if holds.lanes > 1:
+            wrong = logical_not(b, holds)
+            holds = logical_not(b, b.any(wrong if lanes.mask is None else b.binary("and", wrong, lanes.mask)))
+        elif lanes.some is not None:
+            holds = b.binary("or", holds, logical_not(b, lanes.some))
+        if number(holds.text, "i1") == 1:
+            return
+        after = b.label()
+        b.line(f"  br {holds.typed}, label %{after}, label %{self._failure(code)}")
+        b.start_block(after)
+        for region in b.regions:
+            region.blocked = True
+
+    def _within(self, condition: KExpr) -> Reg:
+        """Return whether a condition holds; of an index within an extent, which is not negative, by one comparison."""
+        match condition:
+            case Op(op="and", args=(Op(op="ge", args=(x, Const(value=0))), Op(op="lt", args=(y, extent)))) if (
+                x == y and x.dtype == i64
+            ):
+                return self.b.compare("icmp ult", self.e.value(x).re, self.e.value(extent).re)
+        return self.e.value(condition).re
+
+    def _if(self, stmt: If) -> None:
+        condition = self.e.value(stmt.condition).re
+        if (known := number(condition.text, "i1")) is not None:
+            self.block(stmt.body if known else stmt.orelse)
+        elif condition.lanes == 1:
+            self._branch(condition, stmt.body, stmt.orelse, stmt.condition)
+        else:
+            self._masked(condition, stmt.body)
+            if stmt.orelse:
+                self._masked(logical_not(self.b, condition), stmt.orelse)
+
+    def _masked(self, condition: Reg, body: Block) -> None:
+        b, lanes = self.b, self.e.lanes
+        mask = condition if lanes.mask is None else b.binary("and", lanes.mask, condition)
+        self.e.lanes = Lanes(lanes.count, mask, b.any(mask))
+        self.block(body)
+        self.e.lanes = lanes
+
+    def _branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
+        """Emit one block or the other; `known`: what holds in the first."""
+
+        def first() -> None:
+            mark = self.facts.mark()
+            if known is not None:
+                self.facts.holds(known)
+            self.block(body)
+            self.facts.forget(mark)
+
+        self.either(condition, first, (lambda: self.block(orelse)) if orelse else None)
+
+    def either(self, condition: Reg, yes: Callable[[], None], no: Callable[[], None] | None = None) -> None:
+        """Emit a branch: what `yes` emits where a condition holds, what `no` does elsewhere."""
+        b = self.b
+        branches = [(b.label(), emit) for emit in (yes, no) if emit is not None]
+        end = b.label()
+        texts: list[list[str]] = []
+        before = b.block
+        for label, emit in branches:
+            b.regions.append(Region("branch", written=b.top.written))
+            b.block = label
+            emit()
+            texts.append([f"{label}:", *b.regions.pop().lines, f"  br label %{end}"])
+        b.block = before
+        b.line(f"  br {condition.typed}, label %{branches[0][0]}, label %{branches[1][0] if no else end}")
+        for text in texts:
+            b.top.lines.extend(text)
+        b.start_block(end)
+
+    # Loops
+
+    def serial_loop(self, loop: For) -> None:
+        """Emit a loop whose iterations run one after another."""
+        e = self.e
+        lo, hi = e.poly(loop.lo), e.poly(loop.hi)
+        trip = loop.trip
+        if trip is None and (length := as_constant(plus(hi, scaled(lo, -1)))) is not None:
+            trip = max(0, -(-length // loop.step))
+        if trip == 0:
+            return
+        start, stop = e.index(lo), e.index(hi)
+        if start.lanes > 1 or stop.lanes > 1:
+            lane_loop(self, loop, start, stop)
+            return
+        if trip == 1:
+            self._bound_block(loop.var, lo, loop.body)
+            return
+        rows = weave_of(self, loop)
+        if rows is not None:
+            self.weaves[rows[0]] = rows[1]
+        tiles = tiles_of(self, loop)
+        self.tiles, around, self.innermost = tiles or self.tiles, self.innermost, loop
+        mark = self.facts.mark()
+
+        def emit(counter: Reg) -> None:
+            shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
+            e.values[loop.var] = Value(i64, counter)
+            self.facts.in_loop(loop, atom_poly(Var(loop.var)))
+            self.block(loop.body)
+            self.facts.forget(mark)
+            if shadowed is not None:
+                e.values[loop.var] = shadowed
+            if known is not None:
+                e.affine[loop.var] = known
+
+        counted(self, (start, stop, loop.step), emit, certain=trip is not None, written=stored(loop.body))
+        self.innermost = around
+        if tiles is not None:
+            end_tiles(self, tiles)
+            self.tiles = None
+        if rows is not None:
+            end_weave(self, self.weaves.pop(rows[0]))
+
+    def _bound_block(self, name: str, value: Poly, body: Block) -> None:
+        """Emit a block in which the index `name` is `value`."""
+        e = self.e
+        values, affine = e.values, e.affine
+        e.values, e.affine = dict(values), {**affine, name: value}
+        self.block(body)
+        e.values, e.affine = values, affine
+
+    def _transposed(self, loop: For) -> None:
+        """Store a tile, past the caches where its rows are part of a result that exceeds them."""
+        if self.e.columns is not None:
+            self.transpose_loop(loop)
+            return
+        ways = [
+            (whole_lines(self, loop), lambda: self.past(lambda: self.transpose_loop(loop))),
+            (joined_lines(self, loop), lambda: tile_past(self, loop)),
+        ]
+        self._first_of([(c, emit) for c, emit in ways if c is not None], lambda: self.transpose_loop(loop))
+
+    def _first_of(self, ways: list[tuple[Reg, Callable[[], None]]], otherwise: Callable[[], None]) -> None:
+        """Emit the first way past the caches whose condition holds, else what goes through them."""
+        if not ways:
+            otherwise()
+            return
+        self.streams = self.streamed_anywhere = True
+        (condition, emit), *rest = ways
+        self.either(condition, emit, lambda: self._first_of(rest, otherwise))
+
+    def past(self, emit: Callable[[], None]) -> None:
+        """Emit what stores whole vectors past the caches."""
+        self.e.streamed = self.streamed
+        emit()
+        self.e.streamed = ""
+
+    def transpose_loop(self, loop: For) -> None:
+        """Repeat the body; its loads share the blocks that they read by rows."""
+        e, lo = self.e, self.e.poly(loop.lo)
+        assert loop.trip is not None
+        columns = e.columns = Columns(loop, lo, loop.trip, e.columns)
+        for columns.step in range(loop.trip):
+            self._bound_block(loop.var, plus(lo, constant(columns.step)), loop.body)
+        for rows in columns.rows.values():
+            write_rows(self, rows)
+        e.columns = columns.outer
+
+    def _stream_loop(self, stream: Stream) -> None:
+        """Store up to the first aligned cell, then whole vectors past the caches, then the rest."""
+        e, b, loop = self.e, self.b, stream.loop
+        lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
+        head = head_of(e, b, stream)
+        self.streams = self.streamed_anywhere = True
+        weave = self.weaves.get(id(loop))
+        if stream.short:
+            self._short_row(stream, head, weave)
+            return
+        if weave is not None:
+            weave_row(self, weave, stream, head)
+            return
+        length = b.binary("sub", hi, lo)
+        if not is_long(stream):  # of a row that ends before it begins nothing is left, either
+            head = integer_extremum(b, "smin", head, length)
+        left = b.binary("sub", length, head)
+        count = b.binary("udiv", left, const(stream.lanes * stream.chunks, "i64"))
+        pieces, turn = pieces_of(stream, self.target)
+        runs = b.binary("udiv", count, const(pieces * turn, "i64")) if pieces > 1 else const(0, "i64")
+        first = b.binary("mul", runs, const(pieces * turn, "i64"))
+        names = tuple(f"{loop.var}\0{name}" for name in ("head", "first", "count", "runs"))
+        known = (b.binary("add", lo, head), first, count, runs)
+        e.values |= {name: Value(i64, value) for name, value in zip(names, known, strict=True)}
+        before, whole, after = parts(stream, *names[:3])
+        ends = b.binary("and", left, const(stream.lanes - 1, "i64"))
+        # A line that is stored past the caches must not be in them.
+        self._branch(b.compare("icmp ne", ends, const(0, "i64")), (last_line(stream),), ())
+        e.anywhere = True
+        self.block(before)
+        e.streamed, e.anywhere = self.streamed, False
+        if pieces > 1:
+            self.serial_loop(side_by_side(stream, names[0], names[3], (pieces, turn)))
+        self.serial_loop(whole)
+        e.streamed, e.anywhere = "", True
+        self.block(after)
+        e.anywhere = False
+        for name in names:
+            del e.values[name]
+
+    def _short_row(self, stream: Stream, head: Reg, weave: Weave | None) -> None:
+        """Store a row of whole vectors past the caches, where it begins at a line or together with its neighbours."""
+        row = vectors(stream, stream.loop.lo)
+
+        def past() -> None:
+            if weave is not None:
+                end_weave(self, weave, stream.lanes)
+            self.past(lambda: self.block(row))
+
+        def through() -> None:
+            if weave is None:
+                self.block(row)
+            else:
+                weave_row(self, weave, stream, head)
+
+        self.either(self.b.compare("icmp eq", head, const(0, "i64")), past, through)
+
+    def _vector_loop(self, loop: For) -> None:
+        e, b, count = self.e, self.b, loop.lanes
+        lo = e.poly(loop.lo)
+        length = plus(e.poly(loop.hi), scaled(lo, -1)) if loop.trip is None else constant(loop.trip)
+        known = as_constant(length)
+        if known is not None and known <= 0:
+            return
+        if count == 1:
+            if known is None:
+                positive = b.compare("icmp sgt", e.uniform(length), const(0, "i64"))
+                self._branch(positive, (For(loop.var, loop.lo, loop.hi, loop.body, trip=1),), ())
+            else:
+                self._bound_block(loop.var, lo, loop.body)
+            return
+        if known is None:
+            lanes = self.leading(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
+        elif known < count:
+            lanes = Lanes(count, _prefix(known, count))
+        else:
+            lanes = Lanes(count)
+        e.around(lanes, loop.body)
+        self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
+        e.around(Lanes(1))
+
+    def leading(self, length: Reg, count: int, *, surely: bool) -> Lanes:
+        """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.
+
+        Compared in integers as wide as the vector register allows.
+        """
+        b = self.b
+        elem = f"i{min(64, max(8, 8 * self.target.vector_bytes // count))}"
+        bounded = length if surely else integer_extremum(b, "smax", length, const(0, "i64"))
+        narrow = b.convert("trunc", bounded, elem)
+        mask = b.compare("icmp ult", vector(list(range(count)), elem), narrow)
+        return Lanes(count, mask, None if surely else b.compare("icmp sgt", length, const(0, "i64")))
+
+
+def _prefix(active: int, count: int) -> Reg:
+    lanes = ", ".join(f"i1 {literal(k < active, 'i1')}" for k in range(count))
+    return Reg(f"<{lanes}>", "i1", count, 0)

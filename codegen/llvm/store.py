@@ -1,0 +1,199 @@
+"""Stores of the Kernel IR as LLVM IR: contracted sums, reductions over the lanes, masked and scattered vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polyker.codegen.ir.kernel import FREE, Convert, KExpr, Load, Op, Prefetch, Store
+from polyker.codegen.ir.polynomial import Poly, as_constant, same_cell
+from polyker.codegen.ir.walk import factors_of
+from polyker.codegen.llvm import complex as llvm_complex
+from polyker.codegen.llvm.access import memory, strided
+from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.convert import Value, convert
+from polyker.codegen.llvm.expressions import Expressions, constant_value
+from polyker.codegen.llvm.loops import scan
+from polyker.codegen.llvm.operations import combine, free_extremum
+from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.passes.fold_lanes import REDUCIBLE
+from polyker.ir.dtypes import DType
+
+# Forms of polyker.codegen.passes.x86.checked_inputs and pipes: over the lanes they are as any other.
+_FORMS = {
+    "larger": "maximum",
+    "larger_masked": "maximum",
+    "smaller": "minimum",
+    "smaller_masked": "minimum",
+    "fused_add": "add",
+}
+
+
+def store(e: Expressions, stmt: Store) -> None:
+    """Emit a store for the active lanes."""
+    if e.carried is not None:
+        scan.store(e, stmt, e.carried)
+        return
+    b, place = e.b, e.places[stmt.buffer]
+    base, step, varying = e.split(e.offset(stmt.buffer, stmt.indices))
+    uniform = not step and not varying
+    if uniform and e.lanes.count > 1 and _reduction(e, stmt, place, base):
+        return
+    value = _contracted(e, stmt)
+    if uniform:
+        if value.lanes > 1:
+            value = memory.last_active(b, value, e.lanes.mask)
+        _store_uniform(e, place, base, value)
+        return
+    count, mask = e.lanes.count, e.lanes.mask
+    value = memory.splat_value(b, value, count)
+    stride = as_constant(step) if not varying else None
+    if stride == 1:
+        if e.rows_past is not None and mask is None and value.im is None:
+            e.rows_past.append((base, memory.raw_of(b, value)))
+            return
+        pointer = e.pointer(place, base)
+        if place.loose:
+            mask = None
+        elif place.on_stack and mask is not None:
+            before = memory.load_vector(b, place, pointer, count, None)
+            if b.avx512 and not mask.level and value.re.elem in ("float", "double"):
+                # Of a constant LLVM makes a shuffle, which it does not put into the multiply-add as it does a mask.
+                mask = memory.opaque(b, mask)
+            value, mask = memory.select_value(b, mask, value, before), None
+        memory.store_vector(b, place, pointer, value, mask, e.streamed)
+    elif e.columns is not None and e.columns.store(e, stmt, value):
+        pass
+    elif stride == -1:
+        strided.store_backwards(e, place, base, value, mask)
+    else:
+        memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
+
+
+def store_together(e: Expressions, stores: list[Store]) -> None:
+    """Emit stores whose cells lie side by side in memory; see `llvm_strided.woven`."""
+    strided.store(e, stores, [_contracted(e, s) for s in stores])
+
+
+def prefetch(e: Expressions, stmt: Prefetch) -> None:
+    """Emit a prefetch of the first lane's cache line.
+
+    What is written past the caches must not be in them.
+    """
+    if stmt.write and e.streamed:
+        return
+    place = e.places[stmt.buffer]
+    base, _, _ = e.split(e.offset(stmt.buffer, stmt.indices))
+    pointer = e.pointer(place, base)
+    if e.columns is not None and not e.columns.asks(pointer):
+        return
+    if e.asked is not None:
+        request = pointer.text, stmt.cache, stmt.write
+        if request in e.asked:
+            return
+        e.asked.add(request)
+    memory.prefetch(e.b, pointer, stmt.cache, write=stmt.write and stmt.cache == 1)
+
+
+def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> None:
+    pointer = e.pointer(place, base)
+    if place.on_stack and e.lanes.some is not None and as_constant(base) is not None:
+        value = memory.select_value(e.b, e.lanes.some, value, memory.load_scalar(e.b, place, pointer))
+    memory.store_scalar(e.b, place, e.guarded(place, pointer, base, e.lanes.some), value)
+
+
+def _contracted(e: Expressions, stmt: Store) -> Value:
+    """Return the stored value; products in `x += a*b + ...` are fused multiply-adds: reductions may be contracted."""
+    match stmt.value:
+        case Op(op="add", args=(Load(predicate=None) as old, *terms), dtype=dtype) if (
+            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.native_fma and same_cell(stmt, old)
+        ):
+            total = e.value(old)
+            for term in terms:
+                factors = factors_of(term)
+                total = e.fused(total, factors) if factors else _combine(e.b, "add", total, e.value(term))
+            return total
+        case value:
+            return e.value(value)
+
+
+def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
+    """Emit `x op= value` in a vector loop as a tree over the active lanes; False where the store has another form."""
+    match stmt.value:
+        case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype):
+            start: KExpr = old
+        case Convert(arg=Op(op=op, args=(Convert(arg=Load(predicate=None) as old) as start, term), dtype=dtype)):
+            pass  # combined in a wider type than is stored
+        case _:
+            return False
+    op = _FORMS.get(op, op)
+    if op not in REDUCIBLE or not same_cell(stmt, old):
+        return False
+    value = memory.splat_value(e.b, e.value(term), e.lanes.count)
+    if e.lanes.mask is not None:
+        value = memory.select_value(e.b, e.lanes.mask, value, identity(op, dtype))
+    total = _combine(e.b, op, e.value(start), _folded(e.b, op, value))
+    _store_uniform(e, place, base, convert(e.b, total, old.dtype))
+    return True
+
+
+def _folded(b: Builder, op: str, value: Value) -> Value:
+    """Return all lanes combined: halves, then halves of those; an odd middle lane meets the identity."""
+    if op not in FREE or value.dtype.kind != "f" or b.native_maximum or value.lanes == 1:
+        return _halved(b, value, identity(op, value.dtype), lambda x, y: _combine(b, op, x, y))
+    # All lanes are tested for NaN at once, beside what combines them: each step after a test of its own would wait for that.
+    nan = b.any(b.compare("fcmp uno", value.re, value.re))
+    best = _halved(
+        b,
+        value,
+        identity(op, value.dtype),
+        lambda x, y: Value(value.dtype, free_extremum(b, FREE[op], x.re, y.re)),
+    )
+    return Value(value.dtype, b.select(nan, const(float("nan"), best.re.elem), best.re))
+
+
+def _halved(b: Builder, value: Value, none: Value, join: Callable[[Value, Value], Value]) -> Value:
+    """Return the lanes of a value joined; `none`: what changes nothing."""
+    while (n := value.lanes) > 1:
+        half = -(-n // 2)
+        low = _lanes(b, value, list(range(half)))
+        high = _lanes(b, value, list(range(n - half, n)))
+        if n % 2:
+            high = _with_first_lane(b, high, none)
+        value = join(low, high)
+    return value
+
+
+def _lanes(b: Builder, value: Value, lanes: list[int]) -> Value:
+    def pick(reg: Reg) -> Reg:
+        return b.extract(reg, lanes[0]) if len(lanes) == 1 else b.shuffle(reg, None, lanes)
+
+    return Value(value.dtype, pick(value.re), None if value.im is None else pick(value.im))
+
+
+def _with_first_lane(b: Builder, value: Value, first: Value) -> Value:
+    im = None if value.im is None or first.im is None else b.insert(value.im, first.im, 0)
+    return Value(value.dtype, b.insert(value.re, first.re, 0), im)
+
+
+def _combine(b: Builder, op: str, x: Value, y: Value) -> Value:
+    if x.dtype.is_complex:
+        return llvm_complex.combine(b, op, x, y)
+    return Value(x.dtype, combine(b, op, x.re, y.re, x.dtype))
+
+
+def identity(op: str, dtype: DType) -> Value:
+    """Return the identity of a reduction, as a uniform value."""
+    if op in ("minimum", "maximum"):
+        extreme = _extreme(dtype, least=op == "maximum")
+        return constant_value(complex(extreme, extreme) if dtype.is_complex else extreme, dtype)
+    return constant_value(1 if op in ("mul", "and") else 0, dtype)
+
+
+def _extreme(dtype: DType, *, least: bool) -> float | int:
+    if dtype.kind in "fc":
+        return float("-inf") if least else float("inf")
+    if dtype.kind == "b":
+        return 0 if least else 1
+    bits = 8 * dtype.itemsize - (dtype.kind == "i")
+    low = -(1 << bits) if dtype.kind == "i" else 0
+    return low if least else (1 << bits) - 1

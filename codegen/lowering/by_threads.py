@@ -1,0 +1,147 @@
+"""What the threads of a block run between two barriers, dealt out to them.
+
+isl writes what one thread runs, its numbers being parameters. Here loops over those numbers are put around the largest parts
+that hold no barrier: so a barrier stands in no such loop, and whatever is around one is the same for all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Barrier,
+    Block,
+    Commit,
+    Const,
+    For,
+    If,
+    KExpr,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Var,
+    Wait,
+)
+from polyker.codegen.ir.walk import statements, subexpressions
+from polyker.errors.base import InternalError
+from polyker.ir.dtypes import bool_
+from polyker.schedule.tree.to_isl import Threads
+
+_MEETINGS = (Barrier, Commit, Wait)
+
+
+def dealt_to_threads(block: Block, threads: tuple[Threads, ...]) -> Block:
+    """Return the block of a launch with loops over the numbers of its threads, x the innermost."""
+    found: list[Stmt] = []
+    part: list[Stmt] = []
+    for stmt in (*block, None):
+        if stmt is not None and not _is_common(stmt):
+            part.append(stmt)
+            continue
+        if part:
+            inner: Block = tuple(part)
+            for t in threads:
+                loop = For(
+                    t.name,
+                    Const(0),
+                    Const(t.extent),
+                    inner,
+                    kind=LoopKind.THREAD,
+                    lanes=t.extent,
+                    trip=t.extent,
+                    axis=t.axis,
+                )
+                inner = (loop,)
+            found += inner
+            part.clear()
+        match stmt:
+            case None:
+                pass
+            case If() if _of_threads(stmt, threads):
+                found += dealt_to_threads(_sunk(stmt), threads)
+            case If(body=body, orelse=orelse):
+                found.append(
+                    replace(stmt, body=dealt_to_threads(body, threads), orelse=dealt_to_threads(orelse, threads))
+                )
+            case For(body=body) | Allocate(body=body):
+                found.append(replace(stmt, body=dealt_to_threads(body, threads)))
+            case _:
+                found.append(stmt)
+    return tuple(found)
+
+
+def _of_threads(stmt: If, threads: tuple[Threads, ...]) -> bool:
+    """Whether a condition tells threads apart."""
+    names = {t.name for t in threads}
+    return any(isinstance(e, Var) and e.name in names for e in subexpressions(stmt.condition))
+
+
+def _sunk(stmt: If) -> Block:
+    """Return a test of threads' numbers put inside the statements in it that all threads of a block come to.
+
+    isl puts around several statements what it knows of each. All threads come to the points where they meet, or none does: the
+    test holds there whatever it says of a thread elsewhere.
+    """
+    if all(any(isinstance(s, _MEETINGS) for s in statements(part)) for part in (stmt.body, stmt.orelse)):
+        raise InternalError("threads meet on both sides of a test of their numbers")
+    otherwise = Op("not", (stmt.condition,), bool_)
+    return (*_under(stmt.condition, stmt.body), *_under(otherwise, stmt.orelse))
+
+
+def _under(condition: KExpr, block: Block) -> Block:
+    """Return a block whose statements are tested each, but for the points where threads meet."""
+    found: list[Stmt] = []
+    for stmt in block:
+        match stmt:
+            case _ if not _is_common(stmt):
+                found.append(If(condition, (stmt,)))
+            case If(body=body, orelse=orelse):
+                found.append(replace(stmt, body=_under(condition, body), orelse=_under(condition, orelse)))
+            case For(body=body) | Allocate(body=body):
+                found.append(replace(stmt, body=_under(condition, body)))
+            case _:
+                found.append(stmt)
+    return tuple(found)
+
+
+def _is_common(stmt: Stmt) -> bool:
+    """Whether all threads of a block have to come to a statement."""
+    return any(
+        isinstance(s, _MEETINGS)
+        or (isinstance(s, For) and s.kind is LoopKind.BLOCK)
+        or (isinstance(s, Allocate) and any(b.space is Space.SHARED for b in s.buffers))
+        for s in statements((stmt,))
+    )
+
+
+def iterations(
+    block: Block, kind: LoopKind, axis: str, whole: Callable[[For], Stmt], single: Callable[[Block], Stmt]
+) -> Block:
+    """Return what isl made of a loop, its loops changed by `whole`; of one iteration isl makes no loop: `single` gets those."""
+    result: list[Stmt] = []
+    alone: list[Stmt] = []  # of iterations without a loop, whose statements belong together
+
+    def is_loop(stmt: Stmt) -> bool:
+        return isinstance(stmt, For) and (stmt.kind, stmt.axis) == (kind, axis)
+
+    def flush() -> None:
+        if alone:
+            result.append(single(tuple(alone)))
+            alone.clear()
+
+    for stmt in block:
+        if is_loop(stmt):
+            flush()
+            assert isinstance(stmt, For)
+            result.append(whole(stmt))
+        elif isinstance(stmt, If) and any(map(is_loop, statements((stmt,)))):
+            flush()
+            body = iterations(stmt.body, kind, axis, whole, single)
+            result.append(replace(stmt, body=body, orelse=iterations(stmt.orelse, kind, axis, whole, single)))
+        else:
+            alone.append(stmt)
+    flush()
+    return tuple(result)

@@ -1,0 +1,308 @@
+"""Cells that one iteration of a serial loop writes and a later one reads are carried along instead of loaded again.
+
+    for t: S[t] = S[t-1] + X[t]        carried[1] = S[lo-1]
+                                       for t: x = carried[1] + X[t]; S[t] = x; carried[1] = x
+
+A load from what was stored just before waits for the store: several times the latency of the addition. Carried values are
+STACK buffers with constant places, which become registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeGuard
+
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.ir.polynomial import Poly, as_constant, expression, plus, polynomial, scaled
+from polyker.codegen.ir.walk import expressions, rebuild, statements, subexpressions, substitute, uses
+from polyker.codegen.passes.simplify import trip_count
+from polyker.ir.dtypes import DType, bool_
+from polyker.poly.steps import KEPT
+
+_LANE = Var("\0lane")
+
+Cell: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane
+
+
+def carry(kernel: Kernel) -> Kernel:
+    """Return the kernel with what its serial loops store, and read again a few iterations later, kept in registers.
+
+    Run after `unroll`: what the iterations of an UNROLL loop share is visible then.
+    """
+    types = {b.name: b.dtype for b in kernel.buffers if b.writable}
+    nodes = (e for s in statements(kernel.body) for x in expressions(s) for e in subexpressions(x))
+    read = {e.buffer for e in nodes if isinstance(e, Load)}
+    types = {name: dtype for name, dtype in types.items() if name in read}
+    return replace(kernel, body=_Carrier(types).block(kernel.body)) if types else kernel
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A store of a loop's body, `position` statements into it: alone, or within the VECTOR loop `vector`."""
+
+    position: tuple[int, int]
+    vector: For | None
+    store: Store
+    cell: Cell
+
+    @property
+    def lanes(self) -> int:
+        return 1 if self.vector is None else self.vector.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A store whose values later iterations read from `buffer`, and the greatest distance at which they do."""
+
+    site: _Site
+    buffer: Buffer
+    distances: tuple[int, ...]
+
+    def place(self, distance: int) -> tuple[KExpr, ...]:
+        """Return the place of the value of so many stores ago, 1 or more."""
+        vector = self.site.vector
+        lane = (
+            ()
+            if vector is None
+            else (expression(plus(polynomial(Var(vector.var)), scaled(polynomial(vector.lo), -1))),)
+        )
+        return (Const(distance - 1), *lane)
+
+
+class _Carrier:
+    def __init__(self, types: dict[str, DType]) -> None:
+        self._types = types
+        self._count = 0
+
+    def block(self, block: Block) -> Block:
+        """Return a block with its loops changed."""
+        return tuple(s for stmt in block for s in self._statement(stmt))
+
+    def _statement(self, stmt: Stmt) -> Block:
+        match stmt:
+            case If(body=body, orelse=orelse):
+                return (replace(stmt, body=self.block(body), orelse=self.block(orelse)),)
+            case Allocate(body=body):
+                return (replace(stmt, body=self.block(body)),)
+            case For(kind=LoopKind.SERIAL, body=body):
+                found = [] if _launches(stmt) else self._carried(stmt)
+                return self._rewritten(stmt, found) if found else (replace(stmt, body=self.block(body)),)
+            case For(kind=LoopKind.PARALLEL | LoopKind.BLOCK | LoopKind.THREAD, body=body):
+                return (replace(stmt, body=self.block(body)),)
+            case _:
+                return (stmt,)
+
+    def _carried(self, loop: For) -> list[_Carried]:
+        """Return the stores whose cells are read a few iterations later, before anything else is stored there."""
+        sites = [s for s in _sites(loop) if s.store.buffer in self._types]
+        known = trip_count(loop)
+        trip = KEPT + 1 if known is None else known
+        counts: dict[str, int] = {}
+        for stmt in statements(loop.body):
+            if isinstance(stmt, Store):
+                counts[stmt.buffer] = counts.get(stmt.buffer, 0) + 1
+        found = []
+        for site in sites:
+            name = site.store.buffer
+            others = [s for s in sites if s.store.buffer == name]
+            if len(others) < counts[name] or not _advances(site.cell, loop) or not _is_plain(site.cell, loop):
+                continue
+            distances = tuple(d for d in range(1, min(KEPT, trip - 1) + 1) if _is_read(loop, site, d))
+            if distances and all(o is site or _apart(site, o, loop, distances[-1]) for o in others):
+                self._count += 1
+                shape = (Const(distances[-1] + 1), *(() if site.vector is None else (Const(site.lanes),)))
+                strides = (Const(1),) if site.vector is None else (Const(site.lanes), Const(1))
+                buffer = Buffer(f"carried{self._count}", self._types[name], shape, strides, Space.STACK)
+                found.append(_Carried(site, buffer, distances))
+        return found
+
+    def _rewritten(self, loop: For, carried: list[_Carried]) -> Block:
+        before = tuple(s for c in carried for s in _starts(loop, c))
+        body: list[Stmt] = []
+        for n, stmt in enumerate(loop.body):
+            if _is_vector(stmt):
+                inner = tuple(s for k, one in enumerate(stmt.body) for s in _changed(one, stmt, (n, k), loop, carried))
+                body.append(replace(stmt, body=inner))
+            else:
+                body.extend(_changed(stmt, None, (n, 0), loop, carried))
+        result: Block = (*before, replace(loop, body=tuple(body)))
+        return (Allocate(tuple(c.buffer for c in reversed(carried)), result),)
+
+
+def _launches(loop: For) -> bool:
+    """Return whether a loop runs on the host of a GPU, where no thread's registers last from one iteration to the next."""
+    return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body))
+
+
+def _sites(loop: For) -> Iterator[_Site]:
+    """Yield the stores that run in every iteration, whose lanes the loop does not change."""
+    for n, stmt in enumerate(loop.body):
+        if isinstance(stmt, Store):
+            yield _Site((n, 0), None, stmt, _cell(stmt.indices, None))
+        elif _is_vector(stmt) and stmt.lanes > 1 and not uses(loop.var, stmt.lo, stmt.hi):
+            for k, inner in enumerate(stmt.body):
+                if isinstance(inner, Store):
+                    yield _Site((n, k), stmt, inner, _cell(inner.indices, stmt))
+
+
+def _is_vector(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR
+
+
+def _cell(indices: tuple[KExpr, ...], vector: For | None) -> Cell:
+    if vector is None:
+        return tuple(polynomial(i) for i in indices)
+    lane = {vector.var: Op("add", (vector.lo, _LANE))}
+    return tuple(polynomial(substitute(i, lane)) for i in indices)
+
+
+def _factor(poly: Poly, var: KExpr) -> int | None:
+    """Return the constant factor of a variable in a polynomial, None where it stands elsewhere in it too."""
+    for monomial in poly:
+        if monomial != (var,) and any(e == var for atom in monomial for e in subexpressions(atom)):
+            return None
+    return poly.get((var,), 0)
+
+
+def _advances(cell: Cell, loop: For) -> bool:
+    """Return whether no two iterations of a loop have one cell, for any lanes of theirs."""
+    return any(_factor(p, Var(loop.var)) and _factor(p, _LANE) == 0 for p in cell)
+
+
+def _is_plain(cell: Cell, loop: For) -> bool:
+    """Return whether a cell's indices depend on nothing that is loaded or bound within the loop, but for its variable."""
+    inside = {s.name for s in statements(loop.body) if isinstance(s, Let)}
+    atoms = (e for p in cell for monomial in p for atom in monomial for e in subexpressions(atom))
+    return not any(isinstance(e, Load) or (isinstance(e, Var) and e.name in inside) for e in atoms)
+
+
+def _earlier(cell: Cell, loop: For, distance: int) -> Cell:
+    """Return a cell of so many iterations before."""
+    before = {loop.var: Op("add", (Var(loop.var), Const(-distance * loop.step)))}
+    return tuple(polynomial(substitute(expression(p), before)) for p in cell)
+
+
+def _apart(site: _Site, other: _Site, loop: For, distance: int) -> bool:
+    """Return whether another store misses a cell of `distance` iterations before, in all iterations from that to this."""
+    var = Var(loop.var)
+    for mine, theirs in zip(site.cell, other.cell, strict=True):
+        gap = as_constant(plus(theirs, scaled(mine, -1)))
+        step, lane = _factor(mine, var), _factor(mine, _LANE)
+        if gap is None or step is None or lane is None:
+            continue
+        reach = abs(lane) * (max(site.lanes, other.lanes) - 1)
+        if all(abs(gap + step * loop.step * d) > reach for d in range(distance + 1)):
+            return True
+    return False
+
+
+def _is_read(loop: For, site: _Site, distance: int) -> bool:
+    """Return whether the loop's body reads what a store wrote so many iterations ago, lane by lane."""
+    wanted = _earlier(site.cell, loop, distance)
+    for stmt in loop.body:
+        vector = stmt if _is_vector(stmt) else None
+        if not _same_lanes(vector, site.vector):
+            continue
+        for one in (stmt,) if vector is None else vector.body:
+            if isinstance(one, Store | Let):
+                for e in (e for x in expressions(one) for e in subexpressions(x)):
+                    if _matches(e, site, vector, wanted):
+                        return True
+    return False
+
+
+def _same_lanes(a: For | None, b: For | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return (a.lanes, polynomial(a.lo), polynomial(a.hi)) == (b.lanes, polynomial(b.lo), polynomial(b.hi))
+
+
+def _matches(expr: KExpr, site: _Site, vector: For | None, wanted: Cell) -> bool:
+    return (
+        isinstance(expr, Load)
+        and expr.predicate is None
+        and expr.buffer == site.store.buffer
+        and _cell(expr.indices, vector) == wanted
+    )
+
+
+def _starts(loop: For, carried: _Carried) -> Iterator[Stmt]:
+    """Yield the loads of what was stored before the first iteration, each if some iteration reads it."""
+    site, trip = carried.site, trip_count(loop)
+
+    def in_lanes(start: Store) -> Stmt:
+        return start if site.vector is None else replace(site.vector, body=(start,))
+
+    dtype = carried.buffer.dtype
+    for distance in range(1, carried.distances[-1] + 1):
+        # The iteration that reads it is the first one from which a distance reaches back so far.
+        first = min(d for d in carried.distances if d >= distance) - distance
+        at = {loop.var: Op("add", (loop.lo, Const(-distance * loop.step)))}
+        cell = Load(site.store.buffer, tuple(substitute(i, at) for i in site.store.indices), dtype)
+        start = in_lanes(Store(carried.buffer.name, carried.place(distance), cell))
+        if trip is not None:
+            yield start
+            continue
+        yield in_lanes(
+            Store(carried.buffer.name, carried.place(distance), Const(False if dtype.kind == "b" else 0, dtype))
+        )
+        yield If(Op("lt", (Op("add", (loop.lo, Const(first * loop.step))), loop.hi), bool_), (start,))
+
+
+def _changed(
+    stmt: Stmt, vector: For | None, position: tuple[int, int], loop: For, carried: list[_Carried]
+) -> Iterator[Stmt]:
+    """Yield a statement with its loads of carried cells replaced, and where it stores such cells, the passing on of them."""
+
+    def change(expr: KExpr) -> KExpr:
+        if isinstance(expr, Load) and expr.predicate is None:
+            for c in carried:
+                if c.site.store.buffer == expr.buffer and _same_lanes(vector, c.site.vector):
+                    for d in c.distances:
+                        if _matches(expr, c.site, vector, _earlier(c.site.cell, loop, d)):
+                            place = c.place(d + (position > c.site.position))
+                            return Load(c.buffer.name, _in_lanes(place, c.site.vector, vector), expr.dtype)
+        return rebuild(expr, change)
+
+    own = next((c for c in carried if c.site.position == position), None)
+    match stmt:
+        case Let(name=name, value=value):
+            yield Let(name, change(value))
+        case Store(buffer=buffer, indices=indices, value=value):
+            changed = Store(buffer, tuple(change(i) for i in indices), change(value))
+            if own is None:
+                yield changed
+                return
+            name = f"{own.buffer.name}.now"
+            yield Let(name, changed.value)
+            yield replace(changed, value=Var(name, own.buffer.dtype))
+            for d in range(own.distances[-1] + 1, 1, -1):
+                yield Store(own.buffer.name, own.place(d), Load(own.buffer.name, own.place(d - 1), own.buffer.dtype))
+            yield Store(own.buffer.name, own.place(1), Var(name, own.buffer.dtype))
+        case _:
+            yield stmt
+
+
+def _in_lanes(place: tuple[KExpr, ...], own: For | None, vector: For | None) -> tuple[KExpr, ...]:
+    """Return a place in terms of another vector loop's variable."""
+    if own is None or vector is None or own.var == vector.var:
+        return place
+    return tuple(substitute(p, {own.var: Var(vector.var)}) for p in place)

@@ -1,0 +1,282 @@
+"""Terms of a register tile are taken several at a time.
+
+    for k in 0:K: prefetch A[i+4, k]; unroll r: unroll c: vector v: acc[r, c, v] += A[i+r, k] * B[k, 8*c+v]
+    ->
+    for k4 in 0:K step 4: prefetch A[i+4, k4]; the tile of k4, of k4+1, of k4+2, of k4+3
+    for k in 4*floor(K/4):K: the tile of k
+
+A step of a tile of short vectors has few arithmetic instructions, and beside them its counters, its branch and a request for
+a line that the steps before have asked for, too. A core takes four to six instructions a cycle, half as many where its other
+thread is at work: without them there is room for the loads. Where vectors pass in halves a step takes so long that the rest
+does not count; there it pays for windows that move by one element with each term, which are made of each other's vectors where
+several lie in one piece of code (polyker.codegen.llvm.access.realign). The terms are added in the same order as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Block,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Space,
+    Stmt,
+    Store,
+    Var,
+)
+from polyker.codegen.ir.polynomial import Monomial, Poly, constant, expression, plus, polynomial, scaled, times
+from polyker.codegen.ir.walk import (
+    allocated,
+    expressions,
+    names_in,
+    statements,
+    subexpressions,
+    substitute,
+    uses,
+    values_of,
+    with_blocks,
+)
+from polyker.codegen.passes.by_columns import lanes_across
+from polyker.codegen.passes.simplify import trip_count
+from polyker.ir.expr import TRANSCENDENTAL
+from polyker.machine.model import Target
+
+# Terms taken at once, and vector operations that they may have together; stores that make a tile; what a function counts.
+TERMS, MOST, LEAST, FUNCTION = 4, 100, 4, 16
+# Sums of a tile beside which no more values than these may pass one by one in a step: the loads of several terms would take the
+# sums' registers (seen in what LLVM makes of tiles of 10 and 12 rows of two vectors; 8 of three, 6 of four and 4 of six fit).
+SUMS, PASSING = 16, 8
+# Places a symbolic stride apart that such terms may read: a core keeps about as many pointers. LLVM goes from one to
+# the next where there are more, loads what all the terms read there, and the values take the sums' registers.
+POINTERS = 10
+# The part of the longest loop's work that a loop has to have, and the trips that one of unknown length is taken to have.
+PART, UNKNOWN = 8, 64
+
+
+def several_terms(kernel: Kernel, target: Target) -> Kernel:
+    """Return an equal kernel whose loops over the terms of register tiles take several of them in each iteration."""
+    arrays = {b.name: b for b in kernel.buffers}
+    found = _loops(kernel.body, 1, arrays)
+    most = max((work for _, _, work in found), default=0)
+    buffers = arrays | {b.name: b for b in allocated(kernel.body)}
+    chosen = {
+        id(loop): weight
+        for loop, weight, work in found
+        if PART * work >= most and not _strays(loop, weight, buffers) and (not target.halves or _slides(loop, buffers))
+    }
+    line = target.caches[0].line
+    return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
+
+
+def _loops(block: Block, times: int, arrays: Mapping[str, Buffer]) -> list[tuple[For, int, int]]:
+    """Return the loops over the terms of a tile, each with the vector operations of one iteration and of all of them.
+
+    Vectors across rows are taken by tiles of their own (`llvm_columns`).
+    """
+    found = []
+    for s in block:
+        match s:
+            case For(kind=LoopKind.SERIAL) if lanes_across(s, arrays):
+                pass
+            case For(kind=LoopKind.SERIAL, step=1) if (weight := _weight(s.body)) and 2 * weight <= MOST:
+                found.append((s, weight, times * _trips(s) * weight))
+            case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
+                found += _loops(s.body, times * _trips(s), arrays)
+            case Allocate(body=body):
+                found += _loops(body, times, arrays)
+            case If(body=body, orelse=orelse):
+                found += _loops(body, times, arrays) + _loops(orelse, times, arrays)
+    return found
+
+
+def _trips(loop: For) -> int:
+    trip = trip_count(loop)
+    return UNKNOWN if trip is None else trip
+
+
+def _weight(block: Block) -> int:
+    """Return the vector operations of a tile's step, 0 for what is none: it has unrolled vectors and nothing else."""
+    stores, weight = _tile(block)
+    return weight if stores >= LEAST and not _crowds(block, stores) else 0
+
+
+def _crowds(block: Block, sums: int) -> bool:
+    """Whether LLVM would load more values ahead, of all the terms, than registers are left beside a tile's sums."""
+    if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
+        return 2 * sums > SUMS  # each product turns its operands in registers, too
+    return sums > SUMS and _passing(block) > PASSING
+
+
+def _passing(block: Block) -> int:
+    """Return how many values a step spreads over the lanes of a vector."""
+    return sum(dict(_spread(block, {})).values())
+
+
+def _spread(block: Block, trips: Mapping[str, int]) -> Iterator[tuple[tuple[str, tuple[KExpr, ...]], int]]:
+    """Yield what the vectors of a tile's step read that is the same for all lanes, and in how many places the copies read it.
+
+    `trips`: those of the UNROLL loops around, by their variables.
+    """
+    for s in block:
+        match s:
+            case For(kind=LoopKind.UNROLL, var=var, body=body):
+                yield from _spread(body, {**trips, var: trip_count(s) or 0})
+            case For(var=var, body=body):
+                for e in (e for t in body for top in expressions(t) for e in subexpressions(top)):
+                    if isinstance(e, Load) and not uses(var, *e.indices):
+                        names = names_in(*e.indices)
+                        yield (e.buffer, e.indices), prod([trips[n] for n in trips if n in names])
+            case _:
+                pass
+
+
+def _size(weight: int) -> int:
+    """Return how many terms are taken at once, by the vector operations of one."""
+    return TERMS if TERMS * weight <= MOST else TERMS // 2
+
+
+def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether the terms that would be taken at once are read at more places than there are registers to point at, beside
+    many sums."""
+    strides = (s for b in buffers.values() for s in b.strides)
+    if _tile(loop.body)[0] <= SUMS or all(isinstance(s, Const) for s in strides):
+        return False
+    places: set[tuple[str, frozenset[tuple[Monomial, int]]]] = set()
+    for name, place in _places(loop.body, {}, buffers):
+        step = {tuple(a for a in m if a != Var(loop.var)): c for m, c in place.items() if Var(loop.var) in m}
+        for term in range(_size(weight)):
+            here = plus(place, scaled(step, term))
+            places.add((name, frozenset((m, c) for m, c in here.items() if m)))
+    return len(places) > POINTERS
+
+
+def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether each vector of a tile that has one row reads a window which the next term moves by one element, on or back."""
+    lanes = next((s.lanes for s in statements(loop.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR), 0)
+    count, _ = _tile(loop.body)
+    windows = set[tuple[str, int]]()
+    for name, place in _places(loop.body, {}, buffers):
+        vectors = [m for m, c in place.items() if c == 1 and len(m) == 1 and m != (Var(loop.var),)]
+        if abs(place.get((Var(loop.var),), 0)) == 1 and vectors:
+            windows.add((name, place.get((), 0)))
+    return lanes > 0 and 1 < count == len(windows) and len({at % lanes for _, at in windows}) == 1
+
+
+def _places(block: Block, values: Mapping[str, KExpr], buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Poly]]:
+    """Yield where a tile's step reads memory: the buffer, and the place in it."""
+    for s in block:
+        match s:
+            case For(kind=LoopKind.UNROLL, var=var, lo=Const(value=lo), body=body):
+                for n in range(trip_count(s) or 0):
+                    yield from _places(body, {**values, var: Const(int(lo.real) + n)}, buffers)
+            case For(body=body):
+                yield from _places(body, values, buffers)
+            case Store(value=value):
+                for e in subexpressions(value):
+                    if isinstance(e, Load) and buffers[e.buffer].space is not Space.STACK:
+                        place: Poly = {}
+                        for index, stride in zip(e.indices, buffers[e.buffer].strides, strict=True):
+                            place = plus(place, times(polynomial(substitute(index, values)), polynomial(stride)))
+                        yield e.buffer, place
+
+
+def _tile(block: Block) -> tuple[int, int]:
+    """Return the vectors that a block stores, and its operations; none where it has other loops or branches."""
+    stores, weight = 0, 0
+    for s in block:
+        match s:
+            case For(kind=LoopKind.UNROLL | LoopKind.VECTOR as kind, body=body):
+                times = 1 if kind is LoopKind.VECTOR else trip_count(s)
+                vectors, inner = _tile(body)
+                if times is None or not vectors:
+                    return 0, 0
+                stores, weight = stores + times * vectors, weight + times * inner
+            case Store(value=value):
+                stores, weight = stores + 1, weight + operations(value)
+            case Let(value=value):
+                weight += operations(value)
+            case Prefetch():
+                pass
+            case _:
+                return 0, 0
+    return stores, weight
+
+
+def operations(value: KExpr) -> int:
+    """Return the vector operations of a value."""
+    return sum(FUNCTION if e.op in TRANSCENDENTAL else 1 for e in values_of(value) if isinstance(e, Op))
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Rewrites the chosen loops, identity -> vector operations of an iteration; `line`: bytes of a cache's line."""
+
+    chosen: Mapping[int, int]
+    buffers: Mapping[str, Buffer]
+    line: int
+
+    def block(self, block: Block) -> Block:
+        result: list[Stmt] = []
+        for s in block:
+            match s:
+                case For() if id(s) in self.chosen:
+                    result += self._taken(s)
+                case _:
+                    result.append(with_blocks(s, self.block))
+        return tuple(result)
+
+    def _taken(self, loop: For) -> list[Stmt]:
+        """Return the loop over whole groups of terms, and the one over the rest."""
+        trip, size = trip_count(loop), _size(self.chosen[id(loop)])
+        if trip is not None and trip < 2 * size:
+            return [loop]
+        group = Var(f"{loop.var}.group")
+        whole = whole_groups(loop, size)
+        first, rest = _plus(group, 1), self._unasked(loop.body, loop.var, size)
+        once = For(loop.var, group, first, loop.body, 1, LoopKind.UNROLL, 1, 1)
+        others = For(loop.var, first, _plus(group, size), rest, 1, LoopKind.UNROLL, size - 1, size - 1)
+        groups = None if trip is None else trip // size
+        found: list[Stmt] = [replace(loop, var=group.name, hi=whole, body=(once, others), step=size, trip=groups)]
+        left = None if trip is None else trip % size
+        return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
+
+    def _unasked(self, block: Block, var: str, size: int) -> Block:
+        """Return a tile without the requests for lines that so many terms before and behind have asked for."""
+        kept = (s for s in block if not (isinstance(s, Prefetch) and self._moves(s, var) * size <= self.line))
+        return tuple(replace(s, body=self._unasked(s.body, var, size)) if isinstance(s, For) else s for s in kept)
+
+    def _moves(self, ahead: Prefetch, var: str) -> float:
+        """Return how many bytes a request moves on with each term, infinite where that is not constant."""
+        buffer = self.buffers[ahead.buffer]
+        place: Poly = {}
+        for index, stride in zip(ahead.indices, buffer.strides, strict=True):
+            place = plus(place, times(polynomial(index), polynomial(stride)))
+        found = [m for m in place if any(uses(var, a) for a in m)]
+        if any(m != (Var(var),) for m in found):
+            return inf
+        return abs(place.get((Var(var),), 0)) * buffer.dtype.itemsize
+
+
+def _plus(var: Var, value: int) -> KExpr:
+    return Op("add", (var, Const(value)))
+
+
+def whole_groups(loop: For, size: int) -> KExpr:
+    """Return where the whole groups of a loop's terms end."""
+    if (trip := trip_count(loop)) is not None:
+        return expression(plus(polynomial(loop.lo), constant(trip - trip % size)))
+    length = Op("maximum", (Op("sub", (loop.hi, loop.lo)), Const(0)))
+    return Op("add", (loop.lo, Op("mul", (Op("floordiv", (length, Const(size))), Const(size)))))

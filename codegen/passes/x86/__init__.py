@@ -1,0 +1,1 @@
+"""Passes over the Kernel IR for processors whose ports or extrema ask for another form."""

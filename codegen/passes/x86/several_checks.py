@@ -1,0 +1,99 @@
+"""Cells that are looked up are taken several at a time, their places checked first.
+
+    for i: let p = I[i]; require 0 <= p < n; O[i] = T[p]
+    ->
+    for i4 in step 4: let p0 = I[i4]; require 0 <= p0 < n; ... three more; O[i4] = T[p0]; O[i4+1] = T[p1]; ...
+    for what is left: as before
+
+A cell takes a check and three instructions, and beside them the loop's counter and branch. The values that are checked must come
+from buffers that the loop does not write. Checks come in the same order as before, and so do stores, whose last ones before a
+check that fails are left out: what a kernel that fails has stored says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from polyker.codegen.ir.kernel import Block, Const, For, Guard, Kernel, KExpr, Let, LoopKind, Op, Stmt, Store, Var
+from polyker.codegen.ir.walk import expressions, loaded, statements, substitute, with_blocks, with_body
+from polyker.codegen.passes.simplify import trip_count
+from polyker.codegen.passes.unroll_terms import operations, whole_groups
+
+# Cells that are taken at once, and the operations that one may have: beyond, the branch is a small part of them.
+CELLS, MOST = 4, 16
+
+
+def several_checks(kernel: Kernel) -> Kernel:
+    """Return an equal kernel whose loops over cells that are looked up one by one take several of them in each iteration."""
+    if not any(isinstance(s, Guard) for s in statements(kernel.body)):
+        return kernel
+    taken = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
+    return replace(kernel, body=_Several(taken).block(kernel.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Rewrites blocks; `taken`: the names of the kernel's values."""
+
+    taken: set[str]
+
+    def block(self, block: Block) -> Block:
+        result: list[Stmt] = []
+        for s in block:
+            match s:
+                case For(kind=LoopKind.VECTOR):  # loops in it keep the lanes in step
+                    result.append(s)
+                case For() if checks := _checks(s):
+                    result += self._together(s, checks)
+                case _:
+                    result.append(with_blocks(s, self.block))
+        return tuple(result)
+
+    def _together(self, loop: For, checks: int) -> list[Stmt]:
+        """Return the loop over whole groups of cells, and the one over the rest; `checks`: statements up to the last Guard."""
+        trip = trip_count(loop)
+        if trip is not None and trip < 2 * CELLS:
+            return [loop]
+        group = Var(f"{loop.var}.group")
+        values: list[dict[str, KExpr]] = [
+            {loop.var: Op("add", (group, Const(n))) if n else group} for n in range(CELLS)
+        ]
+        body: list[Stmt] = []
+        for part in (loop.body[:checks], loop.body[checks:]):
+            body += [self._copy(s, v) for v in values for s in part]
+        whole = whole_groups(loop, CELLS)
+        found: list[Stmt] = [
+            replace(with_body(loop, tuple(body)), var=group.name, hi=whole, step=CELLS, trip=trip and trip // CELLS)
+        ]
+        left = None if trip is None else trip % CELLS
+        return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
+
+    def _copy(self, stmt: Stmt, values: dict[str, KExpr]) -> Stmt:
+        """Return a statement for one of the cells, a value of it under a name of its own, which `values` knows from then on."""
+        if isinstance(stmt, Let):
+            value = substitute(stmt.value, values)
+            name = next(f"{stmt.name}.{n}" for n in range(len(self.taken) + 1) if f"{stmt.name}.{n}" not in self.taken)
+            self.taken.add(name)
+            values[stmt.name] = Var(name, value.dtype)
+            return replace(stmt, name=name, value=value)
+        if isinstance(stmt, Guard):
+            return replace(stmt, condition=substitute(stmt.condition, values))
+        assert isinstance(stmt, Store)
+        return replace(
+            stmt, indices=tuple(substitute(i, values) for i in stmt.indices), value=substitute(stmt.value, values)
+        )
+
+
+def _checks(loop: For) -> int:
+    """Return how many statements of a loop lead to its last Guard, 0 where its cells are not taken together."""
+    if (
+        loop.kind is not LoopKind.SERIAL
+        or loop.step != 1
+        or not all(isinstance(s, Let | Guard | Store) for s in loop.body)
+    ):
+        return 0
+    checks = max((n + 1 for n, s in enumerate(loop.body) if isinstance(s, Guard)), default=0)
+    first, written = loop.body[:checks], {s.buffer for s in loop.body if isinstance(s, Store)}
+    if loaded(first) & written or any(isinstance(s, Store) for s in first):
+        return 0
+    return checks if sum(operations(e) for s in loop.body for e in expressions(s)) <= MOST else 0

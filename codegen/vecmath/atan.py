@@ -1,0 +1,61 @@
+"""The angles: atan, and atan2 of a point.
+
+atan(a) of a quotient up to tan(pi / 8) is t + t^3 P(t^2); up to its reciprocal pi / 4 + atan((a - 1) / (a + 1)), beyond
+pi / 2 - atan(1 / a). atan2 divides by the larger coordinate, or sum, so the quotient does not overflow.
+"""
+
+from __future__ import annotations
+
+from polyker.codegen.vecmath.core import special_tables as special
+from polyker.codegen.vecmath.core.build import Builder, Value
+
+_EIGHTH = 0.41421356237309503  # tan(pi / 8)
+
+
+def _pi(b: Builder, x: Value) -> tuple[float, float]:
+    """Return pi in two parts of the format of x."""
+    high, low = special.PI_F32 if b.format(x).name == "f32" else special.PI_F64
+    return high, low
+
+
+def atan(b: Builder, x: Value) -> Value:
+    """Return the arc tangent of x."""
+    high, low = _pi(b, x)
+    a = b.abs(x)
+    small, large = a <= _EIGHTH, a >= 1 / _EIGHTH
+    above = b.choose(small, a, b.select(large, -1.0, a - 1.0))
+    below = b.select(small, 1.0, b.choose(large, a, a + 1.0))
+    t = above / below
+    z = t * t
+    # The parts of the multiple of pi / 4.
+    start, rest = (b.select(small, 0.0, b.select(large, p / 2, b.constant(p / 4, x.element))) for p in (high, low))
+    tail = b.horner2(z, z * z, special.ATAN_EIGHTH_F32 if x.element == "float" else special.ATAN_EIGHTH_F64)
+    return b.copysign(start + (t + b.fma(t * z, tail, rest)), x)
+
+
+def atan2(b: Builder, y: Value, x: Value) -> Value:
+    """Return the angle of (x, y) in [-pi, pi], signed zeros and infinities as C99's."""
+    ax, ay = b.abs(x), b.abs(y)
+    steep, left = ax < ay, b.bits(x) < 0
+    low, high = b.choose(steep, ax, ay), b.choose(steep, ay, ax)
+    zero, same = low.eq(0.0), low.eq(high)
+    middle = (low > high * _EIGHTH) | (same & low.ne(0.0))
+    # Half of each, where the sum may overflow.
+    factor = b.select(high > 2.0 ** (b.format(x).bias - 2), 0.5, b.constant(1.0, x.element))
+    above = b.choose(middle, low * factor - high * factor, low)
+    below = b.choose(middle, low * factor + high * factor, high)
+    t = b.select(zero | same, 0.0, above / below)
+    z = t * t
+    tail = t * z * b.horner2(z, z * z, special.ATAN_EIGHTH_F32 if x.element == "float" else special.ATAN_EIGHTH_F64)
+    # The angle is a multiple of pi / 4 and that of t, or less it.
+    eighths = b.select(middle, 1.0, b.constant(0.0, x.element))
+    eighths = b.choose(steep, 2.0 - eighths, eighths)
+    eighths = b.choose(left, 4.0 - eighths, eighths)
+    turned = steep ^ left
+    t, tail = b.choose(turned, -t, t), b.choose(turned, -tail, tail)
+    quarter, rest = (p / 4 for p in _pi(b, x))
+    start = eighths * quarter
+    rest_of_start = b.fma(eighths, rest, b.fma(eighths, quarter, -start))
+    angle = start + (t + (tail + rest_of_start))
+    nan = x.ne(x) | y.ne(y)
+    return b.copysign(b.select(nan, float("nan"), angle), y)

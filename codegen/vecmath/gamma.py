@@ -1,0 +1,129 @@
+"""The logarithm of the gamma function, and its derivative, digamma; in f32 computed in f64.
+
+lgamma(x): on [1, 3] (x - 1) (x - 2) P(x), which holds both zeros; lgamma(1 + x) - log(x) below; Stirling's formula in y = x - 1/2
+beyond. digamma(x): on [1, 2] (x - x0) P(x), x0 its zero; digamma(1 + x) - 1 / x below; log(y) + R(y) / y^2 beyond. Negative
+numbers take a slow path, the reflection from |x|, whose distance to the nearest integer is exact.
+Source of the expansions in y: Luke, "The Special Functions and Their
+Approximations", 1969, 2.11.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyker.codegen.vecmath import log as logarithm
+from polyker.codegen.vecmath.core import special_tables as special
+from polyker.codegen.vecmath.core.build import Builder, Value
+
+_INFINITE = float("inf")
+_NAN = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The polynomials for the precision of one format."""
+
+    lgamma: tuple[float, ...]
+    lgamma_far: tuple[float, ...]
+    digamma: tuple[float, ...]
+    digamma_far: tuple[float, ...]
+
+
+_TABLES = {
+    "f32": _Tables(special.LGAMMA_F32, special.LGAMMA_FAR_F32, special.DIGAMMA_F32, special.DIGAMMA_FAR_F32),
+    "f64": _Tables(special.LGAMMA_F64, special.LGAMMA_FAR_F64, special.DIGAMMA_F64, special.DIGAMMA_FAR_F64),
+}
+
+
+def _wide(b: Builder, x: Value) -> Value:
+    return b.convert("fpext", x, "double") if x.element == "float" else x
+
+
+def _narrow(b: Builder, result: Value, x: Value) -> Value:
+    return b.convert("fptrunc", result, "float") if x.element == "float" else result
+
+
+def _log(b: Builder, x: Value, single: bool) -> tuple[Value, Value]:
+    """Return a logarithm and what it lost."""
+    return (logarithm.wide(b, x), b.constant(0.0, "double")) if single else logarithm.with_rest(b, x)
+
+
+def lgamma(b: Builder, x: Value) -> Value:
+    """Return the logarithm of |gamma(x)|: infinite at 0 and the negative integers."""
+    single = x.element == "float"
+    wide = _wide(b, x)
+    a = b.abs(wide)
+    low, far = a < 1.0, a >= 3.0
+    first, second = b.choose(low, a, a - 1.0), b.choose(low, a - 1.0, a - 2.0)
+    tail = b.horner2(second, second * second, _TABLES[b.format(x).name].lgamma)
+    middle = b.fma(first * second, tail, 0.0)  # no negative zero at 1
+    y = a - 0.5
+    log, rest = _log(b, b.choose(low, a, y), single)
+    inverse = 1.0 / y
+    series = inverse * b.horner(inverse * inverse, _TABLES[b.format(x).name].lgamma_far)
+    constant, constant_low = special.HALF_LOG_2PI
+    stirling = b.fma(y, log - 1.0, constant) + b.fma(y, rest, series + constant_low)
+    value = b.choose(far, stirling, b.choose(low, (middle - log) - rest, middle))
+    negative = wide < 0.0
+    partner = b.choose(low, middle, value)
+    (value,) = b.rare(
+        negative, [value], lambda: [b.choose(negative, b.outlined("lgamma.negative", _reflected, a, partner), value)]
+    )
+    value = b.select(a.eq(0.0) | a.eq(_INFINITE), _INFINITE, value)
+    return _narrow(b, value, x)
+
+
+def _distance(b: Builder, a: Value) -> Value:
+    """Return a less the nearest integer."""
+    fraction = a - b.intrinsic("trunc", a)
+    return b.choose(fraction > 0.5, fraction - 1.0, fraction)
+
+
+def _reflected(b: Builder, a: Value, partner: Value) -> Value:
+    """Return lgamma(-a) = -log(a |sin(pi a)| / pi) - lgamma(a), which is `partner`.
+
+    Below 1 that is lgamma(1 + a), beside which the logarithm has no factor a.
+    """
+    r = b.abs(_distance(b, a))
+    size = r * b.horner(r * r, special.SINE_PI) * b.at_least(a, 1.0)
+    log, rest = logarithm.with_rest(b, size)
+    return b.select(r.eq(0.0), _INFINITE, -(log + partner) - rest)
+
+
+def digamma(b: Builder, x: Value) -> Value:
+    """Return the derivative of lgamma(x): infinite at 0, NaN at the negative integers."""
+    single = x.element == "float"
+    tables = _TABLES[b.format(x).name]
+    wide = _wide(b, x)
+    a = b.abs(wide)
+    low, far = a < 1.0, a >= 2.0
+    zero, zero_low = special.PSI_ZERO
+    t = (a - b.select(low, zero - 1.0, b.constant(zero, "double"))) - zero_low
+    middle = t * b.horner2(t, t * t, tables.digamma)
+    # Beyond 2^60 the series is nothing beside the logarithm.
+    y = a - 0.5
+    inside = b.at_most(y, 2.0**60)
+    square, total = inside * inside, inside + 1.5
+    inverse = 1.0 / b.choose(low, a, square * total)
+    u = (inside - 1.5) * square * inverse
+    log, rest = _log(b, y, single)
+    beyond = b.fma(total * inverse, b.horner2(u, u * u, tables.digamma_far), rest) + log
+    value = b.choose(far, beyond, b.choose(low, middle - inverse, middle))
+    negative = wide < 0.0
+    partner = b.choose(low, middle, value)
+    (value,) = b.rare(
+        negative,
+        [value],
+        lambda: [b.choose(negative, b.outlined("digamma.negative", _reflected_slope, a, partner), value)],
+    )
+    value = b.select(wide.eq(_INFINITE), _INFINITE, value)
+    value = b.choose(a.eq(0.0), b.copysign(b.constant(_INFINITE, "double"), -wide), value)
+    return _narrow(b, value, x)
+
+
+def _reflected_slope(b: Builder, a: Value, partner: Value) -> Value:
+    """Return digamma(-a) = digamma(a) + 1 / a + pi cot(pi a); below 1 `partner` is digamma(1 + a), the sum of the first two."""
+    r = _distance(b, a)
+    value = b.choose(a < 1.0, partner, partner + 1.0 / a)
+    value = value + (1.0 / r - r * b.horner(r * r, special.COTANGENT_PI))
+    return b.select(r.eq(0.0) | a.eq(_INFINITE), _NAN, value)

@@ -1,0 +1,203 @@
+"""The trigonometric functions: sin, cos, tan, and sin and cos at once.
+
+sin and cos take off the nearest multiple (for cos: half-odd multiple) of pi, so that one odd polynomial on [-pi/2, pi/2] does;
+tan takes off the nearest multiple of pi / 2. Up to `limit`, pi / 2 in three parts is enough (Cody and Waite); a vector with
+a larger argument in any lane branches to `vecmath_huge`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyker.codegen.vecmath import huge
+from polyker.codegen.vecmath.core import tables
+from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.double import fast_two_sum
+
+_TWO_OVER_PI = 0.6366197723675814
+_HALF_PI, _HALF_PI_LOW, _ = tables.HALF_PI_F64
+
+
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """For one format: adding `shift` rounds to an integer; below `limit` the parts of pi / 2 are enough, below `far` those of a
+    fused multiply-add, whose products need not be exact."""
+
+    shift: float
+    limit: float
+    far: float
+    parts: tuple[float, ...]
+    short: tuple[float, ...]
+    sin: tuple[float, ...]
+    sin_quarter: tuple[float, ...]
+    cos_quarter: tuple[float, ...]
+    tan: tuple[float, ...]
+
+
+_CONSTANTS = {
+    "f32": _Constants(
+        1.5 * 2.0**23, 2.0**13, 2.0**16, tables.HALF_PI_F32, tables.HALF_PI_SHORT_F32,
+        tables.SIN_F32, tables.SIN_QUARTER_F32, tables.COS_QUARTER_F32, tables.TAN_F32,
+    ),
+    "f64": _Constants(
+        1.5 * 2.0**52, 2.0**24, 2.0**24, tables.HALF_PI_F64, tables.HALF_PI_SHORT_F64,
+        tables.SIN_F64, tables.SIN_QUARTER_F64, tables.COS_QUARTER_F64, tables.TAN_F64,
+    ),
+}  # fmt: skip
+
+
+def _remainder(b: Builder, x: Value, m: Value, unit: float) -> tuple[Value, Value]:
+    """Return (r, m * the third part of pi / 2 and what r lost): x - m * unit * pi / 2 is their sum.
+
+    With a fused multiply-add the first step is exact, as x - m P1 is a multiple of the last place of P1 and below 2. Without
+    it the parts are so short that m times each of the first three is exact, and the rounding errors are kept.
+    """
+    c = _CONSTANTS[b.format(x).name]
+    if b.features.fma:
+        first, second, third = (unit * p for p in c.parts)
+        one = b.fma(m, -first, x)
+        r = b.fma(m, -second, one)
+        off = one - r
+        lost = (one - off) - r  # not nothing where r is so much smaller that `off` was rounded
+        return r, b.fma(m, -third, b.fma(m, -second, off) + lost)
+    *exact, last = (unit * p for p in c.short)
+    r = x - m * exact[0]
+    kept: Value | None = None
+    for part in exact[1:]:
+        off = m * part
+        less = r - off
+        error = (r - less) - off
+        r, kept = less, error if kept is None else kept + error
+    return r, kept - m * last  # type: ignore[operator]
+
+
+def _single(b: Builder, x: Value, m: Value, unit: float) -> Value:
+    """Return x - m * unit * pi / 2 in one number."""
+    if not b.features.fma:
+        r, low = _remainder(b, x, m, unit)
+        return r + low
+    r = x
+    for part in _CONSTANTS[b.format(x).name].parts:
+        r = b.fma(m, -unit * part, r)
+    return r
+
+
+def _huge(b: Builder, x: Value) -> list[Value]:
+    """Return (r high, r low, quadrant) of |x|, r in f64, the quadrant as i64."""
+    wide = x if x.element == "double" else b.convert("fpext", x, "double")
+    return b.call(huge.reduction(b.lanes, b.features), ("double", "double", "i64"), wide)
+
+
+def _narrow(b: Builder, like: Value, r: Value, whole: Value) -> tuple[Value, Value]:
+    """Convert a number in f64 and an i64 to the format of `like`."""
+    if like.element == "double":
+        return r, whole
+    return b.convert("fptrunc", r, "float"), b.convert("trunc", whole, "i32")
+
+
+def _limit(b: Builder, a: Value) -> float:
+    """Return the largest |x| = a that is not huge."""
+    c = _CONSTANTS[b.format(a).name]
+    return c.far if b.features.fma else c.limit
+
+
+def _half_turn(b: Builder, a: Value, r: Value, parity: Value, quarter: int) -> list[Value]:
+    """Return r and parity, computed anew where |x| = a is huge: sin(x + quarter pi / 2) = (-1)^parity sin(r)."""
+
+    def repair() -> list[Value]:
+        high, low, quadrant = _huge(b, a)
+        turned = quadrant + quarter if quarter else quadrant
+        odd = turned & 1
+        turn = -b.copysign(b.constant(_HALF_PI, "double"), high)
+        moved, lost = fast_two_sum(b, turn, high)
+        moved = moved + (b.fma(turn, _HALF_PI_LOW / _HALF_PI, low) + lost)
+        fresh = b.select(odd.eq(1), moved, high)
+        half = (turned + odd).shr(1) - (odd & b.bits(high).shr(63))
+        fresh, half = _narrow(b, r, fresh, half)
+        return [b.select(big, fresh, r), b.select(big, half, parity)]
+
+    big = a > _limit(b, a)
+    return b.rare(big, [r, parity], repair)
+
+
+def _sign_bit(b: Builder, whole: Value) -> Value:
+    """Move the lowest bit to the place of the sign."""
+    return whole << (int(whole.element[1:]) - 1)
+
+
+def _with_sign(b: Builder, x: Value, bit: Value) -> Value:
+    return b.from_bits(b.bits(x) ^ bit)
+
+
+def _sign_of(b: Builder, x: Value) -> Value:
+    return b.bits(x) & (1 << (b.format(x).bits - 1))
+
+
+def _odd(b: Builder, r: Value) -> Value:
+    """Return sin(r) for |r| <= pi / 2 or a little more; rounding may take the polynomial past 1, never the result."""
+    z = r * r
+    value = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(r).name].sin), r)
+    return b.at_most(b.at_least(value, -1.0), 1.0)
+
+
+def sin(b: Builder, x: Value) -> Value:
+    """Return sin(x), x in radians."""
+    c = _CONSTANTS[b.format(x).name]
+    a = b.abs(x)
+    shifted = b.fma(a, _TWO_OVER_PI / 2, c.shift)
+    r = _single(b, a, shifted - c.shift, 2.0)
+    r, parity = _half_turn(b, a, r, b.bits(shifted), 0)
+    return _with_sign(b, _odd(b, r), _sign_bit(b, parity) ^ _sign_of(b, x))
+
+
+def cos(b: Builder, x: Value) -> Value:
+    """Return cos(x), x in radians: with x = (2 n + 1) pi / 2 - r it is (-1)^n sin(r)."""
+    c = _CONSTANTS[b.format(x).name]
+    a = b.abs(x)
+    shifted = b.fma(a, _TWO_OVER_PI / 2, -0.5) + c.shift
+    m = b.fma(shifted - c.shift, 2.0, 1.0)
+    r, parity = _half_turn(b, a, _single(b, a, m, 1.0), b.bits(shifted) + 1, 1)
+    return _with_sign(b, _odd(b, r), _sign_bit(b, parity))
+
+
+def _quarter(b: Builder, a: Value) -> tuple[Value, Value, Value]:
+    """Return (r, what r lost, quadrant) of a >= 0: r is its distance from the nearest multiple of pi / 2."""
+    c = _CONSTANTS[b.format(a).name]
+    shifted = b.fma(a, _TWO_OVER_PI, c.shift)
+    high, low = _remainder(b, a, shifted - c.shift, 1.0)
+
+    def repair() -> list[Value]:
+        r, rest, quadrant = _huge(b, a)
+        fresh, whole = _narrow(b, high, r, quadrant)
+        # What the number lost on its way to f32 belongs to the low part.
+        lost = rest if fresh is r else rest + (r - b.convert("fpext", fresh, "double"))
+        tail, _ = _narrow(b, low, lost, quadrant)
+        return [b.select(big, fresh, high), b.select(big, tail, low), b.select(big, whole, b.bits(shifted))]
+
+    big = a > _limit(b, a)
+    r, rest, quadrant = b.rare(big, [high, low, b.bits(shifted)], repair)
+    return r, rest, quadrant
+
+
+def tan(b: Builder, x: Value) -> Value:
+    """Return tan(x), x in radians: tan r, or -1 / tan r in odd quadrants."""
+    r, rest, quadrant = _quarter(b, b.abs(x))
+    z = r * r
+    # The slope of tan at r is about 1 + z.
+    grown = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(x).name].tan), b.fma(z, rest, rest))
+    value = grown + r
+    value = b.choose((quadrant & 1).eq(1), 1.0 / value, value)
+    return _with_sign(b, value, _sign_bit(b, quadrant) ^ _sign_of(b, x))
+
+
+def sincos(b: Builder, x: Value) -> tuple[Value, Value]:
+    """Return (sin(x), cos(x)), x in radians."""
+    c = _CONSTANTS[b.format(x).name]
+    r, rest, quadrant = _quarter(b, b.abs(x))
+    z = r * r
+    sine = b.fma(r * z, b.horner(z, c.sin_quarter), rest) + r
+    cosine = b.fma(z, -0.5, b.fma(z * z, b.horner(z, c.cos_quarter), -(r * rest))) + 1.0
+    odd = (quadrant & 1).eq(1)
+    first, second = b.choose(odd, cosine, sine), b.choose(odd, sine, cosine)
+    turned = _sign_bit(b, quadrant.shr(1)) ^ _sign_of(b, x)
+    return _with_sign(b, first, turned), _with_sign(b, second, _sign_bit(b, (quadrant + 1).shr(1)))

@@ -1,0 +1,1 @@
+"""What users call: operators, kernels, schedules to edit, `einsum`, and how a call finds its kernel."""

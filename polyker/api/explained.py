@@ -1,0 +1,90 @@
+"""The explanation of a kernel: for sizes by name, or for a run on arrays, which is timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from polyker.api.compiling import target_named
+from polyker.errors.base import failure
+from polyker.errors.calls import NO_SUCH_SIZE
+from polyker.explain.explain import explain
+from polyker.explain.rates import measured as measured_rates
+from polyker.explain.rates import stored
+from polyker.explain.report import Explanation
+from polyker.ir.program import Program
+from polyker.options import own_names
+from polyker.process.jobs import run_exclusively
+from polyker.runtime.arguments import matched, size_value
+from polyker.runtime.arrays import operand
+from polyker.runtime.compiled import Compiled
+
+LEAST_RUNS, MOST_RUNS = 5, 10_000
+
+
+def explained(subject: Subject, sizes: Mapping[str, int]) -> Explanation:
+    """Return the explanation of a compiled program; `sizes`: values of its symbolic sizes by their labels.
+
+    Raises ArgumentError for a name that is none of them.
+    """
+    symbols = {label: name for name, label in subject.compiled.typed.sizes}
+    values = {}
+    for name, value in sizes.items():
+        if name not in symbols:
+            raise failure(NO_SUCH_SIZE, name=name, sizes=", ".join(symbols) or "none")
+        values[symbols[name]] = size_value(name, value)
+    return _explained(subject, values)
+
+
+def _explained(subject: Subject, values: Mapping[str, int]) -> Explanation:
+    artifact, target = subject.compiled.artifact(), target_named(subject.target)
+    rates = stored() if subject.target == "cpu" else None
+    return run_exclusively(lambda: explain(artifact, target, values, rates, subject.title))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel: the function that calls it, its program, the sizes that it fixes, its target."""
+
+    call: Callable[..., Any]
+    program: Program
+    fixed: Mapping[str, int]
+    compiled: Compiled
+    target: str
+    title: str
+
+
+def measured(subject: Subject, args: Sequence[Any], named: Mapping[str, Any], seconds: float) -> Explanation:
+    """Return the explanation of a kernel with the median time of calls on these arrays, repeated for about so many seconds."""
+    kernel, owns_out = subject.call, "out" in own_names(subject.program, len(args))
+    out = {"out": named["out"]} if named.get("out") is not None and not owns_out else {}
+    others = {n: v for n, v in named.items() if n not in out and (n != "out" or owns_out)}
+    result = kernel(*args, **named)
+    if (
+        not out
+        and not owns_out
+        and not isinstance(result, (int, float, complex))
+        and getattr(result, "shape", True) != ()
+    ):
+        out = {"out": result}  # so that no call waits for fresh memory
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < LEAST_RUNS or (time.perf_counter() < end and len(times) < MOST_RUNS):
+        start = time.perf_counter()
+        kernel(*args, **out, **others)
+        times.append(time.perf_counter() - start)
+    if stored() is None:
+        measured_rates()
+    inputs, given = _matched(subject.program, args, {**subject.fixed, **others})
+    operands = [operand(v, n) for n, v in zip(subject.program.inputs, inputs, strict=True)]
+    values = subject.compiled.sizes(operands, given)
+    return _explained(subject, values).with_run(median(times), len(times))
+
+
+def _matched(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+    first = program.parameters[: len(args)]
+    inputs, sizes = matched(program, args, {n: v for n, v in named.items() if n not in first})
+    return inputs, {n: size_value(n, v) for n, v in sizes.items()}

@@ -1,0 +1,1 @@
+"""The command line: `polyker run`, `show`, `demo`, `doctor` and the others."""

@@ -1,0 +1,176 @@
+"""The command line: `polyker demo | run | show | doctor | env`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import click
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm", "explain")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; the entry point of `polyker` and `python -m polyker`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and given[:1] == ["demo"]:
+        _pin_threads()
+    commands(args=given, prog_name="polyker")
+
+
+def _pin_threads() -> None:
+    """Start anew with NumPy's BLAS on one thread: it reads these variables once, when numpy is first imported."""
+    if any(os.environ.get(name) != "1" for name in THREAD_VARIABLES):
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+        command = [sys.executable, *sys.orig_argv[1:]]
+        sys.stdout.flush()
+        if os.name == "posix":
+            os.execv(sys.executable, command)  # noqa: S606 (our own interpreter, no shell)
+        import subprocess
+
+        sys.exit(subprocess.run(command, check=False).returncode)  # noqa: S603
+
+
+def in_our_words(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn the errors that a user can cause into one message on stderr and exit status 1, without a traceback."""
+
+    @wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> None:
+        from polyker.errors.base import PolykerError
+
+        try:
+            command(*args, **kwargs)
+        except PolykerError as error:
+            names = [c.__name__ for c in type(error).__mro__ if c.__module__.startswith("polyker")]
+            raise click.ClickException(f"{names[0]}: {error}") from None
+        except (ValueError, TypeError, LookupError, ArithmeticError, NotImplementedError) as error:
+            raise click.ClickException(f"{type(error).__name__}: {error}") from None
+        except MemoryError as error:
+            raise click.ClickException(f"not enough memory: {error}") from None
+        except OSError as error:
+            raise click.ClickException(f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")) from None
+
+    return guarded
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="polyker", message="polyker %(version)s")
+def commands() -> None:
+    """Tensor operators in Einstein notation, compiled to fast kernels."""
+
+
+@commands.command()
+@click.option("--filter", "only", metavar="TEXT", help="Only the operators whose name contains TEXT.")
+@click.option("--quick", is_flag=True, help="Small sizes and short timing: a check in seconds.")
+@click.option("--all-shapes", is_flag=True, help="Every published shape of the operators, up to 8 GB of memory.")
+@click.option("--dtype", type=click.Choice(["f32", "f64"]), default="f32", show_default=True)
+@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write the results to this file too.")
+@in_our_words
+def demo(only: str | None, quick: bool, all_shapes: bool, dtype: str, json_path: str | None) -> None:
+    """Compile, run, check and time 78 operators against NumPy."""
+    from polyker.cli.demo_command import run_demo
+
+    if not run_demo(only, quick=quick, every_shape=all_shapes, dtype=dtype, json_path=json_path):
+        sys.exit(1)
+
+
+@commands.command()
+@click.argument("text")
+@click.argument("arguments", nargs=-1, metavar="NAME=VALUE...")
+@click.option(
+    "-o", "--output", "outputs", multiple=True, metavar="[NAME=]FILE", help="Where to write an output (.npy)."
+)
+@in_our_words
+def run(text: str, arguments: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+    """Run an operator on arrays: NAME=file.npy, or NAME=number for sizes and scalars.
+
+    TEXT is an operator, or @FILE to read it from a file. Without -o the outputs are printed.
+
+    \b
+    polyker run "C[i,j] += A[i,k] * B[k,j]" A=a.npy B=b.npy -o c.npy
+    """
+    from polyker.cli.files import run_operator
+
+    for line in run_operator(read_text(text), split_assignments(arguments), outputs):
+        click.echo(line)
+
+
+@commands.command()
+@click.argument("text")
+@click.argument("arguments", nargs=-1, metavar="NAME=TYPE...")
+@click.option("--stage", type=click.Choice(STAGES), default="program", show_default=True)
+@click.option("--target", help="Such as cpu, cpu:x86-64-v3 or aarch64-linux-gnu.  [default: this machine]")
+@in_our_words
+def show(text: str, arguments: tuple[str, ...], stage: str, target: str | None) -> None:
+    """Print an operator at a stage of its compilation.
+
+    TEXT is an operator, or @FILE. NAME=TYPE gives each input its type, f32[64,32] or with symbolic sizes f32[M,K];
+    NAME=5 gives a size. The stage `program` needs no types.
+
+    \b
+    polyker show "C[i,j] += A[i,k] * B[k,j]" --stage asm A=f32[64,32] B=f32[32,48]
+    """
+    from polyker.cli.files import show_operator
+
+    click.echo(show_operator(read_text(text), split_assignments(arguments), stage, target))
+
+
+@commands.command()
+@click.option(
+    "--measure", is_flag=True, help="Measure what the core does at best, and keep it for `explain`: a second."
+)
+@in_our_words
+def doctor(measure: bool) -> None:
+    """Print versions, the processor and what is missing, and try a kernel."""
+    from polyker.cli.doctor import examine
+
+    healthy = True
+    for line in examine(measure=measure):
+        click.echo(line.text)
+        healthy = healthy and line.healthy
+    if not healthy:
+        sys.exit(1)
+
+
+@commands.command()
+def env() -> None:
+    """Print the environment variables that polyker reads, with their values."""
+    from polyker.cli.doctor import VARIABLES
+    from polyker.errors.base import escape
+
+    for name, meaning in VARIABLES.items():
+        value = os.environ.get(name)
+        click.echo(f"{name}={'(not set)' if value is None else escape(value)}\n    {meaning}")
+
+
+def read_text(text: str, limit: int = 1 << 20) -> str:
+    """Return the operator's text, from the file where it is `@FILE`; raises click.UsageError where there is none."""
+    if not text.startswith("@"):
+        return text
+    with open(text[1:], "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise click.ClickException(f"{text[1:]}: an operator's text is not over {limit} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{text[1:]}: not a text in UTF-8") from None
+
+
+def split_assignments(arguments: Sequence[str]) -> dict[str, str]:
+    """Return `NAME=VALUE` arguments as a dictionary; raises click.UsageError on others and on a name given twice."""
+    from polyker.errors.base import escape
+
+    result: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals or not name or not value:
+            raise click.UsageError(f"{escape(argument)!r} is not NAME=VALUE")
+        if name in result:
+            raise click.UsageError(f"{escape(name)!r} is given twice")
+        result[name] = value
+    return result

@@ -1,0 +1,45 @@
+"""What one vector of an access costs the load and store ports, by its stride."""
+
+from __future__ import annotations
+
+from polyker.cost.measure import MemoryAccess
+from polyker.machine.model import Target
+
+# Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one broadcast.
+LOAD, BROADCAST = 0.6, 0.5
+# How much more a vector costs that lies in two cache lines.
+CROSSING = 0.4
+# One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
+GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
+# Strides up to which an access is by whole vectors whose elements are picked out, or put in, and what that costs for one.
+STRIDED, SHUFFLE = 4, 0.5
+# How much longer it takes to fetch an operand from beyond the second cache by several rows at once; from memory by one row, where
+# many come sooner (`Target.streams`).
+SEVERAL, ONE_ROW = 0.1, 0.25
+
+
+def access_cost(access: MemoryAccess, vector: str, width: int, target: Target) -> float:
+    """Return the cycles of one vector of an access, from the first cache, along an iterator."""
+    stride = access.stride(vector)
+    if stride == 0:
+        return BROADCAST
+    if stride == 1:
+        aligned = all(s % width == 0 for i, s in access.strides.items() if i != vector)
+        return (LOAD if aligned else LOAD + CROSSING) * max(1.0, width * access.itemsize / 64)
+    if stride == -1:
+        return 2 * LOAD + CROSSING * any(s % width for i, s in access.strides.items() if i != vector)
+    if 1 < stride <= STRIDED and (target.masked or not access.is_write):
+        return stride * LOAD + (stride - 1) * SHUFFLE
+    step = abs(stride) * access.itemsize
+    lane = GATHER_LINE if step < 64 else GATHER_PAGE if step < 2048 else GATHER_FAR
+    return lane * width * (SCATTER if access.is_write else 1.0)
+
+
+def rows_longer(rows: int, passes: bool, target: Target) -> float:
+    """Return how much longer an operand from beyond the second cache takes that is read along its memory, so many rows at once.
+
+    `passes`: it comes from memory, and no other statement shares its rows.
+    """
+    if passes and target.streams > 1:
+        return ONE_ROW * max(0, target.streams - rows) / (target.streams - 1)
+    return SEVERAL * (rows > 1)

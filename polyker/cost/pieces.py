@@ -1,0 +1,76 @@
+"""What a tile waits for operands that it reads in short pieces.
+
+The model of the tiles counts the loads of operands that stay in place along the vector as if they lay in the first cache. One
+that is read a cell a cache line fetches whole lines for them, again for each tile. One that lies beyond all caches begins anew
+with each row of the tile, and no hardware foresees where.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from polyker.cost.blocking import blocking
+from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.plan import Plan
+from polyker.machine.model import PAGE, Target
+
+# Cycles that a line from memory takes while others are on their way, and at most until a row is followed; one of a page is from
+# the start.
+LINE, FOLLOWED = 20.0, 100.0
+
+
+def waiting(measured: Measured, plan: Plan, target: Target) -> float:
+    """Return the cycles that a statement waits for such operands; those that are copied do not count."""
+    kept = tuple(i for i in measured.statement.iterators if i not in measured.statement.reduced)
+    blocks = blocking(measured, plan, kept, target) if measured.statement.reduced else None
+    cycles = 0.0
+    for a in measured.accesses:
+        copied = a.read in plan.packed or (blocks is not None and a.read in blocks.packs_rows)
+        if a.read is None or not a.strides or copied or a.stride(plan.vector or ""):
+            continue
+        ahead = blocks is not None and a.read in blocks.ahead
+        cycles += _beginning(measured, plan, a, target) if ahead else _reading(measured, plan, a, target)
+    return cycles
+
+
+def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Target) -> float:
+    """Return the cycles that a statement waits for an operand that nothing asks for ahead."""
+    reduced = measured.statement.reduced
+    sizes = {i: measured.extent(i) if i in reduced else plan.size(i) for i in access.strides}
+    piece = 1  # cells side by side that a tile reads one after another
+    for i in _inside_out(access):
+        if abs(access.stride(i)) != piece or (i not in reduced and piece > 1):
+            break
+        piece *= sizes[i]
+    line, cells, size = target.caches[0].line, measured.footprint(access), piece * access.itemsize
+    tile = prod(sizes.values()) // piece * max(line, size)
+    cycles = 0.0
+    if size < line and tile > 0.75 * target.caches[0].size:
+        cycles += cells / piece * line * target.beyond(tile)
+    if size < PAGE and target.from_memory(cells * access.itemsize):
+        cycles += cells / piece * min(FOLLOWED, LINE * ceil(size / line))
+    return cycles
+
+
+def _beginning(measured: Measured, plan: Plan, access: MemoryAccess, target: Target) -> float:
+    """Return the cycles that a statement waits for an operand of which each tile asks for the next one's rows.
+
+    The next tile is the one beside it until the loops over the result's indices leap over terms.
+    """
+    reduced = measured.statement.reduced
+    cells = measured.footprint(access)
+    if not target.from_memory(cells * access.itemsize):
+        return 0.0
+    chunk, tile, kept = 1, 1, False
+    for i in _inside_out(access):
+        if abs(access.stride(i)) != chunk or (kept and i in reduced):
+            break
+        kept = kept or i not in reduced
+        chunk *= measured.extent(i)
+        tile *= measured.extent(i) if i in reduced else plan.size(i)
+    return cells / chunk * LINE * ceil(tile * access.itemsize / target.caches[0].line)
+
+
+def _inside_out(access: MemoryAccess) -> list[str]:
+    """Return the iterators that move an access, those with the smallest strides first."""
+    return sorted(access.strides, key=lambda i: abs(access.stride(i)))

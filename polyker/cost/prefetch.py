@@ -1,0 +1,244 @@
+"""Rows that come from memory are asked for ahead of the loads: of sums, and of what shares its loop over rows with others.
+
+    for c: s += X[c]      ->      for c: prefetch X[c + 2048]; s += X[c]
+
+Prefetchers of processors stop at the end of each page, and start again some lines into the next one. A core that asks for lines
+itself, so far ahead that they are there in time and near enough that they are still there, never waits at a page's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.plan import Plan
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, scale, substitute, subtract
+from polyker.ir.typed import Ahead, Role, TypedProgram
+from polyker.machine.model import PAGE, Target
+
+# How far ahead, in bytes, of all operands together: more than a core reads while one line comes, and no more than a third of the
+# first cache.
+DISTANCE = 8192
+# The same of each of several rows whose lines come into the second cache.
+SECOND = 1024
+# The least that is worth it where the first cache has little room beside what is read again all the time.
+LEAST = 4096
+# Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
+SHORT = 16384
+# How far ahead results are asked for, in bytes: they are written, and so in the caches, for longer than they are on their way.
+WRITTEN = 4096
+# Rows that vectors are used for, at least, where the next tile's are asked for.
+ROWS = 4
+# Rows of so many bytes are followed by prefetchers that begin soon (`Target.follows_rows`).
+FOLLOWED = 2048
+# How much longer than what is read of it an operand may be that counts as read whole.
+ENDS = 1.25
+
+
+def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
+    """Return the cells that a reduction along memory asks for: of operands that it reads once, and that come from far.
+
+    The cells need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
+    """
+    vector = plan.vector
+    if vector is None or vector not in measured.statement.reduced or program.sizes or not target.asks_streams:
+        return ()
+    streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
+    if target.asks_streams == 1:
+        return _ahead(measured, streams, vector, target, plan)
+    found = []
+    for a in streams:
+        rows = prod(n for i, n in plan.others if a.stride(i))
+        if rows >= ROWS and target.from_memory(measured.footprint(a) * a.itemsize):
+            found.append(_asked(measured, a, vector, rows * SECOND, plan, target.asks_streams))
+    return tuple(found)
+
+
+def rows_of_block(
+    measured: Measured, rows: str, vector: str, extents: Mapping[str, int], target: Target
+) -> tuple[Ahead, ...]:
+    """Return the cells that the copy of a block asks for: it has parts of rows, too short for prefetchers, that lie apart.
+
+    `rows`: the iterator with one value for each part; `extents`: of the copy's other iterators, the `vector` among them, in one
+    block. What lies behind a block's last rows is the next block's. Parts that are transposed are not asked for: each vector
+    reads many rows.
+    """
+    (source,) = (a for a in measured.accesses if not a.is_write)
+    row = source.itemsize * prod(extents.values())
+    if source.read is None or abs(source.stride(vector)) != 1:
+        return ()
+    if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > DISTANCE:
+        return ()
+    later = {rows: add(Index(rows, i64), lit(DISTANCE // row))}
+    return (Ahead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
+
+
+def _ahead(
+    measured: Measured, streams: list[MemoryAccess], vector: str, target: Target, plan: Plan | None = None
+) -> tuple[Ahead, ...]:
+    """Return what is asked for of operands that are walked at once; `plan`: by tiles of so many rows, else one after another."""
+    passing = {a.tensor for a in streams}
+    beside = [a for a in measured.accesses if not a.is_write and a.tensor not in passing and a.stride(vector)]
+    first = target.caches[0].size
+    room = (3 * first // 4 - sum(a.itemsize * measured.footprint(a) for a in beside)) // 2
+    if room < LEAST:
+        return ()
+    distance = min(DISTANCE, first // 3, room) // max(1, len(streams))
+    return tuple(_asked(measured, a, vector, distance, plan) for a in streams)
+
+
+def _asked(
+    measured: Measured, access: MemoryAccess, vector: str, distance: int, plan: Plan | None, cache: int = 1
+) -> Ahead:
+    """Return what is asked for so many bytes ahead, in all rows of a tile together."""
+    later = _later(measured, access, vector, distance // access.itemsize, plan)
+    subscripts = access.read.subscripts if access.read is not None else ()
+    return Ahead(Read(access.tensor, tuple(substitute(s, later) for s in subscripts)), cache)
+
+
+def _later(measured: Measured, access: MemoryAccess, vector: str, cells: int, plan: Plan | None) -> dict[str, Expr]:
+    """Return what the iterators are that many cells later: in a tile of several rows some of each row's, behind the last ones
+    the first of the next tile's. Which they are is told by where a step begins, so that it is one number for all its vectors."""
+    at = Index(vector, i64)
+    rows = [] if plan is None else [(i, n) for i, n in plan.others if n > 1 and access.stride(i)]
+    if plan is None or len(rows) != 1:
+        return {vector: add(at, lit(cells))}
+    ((row, count),) = rows
+    cells //= count
+    step, length, start = plan.size(vector), measured.extent(vector), measured.lo(vector)
+    # Steps begin at multiples of their length, rows at `start`.
+    tiles = floordiv(add(scale(step, floordiv(at, step)), lit(cells - start)), length)
+    return {
+        vector: subtract(add(at, lit(cells)), scale(length, tiles)),
+        row: add(Index(row, i64), scale(count, tiles)),
+    }
+
+
+def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
+    """Return the cells that a statement without terms asks for which shares its rows with others: while these compute and
+    write, what it reads next comes, and so do the lines that it writes.
+
+    Of several reads of a tensor the one farthest on.
+    """
+    vector = plan.vector
+    if vector is None or program.sizes:
+        return ()
+    found: dict[str, MemoryAccess] = {}
+    for a in measured.accesses:
+        if is_row(program, measured, a, vector) and measured.footprint(a) * a.itemsize > target.cache(2).size:
+            known = found.get(a.tensor)
+            if known is None or (a.offset or 0) > (known.offset or 0):
+                found[a.tensor] = a
+    write = measured.write
+    asked = _ahead(measured, list(found.values()), vector, target)
+    if program.tensor(write.tensor).role is Role.OUTPUT and is_walked(measured, write, vector, target):
+        later = {vector: add(Index(vector, i64), lit(WRITTEN // write.itemsize))}
+        cell = tuple(substitute(s, later) for s in measured.statement.subscripts)
+        asked += (Ahead(Read(write.tensor, cell, dtype=program.tensor(write.tensor).dtype)),)
+    return asked
+
+
+def tiles_ahead(
+    program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
+) -> tuple[Ahead, ...]:
+    """Return the cells that the next register tile reads of operands from beyond the second cache which no prefetcher follows.
+
+    `order`: the loops over tiles, outermost first. Of rows that are broadcast a tile reads a few cells in turn, and what they
+    have ends soon; of vectors, where each term's lie in a page of their own, a piece each.
+    """
+    terms = measured.statement.reduced
+    row = next((i for i in reversed(order) if measured.extent(i) > plan.size(i)), None)
+    if row is None or plan.vector is None or plan.vector in terms or program.sizes:
+        return ()
+    second = target.cache(2).size
+    far = [a for a in measured.accesses if a.read and a.itemsize * measured.footprint(a) > second]
+    rows = [a for a in far if a.stride(row) and not a.stride(plan.vector) and any(abs(a.stride(r)) == 1 for r in terms)]
+    found = next_tile(program, measured, plan, rows, row, target)
+    pieces = [a for a in far if _is_by_pieces(measured, a, plan)] if target.asks_second else []
+    return found + tuple(replace(a, cache=2) for a in next_tile(program, measured, plan, pieces, plan.vector, target))
+
+
+def _is_by_pieces(measured: Measured, access: MemoryAccess, plan: Plan) -> bool:
+    """Whether tiles read vectors of an operand side by side, the next ones in another page for each term, for several rows: with
+    fewer a core has the lines of many terms on their way by itself."""
+    assert plan.vector is not None
+    terms = [r for r in measured.statement.reduced if measured.extent(r) > 1]
+    apart = all(abs(access.stride(r)) * access.itemsize >= PAGE for r in terms)
+    uses = prod(s for i, s in plan.others if not access.stride(i))
+    more = measured.extent(plan.vector) > plan.size(plan.vector)
+    return access.stride(plan.vector) == 1 and apart and more and uses >= ROWS
+
+
+def next_tile(
+    program: TypedProgram, measured: Measured, plan: Plan, reads: list[MemoryAccess], row: str, target: Target
+) -> tuple[Ahead, ...]:
+    """Return the cells of operands that the next tile along an iterator reads.
+
+    Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
+    into the second cache where this tile's rows and the next one's would throw each other out of the first, or not at all.
+    """
+    later = add(Index(row, i64), lit(plan.size(row)))
+    found = []
+    for a in reads:
+        if a.read is None or not all(map(is_quasi_affine, a.read.subscripts)):
+            continue  # a gathered cell would have to be looked up first
+        if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
+            continue
+        if target.follows_rows and _row(measured, a) >= FOLLOWED:
+            continue
+        there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
+        steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
+        near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
+        if not near and not target.asks_second:
+            continue
+        found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
+    return tuple(found)
+
+
+def _row(measured: Measured, access: MemoryAccess) -> int:
+    """Return how many bytes of an access the terms walk side by side."""
+    terms = (r for r in measured.statement.reduced if abs(access.stride(r)) == 1)
+    return access.itemsize * max(map(measured.extent, terms), default=1)
+
+
+def is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Target) -> bool:
+    """Whether results lie one after another, beyond the second cache: else a store waits until their line has come."""
+    if write.stride(vector) != 1 or not all(map(is_quasi_affine, measured.statement.subscripts)):
+        return False
+    return _is_dense(measured, write) and measured.footprint(write) * write.itemsize > target.cache(2).size
+
+
+def is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
+    """Whether an argument is walked along its memory, each cell once, but for ends of rows."""
+    if access.read is None or access.read.pad is not None or program.tensor(access.tensor).role is not Role.INPUT:
+        return False
+    if access.stride(vector) != 1 or not all(map(is_quasi_affine, access.read.subscripts)):
+        return False
+    return _is_dense(measured, access)
+
+
+def _is_dense(measured: Measured, access: MemoryAccess) -> bool:
+    """Whether each cell from the first to the last is used once, but for ends of rows."""
+    cells = measured.points
+    return cells <= _reach(measured, access) <= ENDS * cells
+
+
+def _reach(measured: Measured, access: MemoryAccess) -> int:
+    """Return how many cells lie from the first to the last that is read."""
+    return 1 + sum(abs(access.stride(i)) * (measured.extent(i) - 1) for i in measured.bounds)
+
+
+def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str, target: Target) -> bool:
+    """Whether the cells of an operand are walked once, one after another, and lie beyond the second cache."""
+    if not is_row(program, measured, access, vector):
+        return False
+    cells = measured.points
+    if not cells == _reach(measured, access) == measured.footprint(access):
+        return False  # what lies ahead might be no operand, or in the caches
+    size = cells * access.itemsize
+    row = measured.extent(vector) * access.itemsize
+    return size > target.cache(2).size if row <= SHORT else target.from_memory(size)

@@ -1,0 +1,66 @@
+"""What a temporary costs that rewrites put between statements: its cells, the memory it may take, the cycles on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from polyker.cost.measure import Measured
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import lit, subtract
+from polyker.ir.typed import TypedProgram
+from polyker.machine.model import Target
+from polyker.poly.isl import read_set
+from polyker.poly.symbolic import bounds_of
+
+# Cycles to begin the loops of a statement of its own; the share of a statement's cycles that a rewrite has to save.
+START, WORTH = 100.0, 0.1
+# With fewer cycles a statement is not worth a search.
+LEAST = 2000.0
+# Bytes that temporaries may take in any case.
+ROOM = 128 << 20
+
+_insisted: ContextVar[int | None] = ContextVar("insisted", default=None)
+
+
+@contextmanager
+def insist(rank: int) -> Iterator[None]:
+    """Let the rewrites make all temporaries that they can; of several ways the one of that rank. For tests."""
+    token = _insisted.set(rank)
+    try:
+        yield
+    finally:
+        _insisted.reset(token)
+
+
+def insisted() -> int | None:
+    """Return the rank that a test insists on, None where the costs decide."""
+    return _insisted.get()
+
+
+def places(program: TypedProgram, measured: Measured) -> Mapping[str, tuple[Expr, Expr]]:
+    """Return the least value and the extent of each iterator of a statement."""
+    found: dict[str, tuple[Expr, Expr]] = {}
+    for d, (i, (lo, extent)) in enumerate(measured.bounds.items()):
+        if lo is not None and extent is not None:
+            found[i] = lit(lo), lit(extent)
+        else:
+            low, high = bounds_of(read_set(measured.statement.domain), d, program)
+            found[i] = low, subtract(high, subtract(low, lit(1)))
+    return found
+
+
+def room(measured: Measured, target: Target, most: int | None) -> int:
+    """Return the bytes that temporaries may take: `ROOM`, or as many as the last cache has, or as the statement touches anyway.
+
+    `most`: the limit that the caller set.
+    """
+    touched = sum(measured.footprint(a) * a.itemsize for a in measured.accesses)
+    wanted = max(ROOM, target.caches[-1].size, touched)
+    return wanted if most is None else min(wanted, most)
+
+
+def traffic(size: int, target: Target) -> float:
+    """Return the cycles to write and to read a temporary of so many bytes."""
+    return size * (2 * target.passed(size) + target.fresh(size))

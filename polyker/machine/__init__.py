@@ -1,0 +1,1 @@
+"""Facts of processors and GPUs, as plain values."""

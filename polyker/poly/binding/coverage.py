@@ -1,0 +1,342 @@
+"""Coverage: every cell of an output is written, every cell is written before it is read, and `=` writes a cell once.
+
+Exact by isl; the plain cases (a statement that writes its whole target) are seen without it. A reduction defines the
+cells of its target from its start: those it adds nothing to because a `for` or `where` left them out hold the identity,
+while cells that no inferred range reaches stay undefined. `=` at gathered places counts as a reduction that starts at 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyker.errors.base import Span
+from polyker.errors.shapes import NOTHING_TO_CHOOSE, READ_UNWRITTEN, UNWRITTEN, WRITTEN_TWICE
+from polyker.poly import isl
+from polyker.poly.affine import Affine, constant
+from polyker.poly.binding.bounds import Bound, domain_conditions, scope_text
+from polyker.poly.binding.context import Context
+from polyker.poly.binding.inside import Shape
+from polyker.poly.binding.subjects import Access, Scope, Subject
+
+_LONG = 400  # characters of a set that nobody reads any more
+
+Item = tuple[Subject, Mapping[str, Bound]]
+
+
+class Coverage:
+    """The statements of a program in the order of the text, with where each stands (`times`: see `statement_times`)."""
+
+    def __init__(
+        self,
+        context: Context,
+        items: Sequence[Item],
+        shapes: Mapping[str, Shape],
+        times: Mapping[int, tuple[int | str, ...]],
+    ) -> None:
+        self.context, self.items, self.shapes, self.times = context, items, shapes, times
+
+    def check(self, given: frozenset[str], outputs: Sequence[str]) -> None:
+        """Check the whole program; `given` are the tensors that arguments define.
+
+        Raises:
+            ShapeError: naming the cells, or the two instances.
+        """
+        for subject, bounds in self.items:
+            if subject.sets_cells:
+                self._check_once(subject, bounds)
+            for scope in subject.scopes.values():
+                if scope.op in ("argmax", "argmin"):
+                    self._check_choice(scope, bounds)
+        for subject, bounds in self.items:
+            for access in subject.reads:
+                if access.tensor not in given:
+                    self._check_read(subject, bounds, access)
+        for tensor in outputs:
+            if tensor not in given:
+                self._check_output(tensor)
+
+    # Two instances of one `=` that write one cell
+
+    def _check_once(self, subject: Subject, bounds: Mapping[str, Bound]) -> None:
+        bare = {form.variable for form in subject.target.subscripts if form is not None}
+        if bare.issuperset(subject.scope.indices):
+            return
+        own = len(subject.scope.indices)
+        writes = self._writes(subject, bounds)
+        same = writes.apply_range(writes.reverse())
+        loops = len(subject.loops)
+        for k in range(loops):
+            same = same.equate(isl.dim.in_, k, isl.dim.out, k)
+        order = isl.read_map(_lex_text(loops, own))
+        pairs = same.intersect(order)
+        if self.context.names:
+            pairs = pairs.intersect_params(self.context.set)
+        if pairs.is_empty():
+            return
+        # The first pair for some sizes, so that the message is the same each time.
+        point = pairs.wrap().lexmin().sample_point()
+        values = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(2 * (loops + own))]
+        names = [self.context.label(i) for i in subject.iterators]
+        first, second = (
+            ", ".join(f"{n} = {v}" for n, v in zip(names, values[at : at + len(names)], strict=True))
+            for at in (0, len(names))
+        )
+        at = {i: constant(v) for i, v in zip(subject.iterators, values, strict=False)}
+        at |= {
+            name: constant(point.get_coordinate_val(isl.dim.param, k).to_python())
+            for k in range(point.get_space().dim(isl.dim.param))
+            if (name := point.get_space().get_dim_name(isl.dim.param, k)) is not None
+        }
+        forms = [form.replace(at) for form in subject.target.subscripts if form is not None]
+        cell = f"{subject.statement.target}[{', '.join(self.context.show(f) for f in forms)}]"
+        span = subject.statement.target_span or subject.statement.span
+        shown = {"cell": cell, "first": first, "second": second}
+        self.context.require_none(pairs.domain(), writes.domain(), WRITTEN_TWICE, span, **shown)
+
+    # An argmax over nothing
+
+    def _check_choice(self, scope: Scope, bounds: Mapping[str, Bound]) -> None:
+        outer, inner = self._points(scope.parent, bounds), self._points(scope, bounds)
+        count = len(scope.indices)
+        filled = inner.project_out(isl.dim.set, inner.dim(isl.dim.set) - count, count)
+        empty = outer.subtract(filled)
+        self.context.require_none(empty, outer, NOTHING_TO_CHOOSE, scope.span, op=scope.op)
+
+    # Reads
+
+    def _check_read(self, reader: Subject, bounds: Mapping[str, Bound], access: Access) -> None:
+        writers = [(s, b) for s, b in self.items if s.statement.target == access.tensor]
+        for writer, writer_bounds in writers:
+            around = reader.loops[: len(writer.loops)] == writer.loops
+            if writer.number < reader.number and around and self._covers(writer, writer_bounds):
+                return
+        reads = self._reads(reader, bounds, access)
+        missing = reads.domain()
+        for writer, writer_bounds in writers:
+            done = self._done_before(reads, reader, access, writer, writer_bounds)
+            missing = missing.subtract(done.domain())
+        if self.context.names:
+            missing = missing.intersect_params(self.context.set)
+        if missing.is_empty():
+            return
+        cells = self._show_cells(access.tensor, reads.intersect_domain(missing).range())
+        values = {"access": access.text, "cells": cells}
+        self.context.require_none(missing, reads.domain(), READ_UNWRITTEN, access.span, **values)
+
+    def _reads(self, reader: Subject, bounds: Mapping[str, Bound], access: Access) -> Any:
+        """Return {[time of the statement, own indices of the reductions around the access, cell] -> [cell]}.
+
+        The cell is on the left too: a gather may read several, and each has to be written.
+        """
+        visible = access.scope.visible()
+        inner = [i for i in visible if i not in reader.iterators]
+        cells, constraints = self._cells(access)
+        conditions = domain_conditions(bounds, access.scope) + constraints
+        return self._map([*self._time(reader), *inner, *cells], [*visible, *cells], cells, conditions)
+
+    def _done_before(
+        self, reads: Any, reader: Subject, access: Access, writer: Subject, bounds: Mapping[str, Bound]
+    ) -> Any:
+        """Return {read -> write of its cell that comes before}, or -> start of the reduction that defines its cell."""
+        inner = len(access.scope.visible()) - len(reader.iterators) + len(access.subscripts)
+        time = self._time(writer)
+        cells, constraints = self._cells(writer.target)
+        if writer.sets_cells:
+            conditions = domain_conditions(bounds, writer.scope) + constraints
+            length, strict = len(time), True
+        else:
+            conditions = self._defined(writer, bounds)
+            length, strict = 2 * len(writer.loops) + 1, False
+        writes = self._map(time[:length], list(writer.iterators), cells, conditions)
+        before = isl.read_map(_before_text(len(time), inner, length, strict))
+        return reads.apply_range(writes.reverse()).intersect(before)
+
+    # Outputs
+
+    def _check_output(self, tensor: str) -> None:
+        writers = [(s, b) for s, b in self.items if s.statement.target == tensor]
+        for writer, bounds in writers:
+            if not writer.loops and self._covers(writer, bounds):
+                return
+        shape = self.shapes[tensor]
+        dims = [f"c{d}" for d in range(len(shape))]
+        box = [f"0 <= {c} and {c} < {e.text}" for c, e in zip(dims, shape, strict=True)]
+        missing = isl.read_set(isl.set_text(self.context.names, tuple(dims), box))
+        written = isl.read_set(isl.set_text(self.context.names, tuple(dims), ["1 = 0"]))
+        for writer, bounds in writers:
+            written = written.union(self._written(writer, bounds))
+        missing = missing.subtract(written)
+        if self.context.names:
+            missing = missing.intersect_params(self.context.set)
+        if missing.is_empty():
+            return
+        span: Span | None = writers[0][0].statement.span if writers else None
+        cells = self._show_cells(tensor, missing)
+        self.context.require_none(missing, written, UNWRITTEN, span, cells=cells, tensor=tensor)
+
+    def _written(self, writer: Subject, bounds: Mapping[str, Bound]) -> Any:
+        if writer.sets_cells:
+            return self._writes(writer, bounds).range()
+        cells, _ = self._cells(writer.target)
+        iterators = list(writer.iterators)
+        return self._map(iterators, iterators, cells, self._defined(writer, bounds)).range()
+
+    def defined_cells(self, writer: Subject, bounds: Mapping[str, Bound], name: str) -> str | None:
+        """Return the text of the cells that a reduction defines, under the tensor's generated name; None for all."""
+        shared = sum(s.statement.target == writer.statement.target for s, _ in self.items) > 1
+        if writer.sets_cells or not shared or self._covers(writer, bounds):
+            return None
+        cells = self._written(writer, bounds).coalesce().set_tuple_name(name)
+        for d in range(cells.dim(isl.dim.set)):
+            cells = cells.set_dim_name(isl.dim.set, d, f"c{d}")
+        return str(cells)
+
+    # What statements write
+
+    def _covers(self, writer: Subject, bounds: Mapping[str, Bound]) -> bool:
+        """Whether a statement plainly writes (or, a reduction, defines) its whole target each time it is reached."""
+        is_set = writer.sets_cells
+        if is_set and writer.scope.conditions:
+            return False
+        seen: set[str] = set()
+        for form, extent in zip(writer.target.subscripts, self.shapes[writer.statement.target], strict=True):
+            index = None if form is None else form.variable
+            if form is None:
+                continue
+            if form.is_constant and extent.is_constant and form.const == 0 and extent.const <= 1:
+                continue
+            if index is None or index in seen or index not in writer.scope.indices:
+                return False
+            seen.add(index)
+            bound = bounds[index]
+            explicit = bound.explicit and not is_set
+            if not explicit and (bound.lo != constant(0) or bound.hi != extent):
+                return False
+        return not is_set or seen.issuperset(writer.scope.indices)
+
+    def _defined(self, writer: Subject, bounds: Mapping[str, Bound]) -> list[str]:
+        """Return the constraints on loops, indices and cells c0, c1, ... for a reduction to define a cell.
+
+        A dimension that an index of a `for` or a gather decides is defined everywhere, others where the inferred ranges
+        reach; `where` leaves cells at the identity.
+        """
+        loops = writer.scope.parent
+        conditions = domain_conditions(bounds, loops) if loops is not None else []
+        target, reached = writer.target, set[str]()
+        for d, (form, extent) in enumerate(zip(target.subscripts, self.shapes[target.tensor], strict=True)):
+            conditions.append(f"0 <= c{d} and c{d} < {extent.text}")
+            if form is not None and not any(bounds[i].explicit for i in form.indices):
+                conditions.append(f"c{d} = {form.text}")
+                reached |= form.indices
+        for i in writer.target_indices:
+            if i in reached:
+                conditions += bounds[i].constraints
+        return conditions
+
+    def _writes(self, subject: Subject, bounds: Mapping[str, Bound]) -> Any:
+        cells, constraints = self._cells(subject.target)
+        conditions = domain_conditions(bounds, subject.scope) + constraints
+        return self._map(list(subject.iterators), list(subject.iterators), cells, conditions)
+
+    def _cells(self, access: Access) -> tuple[list[str], list[str]]:
+        """Return the cell's coordinates c0, c1, ... and the constraints that tie them to the indices."""
+        cells = [f"c{d}" for d in range(len(access.subscripts))]
+        constraints = []
+        for c, form, extent in zip(cells, access.subscripts, self.shapes[access.tensor], strict=True):
+            inside = f"0 <= {c} and {c} < {extent.text}"
+            if form is None:
+                constraints.append(inside)
+            elif access.pad is None:
+                constraints.append(f"{c} = {form.text}")
+            elif access.pad.mode == "constant":
+                constraints.append(f"{c} = {form.text} and {inside}")
+            else:
+                constraints.append(f"{inside} and {_padded(access.pad.mode, c, form, extent)}")
+        return cells, constraints
+
+    # isl
+
+    def _map(self, domain: list[str], variables: list[str], cells: list[str], conditions: list[str]) -> Any:
+        """Return {[domain] -> [cells]}; an entry of `domain` is a name, or a number."""
+        dims = [d if d in variables else f"p{k} = {d}" for k, d in enumerate(domain)]
+        hidden = [v for v in variables if v not in domain]
+        body = " and ".join(conditions) or "1 = 1"
+        if hidden:
+            body = f"exists {', '.join(hidden)} : {body}"
+        head = isl.parameters(self.context.names)
+        return isl.read_map(f"{head}{{ [{', '.join(dims)}] -> [{', '.join(cells)}] : {body} }}")
+
+    def _points(self, scope: Scope | None, bounds: Mapping[str, Bound]) -> Any:
+        assert scope is not None
+        points = isl.read_set(scope_text(self.context, bounds, scope))
+        return points.intersect_params(self.context.set) if self.context.names else points
+
+    def _time(self, subject: Subject) -> list[str]:
+        longest = max(len(t) for t in self.times.values())
+        time = [str(t) for t in self.times[subject.number]]
+        return time + ["0"] * (longest - len(time))
+
+    def _show_cells(self, tensor: str, cells: Any) -> str:
+        cells = cells.coalesce()
+        if self.context.names:
+            cells = cells.gist_params(cells.params())
+        for k in range(cells.dim(isl.dim.set)):
+            cells = cells.set_dim_name(isl.dim.set, k, f"c{k}")
+        if not self.context.names and cells.is_singleton():
+            point = cells.sample_point()
+            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(cells.dim(isl.dim.set))]
+            return f"{tensor}[{', '.join(map(str, at))}]" if at else tensor
+        if len(str(cells)) > _LONG:
+            point = cells.lexmin().sample_point()
+            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(cells.dim(isl.dim.set))]
+            return f"{tensor}[{', '.join(map(str, at))}] and others"
+        text = self.context.relabel(str(cells))
+        text = re.sub(r"\bc\d+ = (?=[^\]]*\])", "", text[text.index("{") :])
+        return text.replace("{ [", f"{{ {tensor}[").replace("; [", f"; {tensor}[")
+
+
+def statement_times(tree: tuple[object, ...], items: Sequence[Item]) -> dict[int, tuple[int | str, ...]]:
+    """Return when a statement's instances run: places in bodies, loops' iterators between them, then own iterators."""
+    times: dict[int, tuple[int | str, ...]] = {}
+
+    def visit(body: tuple[object, ...], prefix: tuple[int | str, ...]) -> None:
+        for place, node in enumerate(body):
+            match node:
+                case int(number):
+                    times[number] = (*prefix, place, *items[number][0].scope.indices)
+                case (str(iterator), tuple(inner)):
+                    visit(inner, (*prefix, place, iterator))
+
+    visit(tree, ())
+    return times
+
+
+def _padded(mode: str, cell: str, form: Affine, extent: Affine) -> str:
+    """Return which cell a padded subscript reads: exact, but any cell where a symbolic extent makes that non-affine."""
+    last = (extent - 1).text
+    if mode == "edge":
+        return f"{cell} = max(0, min({form.text}, {last}))"
+    if not extent.is_constant:
+        return "1 = 1"
+    if mode == "wrap":
+        return f"{cell} = ({form.text}) mod {max(extent.const, 1)}"
+    period = max(2 * (extent.const - 1), 1)
+    turned = f"(({form.text}) mod {period})"
+    return f"{cell} = min({turned}, {period} - {turned})" if extent.const > 1 else f"{cell} = 0"
+
+
+def _lex_text(loops: int, own: int) -> str:
+    left = [f"a{k}" for k in range(loops + own)]
+    right = [f"b{k}" for k in range(loops + own)]
+    order = f"{', '.join(left[loops:])} << {', '.join(right[loops:])}" if own else "1 = 0"
+    return f"{{ [{', '.join(left)}] -> [{', '.join(right)}] : {order} }}"
+
+
+def _before_text(length: int, inner: int, prefix: int, strict: bool) -> str:
+    """Return {[time, inner] -> [time' up to prefix] : time' comes before time (or, unless strict, with it)}."""
+    left = [f"a{k}" for k in range(length)] + [f"r{k}" for k in range(inner)]
+    right = [f"b{k}" for k in range(prefix)]
+    sign = "<<" if strict else "<<="
+    return f"{{ [{', '.join(left)}] -> [{', '.join(right)}] : {', '.join(right)} {sign} {', '.join(left[:prefix])} }}"

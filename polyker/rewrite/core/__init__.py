@@ -1,0 +1,1 @@
+"""What rewrites share: fresh names, matching, accumulators, groups of terms, ranges of values."""

@@ -1,0 +1,178 @@
+"""The terms of a reduction taken several at a time: which cells hold them, which groups are whole, and what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Call, Cast, Expr, Index, Read, reads_in, walk
+from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale, substitute
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.boxes import along
+from polyker.poly.isl import Set, dim, read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.core.fresh import Fresh
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the cells of a factor lie: one place a dimension, over the statement's iterators; of the terms one by one.
+
+    `read`: the only read, whose dimensions they are, with the place of each (None where it is fixed); None where the places are
+    the iterators. `own`: the dimension of the terms alone, None where they share one with others.
+    """
+
+    places: tuple[Expr, ...]
+    read: Read | None
+    of: tuple[int | None, ...]
+    own: int | None
+
+
+def places_of(statement: TypedStatement, factor: Expr, term: str) -> Places | None:
+    """Return where a factor's cells lie, None where it does not depend on the term, or as no affine function."""
+    used = {e.name for e in walk(factor) if isinstance(e, Index)}
+    if term not in used:
+        return None
+    reads = [r for r in dict.fromkeys(reads_in(factor)) if any(indices_of(s) for s in r.subscripts)]
+    found = _dimensions(reads[0], term) if len(reads) == 1 else None
+    inside = {i for r in reads for s in r.subscripts for i in indices_of(s)}
+    bare = any(isinstance(e, Index) for e in _outside_reads(factor))
+    if found is not None and not bare and inside == used:
+        return found
+    names = [i for i in statement.iterators if i in used]
+    return Places(tuple(Index(i, i64) for i in names), None, (), names.index(term))
+
+
+def _outside_reads(expr: Expr) -> list[Expr]:
+    """Return the nodes of a value, subscripts left out."""
+    if isinstance(expr, Read):
+        return [expr]
+    inner = expr.args if isinstance(expr, Call) else (expr.arg,) if isinstance(expr, Cast) else ()
+    return [expr, *(n for e in inner for n in _outside_reads(e))]
+
+
+def _dimensions(read: Read, term: str) -> Places | None:
+    """Return the places along a read's dimensions: what one iterator alone walks has its values."""
+    if not all(map(is_quasi_affine, read.subscripts)):
+        return None
+    often = [i for s in read.subscripts for i in indices_of(s)]
+    places: list[Expr] = []
+    of: list[int | None] = []
+    own = None
+    for s in read.subscripts:
+        names = indices_of(s)
+        if not names:
+            of.append(None)
+            continue
+        if term in names and coefficients(s) is None:
+            return None
+        name = next(iter(names))
+        alone = len(names) == 1 and often.count(name) == 1
+        if alone and name == term:
+            own = len(places)
+        of.append(len(places))
+        places.append(Index(name, i64) if alone else s)
+    return Places(tuple(places), read, tuple(of), own)
+
+
+def cells_of(places: Places, term: str, extent: Callable[[str], int], count: int) -> int:
+    """Return how many cells of `count` terms a factor has."""
+    total = 1
+    for d, place in enumerate(places.places):
+        parts = coefficients(place)
+        if d == places.own:
+            total *= -(-extent(term) // count)
+        elif parts is None:
+            total *= max(extent(i) for i in indices_of(place))
+        else:
+            total *= 1 + sum(abs(c) * (extent(i) - 1) for i, c in parts.items() if i in indices_of(place))
+    return total
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A reduction's terms taken `count` at a time: the values of `cell`, each the first of as many terms from `low` on.
+
+    `full`: the values that have all their terms; `partial`: those that have fewer, with their number. `statement`: over `cell`;
+    `rest`: the instances of the original statement whose terms are none of `full`.
+    """
+
+    term: str
+    cell: str
+    count: int
+    low: int
+    full: Set
+    partial: tuple[tuple[int, Set], ...]
+    statement: TypedStatement
+    rest: Set
+
+    def at(self, place: Expr, part: int) -> Expr:
+        """Return the value of a term."""
+        return add(scale(self.count, place), lit(self.low + part))
+
+
+def terms_by(program: TypedProgram, fresh: Fresh, statement: TypedStatement, term: str, count: int) -> Terms | None:
+    """Return a reduction's terms `count` at a time, None where they are not the same ones for all results, without gaps."""
+    domain = read_set(statement.domain)
+    context = read_set(program.context)
+    d = statement.iterators.index(term)
+    values = domain.reset_tuple_id().project_out(dim.set, d + 1, len(statement.iterators) - d - 1)
+    values = values.project_out(dim.set, 0, d)
+    low = values.dim_min_val(0)
+    if not low.is_int() or not along(domain, d, values).is_subset(domain):
+        return None
+    least = low.get_num_si()
+    having = [values.apply(read_map(f"{{ [x] -> [q] : x = {least + p} + {count} q }}")) for p in range(count)]
+    if not all(b.is_subset(a) for a, b in pairwise(having)):
+        return None
+    partial = [(p, having[p - 1].subtract(having[p]).coalesce()) for p in range(1, count)]
+    cell = fresh.iterator()
+    iterators = tuple(cell if i == term else i for i in statement.iterators)
+    before, after = (f"{statement.name}[{', '.join(names)}]" for names in (statement.iterators, iterators))
+    groups = read_map(
+        f"{parameters(program)}{{ {before} -> {after} : "
+        f"{count} {cell} <= {term} - {least} < {count} {cell} + {count} }}"
+    )
+    changed = replace(
+        statement,
+        iterators=iterators,
+        domain=str(domain.apply(groups).coalesce()),
+        reduced=tuple(cell if i == term else i for i in statement.reduced),
+    )
+    left = tuple((p, s) for p, s in partial if not s.intersect_params(context).is_empty())
+    full = having[-1].coalesce()
+    those = full.apply(read_map(f"{{ [q] -> [x] : {least} + {count} q <= x < {least} + {count} q + {count} }}"))
+    rest = where(domain, d, values.subtract(those))
+    return Terms(term, cell, count, least, full, left, changed, rest.coalesce())
+
+
+def whole_groups(terms: Terms) -> Terms:
+    """Return the terms without those that make no whole group."""
+    d = terms.statement.iterators.index(terms.cell)
+    domain = where(read_set(terms.statement.domain), d, terms.full)
+    return replace(terms, statement=replace(terms.statement, domain=str(domain.coalesce())), partial=())
+
+
+def remainder(fresh: Fresh, statement: TypedStatement, terms: Terms) -> TypedStatement:
+    """Return the statement for the terms that make no whole group, one by one."""
+    names = {i: fresh.iterator() for i in statement.iterators}
+    at = {i: Index(n, i64) for i, n in names.items()}
+    own = fresh.statement()
+    return replace(
+        statement,
+        name=own,
+        iterators=tuple(names.values()),
+        domain=domain_text(terms.rest, own),
+        subscripts=tuple(substitute(s, at) for s in statement.subscripts),
+        expr=substitute(statement.expr, at),
+        reduced=tuple(names[i] for i in statement.reduced),
+    )
+
+
+def where(cells: Set, dimension: int, values: Set) -> Set:
+    """Return the cells whose place along a dimension is one of the values."""
+    count, name = cells.dim(dim.set), cells.get_tuple_name()
+    box = values.insert_dims(dim.set, 0, dimension).insert_dims(dim.set, dimension + 1, count - dimension - 1)
+    return cells.intersect(box.set_tuple_name(name) if name else box)

@@ -1,0 +1,1 @@
+"""Rewrites of indices and subscripts: split domains, collapsed and transposed dimensions, diagonals, padding."""

@@ -1,0 +1,69 @@
+"""Padded operands that are worth a copy with the padding in it."""
+
+from __future__ import annotations
+
+from math import prod
+
+from polyker.cost.measure import Layouts, Measured, measure
+from polyker.ir.expr import Read, reads_in
+from polyker.ir.quasi_affine import coefficients, is_quasi_affine
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.indexing.affine_parts import parts_of
+from polyker.rewrite.materialise.pack_operand import apart_from_border, pack_padded
+
+# How often a padded cell is read, at least, for a copy of it to pay; where neighbouring results read cells that lie apart, each
+# lane of a vector would be tested and loaded by itself.
+REUSE, REUSE_APART = 2, 1.5
+
+
+def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
+    """Return the program with what it computes, and reads again with padding several times, copied with the padding.
+
+    The copy is a statement like others: where the value is cheap, or is the result of a sum, it is computed right there, and the
+    statements that read it may share loops with it. What is not computed is copied when the reader's nest is made.
+    """
+    fresh, body, made = Fresh(program), list[TypedNode](), set[str]()
+    for node in program.body:
+        if not isinstance(node, TypedStatement):
+            body.append(node)
+            continue
+        statement, reads = node, [r for r in reads_in(node.expr) if r.pad is not None and r.tensor in made]
+        made.add(node.target)
+        if reads and statement.reduced and not statement.in_order and not statement.is_ordered:
+            for read in reread_padding(measure(program, statement, layout)):
+                if read not in reads:
+                    continue
+                packed = pack_padded(program, fresh, statement, read)
+                copies = apart_from_border(program, fresh, packed.copy)
+                # Not between a reduction and the statement that starts it.
+                last = body[-1] if body else None
+                at = len(body) - (isinstance(last, TypedStatement) and last.target == statement.target)
+                body[at:at] = [p for c in copies for p in parts_of(program, fresh, c)]
+                statement = packed.statement
+        body.append(statement)
+    return fresh.finish(tuple(body)) if tuple(body) != program.body else program
+
+
+def reread_padding(measured: Measured) -> tuple[Read, ...]:
+    """Return the padded reads that reach each cell several times: a copy with the padding in it costs less than the tests.
+
+    Of what runs with the statement, in common loops, and writes the tensor there is nothing to copy before.
+    """
+    total = prod(measured.extent(i) for i in measured.bounds)
+    found = []
+    for a in measured.accesses:
+        if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
+            continue
+        # Common loops are the statement's own: the copy runs before them. Those of the text may change what is read.
+        if (measured.statement.outer and measured.steady is None) or not measured.may_copy(a):
+            continue
+        if total >= (REUSE_APART if _is_apart(a.read) else REUSE) * measured.footprint(a):
+            found.append(a.read)
+    return tuple(found)
+
+
+def _is_apart(read: Read) -> bool:
+    """Whether some index moves a read by several cells of a dimension at once."""
+    found = (pair for s in read.subscripts for pair in (coefficients(s) or {}).items())
+    return any(abs(n) > 1 for index, n in found if index)

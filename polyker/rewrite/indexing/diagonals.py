@@ -1,0 +1,91 @@
+"""Reductions along a narrow band are numbered by its diagonals.
+
+Before: `A[j,i] += Z[k,i] * Y[j,k]  where i-8 <= k <= i+8`. After: `A[j,i] += Z[i+d,i] * Y[j,i+d]  for d in -8:9`. A tile of
+several values of i has as many iterations then as one of them; before it had those of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Index
+from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, scale, substitute
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.poly.boxes import ends
+from polyker.poly.isl import Set, dim, read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.core.fresh import Fresh
+
+# Values of an index that a register tile has: along its vectors (four of 16 floats), and of its other one.
+VECTORS, ROWS = 64, 14
+# How many times fewer iterations a tile has by diagonals, at least, where results side by side share an operand before.
+GAIN = 1.8
+
+
+def number_diagonals(program: TypedProgram) -> TypedProgram:
+    """Return the program with the reductions along narrow bands numbered by their diagonals."""
+    fresh = Fresh(program)
+
+    def change(statement: TypedStatement) -> Iterable[TypedNode]:
+        if statement.reduced and not statement.is_ordered and not read_set(statement.domain).is_box():
+            for iterator in statement.reduced:
+                statement = _numbered(program, fresh, statement, iterator)
+        return (statement,)
+
+    return fresh.finish(replaced(program.body, change))
+
+
+def _numbered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, iterator: str) -> TypedStatement:
+    """Return a statement with one reduction index counted from the diagonal of the narrowest band that it lies in."""
+    if iterator in statement.seldom or any(iterator in indices_of(s) for s in statement.subscripts):
+        return statement
+    if not all(is_quasi_affine(s) for r in statement.reads() for s in r.subscripts if iterator in indices_of(s)):
+        return statement
+    domain, place = read_set(statement.domain), statement.iterators.index(iterator)
+    extent = ends(domain, place)
+    rows = [indices_of(r.subscripts[-1]) for r in statement.reads() if r.subscripts]
+    for other, slope in _slopes(statement, domain, place):
+        diagonal = fresh.iterator()
+        old = ", ".join(statement.iterators)
+        new = (*statement.iterators[:place], diagonal, *statement.iterators[place + 1 :])
+        onto = f"{{ {statement.name}[{old}] -> {statement.name}[{', '.join(new)}] : {iterator} = {slope}*{other} + {diagonal} }}"
+        found = domain.apply(read_map(parameters(program) + onto))
+        band = ends(found, place)
+        if band is None:
+            continue
+        width = band[1] - band[0] + 1
+        moved = [{i for s in r.subscripts for i in indices_of(s)} for r in statement.reads()]
+        shares = any(other in m for m in moved)  # else it is a window: an operand is shared by diagonals, too
+        tile = VECTORS if not shares or any(other in row and iterator not in row for row in rows) else ROWS
+        together = width + abs(slope) * (tile - 1)
+        if extent is not None:
+            together = min(together, extent[1] - extent[0] + 1)
+        if together < (GAIN if shares else 1) * width:
+            continue
+        value = {iterator: add(scale(slope, Index(other, i64)), Index(diagonal, i64))}
+        return replace(
+            statement,
+            iterators=new,
+            reduced=tuple(diagonal if i == iterator else i for i in statement.reduced),
+            domain=domain_text(found, statement.name),
+            expr=substitute(statement.expr, value),
+        )
+    return statement
+
+
+def _slopes(statement: TypedStatement, domain: Set, place: int) -> Iterator[tuple[str, int]]:
+    """Yield the (other iterator, its factor) by which a constraint bounds an iterator, each once."""
+    seen = set[tuple[str, int]]()
+    for basic in domain.get_basic_sets():
+        for constraint in basic.get_constraints():
+            own = constraint.get_coefficient_val(dim.set, place).to_python()
+            if abs(own) != 1:
+                continue
+            for d in range(statement.outer, len(statement.iterators)):
+                name = statement.iterators[d]
+                factor = constraint.get_coefficient_val(dim.set, d).to_python()
+                if factor and name not in statement.reduced and (name, -own * factor) not in seen:
+                    seen.add((name, -own * factor))
+                    yield name, -own * factor

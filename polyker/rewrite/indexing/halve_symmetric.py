@@ -1,0 +1,121 @@
+"""Symmetric results are computed on one side of the diagonal, and copied to the other.
+
+Before: `C[i,j] += A[k,i] * A[k,j]`. After: the same for j <= i, then `C[i,j] = C[j,i]` for j > i. A reduction is symmetric in
+two of its indices if they have the same values and it is the same, its factors in another order, with the two exchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from math import prod
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Call, Expr, Index, Literal, Read, transform
+from polyker.ir.quasi_affine import substitute
+from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.boxes import corners
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text
+from polyker.rewrite.core.accumulate import starts_fresh
+from polyker.rewrite.core.fresh import Fresh
+
+# Rows of results, terms of each, and terms of all, at least, for the half that is saved to be much more than the copy and the
+# tiles that the diagonal cuts, and to be worth their code.
+ROWS, TERMS, ALL = 48, 64, 2 << 20
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or", "bit_and", "bit_or", "bit_xor"})
+
+
+def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with one half of each symmetric result computed, and which these are in words."""
+    if program.sizes:
+        return program, ()
+    fresh, body, notes = Fresh(program), list[TypedNode](), list[str]()
+    for node in program.body:
+        before = body[-1] if body and isinstance(body[-1], TypedStatement) else None
+        pair = _pair(program, before, node) if isinstance(node, TypedStatement) and before is not None else None
+        if pair is None or not isinstance(node, TypedStatement):
+            body.append(node)
+        else:
+            half, copy = _halves(fresh, node, *pair)
+            assert before is not None
+            # `before` is the last node so far.
+            body[-1:] = [_without(before, copy), half, copy]
+            notes.append(f"{node.name}: is symmetric in {' and '.join(pair)}; one half is computed, the other copied")
+    return fresh.finish(tuple(body)), tuple(notes)
+
+
+def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> tuple[str, str] | None:
+    """Return the two indices that a reduction is symmetric in, None where it is in none, or little is saved."""
+    target = program.tensor(statement.target)
+    if not statement.reduced or statement.in_order or target.dtype != statement.acc or target.role is Role.INOUT:
+        return None
+    if statement.reads_own:
+        return None
+    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    pairs = [pair for pair in combinations(names, 2) if _is_same(statement.expr, *pair)]
+    if not pairs or not starts_fresh(program, start, statement):
+        return None
+    box = corners(read_set(statement.domain))
+    if box is None:
+        return None
+    ends = dict(zip(statement.iterators, box, strict=True))
+    extents = {i: greatest - least + 1 for i, (least, greatest) in ends.items()}
+    if prod(extents[i] for i in statement.reduced) < TERMS or prod(extents.values()) < ALL:
+        return None
+    return next((p for p in pairs if ends[p[0]] == ends[p[1]] and extents[p[0]] >= ROWS), None)
+
+
+def _is_same(expr: Expr, i: str, j: str) -> bool:
+    """Whether a value is the same with two indices exchanged."""
+    turned = substitute(expr, {i: Index(j, i64), j: Index(i, i64)})
+    return turned != expr and repr(transform(turned, _ordered)) == repr(transform(expr, _ordered))
+
+
+def _ordered(expr: Expr) -> Expr:
+    """Return an operation with its operands sorted where it does not care for their order; these are sorted inside."""
+    match expr:
+        case Call(op=op, args=args) if op in COMMUTATIVE:
+            return replace(expr, args=tuple(sorted(args, key=repr)))
+        # What does not care for the sign of a difference: x - y is x + -y.
+        case Call(op="abs", args=(Call(op="add") as inner,)):
+            return replace(expr, args=(_either(inner),))
+        case Call(op="pow", args=(Call(op="add") as inner, Literal(value=2) as two)):
+            return replace(expr, args=(_either(inner), two))
+    return expr
+
+
+def _either(total: Call) -> Call:
+    """Return a sum or the same with all signs turned, whichever comes first by its text."""
+    turned = (a.args[0] if isinstance(a, Call) and a.op == "neg" else Call("neg", (a,), a.dtype) for a in total.args)
+    other = replace(total, args=tuple(sorted(turned, key=repr)))
+    return min(total, other, key=repr)
+
+
+def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
+    """Return a start without the cells that a copy sets later."""
+    cells = [s.name for s in start.subscripts if isinstance(s, Index)]
+    names = [s.name for s in copy.subscripts if isinstance(s, Index)]
+    if len(names) < len(copy.subscripts) or len(cells) < len(start.subscripts):
+        return start
+    copied = read_set(copy.domain).reset_tuple_id()
+    at = read_map(f"{{ [{', '.join(cells)}] -> [{', '.join(start.iterators)}] }}")
+    turned = read_map(f"{{ [{', '.join(copy.iterators)}] -> [{', '.join(names)}] }}")
+    domain = read_set(start.domain).reset_tuple_id().subtract(copied.apply(turned).apply(at))
+    return replace(start, domain=domain_text(domain.coalesce(), start.name))
+
+
+def _halves(fresh: Fresh, statement: TypedStatement, i: str, j: str) -> tuple[TypedStatement, TypedStatement]:
+    """Return the reduction on one side of the diagonal, and the copy."""
+    domain, name = read_set(statement.domain).reset_tuple_id(), fresh.statement()
+    kept = tuple(n for n in statement.iterators if n not in statement.reduced)
+    side = read_set(f"{{ [{', '.join(statement.iterators)}] : {j} <= {i} }}")
+    half = replace(statement, domain=domain_text(domain.intersect(side), statement.name))
+    onto = read_map(f"{{ [{', '.join(statement.iterators)}] -> [{', '.join(kept)}] : {j} > {i} }}")
+    turned = tuple(substitute(s, {i: Index(j, i64), j: Index(i, i64)}) for s in statement.subscripts)
+    value = Read(statement.target, turned, dtype=statement.acc)
+    copy = TypedStatement(
+        name, kept, 0, domain_text(domain.apply(onto), name), statement.target, statement.subscripts, "set", value,
+        statement.acc, (), statement.span,
+    )  # fmt: skip
+    return half, copy

@@ -1,0 +1,1 @@
+"""Rewrites that store copies of operands in another layout or type."""

@@ -1,0 +1,196 @@
+"""Copies for each run of the loops around: of what statements read of a tensor, or of what one statement writes.
+
+`times` are those of the loops around at each statement. Before: `C[i,j] += A[i,k] * B[k,j]`. After, of A for each tile of k
+(the time being `floor(k/64)`): `P[q,i,k] = A[i,k]` for all q, i, k that are read; `C[i,j] += P[floor(k/64),i,k] * B[k,j]`.
+The copy's leading dimensions number the runs, so that none reads what another has copied; its buffer holds one run's cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import islpy as isl
+
+from polyker.ir.dtypes import DType, i64
+from polyker.ir.expr import Expr, Index, Literal, Read, transform
+from polyker.ir.quasi_affine import indices_of, lit, print_affine
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.core.fresh import Fresh, identity
+
+# The buffer of one run says how many cells there are; no memory has this extent.
+UNBOUNDED = 1 << 20
+
+Times = Mapping[str, Sequence[Expr]]  # statement -> its time at each of the loops around
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The program with the copies; `before` and `after` are the statements that copy in, or start, and out.
+
+    `own`: the copy's iterators for its cells. `times`: of the copies at the loops around. `dims`: of the tensor, the number of
+    dimensions that number the runs. `maps`: isl text of {statement -> copy} for each statement that was changed. `numbers`: the
+    copies' iterator of each loop around, None for a loop of the text's.
+    """
+
+    program: TypedProgram
+    tensor: str
+    before: tuple[TypedStatement, ...]
+    after: tuple[TypedStatement, ...]
+    own: tuple[str, ...]
+    times: tuple[Expr, ...]
+    dims: int
+    maps: Mapping[str, tuple[str, ...]]
+    numbers: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What numbers the runs: the iterators of the loops of the text, and a fresh one for each time that is not theirs."""
+
+    outer: tuple[str, ...]
+    numbered: tuple[int, ...]  # places in the times
+    numbers: tuple[str, ...]
+    cell: tuple[str, ...]
+    times: tuple[Expr, ...]
+
+    @property
+    def iterators(self) -> tuple[str, ...]:
+        return (*self.outer, *self.numbers, *self.cell)
+
+    def of_loops(self) -> tuple[str | None, ...]:
+        """Return the copy's iterator of each loop around, None for a loop of the text's."""
+        found = dict(zip(self.numbered, self.numbers, strict=True))
+        return tuple(found.get(n) for n in range(len(self.times)))
+
+    def here(self) -> tuple[Expr, ...]:
+        """Return the copy's subscripts over its own iterators."""
+        return tuple(Index(i, i64) for i in self.iterators)
+
+    def of(self, times: Sequence[Expr], cell: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Return the copy's subscripts over a statement's iterators."""
+        return (*(Index(i, i64) for i in self.outer), *(times[n] for n in self.numbered), *cell)
+
+
+def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatement], times: Times) -> Copied:
+    """Copy what the readers, which stand together in the text, read of a tensor at affine places."""
+    fresh = Fresh(program)
+    found = program.tensor(tensor)
+    runs = _runs(fresh, readers[0], times, len(found.shape))
+    reads = {s.name: tuple(dict.fromkeys(r for r in s.reads() if r.tensor == tensor)) for s in readers}
+    maps = {
+        s.name: tuple(_map(program, s, runs.of(times[s.name], r.subscripts)) for r in reads[s.name]) for s in readers
+    }
+    cells = _union([_image(s, text) for s in readers for text in maps[s.name]])
+    name = fresh.statement()
+    copy = fresh.temporary("pack", found.dtype, (lit(UNBOUNDED),) * len(runs.iterators))
+    source = Read(tensor, tuple(Index(i, i64) for i in runs.cell), dtype=found.dtype)
+    made = TypedStatement(
+        name, runs.iterators, len(runs.outer), domain_text(cells, name), copy, runs.here(), "set", source, found.dtype
+    )
+    changed: dict[str, tuple[TypedStatement, ...]] = {
+        s.name: (_reading(s, tensor, copy, partial(runs.of, times[s.name])),) for s in readers
+    }
+    changed[readers[0].name] = (made, *changed[readers[0].name])
+    body = _replaced(program.body, changed)
+    return Copied(
+        fresh.finish(body),
+        copy,
+        (made,),
+        (),
+        runs.cell,
+        runs.times,
+        len(runs.outer) + len(runs.numbers),
+        maps,
+        runs.of_loops(),
+    )
+
+
+def copy_writes(program: TypedProgram, writer: TypedStatement, times: Times) -> Copied:
+    """Let a statement write, or a reduction accumulate, what each run makes in a copy, and put that to its target after."""
+    fresh = Fresh(program)
+    target = program.tensor(writer.target)
+    runs = _runs(fresh, writer, times, len(target.shape))
+    there = runs.of(times[writer.name], writer.subscripts)
+    text = _map(program, writer, there)
+    cells = _image(writer, text)
+    reduces = writer.op != "set"
+    dtype: DType = writer.acc if reduces else target.dtype
+    copy = fresh.temporary("acc" if reduces else "result", dtype, (lit(UNBOUNDED),) * len(runs.iterators))
+    changed = replace(writer, target=copy, subscripts=there, defines=None)
+    before: tuple[TypedStatement, ...] = ()
+    if reduces:
+        start = fresh.statement()
+        one: Literal = identity(writer.op, dtype)
+        domain = domain_text(cells, start)
+        before = (TypedStatement(start, runs.iterators, len(runs.outer), domain, copy, runs.here(), "set", one, dtype),)
+    store = fresh.statement()
+    value = Read(copy, runs.here(), dtype=dtype)
+    places = tuple(Index(i, i64) for i in runs.cell)
+    reduced = runs.numbers if reduces else ()
+    after = TypedStatement(
+        store, runs.iterators, len(runs.outer), domain_text(cells, store), target.name, places, writer.op, value, dtype,
+        reduced, writer.span,
+    )  # fmt: skip
+    body = _replaced(program.body, {writer.name: (*before, changed, after)})
+    dims = len(runs.outer) + len(runs.numbers)
+    return Copied(
+        fresh.finish(body), copy, before, (after,), runs.cell, runs.times, dims, {writer.name: (text,)}, runs.of_loops()
+    )
+
+
+def _runs(fresh: Fresh, statement: TypedStatement, times: Times, rank: int) -> _Runs:
+    outer = statement.iterators[: statement.outer]
+    own = times[statement.name]
+    numbered = tuple(n for n, t in enumerate(own) if not indices_of(t) <= set(outer))
+    numbers = tuple(fresh.iterator() for _ in numbered)
+    here: list[Expr] = list(own)
+    for n, number in zip(numbered, numbers, strict=True):
+        here[n] = Index(number, i64)
+    return _Runs(outer, numbered, numbers, tuple(fresh.iterator() for _ in range(rank)), tuple(here))
+
+
+def _map(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> str:
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    return f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, places))}] }}"
+
+
+def _image(statement: TypedStatement, text: str) -> isl.Set:
+    return read_set(statement.domain).apply(read_map(text))
+
+
+def _union(parts: Sequence[isl.Set]) -> isl.Set:
+    found = parts[0]
+    for part in parts[1:]:
+        found = found.union(part)
+    return found.coalesce()
+
+
+def _reading(
+    statement: TypedStatement, tensor: str, copy: str, places: Callable[[Sequence[Expr]], tuple[Expr, ...]]
+) -> TypedStatement:
+    def change(e: Expr) -> Expr:
+        return (
+            replace(e, tensor=copy, subscripts=places(e.subscripts))
+            if isinstance(e, Read) and e.tensor == tensor
+            else e
+        )
+
+    return replace(
+        statement,
+        expr=transform(statement.expr, change),
+        subscripts=tuple(transform(e, change) for e in statement.subscripts),
+    )
+
+
+def _replaced(body: Sequence[TypedNode], by: Mapping[str, tuple[TypedStatement, ...]]) -> tuple[TypedNode, ...]:
+    found: list[TypedNode] = []
+    for node in body:
+        if isinstance(node, TypedLoop):
+            found.append(replace(node, body=_replaced(node.body, by)))
+        else:
+            found.extend(by.get(node.name, (node,)))
+    return tuple(found)

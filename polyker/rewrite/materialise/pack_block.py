@@ -1,0 +1,74 @@
+"""Packing by blocks: each run of the loops around copies the part of an operand that it uses into a buffer of its own.
+
+Before: `C[i,j] += A[i,k] * B[k,j]`. After, with a copy for each block of 256 columns, `around` being `floor(j/256)`:
+`P[floor(j/256), k, j] = B[k,j];  C[i,j] += A[i,k] * P[floor(j/256), k, j]`. The temporary's leading dimensions number the
+runs, so that no run reads what another has copied; its buffer holds one run's cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read, transform
+from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.boxes import in_one_piece
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.core.fresh import Fresh
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBlock:
+    """The copy into `tensor`, and the statement that reads it.
+
+    `names`: an iterator of the statement -> the copy's; `numbers`: a time of a loop around -> the copy's iterator for it. The
+    tensor's dimensions are those numbers, then the cells of the iterators `cell` counted from their least values.
+    """
+
+    copy: TypedStatement
+    statement: TypedStatement
+    tensor: str
+    cell: tuple[str, ...]
+    names: Mapping[str, str]
+    numbers: Mapping[Expr, str]
+
+
+def pack_block(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    read: Read,
+    around: tuple[Expr, ...],
+    origin: Mapping[str, int],
+) -> PackedBlock:
+    """Copy what each run of the loops `around` (times over the statement's iterators) reads of an operand.
+
+    Loops whose time the read's own iterators determine need no number.
+    """
+    cell = tuple(i for i in statement.iterators if any(i in indices_of(s) for s in read.subscripts))
+    apart = tuple(dict.fromkeys(t for t in around if not indices_of(t) <= set(cell)))
+    numbers = {t: fresh.iterator() for t in apart}
+    names = {i: fresh.iterator() for i in cell}
+    iterators = (*numbers.values(), *names.values())
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    places = [*map(print_affine, apart), *cell]
+    image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(places)}] }}")
+    domain = read_set(statement.domain).intersect_params(read_set(program.context))
+    cells = in_one_piece(image.intersect_domain(domain).range().coalesce())
+    assert read.dtype is not None
+    tensor = fresh.temporary("pack", read.dtype, tuple(lit(1 << 20) for _ in iterators))
+    here: tuple[Expr, ...] = tuple(Index(n, i64) for n in numbers.values())
+    here += tuple(add(Index(names[i], i64), lit(-origin[i])) for i in cell)
+    there = (*apart, *(add(Index(i, i64), lit(-origin[i])) for i in cell))
+    own = {i: Index(n, i64) for i, n in names.items()}
+    value = replace(read, subscripts=tuple(substitute(s, own) for s in read.subscripts))
+    name = fresh.statement()
+    copy = TypedStatement(
+        name, iterators, 0, domain_text(cells, name), tensor, here, "set", value, read.dtype, (), statement.span
+    )
+    packed = Read(tensor, there, dtype=read.dtype)
+    changed = transform(statement.expr, lambda e: packed if e == read else e)
+    return PackedBlock(copy, replace(statement, expr=changed), tensor, cell, names, numbers)

@@ -1,0 +1,178 @@
+"""Packing: an operand is copied once into a temporary whose layout suits the loop that reads it.
+
+Before: `C[i,j] += A[i,k] * B[j,k]` with vectors along j. After: `P[k,j] = B[j,k];  C[i,j] += A[i,k] * P[k,j]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import DType, i64
+from polyker.ir.expr import Expr, Index, Literal, Read, transform
+from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute, subtract
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, instances_within, parameters, tensor_box, values_taken
+from polyker.poly.symbolic import bounds_of
+from polyker.rewrite.core.fresh import Fresh
+
+# Rows whose length in bytes is a multiple of this fall into a quarter of the sets of a first cache or fewer; bytes of a line.
+SAME_SET, LINE = 1024, 64
+# Rows of so many bytes begin with a line each: vectors along them would lie in two lines.
+LONG_ROW = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The copy, and the statement that reads (or writes) the copy instead."""
+
+    copy: TypedStatement
+    statement: TypedStatement
+
+
+def pack_cells(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    read: Read,
+    label: str,
+    places: Sequence[Expr],
+    source: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
+    outer: int = 0,
+    *,
+    apart: bool = False,
+) -> Packed:
+    """Copy what `read` reaches into a temporary whose dimensions run over `places`, each counted from its least value.
+
+    The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values. `outer`: in so
+    many of the loops around the statement it is copied again in each iteration. `apart`: long rows of it begin with lines, and
+    neighbouring ones do not fall into the same sets of a cache.
+    """
+    around = statement.iterators[:outer]
+    cells = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
+    iterators = tuple(fresh.iterator() for _ in places)
+    lows, extents = box_of(program, cells, range(outer, outer + len(places)))
+    assert read.dtype is not None
+    name = fresh.temporary(label, read.dtype, _rows_apart(extents, read.dtype) if apart else extents)
+    values = tuple(Index(i, i64) for i in iterators)
+    here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
+    there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
+    copy_name = fresh.statement()
+    copy = TypedStatement(
+        copy_name, (*around, *iterators), outer, domain_text(cells, copy_name), name, here, "set",
+        replace(read, subscripts=source(values)), read.dtype, (), statement.span,
+    )  # fmt: skip
+    packed = Read(name, there, dtype=read.dtype)
+    changed = transform(statement.expr, lambda e: packed if e == read else e)
+    return Packed(copy, replace(statement, expr=changed))
+
+
+def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read, vector: str) -> Packed:
+    """Copy what `read` reaches into a temporary in which `vector` has stride one.
+
+    The temporary keeps the tensor's dimensions that do not move with the vector; in place of the others it has the iterators
+    of their subscripts, the vector last. Padding is resolved by the copy.
+    """
+    moving = [s for s in read.subscripts if vector in indices_of(s)]
+    fixed = [s for s in read.subscripts if vector not in indices_of(s)]
+    spread = [i for i in statement.iterators if i != vector and any(i in indices_of(s) for s in moving)] + [vector]
+
+    def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        own = dict(zip(spread, values[len(fixed) :], strict=True))
+        kept = iter(values)
+        return tuple(substitute(s, own) if vector in indices_of(s) else next(kept) for s in read.subscripts)
+
+    places = [*fixed, *(Index(i, i64) for i in spread)]
+    return pack_cells(program, fresh, statement, read, "pack", places, source, apart=True)
+
+
+def _rows_apart(extents: tuple[Expr, ...], dtype: DType) -> tuple[Expr, ...]:
+    """Return the extents with long rows of whole lines, of a line more where a few rows would fill a set of a cache."""
+    *others, row = extents
+    length = row.value * dtype.itemsize if isinstance(row, Literal) and isinstance(row.value, int) else 0
+    if not others or not length or (length < LONG_ROW and length % SAME_SET):
+        return extents
+    more = LINE if length % SAME_SET == 0 else -length % LINE
+    if (length + more) % SAME_SET == 0:
+        more += LINE
+    return (*others, add(row, lit(more // dtype.itemsize)))
+
+
+def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read) -> Packed:
+    """Copy the part of a padded operand that `read` reaches, padding and all, so that nothing has to be tested later.
+
+    Before: `O[i] += X[i+r-1; pad=0] * K[r]`. After: `P[c] = X[c-1; pad=0];  O[i] += P[i+r] * K[r]`.
+    """
+    return pack_cells(program, fresh, statement, read, "padded", read.subscripts, lambda values: values)
+
+
+def apart_from_border(program: TypedProgram, fresh: Fresh, copy: TypedStatement) -> list[TypedStatement]:
+    """Return a copy of a tensor with constants around it as two: the tensor's own cells, and the constants.
+
+    Without a test the first is a value like others: it may be computed where it would be read.
+    """
+    read = copy.expr
+    if not isinstance(read, Read) or read.pad is None or read.pad.value is None or read.dtype is None:
+        return [copy]
+    domain = read_set(copy.domain)
+    own = instances_within(program, copy, read.tensor, read.subscripts)
+    cells, border = domain.intersect(own).coalesce(), domain.subtract(own).coalesce()
+    found = [replace(copy, domain=domain_text(cells, copy.name), expr=replace(read, pad=None))]
+    if not border.is_empty():
+        name, value = fresh.statement(), replace(read.pad.value, dtype=read.dtype)
+        found.append(replace(copy, name=name, domain=domain_text(border, name), expr=value))
+    return found
+
+
+def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, vector: str) -> Packed:
+    """Let a reduction with bare subscripts write a temporary whose last dimension is `vector`, and copy it to its target.
+
+    The copy covers every cell of the target: those that the reduction leaves out hold its identity.
+    """
+    order = [s for s in statement.subscripts if s != Index(vector, i64)] + [Index(vector, i64)]
+    names = [s.name for s in order if isinstance(s, Index)]
+    own = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    swap = read_map(f"{parameters(program)}{{ {statement.target}[{', '.join(own)}] -> [{', '.join(names)}] }}")
+    cells = read_set(tensor_box(program, statement.target)).apply(swap)
+    lows, extents = box_of(program, cells, range(len(order)))
+    dtype = program.tensor(statement.target).dtype
+    name = fresh.temporary("result", dtype, extents)
+    iterators = tuple(fresh.iterator() for _ in order)
+    renamed = {s.name: i for s, i in zip(order, iterators, strict=True) if isinstance(s, Index)}
+    target = tuple(Index(renamed[s.name], i64) for s in statement.subscripts if isinstance(s, Index))
+    value = Read(name, tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True)), dtype=dtype)
+    copy_name = fresh.statement()
+    copy = TypedStatement(
+        copy_name, iterators, 0, domain_text(cells, copy_name), statement.target, target, "set", value, dtype, (),
+        statement.span,
+    )  # fmt: skip
+    places = tuple(subtract(s, low) for s, low in zip(order, lows, strict=True))
+    return Packed(copy, replace(statement, target=name, subscripts=places))
+
+
+def start_of_packed(
+    program: TypedProgram, start: TypedStatement, before: TypedStatement, after: TypedStatement
+) -> TypedStatement:
+    """Return the start of the packed result: the same cells, their dimensions in the packed order."""
+    dimension = dict(zip(before.subscripts, start.iterators, strict=True))
+    iterators = tuple(dimension[s] for s in after.subscripts)
+    old, new = ", ".join(start.iterators), ", ".join(iterators)
+    swap = read_map(f"{parameters(program)}{{ {start.name}[{old}] -> {start.name}[{new}] }}")
+    domain = read_set(start.domain).apply(swap)
+    places = tuple(Index(i, i64) for i in iterators)
+    return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))
+
+
+def image_of(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> isl.Set:
+    """Return the set of the values that expressions over a statement's iterators take."""
+    return values_taken(program, statement, tuple(map(print_affine, places))).coalesce()
+
+
+def box_of(program: TypedProgram, cells: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """Return the least values of dimensions of a set, and how many values there are up to the greatest."""
+    bounds = [bounds_of(cells, d, program) for d in dimensions]
+    lows = tuple(low for low, _ in bounds)
+    return lows, tuple(add(subtract(high, low), lit(1)) for low, high in bounds)

@@ -1,0 +1,109 @@
+"""Packing for each run of the loops around: the box of an operand's cells that the run reads, counted from the box's corner.
+
+Before: `O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]`. After, with a copy for each tile of 8 values of h and 2 of c, the times being
+a = floor(h/8) and q = floor(c/2): `P[a,q,x,y,z] = X[2q+x, 8a+y, z];  O[f,h,w] += P[a,q,c-2q,h+r-8a,w+s] * K[f,c,r,s]`.
+The temporary's leading dimensions number the runs, so that no run reads what another has copied; its buffer holds one box, and
+overlapping windows have each cell in it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Pad, Read, Size, transform
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, scale, subtract
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.core.fresh import Fresh, identity
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one run holds of an iterator: `size` values from `origin + size * time` on; `time` None: all of them, once."""
+
+    time: Expr | None
+    size: int
+    origin: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRun:
+    """The copy into `tensor`, and the statement that reads it.
+
+    `numbers`: a time of a loop around -> the copy's iterator for it; `cells`: the copy's other iterators, one a dimension of the
+    operand, each from 0 to below its extent in `extents`.
+    """
+
+    copy: TypedStatement
+    statement: TypedStatement
+    tensor: str
+    numbers: Mapping[Expr, str]
+    cells: tuple[str, ...]
+    extents: tuple[int, ...]
+
+
+def box_of(read: Read, tiles: Mapping[str, Tile]) -> tuple[int, ...] | None:
+    """Return the extents of the box that a run reads; None where a subscript is not affine in tiled iterators."""
+    extents = []
+    for s in read.subscripts:
+        parts = coefficients(s)
+        if parts is None or not indices_of(s) <= tiles.keys():
+            return None
+        extents.append(1 + sum(abs(c) * (tiles[i].size - 1) for i, c in parts.items() if i in tiles))
+    return tuple(extents)
+
+
+def pack_run(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    read: Read,
+    times: tuple[Expr, ...],
+    tiles: Mapping[str, Tile],
+) -> PackedRun:
+    """Copy what each run of the loops `times` (over the statement's iterators) reads of an operand, which has a box.
+
+    A cell outside the operand, where the statement's domain has instances that nobody needs the value of, is a 0.
+    """
+    numbers = {t: fresh.iterator() for t in times}
+    extents = box_of(read, tiles)
+    assert extents is not None
+    assert read.dtype is not None
+    cells = tuple(fresh.iterator() for _ in extents)
+    corners = [_corner(s, tiles) for s in read.subscripts]
+    local = tuple(subtract(s, c) for s, c in zip(read.subscripts, corners, strict=True))
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, (*times, *local)))}] }}")
+    domain = image.intersect_domain(read_set(statement.domain)).range().coalesce()
+    tensor = fresh.temporary("pack", read.dtype, tuple(lit(1 << 20) for _ in (*times, *cells)))
+    here = tuple(Index(n, i64) for n in (*numbers.values(), *cells))
+    own: dict[Expr, Expr] = {t: Index(n, i64) for t, n in numbers.items()}
+    places = tuple(
+        add(Index(n, i64), transform(c, lambda e: own.get(e, e))) for n, c in zip(cells, corners, strict=True)
+    )
+    pad = read.pad or Pad("constant", identity("add", read.dtype))
+    name = fresh.statement()
+    copy = TypedStatement(
+        name, (*numbers.values(), *cells), 0, domain_text(domain, name), tensor, here, "set",
+        replace(read, subscripts=places, pad=pad), read.dtype, (), statement.span,
+    )  # fmt: skip
+    packed = Read(tensor, (*times, *local), dtype=read.dtype)
+    changed = transform(statement.expr, lambda e: packed if e == read else e)
+    return PackedRun(copy, replace(statement, expr=changed), tensor, numbers, cells, extents)
+
+
+def _corner(subscript: Expr, tiles: Mapping[str, Tile]) -> Expr:
+    """Return the least value of a subscript in a run, over the times of the tiles."""
+    terms: list[Expr] = []
+    for name, c in (coefficients(subscript) or {}).items():
+        if name not in tiles:
+            terms.append(scale(c, Size(name, i64)) if name else lit(c))
+            continue
+        tile = tiles[name]
+        terms.append(lit(c * tile.origin + (c * (tile.size - 1) if c < 0 else 0)))
+        if tile.time is not None:
+            terms.append(scale(c * tile.size, tile.time))
+    return add(*terms)

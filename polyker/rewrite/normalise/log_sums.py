@@ -1,0 +1,170 @@
+"""`logsumexp=` becomes a maximum and a sum of exponentials that it shifts, as the inline reduction does.
+
+Before: `L[i] logsumexp= X[i,k]`. After: `M[i] max= X[i,k];  S[i] += exp(X[i,k] - M[i]);  L[i] = M[i] + log(S[i])`, where M
+counts as 0 in the shift where it is no finite number. What L held before takes part as one more term:
+
+    M[i] = L[i];  M[i] max= X[i,k];  S[i] = exp(L[i] - M[i]);  S[i] += exp(X[i,k] - M[i]);  L[i] = M[i] + log(S[i])
+
+A statement that reads other elements of its target combines its terms one by one, in the order of the text. Comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import DType, bool_, i64
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
+from polyker.ir.quasi_affine import indices_of, is_quasi_affine
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import access_relation, cells_written, domain_text, parameters, tensor_box
+from polyker.rewrite.core.fresh import Fresh, identity
+
+
+def log_sums(program: TypedProgram) -> TypedProgram:
+    """Return the program with every statement `logsumexp=` written by maxima, sums and logarithms."""
+    if not any(s.op == "logsumexp" for s in program.statements()):
+        return program
+    fresh = Fresh(program)
+    body: list[TypedNode] = []
+    held: dict[str, isl.Set] = {t.name: _box(program, t.name) for t in program.tensors if t.role is Role.INOUT}
+    for node in program.body:
+        known = dict(held)
+        for s in statements_of((node,)):
+            cells = _started(program, s)
+            if s.op == "logsumexp" and (s.target in known or isinstance(node, TypedLoop) or s.reads_own):
+                missing = cells.subtract(held[s.target]) if s.target in held else cells
+                if not missing.is_empty():
+                    body.append(_start(program, fresh, s, missing))
+                known[s.target] = cells
+            held[s.target] = held[s.target].union(cells).coalesce() if s.target in held else cells
+
+        def change(s: TypedStatement, known: dict[str, isl.Set] = known) -> list[TypedStatement]:
+            if s.op != "logsumexp":
+                return [s]
+            if s.reads_own:
+                return [_one_by_one(program, s)]
+            return list(_Sums(program, fresh, s, s.target in known).statements())
+
+        body += replaced((node,), change)
+    return fresh.finish(tuple(body))
+
+
+def _box(program: TypedProgram, tensor: str) -> isl.Set:
+    return read_set(tensor_box(program, tensor))
+
+
+def _started(program: TypedProgram, statement: TypedStatement) -> isl.Set:
+    """Return the elements that hold a value after a statement."""
+    if statement.op == "set":
+        return cells_written(program, statement)
+    return _box(program, statement.target) if statement.defines is None else read_set(statement.defines)
+
+
+def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, cells: isl.Set) -> TypedStatement:
+    """Return the statement that sets elements to the identity."""
+    iterators = tuple(fresh.iterator() for _ in program.tensor(statement.target).shape)
+    name, dtype = fresh.statement(), program.tensor(statement.target).dtype
+    places, value = tuple(Index(i, i64) for i in iterators), identity("max", dtype)
+    text = domain_text(cells, name)
+    return TypedStatement(name, iterators, 0, text, statement.target, places, "set", value, dtype, (), statement.span)
+
+
+def _one_by_one(program: TypedProgram, s: TypedStatement) -> TypedStatement:
+    """Return `L = log(exp(L) + exp(X))` for each term, run in the order of the text."""
+    old = _as(Read(s.target, s.subscripts, dtype=program.tensor(s.target).dtype), s.acc)
+    shift = _finite(Call("maximum", (old, s.expr), s.acc))
+    total = Call("add", (_shifted(old, shift), _shifted(s.expr, shift)), s.acc)
+    return replace(s, op="set", expr=_logarithm(shift, total), reduced=(), defines=None)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """The statements of one `logsumexp=`; `adds`: to what its target holds."""
+
+    program: TypedProgram
+    fresh: Fresh
+    statement: TypedStatement
+    adds: bool
+
+    def statements(self) -> Iterator[TypedStatement]:
+        """Yield what is run in the place of the statement."""
+        s = self.statement
+        target, gathers = self.program.tensor(s.target), not all(map(is_quasi_affine, s.subscripts))
+        greatest, total = (
+            self.fresh.temporary(target.label if gathers else label, s.acc, target.shape) for label in ("max", "sum")
+        )
+        iterators, places, cells = self._elements()
+        shift = _finite(Read(greatest, places, dtype=s.acc))
+        old = _as(Read(s.target, places, dtype=target.dtype), s.acc)
+        outer = s.outer if self.adds else 0
+
+        def put(tensor: str, value: Expr) -> TypedStatement:
+            name = self.fresh.statement()
+            return TypedStatement(
+                name, iterators, outer, domain_text(cells, name), tensor, places, "set", value, s.acc, (), s.span
+            )
+
+        def update(tensor: str, op: str, term: Expr) -> TypedStatement:
+            name = self.fresh.statement()
+            domain = domain_text(read_set(s.domain), name)
+            defines = None if s.defines is None else str(read_set(s.defines).set_tuple_name(tensor))
+            return replace(s, name=name, domain=domain, target=tensor, op=op, expr=term, defines=defines)
+
+        if self.adds:
+            yield put(greatest, old)
+        yield update(greatest, "max", s.expr)
+        if self.adds:
+            yield put(total, _shifted(old, shift))
+        yield update(total, "add", _shifted(s.expr, _finite(Read(greatest, s.subscripts, dtype=s.acc))))
+        yield put(s.target, _logarithm(shift, Read(total, places, dtype=s.acc)))
+
+    def _elements(self) -> tuple[tuple[str, ...], tuple[Expr, ...], isl.Set]:
+        """Return iterators over the elements that are written, their subscripts, and the set of their values.
+
+        Where it adds these are the elements that the statement reaches in an iteration of the loops around it, else all.
+        """
+        s, outer = self.statement, self.statement.iterators[: self.statement.outer] if self.adds else ()
+        if not self.adds:
+            iterators = tuple(self.fresh.iterator() for _ in s.subscripts)
+            return iterators, tuple(Index(i, i64) for i in iterators), _started(self.program, s)
+        domain = read_set(s.domain)
+        kept = tuple(i for i in s.iterators if i in outer or any(i in indices_of(e) for e in s.subscripts))
+        head = parameters(self.program)
+        if all(map(is_quasi_affine, s.subscripts)):
+            onto = read_map(f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> [{', '.join(kept)}] }}")
+            values = domain.apply(onto)
+            around = replace(s, iterators=kept, name="E")
+            cells = read_map(access_relation(self.program, around, s.target, s.subscripts))
+            cells = cells.intersect_domain(values.set_tuple_name("E"))
+            each = read_map(f"{head}{{ E[{', '.join(kept)}] -> [{', '.join(outer)}] }}")
+            if each.range_product(cells).is_injective():  # instances of one iteration around reach different elements
+                return kept, s.subscripts, values
+        iterators = (*outer, *(self.fresh.iterator() for _ in s.subscripts))
+        reached = read_map(access_relation(self.program, s, s.target, s.subscripts)).intersect_domain(domain)
+        pairs = read_map(f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> [{', '.join(outer)}] }}")
+        both = pairs.range_product(reached).range().flatten()
+        return iterators, tuple(Index(i, i64) for i in iterators[len(outer) :]), both.reset_tuple_id()
+
+
+def _as(value: Expr, dtype: DType) -> Expr:
+    return value if value.dtype == dtype else Cast(dtype, value, dtype)
+
+
+def _finite(value: Expr) -> Expr:
+    """Return a value, or 0 where it is no finite number: inf - inf would be NaN where the answer is inf."""
+    dtype = value.dtype
+    assert dtype is not None
+    test = Call("lt", (Call("abs", (value,), dtype), Literal(float("inf"), dtype)), bool_)
+    return Call("where", (test, value, Literal(0, dtype)), dtype)
+
+
+def _shifted(value: Expr, shift: Expr) -> Expr:
+    return Call("exp", (Call("add", (value, Call("neg", (shift,), value.dtype)), value.dtype),), value.dtype)
+
+
+def _logarithm(shift: Expr, total: Expr) -> Expr:
+    return Call("add", (shift, Call("log", (total,), total.dtype)), total.dtype)

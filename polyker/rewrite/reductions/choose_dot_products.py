@@ -1,0 +1,224 @@
+"""Which sums of products are taken several terms at a time: of narrow integers, where a processor multiplies and adds neighbours.
+
+The cost of both ways, in cycles: arithmetic by the lanes, and what it takes to lay the terms side by side. The rewrite is
+polyker.rewrite.reductions.dot_products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyker.cost.measure import Layouts, Measured, measure
+from polyker.ir.dtypes import DType, i8, i16, i64, u8
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, walk
+from polyker.ir.quasi_affine import indices_of
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.machine.model import Target
+from polyker.rewrite.core.accumulate import starts_fresh
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.terms import cells_of, places_of
+from polyker.rewrite.core.value_range import type_range, value_range
+from polyker.rewrite.reductions.dot_products import Factor, in_groups
+
+# Instructions of a vector of products that are widened, multiplied and added one by one; cycles to store a cell of several terms,
+# to read one once more where its sums are taken off a result.
+WIDENED, CELL, READ = 3.0, 0.7, 0.1
+# How much longer sums take whose vectors run along the terms, and cycles to add up the lanes of a result; to add what makes no
+# whole group to one; to write one across the vectors, which run along what is stored.
+ALONG, FOLD, REST, TURNED = 1.3, 5.0, 1.0, 0.6
+# What is left of the cycles, at most, for the rewrite to pay.
+WORTH = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    term: str
+    factors: tuple[Factor, Factor]
+    cycles: float
+
+
+def sum_by_dots(
+    program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
+) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with sums of products of narrow integers taken several terms at a time where that pays, and notes.
+
+    `most`: bytes that temporaries may take.
+    """
+    if target.dot < 2:
+        return program, ()
+    fresh = Fresh(program)
+    body: list[TypedNode] = []
+    notes: list[str] = []
+    for node in program.body:
+        found = _choice(program, node, target, layout, most) if isinstance(node, TypedStatement) else None
+        if found is None or not isinstance(node, TypedStatement):
+            body.append(node)
+            continue
+        before = body[-1] if body else None
+        start = before if isinstance(before, TypedStatement) and starts_fresh(program, before, node) else None
+        made = in_groups(program, fresh, node, start, found.term, found.factors)
+        if made is None:
+            body.append(node)
+            continue
+        body[len(body) - (start is not None) :] = made
+        count = 4 // found.factors[0].part.itemsize
+        notes.append(f"{node.name}: {count} terms of {found.term} at a time, side by side in 32 bits")
+    return (fresh.finish(tuple(body)), tuple(notes)) if notes else (program, ())
+
+
+def _choice(
+    program: TypedProgram, statement: TypedStatement, target: Target, layout: Layouts, most: int | None
+) -> _Choice | None:
+    """Return the best way to take a statement's terms together, None where none pays."""
+    pair = _product(statement)
+    if pair is None:
+        return None
+    signs = {count: _factors(pair, statement.acc, count) for count in (2, 4) if count <= target.dot}
+    if not any(signs.values()):
+        return None
+    measured = measure(program, statement, layout)
+    total = measured.points
+    if total == 0:
+        return None
+    speed = target.lanes(4) * target.fma_per_cycle
+    plain = total * WIDENED / (target.lanes(statement.acc.itemsize) * target.fma_per_cycle)
+    choices = []
+    for term in statement.reduced:
+        for count, factors in signs.items():
+            for some in factors:
+                if not _is_exact(some, statement.acc, measured):
+                    continue
+                groups = total // measured.extent(term) * -(-measured.extent(term) // count)
+                steps = groups * (1 if target.dot >= 4 or count == 4 else 2) / speed
+                for placed in _placed(statement, some, measured, term, count):
+                    more = _more(statement, placed, measured, term, count, most)
+                    if more is not None:
+                        along = ALONG if _is_along(statement, placed) else 1.0
+                        choices.append(_Choice(term, placed, along * steps + more))
+    best = min(choices, key=lambda c: c.cycles, default=None)
+    return best if best is not None and best.cycles < WORTH * plain else None
+
+
+def _product(statement: TypedStatement) -> tuple[Expr, Expr] | None:
+    """Return the factors of a sum of products of two integers."""
+    if statement.op != "add" or not statement.reduced or statement.outer or statement.in_order:
+        return None
+    if not statement.acc.is_integer or statement.reads_own:
+        return None
+    match statement.expr:
+        case Call(op="mul", args=(x, y)):
+            return x, y
+        case Call(op="pow", args=(x, Literal(value=2))):
+            return x, x
+        case _:
+            return None
+
+
+def _factors(pair: tuple[Expr, Expr], acc: DType, count: int) -> list[tuple[Factor, Factor]]:
+    """Return the ways to take factors as integers of 32 bits divided by `count`; the first is unsigned where it is four."""
+    x, y = pair
+    if count == 2:
+        return [(Factor(x, i16), Factor(y, i16))] if _fits(x, i16, acc) and _fits(y, i16, acc) else []
+    plain = [(Factor(a, u8), Factor(b, i8)) for a, b in ((x, y), (y, x)) if _fits(a, u8, acc) and _fits(b, i8, acc)]
+    if plain:
+        return plain
+    if all(_fits(a, i8, acc) for a in pair):
+        return [(Factor(a, u8, 128), Factor(b, i8)) for a, b in ((x, y), (y, x))]
+    if all(_fits(a, u8, acc) for a in pair):
+        return [(Factor(a, u8), Factor(b, i8, -128)) for a, b in ((x, y), (y, x))]
+    return []
+
+
+def _fits(expr: Expr, part: DType, acc: DType) -> bool:
+    """Whether a type holds all values of an expression; sums that are no wider are right whatever the sign is."""
+    if acc.itemsize <= part.itemsize:
+        return expr.dtype is not None and expr.dtype.is_integer
+    found = value_range(expr)
+    least, greatest = type_range(part)
+    return found is not None and least <= found[0] and found[1] <= greatest
+
+
+def _is_exact(factors: tuple[Factor, Factor], acc: DType, measured: Measured) -> bool:
+    """Whether sums modulo 2^32 say all: they are no wider, or no sum reaches 2^31."""
+    if acc.itemsize <= 4:
+        return True
+    reduced = measured.statement.reduced
+    if any(measured.bounds[i][1] is None for i in reduced):
+        return False
+    ranges = [value_range(f.expr) for f in factors]
+    largest = prod(max(abs(r[0]), abs(r[1])) for r in ranges if r is not None)
+    return largest * prod(map(measured.extent, reduced)) < 2**31
+
+
+def _placed(
+    statement: TypedStatement, factors: tuple[Factor, Factor], measured: Measured, term: str, count: int
+) -> list[tuple[Factor, Factor]]:
+    """Return the ways to store factors or to join their terms where they are used: these have to be neighbours in memory.
+
+    What is changed on the way is joined vector by vector alone: for single cells that costs more than to store them.
+    """
+    lies = [_bytes_together(f, measured, term, count) for f in factors]
+    found = [factors]
+    for here in ((True, False), (False, True), (True, True)):
+        placed = (replace(factors[0], in_place=here[0]), replace(factors[1], in_place=here[1]))
+        wide = _is_along(statement, placed)
+        if all(
+            size is not None and (wide or (size == f.part.itemsize and not f.shift))
+            for f, size in zip(placed, lies, strict=True)
+            if f.in_place
+        ):
+            found.append(placed)
+    return found
+
+
+def _bytes_together(factor: Factor, measured: Measured, term: str, count: int) -> int | None:
+    """Return the bytes of each term of a factor that lie side by side in memory, whole groups at least, else None."""
+    read = factor.expr
+    while isinstance(read, Cast):
+        read = read.arg
+    if not isinstance(read, Read) or read.pad is not None or read.dtype is None or not read.dtype.is_integer:
+        return None
+    access = next(a for a in measured.accesses if a.read == read)
+    alone = [s for s in read.subscripts if term in indices_of(s)] == [Index(term, i64)] == [read.subscripts[-1]]
+    enough = measured.extent(term) >= count and measured.bounds[term][0] is not None
+    fits = alone and access.stride(term) == 1 and read.dtype.itemsize <= factor.part.itemsize and enough
+    return read.dtype.itemsize if fits else None
+
+
+def _is_along(statement: TypedStatement, factors: tuple[Factor, Factor]) -> bool:
+    """Whether vectors can but run along the terms: what moves with a result is read where it lies."""
+    kept = {i for i in statement.iterators if i not in statement.reduced}
+    return all(f.in_place or not kept & {e.name for e in walk(f.expr) if isinstance(e, Index)} for f in factors)
+
+
+def _more(
+    statement: TypedStatement,
+    factors: tuple[Factor, Factor],
+    measured: Measured,
+    term: str,
+    count: int,
+    most: int | None,
+) -> float | None:
+    """Return the cycles of what is done besides the sums: cells stored, sums that a shift takes off, results added up or to."""
+    cycles, stored = 0.0, 0
+    for factor, other in (factors, factors[::-1]):
+        places = places_of(statement, factor.expr, term)
+        if places is None:
+            return None
+        cells = cells_of(places, term, measured.extent, count)
+        stored += 0 if factor.in_place else cells
+        cycles += cells * ((0 if factor.in_place else CELL) + (READ if other.shift else 0))
+    if most is not None and 4 * stored > most:
+        return None
+    results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
+    if _is_along(statement, factors):
+        cycles += FOLD * results
+    elif any(f.in_place for f in factors):
+        write = measured.write
+        beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, Index)}
+        cycles += 0 if any(abs(write.stride(i)) == 1 for i in beside) else TURNED * results
+    exact = measured.bounds[term][1]
+    if any(f.in_place for f in factors) and (exact is None or exact % count):
+        cycles += REST * results
+    return cycles

@@ -1,0 +1,264 @@
+"""Sums of products of narrow integers, several terms at a time: the terms lie side by side in 32 bits.
+
+Before: `C[i,j] += i32(A[i,k]) * i32(B[k,j])` (A u8, B i8). After, with four terms of `k` in a cell:
+
+    P[i,q] = join(A[i,4q], A[i,4q+1], A[i,4q+2], A[i,4q+3]);   Q[q,j] = join(B[4q,j], …, B[4q+3,j])
+    C[i,j] += dot4(P[i,q], Q[q,j])
+
+Cells beyond the last term hold zeros. What is left is a sum of products over 32-bit cells, scheduled as any other. The sums are
+exact modulo 2^32. dot4 multiplies unsigned by signed bytes: of two factors of one sign the values of one are shifted by 128,
+and the sums of the other, 128 times each, are taken off the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.ir.dtypes import DType, i32, i64
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Pad, Read, transform, walk
+from polyker.ir.quasi_affine import add, coefficients, lit, substitute, subtract
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.core.accumulate import starts_fresh
+from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.terms import Places, Terms, places_of, remainder, terms_by, where, whole_groups
+from polyker.rewrite.core.value_range import modulo
+from polyker.rewrite.materialise.pack_operand import box_of, image_of
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One factor of a product: `part` is the type of one term, `shift` what is added to each value first. `in_place`: its terms
+    are joined where they are used, not stored before."""
+
+    expr: Expr
+    part: DType
+    shift: int = 0
+    in_place: bool = False
+
+
+def joined(
+    program: TypedProgram, fresh: Fresh, terms: Terms, factor: Factor, places: Places, acc: DType
+) -> tuple[list[TypedStatement], Expr]:
+    """Return the statements that store a factor's cells, and the value of the one of an instance."""
+    group = Index(terms.cell, i64)
+    there = tuple(
+        substitute(p, {terms.term: group if d == places.own else terms.at(group, 0)})
+        for d, p in enumerate(places.places)
+    )
+    if factor.in_place:
+        return [], Call("join", tuple(_part(terms, factor, places, there, p) for p in range(terms.count)), acc)
+    cells = image_of(program, terms.statement, there)
+    lows, extents = box_of(program, cells, range(len(there)))
+    name = fresh.temporary("terms", acc, extents)
+    copies = []
+    kinds = [(terms.count, cells)]
+    if places.own is not None and terms.partial:
+        kinds = [(n, where(cells, places.own, values)) for n, values in ((terms.count, terms.full), *terms.partial)]
+    for number, inside in kinds:
+        if inside.intersect_params(read_set(program.context)).is_empty():
+            continue
+        iterators = tuple(fresh.iterator() for _ in there)
+        values = tuple(Index(i, i64) for i in iterators)
+        here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
+        parts = [_part(terms, factor, places, values, p) if p < number else _zero(factor) for p in range(terms.count)]
+        own = fresh.statement()
+        copies.append(
+            TypedStatement(
+                own, iterators, 0, domain_text(inside.coalesce(), own), name, here, "set", Call("join", tuple(parts), acc),
+                acc, (), terms.statement.span,
+            )
+        )  # fmt: skip
+    return copies, Read(name, tuple(subtract(p, low) for p, low in zip(there, lows, strict=True)), dtype=acc)
+
+
+def _zero(factor: Factor) -> Expr:
+    return modulo(Literal(factor.shift, i64), factor.part)
+
+
+def _part(terms: Terms, factor: Factor, places: Places, values: Sequence[Expr], part: int) -> Expr:
+    """Return one term of a factor's cell."""
+    read = places.read
+    if read is None:
+        at: dict[str, Expr] = {}
+        for d, place in enumerate(places.places):
+            assert isinstance(place, Index)
+            at[place.name] = terms.at(values[d], part) if d == places.own else values[d]
+        value = substitute(factor.expr, at)
+    else:
+        found = replace(read, subscripts=tuple(_source(terms, places, values, part)))
+        if places.own is None and terms.partial and found.pad is None:
+            assert read.dtype is not None
+            found = replace(found, pad=Pad("constant", identity("add", read.dtype)))
+        value = transform(factor.expr, lambda e: found if e == read else e)
+    assert value.dtype is not None
+    if factor.shift:
+        value = Call("add", (value, Literal(factor.shift, value.dtype)), value.dtype)
+    return modulo(value, factor.part)
+
+
+def _source(terms: Terms, places: Places, values: Sequence[Expr], part: int) -> list[Expr]:
+    """Return the subscripts of one term's cell in the operand."""
+    assert places.read is not None
+    found = []
+    for s, d in zip(places.read.subscripts, places.of, strict=True):
+        if d is None:
+            found.append(s)
+            continue
+        place = places.places[d]
+        if d == places.own:
+            found.append(substitute(s, {terms.term: terms.at(values[d], part)}))
+        elif isinstance(place, Index):
+            found.append(substitute(s, {place.name: values[d]}))
+        else:
+            step = (coefficients(s) or {}).get(terms.term, 0)
+            found.append(add(values[d], lit(step * part)))
+    return found
+
+
+def in_groups(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    start: TypedStatement | None,
+    term: str,
+    factors: tuple[Factor, Factor],
+) -> list[TypedStatement] | None:
+    """Return the statements that stand for a reduction, and for `start` before it, with its terms side by side; None where that
+    is not possible.
+
+    Of 16-bit factors there are two terms at a time, else four, the first factor's unsigned.
+    """
+    count = 4 // factors[0].part.itemsize
+    terms = terms_by(program, fresh, statement, term, count)
+    places = [places_of(statement, f.expr, term) for f in factors]
+    if terms is None or places[0] is None or places[1] is None:
+        return None
+    if terms.partial and places[0].own is None and places[1].own is None:
+        return None  # nothing would say which terms there are
+    left = bool(terms.partial) and any(f.in_place for f in factors)
+    terms = whole_groups(terms) if left else terms
+    direct = statement.acc.itemsize == 4 and not any(f.shift for f in factors)
+    acc = statement.acc if direct else i32
+    copies, read = joined(program, fresh, terms, factors[0], places[0], acc)
+    more, other = joined(program, fresh, terms, factors[1], places[1], acc)
+    changed = replace(terms.statement, expr=Call(f"dot{count}", (read, other), acc), acc=acc)
+    if direct:
+        after = [remainder(fresh, statement, terms)] if left else []
+        return [*copies, *more, *([] if start is None else [start]), changed, *after]
+    rest = _through(program, fresh, changed, statement, start, factors, (read, other), terms if left else None)
+    return None if rest is None else [*copies, *more, *rest]
+
+
+def _through(
+    program: TypedProgram,
+    fresh: Fresh,
+    changed: TypedStatement,
+    statement: TypedStatement,
+    start: TypedStatement | None,
+    factors: tuple[Factor, Factor],
+    reads: tuple[Expr, Expr],
+    left: Terms | None,
+) -> list[TypedStatement] | None:
+    """Return the sums in i32, and the statement that adds them, corrected and converted, to the target. `left`: the terms that
+    are added one by one."""
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    bare = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    if sorted(bare) != sorted(kept) or len(bare) != len(statement.subscripts):
+        return None
+    results = _summed(program, fresh, statement, changed, kept, changed.expr)
+    if results is None:
+        return None
+    made, total = results
+    value: Expr = total
+    if left is not None:
+        product = Call("mul", tuple(modulo(f.expr, i32) for f in factors), i32)
+        alone = replace(statement, target=total.tensor, subscripts=total.subscripts, expr=product, acc=i32)
+        made = [*made, remainder(fresh, alone, left)]
+    for factor, read in zip(factors, reversed(reads), strict=True):
+        if not factor.shift:
+            continue
+        # (x + shift) y is too much by shift y: the sums of the other factor are taken off.
+        ones = Literal(0x01010101, i32)
+        expr = Call("dot4", (ones, read) if read is reads[1] else (read, ones), i32)
+        used = {e.name for e in walk(read) if isinstance(e, Index)}
+        own = tuple(i for i in kept if i in used)
+        found = _summed(program, fresh, statement, changed, own, expr)
+        if found is None or not _is_product(program, changed, kept, own):
+            return None
+        made = [*found[0], *made]
+        value = Call("add", (value, Call("mul", (Literal(-factor.shift, i32), found[1]), i32)), i32)
+    acc = statement.acc
+    value = value if acc == i32 else Cast(acc, value, acc)
+    cells = image_of(program, statement, tuple(Index(i, i64) for i in kept))
+    begins = start is not None and starts_fresh(program, start, statement)
+    if begins and start is not None:
+        order = {s.name: i for s, i in zip(statement.subscripts, start.iterators, strict=True) if isinstance(s, Index)}
+        own_order = read_map(f"{parameters(program)}{{ [{', '.join(order)}] -> [{', '.join(kept)}] }}")
+        begins = read_set(start.domain).reset_tuple_id().apply(own_order).is_subset(cells)
+    if not begins:
+        dtype = program.tensor(statement.target).dtype
+        before: Expr = Read(statement.target, statement.subscripts, dtype=dtype)
+        before = before if dtype == acc else Cast(acc, before, acc)
+        value = Call("add", (before, value), acc)
+    names = {i: fresh.iterator() for i in kept}
+    name = fresh.statement()
+    at = {i: Index(n, i64) for i, n in names.items()}
+    end = TypedStatement(
+        name, tuple(names.values()), 0, domain_text(cells, name), statement.target,
+        tuple(substitute(s, at) for s in statement.subscripts), "set", substitute(value, at), acc, (), statement.span,
+    )  # fmt: skip
+    return [*made, *([] if begins or start is None else [start]), end]
+
+
+def _summed(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    changed: TypedStatement,
+    kept: tuple[str, ...],
+    expr: Expr,
+) -> tuple[list[TypedStatement], Read] | None:
+    """Return the statements that sum an expression for each value of some iterators, and what reads the sum; None where one is
+    negative. A result of `statement` whose terms make no whole group in `changed` has a sum, too: 0."""
+    places = tuple(Index(i, i64) for i in kept)
+    cells = image_of(program, statement, places)
+    if cells.is_empty() or any(
+        not (low := cells.dim_min_val(d)).is_int() or low.get_num_si() < 0 for d in range(len(kept))
+    ):
+        return None
+    lows, extents = box_of(program, cells, range(len(kept)))
+    name = fresh.temporary("sums", i32, tuple(add(n, low) for n, low in zip(extents, lows, strict=True)))
+    begin, update = fresh.statement(), fresh.statement()
+    zero_iterators = tuple(fresh.iterator() for _ in kept)
+    zero = TypedStatement(
+        begin, zero_iterators, 0, domain_text(cells, begin), name, tuple(Index(i, i64) for i in zero_iterators), "set",
+        Literal(0, i32), i32, (), changed.span,
+    )  # fmt: skip
+    iterators = tuple(i for i in changed.iterators if i in kept or i in changed.reduced)
+    names = {i: fresh.iterator() for i in iterators}
+    at = {i: Index(n, i64) for i, n in names.items()}
+    points = image_of(program, changed, tuple(Index(i, i64) for i in iterators))
+    total = TypedStatement(
+        update, tuple(names.values()), 0, domain_text(points, update), name, tuple(at[i] for i in kept), "add",
+        substitute(expr, at), i32, tuple(names[i] for i in iterators if i in changed.reduced), changed.span,
+    )  # fmt: skip
+    return [zero, total], Read(name, places, dtype=i32)
+
+
+def _is_product(program: TypedProgram, changed: TypedStatement, kept: tuple[str, ...], own: tuple[str, ...]) -> bool:
+    """Whether the terms of a result depend on some of its iterators alone."""
+    head, tuple_text = parameters(program), f"{changed.name}[{', '.join(changed.iterators)}]"
+    domain = read_set(changed.domain)
+    reduced = [i for i in changed.iterators if i in changed.reduced]
+    whole: isl.Set | None = None
+    for names in (kept, (*own, *reduced)):
+        onto = read_map(f"{head}{{ {tuple_text} -> [{', '.join(names)}] }}")
+        lifted = domain.apply(onto).apply(onto.reverse())
+        whole = lifted if whole is None else whole.intersect(lifted)
+    assert whole is not None
+    return bool(whole.is_subset(domain))

@@ -1,0 +1,118 @@
+"""Reductions that scatter their terms, cell by cell: each result sums what falls into it.
+
+Before, a transposed convolution: several pairs (h, r) fall into one cell, and no two instances of different h can run at once.
+
+    O[2h+r] += X[h] * K[r]  for r in 0:4
+
+After, with r = 2t + s and q = h + t, whose cells 2q + s are all different:
+
+    O[2q+s] += X[q-t] * K[2t+s]  for s in 0:2, over t in 0:2 where q-t is an h
+
+Either may count down: of `R[h-r+3] += X[h] * Y[r]` cell q+3 sums X[q+t] * Y[t].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, substitute, subtract
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.poly.boxes import ends, is_free
+from polyker.poly.isl import Set, read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.poly.symbolic import expected
+from polyker.rewrite.core.fresh import Fresh
+
+
+def gather_terms(
+    program: TypedProgram, is_better: Callable[[TypedProgram, TypedStatement, TypedStatement], bool]
+) -> TypedProgram:
+    """Return the program with reductions over the terms of each cell where the text's terms are scattered along a stride.
+
+    `is_better`: whether a statement (the second one) is cheaper than what it would replace.
+    """
+    fresh, body = Fresh(program), list[TypedNode]()
+    for node in program.body:
+        made = node if isinstance(node, TypedStatement) else None
+        while made is not None and (found := _scattered(program, made)) is not None:
+            made = _gathered(program, fresh, made, found)
+        if isinstance(node, TypedStatement) and made is not None and made is not node:
+            body.append(made if is_better(program, node, made) else node)
+        else:
+            body.append(node)
+    return program if tuple(body) == program.body else fresh.finish(tuple(body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A dimension `stride * ways[0] * h + ways[1] * r` of the target, ways being 1 or -1, of which several pairs are one cell."""
+
+    h: str
+    r: str
+    stride: int
+    ways: tuple[int, int]
+
+
+def _scattered(program: TypedProgram, statement: TypedStatement) -> _Window | None:
+    """Return a dimension of the target of which several pairs of values are one cell; None if there is none."""
+    if statement.op == "set" or statement.outer or statement.in_order or statement.reads_own:
+        return None
+    forms = [coefficients(s) for s in statement.subscripts]
+    if any(f is None for f in forms):
+        return None
+    domain = read_set(statement.domain).intersect_params(read_set(program.context))
+    for d, form in enumerate(forms):
+        moving = {i: c for i, c in (form or {}).items() if i and c}
+        elsewhere = {i for n, s in enumerate(statement.subscripts) if n != d for i in indices_of(s)}
+        if len(moving) != 2 or not moving.keys() <= {*statement.iterators} - elsewhere - {*statement.reduced}:
+            continue
+        # Phases of a stride count up.
+        taps = [i for i, c in moving.items() if c == 1 or (c == -1 and {abs(n) for n in moving.values()} == {1})]
+        counts = {i: _count(program, domain, statement.iterators.index(i)) for i in taps}
+        known = {i: n for i, n in counts.items() if n is not None}
+        if known:
+            r = min(known, key=lambda i: known[i])  # the shorter of two counts the terms of a cell
+            (h,) = moving.keys() - {r}
+            if 1 <= abs(moving[h]) < known[r]:
+                return _Window(h, r, abs(moving[h]), (1 if moving[h] > 0 else -1, moving[r]))
+    return None
+
+
+def _count(program: TypedProgram, domain: Set, dimension: int) -> int | None:
+    """Return how many values a dimension has from 0 on, the expected number where sizes decide; None where others decide."""
+    if not is_free(domain, dimension):
+        return None
+    found = ends(expected(program, domain), dimension)
+    return None if found is None or found[0] != 0 else found[1] + 1
+
+
+def _gathered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, window: _Window) -> TypedStatement:
+    h, r, stride, (way, tap) = window.h, window.r, window.stride, window.ways
+    q, s, t = fresh.iterator(), fresh.iterator(), fresh.iterator()
+    phase: Expr = Index(s, i64) if stride > 1 else lit(0)
+    before = subtract(Index(q, i64), scale(tap, Index(t, i64)))
+    values = {h: scale(way, before), r: add(scale(stride, Index(t, i64)), phase)}
+    subscripts = []
+    for e in statement.subscripts:
+        if h in indices_of(e):
+            constant = (coefficients(e) or {}).get("", 0)
+            e = add(scale(stride, Index(q, i64)), phase, lit(constant))
+        subscripts.append(e)
+    kept = [i for i in statement.iterators if i not in statement.reduced and (i != r or stride > 1)]
+    renamed = {h: q, r: s}
+    iterators = (*(renamed.get(i, i) for i in kept), *statement.reduced, t)
+    places = {h: f"{way}*{h} + {tap}*floor({r}/{stride})", r: f"{r} mod {stride}"}
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    onto = [*(places.get(i, i) for i in kept), *statement.reduced, f"floor({r}/{stride})"]
+    moved = read_map(f"{parameters(program)}{{ {source} -> {statement.name}[{', '.join(onto)}] }}")
+    return replace(
+        statement,
+        iterators=iterators,
+        domain=domain_text(read_set(statement.domain).apply(moved).coalesce(), statement.name),
+        subscripts=tuple(subscripts),
+        expr=substitute(statement.expr, values),
+        reduced=(*statement.reduced, t),
+    )

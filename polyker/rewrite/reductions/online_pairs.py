@@ -1,0 +1,369 @@
+"""Two reductions over one long row, the second of which needs the result of the first, in one pass over the row.
+
+Before: `M max= x[k];  S += exp(x[k] - M)`. After, by blocks of 4096 cells: `m[b] max= x[4096*b+c];  s[b] += exp(x[4096*b+c] -
+m[b]);  M max= m[b];  S += s[b] * exp(m[b] - M)`. The statements over blocks share their loop, so that each block is read once
+from memory. Pairs (m, s) are combined in any order, as the terms of a sum are, and rounded as in an order of the sum. So are
+
+    t += x[k];    q += (x[k] - u)**2                       by   q[b] + n * (t[b] / n - u)**2     for any u, such as t / n
+    M max= x[k];  p min= where(x[k] == M, v[k], none)      by   where(m[b] == M, p[b], none)     with the same bits
+
+where p[b], q[b] are those of a block by itself. A block without a finite maximum or sum is shifted by nothing, so infinities and
+NaN give what they give in two passes. No name matters: `argmax` and `logsumexp` expand to such terms, others may be written.
+Source: B. P. Welford 1962; T. F. Chan, G. H. Golub, R. J. LeVeque 1983; M. Milakov, N. Gimelshein 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from polyker.cost.plan import is_costly, values
+from polyker.cost.temporaries import insisted
+from polyker.ir.dtypes import DType, bool_, i64
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, reads_in
+from polyker.ir.quasi_affine import add, indices_of, lit, scale, substitute, subtract
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.machine.model import Target
+from polyker.poly.boxes import corners
+from polyker.poly.isl import dim, read_map, read_set
+from polyker.poly.scop import domain_text
+from polyker.rewrite.core.accumulate import starts_fresh
+from polyker.rewrite.core.alike import Names, points_as
+from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.match import match
+
+# Cells of a block where a test insists on blocks.
+FEW = 4
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """Terms of a reduction that depend on `value`, of the row, and on `shift`, the same for the whole row.
+
+    `first`: the reductions of the row, one of which gives a block a shift of its own. `inside`: the terms with the shift that
+    follows from the first reduction of a block and the number of its cells; `combined`: the term for a block, of its first and
+    its second reduction, the number of its cells and the shift of the row. `exact`: the shift has to be the first one's result.
+    `counts`: the number of a block's cells is used.
+    """
+
+    first: tuple[str, ...]
+    value: Expr
+    shift: Expr
+    inside: Callable[[Expr, Expr], Expr]
+    combined: Callable[[Expr, Expr, Expr, Expr], Expr]
+    exact: bool = False
+    counts: bool = False
+
+
+def shifted(op: str, expr: Expr) -> Shifted | None:
+    """Return the terms of a reduction as those of a shifted value, None where they are none."""
+    dtype = expr.dtype
+    assert dtype is not None
+    match expr:
+        case Call(op="exp", args=(Call(op="add", args=(value, Call(op="neg", args=(shift,)))),)) if op == "add":
+
+            def exponential(first: Expr, _: Expr) -> Expr:
+                return _call("exp", dtype, _difference(value, _finite(first)))
+
+            return Shifted(
+                ("max",), value, shift, exponential,
+                lambda m, s, _, c: _call("mul", dtype, s, _call("exp", dtype, _difference(m, c))),
+            )  # fmt: skip
+        case Call(
+            op="pow" | "mul", args=(Call(op="add", args=(value, Call(op="neg", args=(shift,)))) as base, other)
+        ) if op == "add" and dtype.kind == "f" and (other == base if expr.op == "mul" else other == Literal(2, dtype)):
+
+            def square(e: Expr) -> Expr:
+                return replace(expr, args=(e, e if expr.op == "mul" else other))
+
+            def of_block(t: Expr, q: Expr, n: Expr, c: Expr) -> Expr:
+                # A block with an infinity has an infinite q, and is NaN where the row's shift is the same infinity.
+                mean = _call("div", dtype, t, n)
+                own = _call("where", dtype, _is_finite(c), _finite(mean), mean)
+                return _call("add", dtype, q, _call("mul", dtype, n, square(_difference(own, c))))
+
+            return Shifted(
+                ("add",), value, shift,
+                lambda t, n: square(_difference(value, _finite(_call("div", dtype, t, n)))),
+                of_block,
+                counts=True,
+            )  # fmt: skip
+        case Call(op="where", args=(condition, _, Literal() as none)) if op in ("min", "max"):
+            found = _equality(condition)
+            if found is None or none != identity(op, dtype):
+                return None
+            kind, (value, shift) = found
+
+            def chosen(of: Expr, extremum: Expr, place: Expr) -> Expr:
+                return replace(expr, args=(kind(of, extremum), place, none))
+
+            return Shifted(
+                ("max", "min"),
+                value,
+                shift,
+                lambda m, _: chosen(value, m, expr.args[1]),
+                lambda m, p, _, c: chosen(m, c, p),
+                exact=True,
+            )
+        case _:
+            return None
+
+
+def _equality(condition: Expr) -> tuple[Callable[[Expr, Expr], Expr], tuple[Expr, Expr]] | None:
+    """Return a condition as a function of two values that are compared: equal, or the first is no number."""
+    match condition:
+        case Call(op="eq", args=(value, extremum)):
+            return (lambda a, b: _call("eq", bool_, a, b)), (value, extremum)
+        case Call(op="or", args=(Call(op="eq", args=(value, extremum)), Call(op="ne", args=(one, other)))) if (
+            one == value == other
+        ):
+            return (lambda a, b: _call("or", bool_, _call("eq", bool_, a, b), _call("ne", bool_, a, a))), (
+                value,
+                extremum,
+            )
+        case _:
+            return None
+
+
+def _call(op: str, dtype: DType, *args: Expr) -> Expr:
+    return Call(op, args, dtype)
+
+
+def _difference(a: Expr, b: Expr) -> Expr:
+    assert a.dtype is not None
+    return _call("add", a.dtype, a, _call("neg", a.dtype, b))
+
+
+def _is_finite(value: Expr) -> Expr:
+    dtype = value.dtype
+    assert dtype is not None
+    return _call("lt", bool_, _call("abs", dtype, value), Literal(float("inf"), dtype))
+
+
+def _finite(value: Expr) -> Expr:
+    """Return a value, 0 in place of infinities and NaN."""
+    dtype = value.dtype
+    assert dtype is not None
+    return _call("where", dtype, _is_finite(value), value, Literal(0.0, dtype))
+
+
+def one_pass(program: TypedProgram, target: Target) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with such pairs by blocks where the last cache holds no row, and what was done in words."""
+    notes: list[str] = []
+    place = 0
+    while place < len(program.body):
+        found = _pair(program, place, target)
+        if found is not None:
+            program, note, more = found
+            notes.append(note)
+            place += more
+        place += 1
+    return program, tuple(notes)
+
+
+def _started(program: TypedProgram, place: int) -> TypedStatement | None:
+    """Return the reduction of floats at a place of the body that the statement before it starts, if there is one."""
+    before, node = program.body[place - 1] if place else None, program.body[place]
+    if not isinstance(node, TypedStatement) or not isinstance(before, TypedStatement) or node.op == "set":
+        return None
+    plain = (
+        node.outer == 0
+        and len(node.reduced) == 1
+        and not node.in_order
+        and node.acc == program.tensor(node.target).dtype
+    )
+    return node if plain and starts_fresh(program, before, node) else None
+
+
+def _pair(program: TypedProgram, place: int, target: Target) -> tuple[TypedProgram, str, int] | None:
+    """Return the program with the reduction at a place and an earlier one by blocks, that in words, and by how many statements it
+    is longer."""
+    node = program.body[place]
+    if program.sizes or not isinstance(node, TypedStatement) or node.op == "set":
+        return None
+    terms = shifted(node.op, node.expr)
+    if terms is None or indices_of(terms.shift) & set(node.reduced) or any(is_costly(e) for e in values(terms.value)):
+        return None
+    second = _started(program, place)
+    if second is None:
+        return None
+    for earlier in range(1, place):
+        one = program.body[earlier]
+        if not isinstance(one, TypedStatement) or one.op not in terms.first:
+            continue
+        names = match(one.expr, terms.value, {})
+        first = _started(program, earlier) if names is not None and len(names) == len(one.iterators) else None
+        if first is None or names is None or not _may_share(program, first, second, terms, names, earlier, place):
+            continue
+        blocks = _Blocks.of(second, target)
+        if blocks is not None:
+            return _blocked(program, earlier, place, terms, names, blocks)
+    return None
+
+
+def _may_share(
+    program: TypedProgram,
+    first: TypedStatement,
+    second: TypedStatement,
+    terms: Shifted,
+    names: Names,
+    here: int,
+    there: int,
+) -> bool:
+    """Whether both walk the same cells, none of which changes between them, and the second depends on the first's result."""
+    same = {names[first.reduced[0]]} == set(second.reduced) and len(set(names.values())) == len(second.iterators)
+    if not same or not points_as(program, first, second, names).is_equal(read_set(second.domain)):
+        return False
+    if terms.exact:
+        own = tuple(substitute(s, {a: Index(b, i64) for a, b in names.items()}) for s in first.subscripts)
+        if not isinstance(terms.shift, Read) or (terms.shift.tensor, terms.shift.subscripts) != (first.target, own):
+            return False
+    written = {s.target for s in statements_of(program.body[here - 1 : there])}
+    if any(r.tensor in written for r in reads_in(terms.inside(Literal(0, first.acc), Literal(1, first.acc)))):
+        return False
+    depends = {first.target}
+    for s in statements_of(program.body[here + 1 : there]):
+        if s.target == first.target:
+            return False
+        if any(r.tensor in depends for r in s.reads()):
+            depends.add(s.target)
+    return any(r.tensor in depends for r in reads_in(terms.shift))
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The cells of a row from `low` to `high`, by blocks of `size`."""
+
+    low: int
+    high: int
+    size: int
+
+    @classmethod
+    def of(cls, statement: TypedStatement, target: Target) -> _Blocks | None:
+        """Return blocks that half of the first cache holds, of one size if that can be; None where the caches hold the row."""
+        box = corners(read_set(statement.domain))
+        if box is None:
+            return None
+        low, high = box[statement.iterators.index(statement.reduced[0])]
+        extent, itemsize = high - low + 1, statement.acc.itemsize
+        if insisted() is not None:
+            return cls(low, high, FEW) if extent > FEW else None
+        if not target.from_memory(extent * itemsize):
+            return None
+        most = target.caches[0].size // 2 // itemsize
+        return cls(low, high, next((n for n in range(most, most // 4, -1) if extent % n == 0), most))
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return (self.high - self.low) // self.size + 1
+
+    @property
+    def alike(self) -> bool:
+        """Whether all blocks have as many cells."""
+        return (self.high - self.low + 1) % self.size == 0
+
+    def cells(self, block: Expr) -> Expr:
+        """Return the number of a block's cells."""
+        left = subtract(lit(self.high - self.low + 1), scale(self.size, block))
+        return lit(self.size) if self.alike else Call("minimum", (lit(self.size), left), i64)
+
+    def place(self, block: Expr, cell: Expr) -> Expr:
+        """Return the place in the row of a cell of a block."""
+        return add(lit(self.low), scale(self.size, block), cell)
+
+
+def _blocked(
+    program: TypedProgram, here: int, there: int, terms: Shifted, names: Names, blocks: _Blocks
+) -> tuple[TypedProgram, str, int]:
+    """Return the program with two reductions by blocks, that in words, and how many statements more it has."""
+    first, second = program.body[here], program.body[there]
+    assert isinstance(first, TypedStatement)
+    assert isinstance(second, TypedStatement)
+    fresh = Fresh(program)
+    block = Index(fresh.iterator(), i64)
+    own = tuple(substitute(s, {a: Index(b, i64) for a, b in names.items()}) for s in first.subscripts)
+    shape = (*program.tensor(first.target).shape, lit(blocks.count))
+    one, ones = _inside(program, fresh, first, first.subscripts, first.expr, blocks, shape, block)
+    start = Read(one, (*own, block), dtype=first.acc)
+    number, counts = _counted(fresh, first, terms, blocks, block)
+    inside = terms.inside(start, number)
+    other, others = _inside(program, fresh, second, own, inside, blocks, shape, block)
+    result = Read(other, (*own, block), dtype=second.acc)
+    combined = terms.combined(start, result, number, terms.shift)
+    body = list(program.body)
+    body[there] = _outside(program, second, combined, blocks, block.name)
+    last = fresh.iterator()
+    body[here] = _outside(
+        program, first, Read(one, (*first.subscripts, Index(last, i64)), dtype=first.acc), blocks, last
+    )
+    made = [*counts, *ones, *others]
+    body[here - 1 : here - 1] = made
+    note = f"{first.name} and {second.name} read each row once, by blocks of {blocks.size} cells"
+    return fresh.finish(tuple(body)), note, len(made)
+
+
+def _counted(
+    fresh: Fresh, statement: TypedStatement, terms: Shifted, blocks: _Blocks, block: Index
+) -> tuple[Expr, list[TypedNode]]:
+    """Return the number of a block's cells, and what stores it where blocks differ: an integer would narrow the vectors."""
+    acc = statement.acc
+    if blocks.alike or not terms.counts:
+        return Literal(float(blocks.size) if acc.kind == "f" else blocks.size, acc), []
+    tensor, name, own = fresh.temporary("count", acc, (lit(blocks.count),)), fresh.statement(), fresh.iterator()
+    domain, value = f"{{ {name}[{own}] : 0 <= {own} < {blocks.count} }}", blocks.cells(Index(own, i64))
+    cell = (Index(own, i64),)
+    made = TypedStatement(name, (own,), 0, domain, tensor, cell, "set", Cast(acc, value, acc), acc, (), statement.span)
+    return Read(tensor, (block,), dtype=acc), [made]
+
+
+def _inside(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    cell: tuple[Expr, ...],
+    expr: Expr,
+    blocks: _Blocks,
+    shape: tuple[Expr, ...],
+    block: Index,
+) -> tuple[str, list[TypedNode]]:
+    """Return the tensor of a reduction's results for each block, and the statements that compute it.
+
+    `expr`: the terms, over the statement's iterators and `block`; `cell`: the subscripts of a result.
+    """
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    own = {i: fresh.iterator() for i in kept}
+    number, inner = fresh.iterator(), fresh.iterator()
+    row = blocks.place(Index(number, i64), Index(inner, i64))
+    values: dict[str, Expr] = {block.name: Index(number, i64), statement.reduced[0]: row}
+    values.update({i: Index(n, i64) for i, n in own.items()})
+    iterators = (*own.values(), number)
+    update, start = fresh.statement(), fresh.statement()
+    place = f"({statement.reduced[0]} - {blocks.low})"
+    cells = ", ".join((*kept, f"floor({place}/{blocks.size})", f"{place} mod {blocks.size}"))
+    onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {update}[{cells}] }}")
+    points = read_set(statement.domain).apply(onto)
+    acc = statement.acc
+    name = fresh.temporary({"add": "sum"}.get(statement.op, statement.op), acc, shape)
+    subscripts = tuple(substitute(s, values) for s in (*cell, block))
+    begin = TypedStatement(
+        start, iterators, 0, domain_text(points.project_out(dim.set, len(iterators), 1), start), name, subscripts, "set",
+        identity(statement.op, acc), acc, (), statement.span,
+    )  # fmt: skip
+    terms = replace(
+        statement, name=update, iterators=(*iterators, inner), domain=domain_text(points, update), target=name,
+        subscripts=subscripts, expr=substitute(expr, values), reduced=(inner,), defines=None,
+    )  # fmt: skip
+    return name, [begin, terms]
+
+
+def _outside(
+    program: TypedProgram, statement: TypedStatement, expr: Expr, blocks: _Blocks, number: str
+) -> TypedStatement:
+    """Return a reduction of the blocks' results in place of that of a row's cells."""
+    row = statement.reduced[0]
+    iterators = tuple(number if i == row else i for i in statement.iterators)
+    onto = ", ".join(f"floor(({i} - {blocks.low})/{blocks.size})" if i == row else i for i in statement.iterators)
+    moved = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {statement.name}[{onto}] }}")
+    domain = domain_text(read_set(statement.domain).apply(moved), statement.name)
+    return replace(statement, iterators=iterators, domain=domain, expr=expr, reduced=(number,))

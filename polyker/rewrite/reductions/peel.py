@@ -1,0 +1,111 @@
+"""The last results along a vector, where they fill few of its lanes, as a reduction of their own.
+
+Before, over 65 columns: `C[i,j] += A[i,k] * B[k,j]`, a fifth vector of which one lane is of use. After: the same for j < 64,
+by whole vectors; and for j = 64, where the cheapest vectors may run along the terms or along the rows. Results and operands that
+lie beyond the second cache are fetched once more for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from polyker.cost.choose import choose
+from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.plan import Plan, vector_lanes
+from polyker.cost.tile_cost import LINE
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.machine.model import Target
+from polyker.poly.boxes import corners
+from polyker.poly.isl import Set, dim, read_set
+from polyker.poly.scop import domain_text, values_taken
+from polyker.rewrite.core.accumulate import started_apart
+from polyker.rewrite.core.fresh import Fresh
+
+# The part of a vector that the last results may fill; what the two reductions may cost of what the one does.
+LANES, WORTH = 1 / 2, 0.97
+
+# A reduction, the start of its cells, and its tile.
+Part = tuple[TypedStatement, TypedStatement | None, Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Peeled:
+    """The reduction of the whole vectors and that of the rest, of `count` values of the vector's `iterator`."""
+
+    whole: Part
+    rest: Part
+    iterator: str
+    count: int
+
+
+def peeled(
+    program: TypedProgram,
+    fresh: Fresh,
+    measured: Measured,
+    plan: Plan,
+    start: TypedStatement | None,
+    free: tuple[str, ...],
+    target: Target,
+    measure: Callable[[TypedStatement], Measured],
+) -> Peeled | None:
+    """Return the two reductions that stand for one, None where that does not pay. `plan`: the tile of the one."""
+    statement, vector = measured.statement, plan.vector
+    if vector in statement.reduced:  # whole vectors of results might have been cheaper
+        vector = next((i for i in free if measured.write.stride(i) == 1), None)
+    if program.sizes or statement.outer or statement.in_order or vector is None:
+        return None
+    lanes = vector_lanes(measured, target, vector)
+    least, extent = measured.bounds[vector]
+    count = (extent or 0) % lanes
+    if least is None or extent is None or extent < lanes or not 0 < count <= LANES * lanes:
+        return None
+    domain = read_set(statement.domain)
+    if corners(domain) is None:
+        return None
+    place, end = statement.iterators.index(vector), least + extent - count
+    whole = _with(statement, domain.upper_bound_val(dim.set, place, end - 1), statement.name)
+    rest = _with(statement, domain.lower_bound_val(dim.set, place, end), "")
+    write = measured.write
+    results = measured.footprint(write)
+    measures = [measure(s) for s in (whole, rest)]
+    # What is left of the cycles that the two may take to pay.
+    left = WORTH * plan.cost * measured.points
+    if results * write.itemsize > target.cache(2).size:
+        left -= LINE * results * count / extent
+    once = plan.vector == vector and plan.chunks * plan.lanes >= extent
+    reads = (a for a in measured.accesses if a.read is not None)
+    left -= sum(_fetched_again(a, vector, once, measured, target) for a in reads)
+    plans: list[Plan] = []
+    for m in measures:
+        if left >= 0:
+            plans.append(choose(m, free, statement.reduced, target, limit=left / max(1, m.points)))
+            left -= plans[-1].cost * m.points
+    if left < 0:
+        return None
+    rest = _with(rest, read_set(rest.domain), fresh.statement())
+    if start is None:
+        return Peeled((whole, None, plans[0]), (rest, None, plans[1]), vector, count)
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    # No more than these: of iterators without bounds any cell of O[2*w+r] would be one of the whole vectors.
+    lines = values_taken(program, whole, kept)
+    first, second = started_apart(program, fresh, start, whole, lines)
+    return Peeled((whole, first, plans[0]), (rest, second, plans[1]), vector, count)
+
+
+def _fetched_again(access: MemoryAccess, vector: str, once: bool, measured: Measured, target: Target) -> float:
+    """Return the cycles to fetch the lines of an operand that both the whole vectors and the rest have a part of.
+
+    `once`: a tile has all of its vectors, and passes what does not move with them but once. Of that the tiles' costs count the
+    bytes, but not that elements may lie in a line each.
+    """
+    second, line = target.cache(2).size, target.caches[0].line
+    size = measured.footprint(access) * access.itemsize
+    if access.stride(vector):
+        return measured.footprint(access, {vector: 1}) * line * target.beyond(size) if size > second else 0.0
+    lines = measured.footprint(access) * min([line, *(abs(s) * access.itemsize for s in access.strides.values())])
+    return lines * target.beyond(lines) if once and size <= second < lines else 0.0
+
+
+def _with(statement: TypedStatement, domain: Set, name: str) -> TypedStatement:
+    return replace(statement, name=name, domain=domain_text(domain, name))

@@ -1,0 +1,32 @@
+"""Reductions over all terms up to each cell, step by step: of `S[t] += X[j] where j <= t`, S[0] = X[0]; S[t] = S[t-1] + X[t]."""
+
+from __future__ import annotations
+
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_set
+from polyker.rewrite.core.accumulate import starts_fresh
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.reductions.scan import Scan, as_steps, covers, prefixes
+
+# Terms for which it is quicker to take them all for each cell: the cells are computed side by side.
+FEW = 32
+
+
+def running_reductions(program: TypedProgram) -> TypedProgram:
+    """Return the program with long reductions over all terms up to each cell as recurrences; after `start_reductions`."""
+    fresh, body = Fresh(program), list[TypedNode]()
+    for node in program.body:
+        before = body[-1] if body else None
+        if isinstance(node, TypedStatement) and isinstance(before, TypedStatement) and node.op != "set":
+            scan = prefixes(program, node) if starts_fresh(program, before, node) else None
+            steps = as_steps(program, fresh, scan) if scan is not None and _is_long(scan) else None
+            if scan is not None and steps is not None:
+                body[-1:] = [*(() if covers(program, scan, before) else (before,)), *steps]
+                continue
+        body.append(node)
+    return fresh.finish(tuple(body))
+
+
+def _is_long(scan: Scan) -> bool:
+    most = read_set(scan.statement.domain).dim_max_val(scan.statement.iterators.index(scan.along))
+    return not most.is_int() or most.get_num_si() - scan.lo >= FEW

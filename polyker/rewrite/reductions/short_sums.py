@@ -1,0 +1,160 @@
+"""Reductions of a few terms as plain values.
+
+Before: `T[i] = 0;  T[i] += A[i+r] * B[i+r]  for r in 0:3`. After: `T[i] = fma(A[i+2], B[i+2], fma(A[i+1], B[i+1], fma(A[i], B[i],
+0)))`. As a value it can be computed where it is read, with the others that read the same cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Call, Expr, Index, Literal
+from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.poly.boxes import free_range
+from polyker.poly.isl import Set, dim, read_map, read_set
+from polyker.poly.scop import access_relation, domain_text, parameters
+from polyker.rewrite.core.accumulate import COMBINE, starts_fresh
+from polyker.rewrite.core.fresh import identity
+
+# Terms that are written out, at most; of a padded sum that has no other way.
+MOST_TERMS, MOST_PADDED = 16, 32
+
+
+def unfold_sums(program: TypedProgram, only: frozenset[str]) -> TypedProgram:
+    """Return the program in which the short reductions into the temporaries `only` are values."""
+    return replace(program, body=_unfolded(program, program.body, only, MOST_TERMS))
+
+
+def unfold_padded(program: TypedProgram) -> TypedProgram:
+    """Return the program in which short sums of a time loop over padded cells that the loop itself writes are values.
+
+    There is no place outside the loop to copy such cells to with their padding; a value is parted where its reads are affine.
+    """
+    found = set[str]()
+    for loop in program.body:
+        inside = list(statements_of((loop,))) if isinstance(loop, TypedLoop) else []
+        written = {s.target for s in inside}
+        for s in inside:
+            if s.op != "set" and any(r.pad is not None and r.tensor in written for r in s.reads()):
+                found.add(s.target)
+    body = _unfolded(program, program.body, frozenset(found), MOST_PADDED) if found else program.body
+    return replace(program, body=body) if body != program.body else program
+
+
+def _unfolded(
+    program: TypedProgram, nodes: tuple[TypedNode, ...], only: frozenset[str], most: int
+) -> tuple[TypedNode, ...]:
+    body: list[TypedNode] = []
+    for node in nodes:
+        if isinstance(node, TypedLoop):
+            body.append(replace(node, body=_unfolded(program, node.body, only, most)))
+            continue
+        start = body[-1] if body and isinstance(body[-1], TypedStatement) else None
+        value = _value(program, start, node, most) if node.target in only and start is not None else None
+        if value is not None:
+            body[-1] = value
+        else:
+            body.append(node)
+    return tuple(body)
+
+
+def short_sums(program: TypedProgram) -> frozenset[str]:
+    """Return the temporaries of reductions that can be written out, and whose terms no other cells of the result share.
+
+    (A tile of a product of matrices in registers uses what it loads for several cells.)
+    """
+    found = set()
+    for before, node in zip(program.body, program.body[1:], strict=False):
+        if isinstance(before, TypedStatement) and isinstance(node, TypedStatement):
+            temporary = program.tensor(node.target).role is Role.TEMPORARY and node.op != "set" and not node.in_order
+            if temporary and _is_apart(node) and _value(program, before, node) is not None:
+                found.add(node.target)
+    return frozenset(found)
+
+
+def _is_apart(statement: TypedStatement) -> bool:
+    """Whether each read moves with all iterators of the result, or with none."""
+    kept = set(statement.iterators) - set(statement.reduced)
+    moved = [{i for s in r.subscripts for i in indices_of(s)} & kept for r in statement.reads()]
+    return all(not m or m == kept for m in moved)
+
+
+def _value(
+    program: TypedProgram, start: TypedStatement, statement: TypedStatement, most: int = MOST_TERMS
+) -> TypedStatement | None:
+    """Return the statement that computes all terms of a reduction at once, None where they are many or not a box."""
+    reduced = statement.reduced
+    if not reduced or statement.in_order or statement.acc != program.tensor(statement.target).dtype:
+        return None
+    if not (_starts_step(program, start, statement) if statement.outer else starts_fresh(program, start, statement)):
+        return None
+    if not all(is_quasi_affine(s) for r in statement.reads() for s in r.subscripts):
+        return None
+    domain = read_set(statement.domain)
+    points = few_points(domain, [statement.iterators.index(i) for i in reduced], most)
+    if points is None:
+        return None
+    value: Expr = start.expr
+    for point in points:
+        at = {i: lit(n) for i, n in zip(reduced, point, strict=True)}
+        value = combined(statement.op, statement.acc, value, substitute(statement.expr, at))
+    kept = tuple(i for i in statement.iterators if i not in reduced)
+    cells = read_set(statement.domain)
+    for d in reversed(range(len(statement.iterators))):
+        if statement.iterators[d] in reduced:
+            cells = cells.project_out(dim.set, d, 1)
+    made = TypedStatement(
+        statement.name, kept, statement.outer, domain_text(cells, statement.name), statement.target,
+        statement.subscripts, "set", value, statement.acc, (), statement.span,
+    )  # fmt: skip
+    # Cells without terms keep the identity.
+    if statement.outer:
+        return made if read_set(start.domain).set_tuple_name(made.name).is_subset(read_set(made.domain)) else None
+    target = read_map(access_relation(program, made, made.target, made.subscripts))
+    reached = read_set(made.domain).apply(target)
+    return made if read_set(start.domain).set_tuple_name(made.target).is_subset(reached) else None
+
+
+def few_points(domain: Set, dimensions: Sequence[int], most: int) -> list[tuple[int, ...]] | None:
+    """Return the values of dimensions that are the same whatever the others are, in order; None where these are more."""
+    found = [free_range(domain, d) for d in dimensions]
+    ranges = [range(r[0], r[1] + 1) for r in found if r is not None]
+    return None if len(ranges) < len(found) or prod(map(len, ranges)) > most else list(product(*ranges))
+
+
+def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> bool:
+    """Whether `start` sets, in the same iteration of the loops around, the cells that a reduction reaches to the identity."""
+    outer, kept = statement.outer, [i for i in statement.iterators if i not in statement.reduced]
+    if start.outer != outer or start.op != "set" or start.target != statement.target or statement.reads_own:
+        return False
+    if start.expr != identity(statement.op, program.tensor(statement.target).dtype):
+        return False
+    own = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    set_ = [s.name for s in start.subscripts if isinstance(s, Index)]
+    # A temporary of an inline reduction has a dimension for each loop around.
+    if own not in (kept, kept[outer:]) or set_ != list(start.iterators)[len(kept) - len(own) :]:
+        return False
+    onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {start.name}[{', '.join(kept)}] }}"
+    reached = read_set(statement.domain).apply(read_map(parameters(program) + onto))
+    return (
+        len(set_) == len(start.subscripts)
+        and len(kept) == len(start.iterators)
+        and bool(reached.is_subset(read_set(start.domain)))
+    )
+
+
+def combined(op: str, acc: DType, total: Expr, term: Expr) -> Expr:
+    """Return a total and a term combined; the product of a term of a sum is added to it with one rounding."""
+    fused = op == "add" and acc.kind == "f" and acc.itemsize >= 4
+    match term:
+        case Call(op="mul", args=(x, y)) if fused:
+            return Call("multiply_add", (x, y, total), acc)
+        case Call(op="pow", args=(x, Literal(value=2))) if fused:
+            return Call("multiply_add", (x, x, total), acc)
+        case _:
+            return Call(COMBINE[op], (total, term), acc)

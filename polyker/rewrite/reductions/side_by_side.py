@@ -1,0 +1,61 @@
+"""Long sums over memory by pieces that lie far apart and are read side by side, where they come sooner so (`Target.streams`).
+
+Before: `s += x[i] * y[i]` for n terms. After, for 4 pieces of r terms, which are rows of a tile in registers, and the rest:
+
+    P[q] += x[q*r + l] * y[q*r + l];  s += P[q];  s += x[i] * y[i] for i in 4*r:n
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.cost.measure import Measured
+from polyker.cost.plan import Plan
+from polyker.ir.quasi_affine import lit
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.machine.model import PAGE, Target
+from polyker.poly.boxes import corners
+from polyker.poly.isl import dim, read_set
+from polyker.poly.scop import domain_text
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.reductions.split_sum import split_sum
+
+# A result's place from which on it is too far from the first one: partial results have places of their own from there on.
+FAR = 64
+# A statement and the start of its cells.
+Part = tuple[TypedStatement, TypedStatement | None]
+
+
+def by_pieces(
+    program: TypedProgram, fresh: Fresh, measured: Measured, plan: Plan, start: TypedStatement | None, target: Target
+) -> list[Part]:
+    """Return what stands for a sum of all cells of operands from memory, in order; nothing where it had better be taken whole."""
+    statement, along = measured.statement, plan.vector
+    if target.streams < 2 or along is None or along not in statement.reduced or program.sizes:
+        return []
+    if statement.outer or statement.in_order or program.tensor(statement.target).dtype != statement.acc:
+        return []
+    least, extent = measured.bounds[along]
+    others = [i for i in statement.iterators if i != along]
+    if least != 0 or extent is None or any(measured.extent(i) > 1 or not 0 <= measured.lo(i) < FAR for i in others):
+        return []
+    reads = [a for a in measured.accesses if not a.is_write and a.stride(along)]
+    if not reads or any(a.stride(along) != 1 for a in reads):
+        return []
+    if not target.from_memory(sum(a.itemsize * measured.footprint(a) for a in reads)):
+        return []
+    count = round(target.streams / len(reads))
+    run = extent // max(1, count) // PAGE * PAGE
+    domain = read_set(statement.domain)
+    if count < 2 or run == 0 or corners(domain) is None:
+        return []
+    place, end = statement.iterators.index(along), count * run
+    whole = replace(statement, domain=domain_text(domain.upper_bound_val(dim.set, place, end - 1), statement.name))
+    shape = tuple(lit(measured.lo(i) + 1) for i in others if i not in statement.reduced)
+    split = split_sum(program, fresh, whole, along, count, shape, run)
+    found: list[Part] = [(split.partial, split.start), (split.fold, start)]
+    if end < extent:
+        name = fresh.statement()
+        behind = domain_text(domain.lower_bound_val(dim.set, place, end), name)
+        found.append((replace(statement, name=name, domain=behind, defines=None), None))
+    return found

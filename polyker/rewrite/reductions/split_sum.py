@@ -1,0 +1,111 @@
+"""Long reductions into few cells, cut so that many threads sum: each has a partial result of its own in memory.
+
+Before: `T[p] += e(p, i)`. After, for `count` partial results: `P[p, q] = 0;  P[p, q] += e(p, k * count + q);  T[p] += P[p, q]`.
+Neighbouring q take neighbouring terms, or runs of `run` of them: `P[p, q] += e(p, (k * count + q) * run + l)` for l below `run`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.quasi_affine import add, lit, scale, substitute
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import Set, read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.rewrite.core.fresh import Fresh, identity
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSum:
+    """The statements that stand for a reduction, in their order; `within` counts the terms of a run, None without runs."""
+
+    start: TypedStatement
+    partial: TypedStatement
+    fold: TypedStatement
+    within: str | None = None
+
+
+def split_sum(
+    program: TypedProgram,
+    fresh: Fresh,
+    statement: TypedStatement,
+    along: str,
+    count: int,
+    shape: tuple[Expr, ...],
+    run: int = 1,
+    *,
+    apart: bool = False,
+) -> SplitSum:
+    """Return a reduction in no loop of the text by way of `count` partial results for each cell, cut along the iterator `along`.
+
+    `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative. The partial
+    results of a cell lie side by side, with `apart` far from each other: the first ones of all cells, then the second ones.
+    """
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    q, k = fresh.iterator(), fresh.iterator()
+    head = parameters(program)
+    acc = statement.acc
+    partial = fresh.temporary("partial", acc, (lit(count), *shape) if apart else (*shape, lit(count)))
+    cell: tuple[Expr, ...] = tuple(Index(i, i64) for i in ((q, *kept) if apart else (*kept, q)))
+    # The terms.
+    rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
+    within = (fresh.iterator(),) if run > 1 else ()
+    terms_of = (k, *within, *rest)
+    iterators = (*kept, q, *terms_of)
+    source = ", ".join(statement.iterators)
+    more = "".join(f" + {n} and 0 <= {n} < {run}" for n in within)
+    cut = read_map(
+        f"{head}{{ {statement.name}[{source}] -> [{', '.join(iterators)}] : "
+        f"0 <= {q} < {count} and {along} = {count * run} {k} + {run} {q}{more} }}"
+    )
+    place = add(scale(count * run, Index(k, i64)), scale(run, Index(q, i64)))
+    for n in within:
+        place = add(place, Index(n, i64))
+    terms = replace(
+        statement,
+        iterators=iterators,
+        domain=domain_text(read_set(statement.domain).apply(cut), statement.name),
+        target=partial,
+        subscripts=cell,
+        expr=substitute(statement.expr, {along: place}),
+        reduced=terms_of,
+        defines=None,
+        prefetch=(),
+    )
+    # The cells that have terms, each with all its partial results.
+    onto = read_map(f"{head}{{ {statement.name}[{source}] -> [{', '.join(kept)}] }}")
+    lanes = read_set(f"{head}{{ [{q}] : 0 <= {q} < {count} }}")
+    cells = read_set(statement.domain).apply(onto).flat_product(lanes).coalesce()
+    start, fold = start_and_fold(fresh, statement, partial, (*kept, q), cells, cell)
+    return SplitSum(start, terms, fold, within[0] if within else None)
+
+
+def start_and_fold(
+    fresh: Fresh,
+    statement: TypedStatement,
+    partial: str,
+    iterators: tuple[str, ...],
+    cells: Set,
+    cell: tuple[Expr, ...] | None = None,
+) -> tuple[TypedStatement, TypedStatement]:
+    """Return what sets the partial results of a reduction to its identity, and what reduces them to its results.
+
+    `iterators`: those of the results, then the one that tells the partial results of each apart; `cells`: their values. `cell`:
+    where a partial result lies, in the order of the iterators if not given.
+    """
+    begin, fold = fresh.statement(), fresh.statement()
+    acc, cell = statement.acc, cell or tuple(Index(i, i64) for i in iterators)
+    least = identity(statement.op, acc)
+    start = TypedStatement(begin, iterators, 0, domain_text(cells, begin), partial, cell, "set", least, acc)
+    folded = replace(
+        statement,
+        name=fold,
+        iterators=iterators,
+        domain=domain_text(cells, fold),
+        expr=Read(partial, cell, dtype=acc),
+        reduced=iterators[-1:],
+        prefetch=(),
+    )
+    return start, folded

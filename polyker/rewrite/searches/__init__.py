@@ -1,0 +1,1 @@
+"""Searches for the place of an extremum, which argmax and argmin expand to."""

@@ -1,0 +1,136 @@
+"""A costly value that several statements compute from the same cells is computed once.
+
+Before: `S[i] += exp(X[i,l] - M[i]);  P[i,j] = exp(X[i,j] - M[i]) / S[i]`.
+After: `E[i,j] = exp(X[i,j] - M[i]);  S[i] += E[i,l];  P[i,j] = E[i,j] / S[i]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyker.cost.plan import HEAVY, values
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Call, Expr, Index, Read, reads_in, transform, walk
+from polyker.ir.quasi_affine import lit, substitute, subtract
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.poly.symbolic import bounds_of
+from polyker.rewrite.core.fresh import Fresh
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that a statement computes, of `indices`, in the order in which it names them."""
+
+    statement: TypedStatement
+    expr: Expr
+    indices: tuple[str, ...]
+
+    @property
+    def shape(self) -> Expr:
+        """The expression with canonical names: equal for values that differ in the names of their indices alone."""
+        names = {i: Index(f"k{n}", i64) for n, i in enumerate(self.indices)}
+        return substitute(self.expr, names)
+
+    def points(self, program: TypedProgram) -> isl.Set:
+        """Return the values of the indices for which it is computed."""
+        source = f"{self.statement.name}[{', '.join(self.statement.iterators)}]"
+        onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(self.indices)}] }}")
+        return read_set(self.statement.domain).apply(onto)
+
+
+# What a schedule says of so many.
+SHARED = "{} values of more than one statement are computed once"
+
+
+def share_values(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
+    """Return the program with such values in temporaries, and the temporaries."""
+    made: list[str] = []
+    while True:
+        shared = _largest(program)
+        if shared is None:
+            return program, tuple(made)
+        fresh = Fresh(program)
+        program, name = _stored(program, fresh, shared)
+        made.append(name)
+
+
+def _largest(program: TypedProgram) -> list[Value] | None:
+    """Return the places that compute the largest such value."""
+    found: dict[str, list[Value]] = {}
+    for node in program.body:
+        if isinstance(node, TypedStatement) and not node.outer:
+            for value in _costly(node):
+                found.setdefault(repr(value.shape), []).append(value)
+    best: tuple[int, list[Value]] | None = None
+    for places in found.values():
+        if len({v.statement.name for v in places}) < 2:
+            continue
+        size = sum(1 for _ in walk(places[0].expr))
+        if best is not None and size <= best[0]:
+            continue
+        points = places[0].points(program)
+        alike = [places[0], *(p for p in places[1:] if p.points(program).is_equal(points))]
+        if len({v.statement.name for v in alike}) > 1 and _keeps(program, alike):
+            best = size, alike
+    return best[1] if best else None
+
+
+def _costly(statement: TypedStatement) -> Iterator[Value]:
+    """Yield the values below a statement's own that hold a costly function of what is read."""
+    for e in values(statement.expr):
+        parts = list(values(e))
+        costly = isinstance(e, Call) and any(isinstance(p, Call) and p.op in HEAVY for p in parts)
+        if costly and any(isinstance(p, Read) for p in parts):
+            indices = dict.fromkeys(p.name for p in walk(e) if isinstance(p, Index))
+            if indices:
+                yield Value(statement, e, tuple(indices))
+
+
+def _keeps(program: TypedProgram, places: list[Value]) -> bool:
+    """Whether nothing that the value is computed from changes between the places."""
+    reads = {r.tensor for r in reads_in(places[0].expr)}
+    names = [n.name if isinstance(n, TypedStatement) else "" for n in program.body]
+    where = [names.index(p.statement.name) for p in places]
+    between = replace(program, body=program.body[min(where) : max(where)])
+    return not any(s.target in reads for s in between.statements())
+
+
+def _stored(program: TypedProgram, fresh: Fresh, places: list[Value]) -> tuple[TypedProgram, str]:
+    """Return the program that computes a value into a temporary first, and the temporary."""
+    first = places[0]
+    points = first.points(program)
+    lows, extents = [], []
+    for d in range(len(first.indices)):
+        low, high = bounds_of(points, d, program)
+        lows.append(low)
+        extents.append(subtract(high, subtract(low, lit(1))))
+    dtype = first.expr.dtype
+    assert dtype is not None
+    name = fresh.temporary("value", dtype, tuple(extents))
+
+    def cell(indices: tuple[str, ...]) -> tuple[Expr, ...]:
+        return tuple(subtract(Index(i, i64), low) for i, low in zip(indices, lows, strict=True))
+
+    statement = fresh.statement()
+    definition = TypedStatement(
+        statement, first.indices, 0, domain_text(points, statement), name, cell(first.indices), "set", first.expr, dtype,
+        (), first.statement.span,
+    )  # fmt: skip
+    reads = {(p.statement.name, p.expr): Read(name, cell(p.indices), dtype=dtype) for p in places}
+    body: list[TypedNode] = []
+    for node in program.body:
+        if isinstance(node, TypedStatement):
+            if node is first.statement:
+                # A reduction's start stays directly before it.
+                starts = bool(body) and isinstance(body[-1], TypedStatement) and body[-1].target == node.target
+                body.insert(len(body) - starts, definition)
+            own = {e: read for (s, e), read in reads.items() if s == node.name}
+            if own:
+                node = replace(node, expr=transform(node.expr, lambda e, own=own: own.get(e, e)))  # type: ignore[misc]
+        body.append(node)
+    return fresh.finish(tuple(body)), name

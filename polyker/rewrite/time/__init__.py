@@ -1,0 +1,1 @@
+"""Rewrites of time loops: blocks of steps, double buffers, delayed updates."""

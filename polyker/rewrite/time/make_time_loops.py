@@ -1,0 +1,82 @@
+"""Statements whose outer iterators carry all that they depend on become time loops.
+
+    u[t,i] = u[t-1,i-1] + u[t-1,i+1] for t in 1:T      ->      for t in 1:T: u[t,i] = u[t-1,i-1] + u[t-1,i+1]
+
+No iterator by itself is free of dependences here: with t in another place than outermost, i has to run in order. In one iteration
+of the loop the cells are independent, and are vectorised, dealt out to threads, or tiled in time as those of any step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyker.cost.own_distances import free_within, own_distances
+from polyker.ir.expr import Call, Index, Read
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.rewrite.core.accumulate import COMBINE
+from polyker.rewrite.time.delayed_updates import late_updates
+from polyker.rewrite.time.double_buffer import alternate_buffers
+from polyker.rewrite.time.hoisted_sums import early_sums
+from polyker.rewrite.time.split_steps import part_steps
+
+
+def with_steps(program: TypedProgram) -> tuple[TypedProgram, list[str]]:
+    """Return a program with its time loops written out and rewritten, and what was done in words."""
+    notes = []
+    stepped = as_steps(_set_updates(program))
+    turning = alternate_buffers(stepped)
+    if turning is not stepped:
+        notes.append("steps that were copied back take turns in two buffers")
+    late = late_updates(turning)
+    if late is not turning:
+        notes.append("updates of what a block of steps does not touch are done after it, together")
+    early = early_sums(late)
+    if early is not late:
+        notes.append("sums over what steps before a block wrote are taken before it, together")
+    parted = part_steps(early)
+    if parted is not early:
+        notes.append("steps are parted where what they read is changed in them by few of their cells")
+    return parted, notes
+
+
+def _set_updates(program: TypedProgram) -> TypedProgram:
+    """Return a program whose updates of cells by one term in a step, `D[i,j] min= D[i,k] + D[k,j]`, set them to what they were
+    combined with it."""
+
+    def written(statement: TypedStatement) -> TypedStatement:
+        dtype = program.tensor(statement.target).dtype
+        if statement.op == "set" or statement.reduced or not statement.outer or statement.acc != dtype:
+            return statement
+        cell = Read(statement.target, statement.subscripts, dtype=dtype)
+        value = Call(COMBINE[statement.op], (cell, statement.expr), dtype)
+        return replace(statement, op="set", expr=value, defines=None)
+
+    body = replaced(program.body, lambda s: (written(s),))
+    return program if body == program.body else replace(program, body=body)
+
+
+def as_steps(program: TypedProgram) -> TypedProgram:
+    """Return a program with the loops that such statements stand in written out; the same program where there are none."""
+    body = replaced(program.body, lambda s: (_in_loops(program, s),))
+    return program if body == program.body else replace(program, body=body)
+
+
+def _in_loops(program: TypedProgram, statement: TypedStatement) -> TypedNode:
+    """Return a statement in as many loops as leave all other iterators free, if they free the one that walks along memory."""
+    inner = statement.iterators[statement.outer :]
+    if statement.op != "set" or not statement.reads_own or len(inner) < 2:
+        return statement
+    walks = statement.subscripts[-1] if statement.subscripts else None
+    if not isinstance(walks, Index):
+        return statement
+    distances = own_distances(program, statement)
+    if walks.name in free_within(distances, statement.iterators, statement.outer):
+        return statement
+    for n in range(1, len(inner)):
+        outer = statement.outer + n
+        if walks.name in inner[n:] and free_within(distances, statement.iterators, outer) == inner[n:]:
+            node: TypedNode = replace(statement, outer=outer)
+            for iterator in reversed(inner[:n]):
+                node = TypedLoop(iterator, (node,))
+            return node
+    return statement

@@ -1,0 +1,1 @@
+"""The way from a call in Python to machine code without Python in between."""

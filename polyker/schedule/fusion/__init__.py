@@ -1,0 +1,1 @@
+"""Which statements share loops, and the tree of those that do."""

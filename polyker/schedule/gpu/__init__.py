@@ -1,0 +1,1 @@
+"""The schedule of a GPU: blocks, threads, shared memory, barriers."""

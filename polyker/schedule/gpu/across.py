@@ -1,0 +1,77 @@
+"""Reductions whose terms are dealt out to the threads of a block: how many threads have a cell, and how many blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from polyker.cost.measure import Measured
+from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.machine.model import Gpu
+
+# Threads of a block that combine into one cell: where several blocks share its terms, and where one has them all.
+FEW, MANY = 256, 1024
+# Terms of a cell for which one block is quick enough, so that what follows can be in the same launch.
+LONG = 1 << 14
+# Terms of a thread, at least, for it to pay that others wait for it.
+TERMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """A cell's terms along `iterator` are dealt out to `width` threads of a block; `blocks` blocks share those along `cut`."""
+
+    iterator: str
+    width: int
+    blocks: int = 1
+    cut: str = ""
+
+
+def has_gathers(measured: Measured) -> bool:
+    """Return whether a statement computes places that it reads or writes from what it reads."""
+    subscripts = [s for a in measured.accesses if a.read is not None for s in a.read.subscripts]
+    return not all(map(is_quasi_affine, (*subscripts, *measured.statement.subscripts)))
+
+
+def across(measured: Measured, gpu: Gpu) -> Across | None:
+    """Return how the terms of each cell are dealt out; None where a thread had better sum those of its own cells.
+
+    So where neighbouring threads then read neighbours, and would not by cells of their own, or cells are too few for the threads
+    of the GPU. An index that is found outside leaves a thread's part out, so gathers are not dealt out: the others would wait.
+    """
+    statement = measured.statement
+    reads = [a for a in measured.accesses if not a.is_write]
+    if not reads or has_gathers(measured) or statement.in_order:
+        return None
+    kept = [i for i in statement.iterators[statement.outer :] if i not in statement.reduced]
+    largest = max(reads, key=measured.footprint)
+    unit = [i for i in statement.reduced if abs(largest.stride(i)) == 1]
+    if not unit:
+        return None
+    along = max(unit, key=measured.extent)
+    long, cells = measured.extent(along), max(1, prod(measured.extent(i) for i in kept))
+    terms = prod(measured.extent(i) for i in statement.reduced)
+    if 8 * cells <= gpu.processors and any(measured.expected(i) is None for i in statement.reduced):
+        terms = max(
+            terms, gpu.processors * gpu.resident * TERMS
+        )  # of so few cells, too few threads cost more than too many
+    most = min(gpu.processors * gpu.resident // cells, terms // TERMS)
+    if not any(abs(largest.stride(i)) == 1 for i in kept):
+        most = max(most, min(gpu.warp, terms // 2))
+    if most < gpu.warp or long < gpu.warp // 2:
+        return None
+    count = _below(most)
+    room = _below(long // 2)
+    whole = cells >= gpu.processors or (terms <= LONG and 2 * room >= min(count, MANY))
+    width = max(gpu.warp, min(count, MANY if whole else FEW, room))
+    blocks = 1 if whole else max(1, count // width)
+    cut = (
+        along if long >= 2 * width * blocks else max(statement.reduced, key=lambda i: (i != along, measured.extent(i)))
+    )
+    parts = long // width if cut == along else measured.extent(cut)
+    return Across(along, width, min(blocks, _below(max(1, parts))), cut)
+
+
+def _below(count: int) -> int:
+    """Return the greatest power of two that is not above a count."""
+    return 1 << (count.bit_length() - 1)

@@ -1,0 +1,117 @@
+"""Reductions whose cells lie side by side in what they read: threads along x take neighbouring cells, those along y their terms.
+
+block.x j.block:
+    with P, shared:
+        thread.y q: thread.x j: { acc = 0;  for every 16th term: acc += …;  P[j,q] = acc }
+        thread.x j: S[j] = sum of P[j,q]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from polyker.cost.measure import Measured
+from polyker.cost.plan import Plan
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import floordiv, mod
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.machine.model import Gpu
+from polyker.rewrite.core.accumulate import accumulate
+from polyker.rewrite.core.fresh import Fresh
+from polyker.schedule.fusion.items import Item
+from polyker.schedule.gpu.across import TERMS, has_gathers
+from polyker.schedule.gpu.map import AXES
+from polyker.schedule.nests.nest import Nest, result_tiles
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Member, Promotion, Scope, Sequence, Tree
+
+# Threads along y at most: each has a partial result of every cell of the block.
+HEIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The terms along `along` are dealt out to `height` threads of each of `blocks` blocks; `column` is contiguous."""
+
+    column: str
+    along: str
+    height: int
+    blocks: int
+
+
+def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
+    """Return how the terms of cells that lie side by side are dealt out; None where a thread had better sum its own cells'."""
+    statement = measured.statement
+    reads = [a for a in measured.accesses if not a.is_write]
+    if not reads or has_gathers(measured) or statement.in_order:
+        return None
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    largest = max(reads, key=measured.footprint)
+    unit = [i for i in kept if abs(largest.stride(i)) == 1]
+    if not unit or any(not largest.stride(i) for i in kept):
+        return None
+    column, along = max(unit, key=measured.extent), max(statement.reduced, key=measured.extent)
+    cells, terms = prod(measured.extent(i) for i in kept), prod(measured.extent(i) for i in statement.reduced)
+    most = min(gpu.processors * gpu.resident // max(1, cells), terms // TERMS, measured.extent(along) // 2)
+    height = HEIGHT
+    while height > most:
+        height //= 2
+    if height < 2 or measured.extent(column) < gpu.warp // 2:
+        return None
+    blocks = max(1, min(most // height, measured.extent(along) // (height * TERMS)))
+    return Columns(column, along, height, 1 << (blocks.bit_length() - 1))
+
+
+@dataclass(frozen=True)
+class ColumnParts:
+    """What a launch runs for an item: two sums, each with its start. The first one has a result for each cell and value of its
+    iterator `lane`, the other one combines them."""
+
+    item: Item
+    parts: tuple[tuple[TypedStatement, TypedStatement | None], tuple[TypedStatement, TypedStatement | None]]
+    column: str
+    lane: str
+    height: int
+    width: int
+
+
+def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Nest:
+    """Return the statements of a launch and its nest."""
+    bodies, trees = [], []
+    (part, _), (fold, _) = launch.parts
+    for statement, start in launch.parts:
+        kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+        origin = dict.fromkeys(statement.iterators, 0)
+        parts = accumulate(program, fresh, statement, start=start, origin=origin)
+        bodies.append(parts.statements())
+        trees.append(result_tiles(program, Plan(None, 1, 1, (), 0.0), parts, kept, kept, statement.reduced, origin))
+    statements = (*bodies[0], *bodies[1])
+    cells = [i for i in fold.iterators if i not in fold.reduced]
+    order = [launch.column, *(i for i in reversed(cells) if i != launch.column)]
+
+    def over(names: tuple[TypedStatement, ...], time: Expr, label: str, kind: Kind, count: int, axis: str) -> Member:
+        return Member(tuple((s.name, time) for s in names), label, kind, count, axis)
+
+    blocks = []
+    for n, i in enumerate(order):
+        time = floordiv(Index(i, i64), launch.width) if n == 0 else Index(i, i64)
+        kind, axis = (Kind.BLOCK, AXES[n]) if n < len(AXES) else (Kind.SERIAL, "")
+        blocks.append(over(statements, time, f"{i}.block" if n == 0 else i, kind, 0, axis))
+    blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
+    place = mod(Index(launch.column, i64), launch.width)
+    children: list[Filter] = []
+    for own, inside in zip(bodies, trees, strict=True):
+        threads = [over(own, place, f"{launch.column}.thread", Kind.THREAD, launch.width, "x")]
+        if own is bodies[0]:
+            row = over(own, Index(launch.lane, i64), "lane.thread", Kind.THREAD, launch.height, "y")
+            threads = [row, *threads]
+        children.append(Filter(tuple(s.name for s in own), Band(tuple(threads), inside)))
+    tensor = part.target
+    sizes = {launch.column: launch.width, launch.lane: launch.height}
+    names = [s.name for s in part.subscripts if isinstance(s, Index)]
+    modulo = tuple(sizes.get(i, 1) for i in names)
+    rank = sorted(range(len(names)), key=lambda d: (names[d] == launch.column, names[d] != launch.lane))
+    held = Promotion(tensor, modulo, tuple((d, 1, modulo[d]) for d in rank), shared=True)
+    tree: Tree = Band(tuple(blocks), Scope((held,), Sequence(tuple(children))))
+    return Nest(statements, tree)

@@ -1,0 +1,292 @@
+"""Contractions on a GPU: which tile of the result a block computes, which cells a thread, and which terms are on chip at once.
+
+    block.y: block.x:
+        with acc for each thread:
+            thread.y: thread.x: acc = 0
+            for k.block:
+                with tiles of A and B, shared:
+                    thread.y: thread.x: copy A's;  thread.y: thread.x: copy B's
+                    thread.y: thread.x: for k: unroll i: unroll j: acc += A * B
+            thread.y: thread.x: store
+
+An index of the result is a column's if the operand that lies along the result's rows moves with it, a row's if the other one
+does; further ones are those of a batch. Tiles at the border are computed whole: a copy has a 0 where there is no cell, and what
+comes of it is not stored; so threads test nothing, whatever the reduction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from polyker.cost.measure import Measured
+from polyker.ir.expr import Expr, Read
+from polyker.ir.quasi_affine import coefficients, floordiv
+from polyker.machine.model import Gpu
+from polyker.poly.isl import read_set
+from polyker.rewrite.materialise.pack_run import Tile, box_of
+from polyker.schedule.nests.nest import offset
+
+# Threads along x and y, and cells of each along them that are tried, of 32 bits; of wider ones there are fewer.
+SIDE = 16
+CELLS = (8, 4, 2)
+# Terms that are on chip at once, about; and blocks that shared memory has room for: registers have it for as many.
+DEPTH = 16
+RESIDENT = 2
+# What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or
+# column of its cells its part of the copies.
+LOOP, READ, COPY = 2.0, 2.0, 0.15
+# Cycles from asking for a cell of memory to having it, parts of a multiprocessor that issue instructions, steps on chip at most.
+LATENCY, SCHEDULERS, MOST_STAGES = 800, 4, 4
+# Cycles from a read of shared memory to its use, which other warps have to hide; registers of a thread beside its cells and what
+# it multiplies, and the most that two blocks to a multiprocessor leave it.
+STALL, OTHERS, REGISTERS = 30, 40, 128
+# Cycles that a launch more takes, about 3 us; the part of the cycles of a whole sum that one in runs may take at most, as both
+# are estimates; numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
+LAUNCH, PAYS = 6000, 0.7
+RUNS, EACH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), range(1, 9)
+# Least extents of a row, a column and the terms for which tiles are on chip.
+LEAST, LEAST_TERMS = 16, 8
+# Where blocks are so many times fewer than multiprocessors, and each would have more terms than this, threads share the terms.
+FEW, MANY = 4, 1024
+# Values that an index of unknown extent is taken to have: at least, and for each that other schedules take it to have.
+UNKNOWN, MORE = 64, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An index of the result that threads share: `threads` along its axis, each with `cells` neighbours."""
+
+    iterator: str
+    threads: int
+    cells: int
+
+    @property
+    def size(self) -> int:
+        """Values of the index in one block."""
+        return self.threads * self.cells
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What is chosen: the column's index on x, the row's on y, the batch's on blocks alone, and the terms of a step.
+
+    `terms`: (reduced iterator, values of it that are on chip at once or None for all), the outermost first. `stages`: steps whose
+    terms are on chip: those of the one that is summed, and of the next ones, which are copied meanwhile. `later`: threads need
+    not wait for these copies before.
+    """
+
+    column: Side
+    row: Side
+    batch: tuple[str, ...]
+    terms: tuple[tuple[str, int | None], ...]
+    origin: dict[str, int]
+    extents: dict[str, int]
+    stages: int = 1
+    later: bool = False
+
+    def tiles(self) -> dict[str, Tile]:
+        """Return what a block holds of each iterator in one step."""
+        sizes: dict[str, int | None] = {s.iterator: s.size for s in (self.column, self.row)}
+        sizes |= dict.fromkeys(self.batch, 1) | dict(self.terms)
+        return {
+            i: Tile(None, self.extents[i], self.origin[i]) if n is None else Tile(self.time(i, n), n, self.origin[i])
+            for i, n in sizes.items()
+        }
+
+    def time(self, iterator: str, size: int) -> Expr:
+        """Return the number of the tile that an iterator is in."""
+        return floordiv(offset(iterator, self.origin[iterator]), size)
+
+    def __str__(self) -> str:
+        (c, r) = self.column, self.row
+        on_chip = ", ".join(i if n is None else f"{n} of {i}" for i, n in self.terms)
+        return (
+            f"blocks of {r.size} {r.iterator} x {c.size} {c.iterator}, {r.cells} x {c.cells} cells a thread in registers, "
+            f"operands shared for {on_chip}" + (f", {self.stages} steps in turn" if self.stages > 1 else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A sum is cut along a reduced iterator into `count` runs of `run` neighbouring values, each of blocks of its own."""
+
+    along: str
+    count: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Tiles that fit: how many blocks they make, and what a term costs a thread."""
+
+    chosen: Contraction
+    count: int
+    effort: float
+    resident: int  # blocks at once on a multiprocessor
+
+    def cycles(self, terms: int, runs: int, gpu: Gpu) -> float:
+        """Return about how many cycles all blocks take of which each has so many terms: by waves of those that are resident.
+
+        A multiprocessor issues what its blocks have to do one after another; where these are few, it waits for their reads.
+        """
+        warps = self.chosen.row.threads * self.chosen.column.threads / (gpu.warp * SCHEDULERS)
+
+        def wave(blocks: int) -> float:
+            return terms * max(blocks * warps * self.effort, self.effort + STALL) + LATENCY if blocks else 0.0
+
+        full, last = divmod(-(-self.count * runs // gpu.processors), self.resident)
+        return full * wave(self.resident) + wave(last)
+
+
+def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> Contraction | None:
+    """Return the tiles of a reduction whose kept iterators tell its cells apart; None where on-chip tiles do not pay.
+
+    `started`: it starts all cells of the result, from 0 on, those too that have no terms.
+    """
+    terms = prod(_extent(measured, i) for i in measured.statement.reduced)
+    found = [
+        (c.cycles(terms, 1, gpu), n, c.chosen)
+        for n, c in enumerate(_candidates(measured, kept, gpu, started=started))
+        if FEW * c.count >= gpu.processors or terms <= MANY
+    ]
+    return min(found, key=lambda f: f[:2])[2] if found else None
+
+
+def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | None:
+    """Return how a sum of products is cut so that its tiles are enough blocks for the GPU; None where it had better stay whole.
+
+    What the runs come to lies in memory, where another launch adds it up: it is written and read once.
+    """
+    statement = measured.statement
+    if any(measured.bounds[i][1] is None for i in statement.iterators) or not read_set(statement.domain).is_box():
+        return None
+    terms = prod(_extent(measured, i) for i in statement.reduced)
+    cells = prod(_extent(measured, i) for i in kept) * statement.acc.itemsize
+    best: tuple[float, Runs | None] = (float("inf"), None)
+    for c in _candidates(measured, kept, gpu, started=False):
+        along, part = max(c.chosen.terms, key=lambda t: c.chosen.extents[t[0]])
+        extent = c.chosen.extents[along]
+        for most in sorted({*RUNS, *(n * gpu.processors // c.count for n in EACH)} - {0}):
+            run = -(-extent // (most * (part or 1))) * (part or 1)
+            count = -(-extent // run)
+            cycles = c.cycles(terms // extent * run, count, gpu)
+            if count > 1:
+                cycles = (cycles + LAUNCH + 2 * count * cells / gpu.bandwidth * gpu.clock) / PAYS
+            if cycles < best[0]:
+                best = cycles, Runs(along, count, run) if count > 1 else None
+    return best[1]
+
+
+def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> list[_Candidate]:
+    """Return the tiles that fit of a reduction, none where it has not the form of a product."""
+    statement = measured.statement
+    reads = [a for a in measured.accesses if not a.is_write]
+    plain = all(a.read is not None and _is_plain(a.read) for a in reads)
+    if statement.outer or statement.in_order or len(reads) < 2 or not plain:
+        return []
+    if not all(any(a.stride(i) for i in statement.reduced) for a in reads):
+        return []
+    sides = _sides(measured, kept)
+    held = prod(_extent(measured, i) for i in statement.reduced)
+    if sides is None or held < LEAST_TERMS:
+        return []
+    column, row = sides
+    batch = tuple(i for i in kept if i not in sides)
+    origin = {i: measured.lo(i) for i in statement.iterators}
+    extents = {i: _extent(measured, i) for i in statement.iterators}
+    if started:
+        extents |= {i: origin[i] + extents[i] for i in kept}
+        origin |= dict.fromkeys(kept, 0)
+    wide = max(1, max(a.itemsize for a in measured.accesses) // 4)
+    registers = max(wide, statement.acc.itemsize // 4)  # of a cell
+    terms = _terms(measured, DEPTH // wide)
+    blocks = prod(_extent(measured, i) for i in batch)
+    # A wait leaves out the copies of the iterations between a copy and its use: with two stages there are none. With more, each
+    # block has to have so many steps.
+    known = all(measured.bounds[i][1] is not None for i in statement.reduced)
+    most = MOST_STAGES if known and read_set(statement.domain).is_box() else 2
+    found: list[_Candidate] = []
+    for high, across in product(CELLS, CELLS):
+        chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
+        boxes = [(box_of(a.read, chosen.tiles()), a.itemsize) for a in reads if a.read is not None]
+        if any(b is None for b, _ in boxes) or high * across * registers > CELLS[0] ** 2:
+            continue
+        shared = sum(prod(b) * size for b, size in boxes if b is not None)
+        if shared > gpu.shared // RESIDENT:
+            continue
+        count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
+        at_once = max(1, 4 // wide)
+        loads = -(-high // at_once) - (-across // at_once)
+        effort = high * across + LOOP + READ * loads + COPY * (high + across)
+        chosen = replace(chosen, stages=min(most, _stages(chosen, effort, shared, gpu)), later=gpu.copies_later)
+        used = min(REGISTERS, registers * (high * across + high + across) + OTHERS)
+        resident = gpu.resident_blocks(SIDE * SIDE, used, shared * chosen.stages)
+        found.append(_Candidate(chosen, count, effort, max(1, resident)))
+    return found
+
+
+def _stages(chosen: Contraction, effort: float, shared: int, gpu: Gpu) -> int:
+    """Return how many steps' terms are on chip: enough that a copy is there when its step begins, if there is room for them.
+
+    `effort`: of a term in a thread; `shared`: bytes of a step.
+    """
+    terms = prod(chosen.extents[i] if n is None else n for i, n in chosen.terms)
+    step = next((-(-chosen.extents[i] // n) for i, n in reversed(chosen.terms) if n is not None), 1)
+    cycles = terms * effort * chosen.row.threads * chosen.column.threads / (gpu.warp * SCHEDULERS)
+    return max(1, min(1 + -(-LATENCY // int(cycles)), MOST_STAGES, step, gpu.shared // RESIDENT // shared))
+
+
+def _extent(measured: Measured, iterator: str) -> int:
+    """Return the number of an iterator's values; unknown ones are taken to be many."""
+    known = measured.bounds[iterator][1]
+    return max(UNKNOWN, MORE * measured.extent(iterator)) if known is None else known
+
+
+def _is_plain(read: Read) -> bool:
+    padded = read.pad is not None and read.pad.mode != "constant"
+    return not padded and all(coefficients(s) is not None for s in read.subscripts) and bool(read.subscripts)
+
+
+def _sides(measured: Measured, kept: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the column's index and the row's: of two long ones that different operands move with, the first contiguous."""
+    reads = [a for a in measured.accesses if not a.is_write]
+    write = measured.write
+    pairs = []
+    for c, r in product(kept, kept):
+        apart = any(a.stride(r) and not a.stride(c) for a in reads) and any(
+            a.stride(c) and not a.stride(r) for a in reads
+        )
+        wide, high = _extent(measured, c), _extent(measured, r)
+        if apart and min(wide, high) >= LEAST:
+            pairs.append((abs(write.stride(c)) == 1, wide, high, c, r))
+    if not pairs:
+        return None
+    best = max(pairs, key=lambda p: (p[0], min(p[1], p[2]), p[1]))
+    return best[3], best[4]
+
+
+def _terms(measured: Measured, depth: int) -> tuple[tuple[str, int | None], ...]:
+    """Return how much of each reduced iterator is on chip at once, the nearest in memory innermost: all, then part of one."""
+    reads = [a for a in measured.accesses if not a.is_write]
+    reduced = measured.statement.reduced
+
+    def nearest(i: str) -> int:
+        return min((abs(a.stride(i)) for a in reads if a.stride(i)), default=1 << 30)
+
+    found: list[tuple[str, int | None]] = []
+    held = 1
+    for i in sorted(reduced, key=lambda i: (nearest(i), -reduced.index(i))):
+        extent = measured.bounds[i][1]
+        if extent is not None and held * extent <= depth:
+            found.append((i, None))
+            held *= extent
+        else:
+            size = max(1, round(depth / held))
+            found.append((i, size))
+            held *= size
+    return tuple(reversed(found))
+
+
+__all__ = ["Contraction", "Runs", "Side", "choose_contraction", "choose_runs"]

@@ -1,0 +1,311 @@
+"""The nest of a contraction on a GPU, as polyker.schedule.gpu.contract chose it: see there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+from polyker.cost.measure import Layouts, Measured
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Literal
+from polyker.ir.quasi_affine import add, coefficients, floordiv, indices_of, lit, mod, scale
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import Map, Set, read_map, read_set
+from polyker.poly.scop import domain_text, parameters
+from polyker.poly.tiling import mates
+from polyker.rewrite.core.accumulate import Accumulated, accumulate, started_cells
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.materialise.pack_run import PackedRun, pack_run
+from polyker.schedule.fusion.items import Item
+from polyker.schedule.gpu.contract import Contraction, Side
+from polyker.schedule.gpu.map import WIDEST
+from polyker.schedule.nests.nest import Nest, band, offset, variants
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+
+# Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
+# next row begins where 16 bytes may be read at once.
+PAD = 4
+# Bytes of a copy that arrives later, at least.
+LEAST = 4
+# Copies of one thread up to which they stand one after another.
+UNROLLED = 16
+
+
+def results_of(program: TypedProgram, statement: TypedStatement, start: TypedStatement | None) -> Set:
+    """Return the values of a reduction's kept iterators that have terms, or that `start` starts."""
+    found = read_set(statement.domain).apply(_onto(program, statement))
+    return found if start is None else found.union(started_cells(program, start, statement)).coalesce()
+
+
+def _onto(program: TypedProgram, statement: TypedStatement) -> Map:
+    kept = ", ".join(i for i in statement.iterators if i not in statement.reduced)
+    return read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> [{kept}] }}")
+
+
+def contraction_nest(program: TypedProgram, fresh: Fresh, item: Item, chosen: Contraction, layout: Layouts) -> Nest:
+    """Return the nest of a contraction, which stores its epilogue's values in place of its results."""
+    statement, measured = item.statement, item.measured
+    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    onto, domain = _onto(program, statement), read_set(statement.domain)
+    results = results_of(program, statement, item.start)
+    tiles = tuple((s.iterator, s.size, chosen.origin[s.iterator]) for s in (chosen.row, chosen.column))
+    near = mates(program, statement.name, statement.iterators, tiles)
+    # A cell that is no result has the terms of some results of its tile; what is one keeps its own.
+    others = domain.apply(onto).apply(mates(program, "", kept, tiles)).subtract(results)
+    whole = domain.union(domain.apply(near).intersect(onto.intersect_range(others).domain())).coalesce()
+    wide = statement if others.is_empty() else replace(statement, domain=domain_text(whole, statement.name))
+    parts = accumulate(
+        program, fresh, wide, start=item.start, origin=chosen.origin, results=results, epilogue=item.epilogue
+    )
+    assert parts.carries == (item.epilogue is not None)
+    # All cells of a tile start, stored or not: what they would depend on else, whether there are terms, costs registers.
+    started = results.apply(mates(program, "", kept, tiles)).union(read_set(parts.start.domain).reset_tuple_id())
+    parts = replace(parts, start=replace(parts.start, domain=domain_text(started.coalesce(), parts.start.name)))
+    held = chosen.tiles()
+    blocks = (*chosen.batch, chosen.row.iterator, chosen.column.iterator)
+    times = tuple(t.time for i in (*blocks, *statement.reduced) if (t := held[i]).time is not None)
+    copies: list[PackedRun] = []
+    update = parts.update
+    for access in measured.accesses:
+        if access.read is not None:
+            copies.append(pack_run(program, fresh, update, access.read, times, held))
+            update = copies[-1].statement
+    return _Nest(program, measured, chosen, replace(parts, update=update), tuple(copies), layout).nest()
+
+
+@dataclass(frozen=True)
+class _Nest:
+    program: TypedProgram
+    measured: Measured
+    chosen: Contraction
+    parts: Accumulated
+    copies: tuple[PackedRun, ...]
+    layout: Layouts
+
+    def nest(self) -> Nest:
+        """Return the loops over blocks, and what each does."""
+        own = self.parts.statements()
+        statements = (self.parts.start, *(c.copy for c in self.copies), *own[1:])
+        tree: Tree = Sequence(
+            (
+                Filter((self.parts.start.name,), self.cells(self.parts.start)),
+                Filter((*(c.copy.name for c in self.copies), self.parts.update.name), self.steps()),
+                *(Filter((s.name,), self.cells(s)) for s in self.parts.store),
+            )
+        )
+        sizes = tuple({s.iterator: s.cells for s in self.sides}.get(i, 1) for i in self.parts.cell)
+        tree = Scope((Promotion(self.parts.accumulator, sizes),), tree)
+        far, apart = self.far()
+        blocks = [self.batch(far)] if far else []
+        blocks += [
+            self.shared(s.iterator, f"{s.iterator}.block", Kind.BLOCK, axis)
+            for s, axis in zip(self.sides, "yx", strict=True)
+        ]
+        blocks += [self.shared(i, i) for i in apart]
+        return Nest(statements, band(blocks, tree))
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.chosen.row, self.chosen.column
+
+    def far(self) -> tuple[list[str], list[str]]:
+        """Return the batch's iterators that blocks along z number together, the outermost first, and those that each block runs
+        through: of unknown extents there is one number."""
+        unknown = [i for i in self.chosen.batch if self.measured.bounds[i][1] is None]
+        return [*unknown[:1], *(i for i in self.chosen.batch if i not in unknown)], unknown[1:]
+
+    def batch(self, iterators: list[str]) -> Member:
+        """Return the loop over the blocks along z."""
+        members = [self.shared(i, i) for i in iterators]
+        total, held = list(members[-1].times), 1
+        for i, member in zip(iterators[:0:-1], members[-2::-1], strict=True):
+            held *= self.chosen.extents[i]
+            total = [(s, add(t, scale(held, member.time(s)))) for s, t in total]
+        return Member(tuple(total), f"{'.'.join(iterators)}.block", Kind.BLOCK, 0, "z")
+
+    def shared(self, iterator: str, label: str, kind: Kind = Kind.SERIAL, axis: str = "") -> Member:
+        """Return a loop over the tiles of an iterator that all statements have a part in."""
+        time = self.chosen.tiles()[iterator].time
+        assert time is not None
+        return self.member(time, label, kind, axis, (*self.parts.statements(), *(c.copy for c in self.copies)))
+
+    def member(self, time: Expr, label: str, kind: Kind, axis: str, statements: tuple[TypedStatement, ...]) -> Member:
+        """Return a loop whose time the copies have as a number."""
+        numbers = {c.copy.name: Index(c.numbers[time], i64) for c in self.copies if time in c.numbers}
+        return Member(tuple((s.name, numbers.get(s.name, time)) for s in statements), label, kind, 0, axis)
+
+    def steps(self) -> Tree:
+        """Return the loops over the terms' tiles, and the copies and sums of one."""
+        statements = (*(c.copy for c in self.copies), self.parts.update)
+        tiles = self.chosen.tiles()
+        times = [(i, time) for i, _ in self.chosen.terms if (time := tiles[i].time) is not None]
+        loops = [self.member(time, f"{i}.block", Kind.SERIAL, "", statements) for i, time in times]
+        inner = [
+            _alone(self.parts.update, mod(offset(i, self.chosen.origin[i]), tiles[i].size), i)
+            for i, _ in self.chosen.terms
+            if tiles[i].size > 1
+        ]
+        children = [Filter((c.copy.name,), self.copy(c)) for c in self.copies]
+        children.append(Filter((self.parts.update.name,), self.cells(self.parts.update, inner)))
+        tree: Tree = Sequence(tuple(children))
+        if self.chosen.stages > 1:
+            # A step copies what a later one sums.
+            step = loops.pop()
+            later = (
+                (s, add(t, lit(self.chosen.stages - 1)) if s == self.parts.update.name else t) for s, t in step.times
+            )
+            tree = Band((replace(step, times=tuple(later)),), tree)
+        ring = times[-1][1] if self.chosen.stages > 1 else None
+        return band(loops, Scope(tuple(self.buffer(c, ring) for c in self.copies), tree))
+
+    def cells(self, statement: TypedStatement, terms: list[Member] | None = None) -> Tree:
+        """Return the threads over a statement's cells, the loops over `terms` in each, and the cells of one thread.
+
+        The last of the terms' tiles, which may be shorter, stands apart: the loops of the others have no test.
+        """
+        threads, points = [], []
+        for side, axis in zip(self.sides, "yx", strict=True):
+            place = offset(side.iterator, self.chosen.origin[side.iterator])
+            time = mod(floordiv(place, side.cells), side.threads)
+            threads.append(_alone(statement, time, f"{side.iterator}.thread", Kind.THREAD, side.threads, axis))
+            if side.cells > 1:
+                label = f"{side.iterator}.point"
+                points.append(_alone(statement, mod(place, side.cells), label, Kind.UNROLL, side.cells))
+        if terms is None:
+            return Band((*threads, *points), Leaf())
+        cut = tuple((i, n, self.chosen.origin[i]) for i, n in self.chosen.terms if n is not None)
+        inside = band([*terms, *points], Leaf())
+        return Band(tuple(threads), variants(self.program, (statement,), statement.iterators, cut, lambda _: inside))
+
+    # -- copies ------------------------------------------------------------------------------------------------------------
+
+    def unit(self, copy: PackedRun) -> int:
+        """Return the dimension of a copy's cells along which the operand is contiguous, the last where it is along none."""
+        read = next(copy.copy.reads())
+        layout = self.layout(read.tensor)
+        return len(copy.cells) - 1 if layout.dense or layout.unit is None else layout.unit
+
+    def last(self, copy: PackedRun) -> int:
+        """Return the dimension of a copy that is contiguous in the tile: that of a row's or column's index, or the last."""
+        rank, first = range(len(copy.cells)), len(copy.numbers)
+        along = {s.iterator for s in self.sides}
+        read = next(r for r in self.parts.update.reads() if r.tensor == copy.tensor)
+        moves = [d for d in rank if indices_of(read.subscripts[first + d]) & along]
+        return moves[-1] if moves else rank[-1]
+
+    def later(self, copy: PackedRun) -> bool:
+        """Whether what is copied for a later step may arrive then: by 4 bytes at least, which are contiguous on both sides."""
+        itemsize = self.program.tensor(next(copy.copy.reads()).tensor).dtype.itemsize
+        lanes = self.width(copy) if self.last(copy) == self.unit(copy) else 1
+        return self.chosen.later and self.chosen.stages > 1 and lanes * itemsize >= LEAST
+
+    def width(self, copy: PackedRun) -> int:
+        """Return how many neighbouring cells of an operand a thread copies at once: up to 16 bytes, where they never straddle.
+
+        The operand is dense, and its rows, the box of the copy and the place where the box begins are multiples of them.
+        """
+        read = next(copy.copy.reads())
+        tensor, last = self.program.tensor(read.tensor), len(copy.cells) - 1
+        row, place = tensor.shape[-1], coefficients(read.subscripts[last])
+        if not self.layout(read.tensor).dense or not isinstance(row, Literal) or place is None:
+            return 1
+        corner = [c for i, c in place.items() if i != copy.cells[last]]
+        most = max(1, WIDEST // tensor.dtype.itemsize)
+        return gcd(most, copy.extents[last], int(row.value.real), *corner) if place[copy.cells[last]] == 1 else 1
+
+    def copy(self, copy: PackedRun) -> Tree:
+        """Return the loops of a copy: neighbouring threads along x read neighbouring cells, the longest other dimension is y's.
+
+        Dimensions that are shorter than the threads share an axis with others.
+        """
+        unit = self.unit(copy)
+        width = 1 if self.last(copy) != unit and self.later(copy) else self.width(copy)
+        free = sorted((d for d in range(len(copy.cells)) if d != unit), key=lambda d: -copy.extents[d])
+        left = [_Share(d, width if d == unit else 1, copy.extents[d]) for d in (unit, *free)]
+        row, column = self.sides
+        members: list[Member] = []
+        for axis, threads in (("x", column.threads), ("y", row.threads)):
+            taken, left = _dealt(left, threads)
+            if not taken:
+                continue
+            time: Expr = lit(0)
+            held = 1
+            for share, count in taken:
+                place = floordiv(Index(copy.cells[share.dimension], i64), share.by)
+                time = add(time, scale(held, place if count == share.count else mod(place, count)))
+                held *= count
+            label = f"{copy.cells[taken[0][0].dimension]}.thread"
+            members.insert(0, _alone(copy.copy, time, label, Kind.THREAD, threads, axis))
+        # Where sizes are unknown each place is 64 bits of its own: one after another they need few registers.
+        known = all(n is not None for _, n in self.measured.bounds.values())
+        held = 1
+        for share in sorted((s for s in left if s.count > 1), key=lambda s: s.count):
+            held *= share.count
+            kind, most = (Kind.UNROLL, share.count) if known and held <= UNROLLED else (Kind.SERIAL, 0)
+            part = floordiv(Index(copy.cells[share.dimension], i64), share.by)
+            members.append(_alone(copy.copy, part, f"{copy.cells[share.dimension]}.part", kind, most))
+        if width > 1:
+            lane = mod(Index(copy.cells[unit], i64), width)
+            members.append(_alone(copy.copy, lane, f"{copy.cells[unit]}.lane", Kind.UNROLL, width))
+        return band(members, Leaf())
+
+    def buffer(self, copy: PackedRun, ring: Expr | None) -> Promotion:
+        """Return a copy's tile: rows and columns of the result lie contiguous in it, padded where threads fill it by columns.
+
+        Of the loop whose time is `ring` there are tiles of several steps.
+        """
+        first, rank, last = len(copy.numbers), range(len(copy.cells)), self.last(copy)
+        order = [*(d for d in rank if d != last), last]
+        held = tuple(self.chosen.stages if t == ring else 1 for t in copy.numbers)
+        layout = [(n, 1, count) for n, count in enumerate(held)] + [(first + d, 1, copy.extents[d]) for d in order]
+        pad = PAD if last != self.unit(copy) else 0
+        later = ring is not None and self.later(copy)
+        return Promotion(copy.tensor, held + copy.extents, tuple(layout), shared=True, pad=pad, later=later)
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Runs of `by` cells along a dimension of so many cells, which are yet to be dealt out; `even`: all have as many."""
+
+    dimension: int
+    by: int
+    cells: int
+    even: bool = True
+
+    @property
+    def count(self) -> int:
+        return -(-self.cells // self.by)
+
+
+def _dealt(shares: list[_Share], threads: int) -> tuple[list[tuple[_Share, int]], list[_Share]]:
+    """Return what the threads of an axis take, each with the number that they tell apart, and what is left.
+
+    They take the first share, then others that they have room for; and a part of one that they take turns at evenly.
+    """
+    taken: list[tuple[_Share, int]] = []
+    left, held = list(shares), 1
+    free = [s for s in shares if s.even and s.count > 1]
+    for share in free:
+        if share.count <= threads // held:
+            taken.append((share, share.count))
+            left.remove(share)
+            held *= share.count
+        elif not taken:
+            break
+    room = threads // held
+    for share in free:
+        if share in left and room > 1 and (not taken or share.count % room == 0):
+            taken.append((share, room))
+            left[left.index(share)] = replace(share, by=share.by * room, even=share.count % room == 0)
+            break
+    return taken, left
+
+
+def _alone(
+    statement: TypedStatement, time: Expr, label: str, kind: Kind = Kind.SERIAL, extent: int = 0, axis: str = ""
+) -> Member:
+    """Return a loop of one statement."""
+    return Member(((statement.name, time),), label, kind, extent, axis)
+
+
+__all__ = ["contraction_nest"]

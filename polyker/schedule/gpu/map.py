@@ -1,0 +1,171 @@
+"""Which loops of a statement are the blocks and threads of a GPU: plain data, chosen from extents and strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyker.cost.measure import FAR, Measured, MemoryAccess
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import add, coefficients, lit
+from polyker.ir.typed import TypedProgram
+from polyker.machine.model import Gpu
+
+AXES = ("x", "y", "z")
+
+# Threads of a block that works on its own cells alone, and how they lie where two iterators are dealt out.
+THREADS = 256
+ROWS = 8
+
+# Cells of a result that one thread computes at most, along y: what they have in common it reads once.
+CELLS = 8
+
+# Bytes that a thread reads or writes at once.
+WIDEST = 16
+
+# Partial sums of a thread: they do not wait for each other, and err less.
+PARTIAL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """The iterators along the axes x, y, z, each with the number of threads of a block along it (1: only blocks).
+
+    `rest`: iterators that each thread runs through, outermost first. `cells`: an iterator of which each thread takes so many
+    neighbours at once, in registers.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    rest: tuple[str, ...]
+    cells: tuple[str, int] | None = None
+
+    def size(self, iterator: str) -> int:
+        """Return how many neighbours along an iterator a thread takes at once."""
+        return self.cells[1] if self.cells is not None and self.cells[0] == iterator else 1
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{i} on block.{a}" + (f" and {n} of thread.{a}" if n > 1 else "")
+            for a, (i, n) in zip(AXES, self.axes, strict=False)
+        ) + (f", {self.cells[1]} x {self.cells[0]} in registers" if self.cells else "")
+
+
+def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mapping:
+    """Return the mapping of a statement whose iterators `free` carry no dependence.
+
+    Neighbouring threads (axis x) take neighbouring cells of the result; where it has none, of the largest read.
+    """
+    if not free:
+        return Mapping((), ())
+    along = contiguous(measured, free)
+    others = [i for i in reversed(free) if i != along and measured.extent(i) > 1]
+    others.sort(key=lambda i: -min(measured.extent(i), THREADS))  # stable: of two long ones the inner one is y
+    width = _power(min(measured.extent(along), THREADS if not others else max(gpu.warp, THREADS // ROWS)))
+    axes = [(along, width)]
+    for place, i in enumerate(others[:2]):
+        room = THREADS // width if place == 0 else 1
+        axes.append((i, _power(min(room, measured.extent(i)))))
+    mapped = {i for i, _ in axes}
+    return Mapping(tuple(axes), tuple(i for i in free if i not in mapped))
+
+
+def with_cells(measured: Measured, mapping: Mapping, gpu: Gpu) -> Mapping:
+    """Return the mapping of a reduction with several cells of the result to a thread, where its terms have reads in common.
+
+    Only along y (or z): neighbouring threads still take neighbouring cells. There stay blocks for every multiprocessor.
+    """
+    threads = dict(mapping.axes)
+    blocks = prod(-(-measured.extent(i) // n) for i, n in mapping.axes)
+    for i, _ in mapping.axes[1:]:
+        common = any(a.stride(i) == 0 and a.strides for a in measured.accesses if not a.is_write)
+        for cells in (CELLS, CELLS // 2, CELLS // 4):
+            if common and measured.extent(i) >= cells * threads[i] and blocks >= 2 * cells * gpu.processors:
+                return replace(mapping, cells=(i, cells))
+    return mapping
+
+
+def partial_sums(measured: Measured, mapping: Mapping) -> tuple[str, int] | None:
+    """Return the reduced iterator of which each thread has so many partial sums; None for several cells, or few terms."""
+    reduced = measured.statement.reduced
+    longest = max(reduced, key=measured.extent)
+    count = min(PARTIAL, _power(measured.extent(longest) + 1) // 2)
+    terms = prod(measured.extent(i) for i in reduced)
+    return (longest, count) if mapping.cells is None and count > 1 and terms >= 4 * PARTIAL else None
+
+
+def cell_shape(program: TypedProgram, measured: Measured) -> tuple[Expr, ...] | None:
+    """Return, for each iterator that is not reduced, a number that its values are below; None in loops of the text, where no
+    extent of the target shows such a number, and for negative values."""
+    statement = measured.statement
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    shape = tuple(e for i in kept if (e := below(program, measured, i)) is not None)
+    least = [measured.bounds[i][0] for i in kept]
+    if statement.outer or len(shape) < len(kept) or any(lo is None or lo < 0 for lo in least):
+        return None
+    return shape
+
+
+def below(program: TypedProgram, measured: Measured, iterator: str) -> Expr | None:
+    """Return a number that an iterator's values are below, None for a size that no extent of the target shows."""
+    lo, count = measured.bounds[iterator]
+    if lo is not None and count is not None:
+        return lit(lo + count)
+    statement = measured.statement
+    for subscript, extent in zip(statement.subscripts, program.tensor(statement.target).shape, strict=True):
+        parts = {i: n for i, n in (coefficients(subscript) or {}).items() if n}
+        if parts in ({iterator: 1}, {iterator: 1, "": min(0, parts.get("", 0))}):
+            return add(extent, lit(-parts.get("", 0)))
+    return None
+
+
+def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int] | None:
+    """Return how a reduction is cut into partial results in memory: along which iterator, and how many.
+
+    Where the cells of the result are too few for the threads of the GPU, or neighbouring ones read far apart. None where they
+    are not, or the partial results would be many beside what is read.
+    """
+    statement = measured.statement
+    kept = [i for i in statement.iterators if i not in statement.reduced]
+    reads = [a for a in measured.accesses if not a.is_write]
+    if not reads:
+        return None
+    largest = max(reads, key=measured.footprint)
+    unit = [i for i in statement.reduced if abs(largest.stride(i)) == 1]
+    along = max(unit or statement.reduced, key=measured.extent)
+    results = prod(measured.extent(i) for i in kept)
+    threads = gpu.processors * gpu.resident
+    apart = bool(unit) and not any(abs(largest.stride(i)) == 1 for i in kept)
+    most = min(threads // max(1, results), measured.extent(along) // (2 * PARTIAL))
+    if apart:
+        most = max(most, min(gpu.warp, measured.extent(along) // 2))
+    count = (_power(most + 1) // 2) if most > 0 else 0
+    few = 4 * results * count <= measured.footprint(largest)
+    return (along, count) if count >= gpu.warp and few else None
+
+
+def at_once(access: MemoryAccess, along: str, most: int) -> int:
+    """Return how many neighbours along an iterator one access takes, `most` where it does not move: 1 where it is not aligned."""
+    stride, others = access.stride(along), [s for i, s in access.strides.items() if i != along]
+    if not stride:
+        return most
+    if stride != 1 or access.offset is None or any(abs(s) >= FAR for s in others):
+        return 1
+    size = max(1, min(most, WIDEST // access.itemsize))
+    while any(s % size for s in (access.offset, *others)):
+        size //= 2
+    return size
+
+
+def contiguous(measured: Measured, free: tuple[str, ...]) -> str:
+    """Return the iterator along which neighbours lie together in the result, else in the largest read, else the last."""
+    by_size = sorted(measured.accesses, key=lambda a: (not a.is_write, -measured.footprint(a)))
+    for access in by_size:
+        found = [i for i in free if abs(access.stride(i)) == 1 and measured.extent(i) > 1]
+        if found:
+            return max(found, key=measured.extent)
+    return max(free, key=lambda i: (measured.extent(i), free.index(i)))
+
+
+def _power(count: int) -> int:
+    """Return the least power of two that is not below a count."""
+    return 1 << max(0, count - 1).bit_length()

@@ -1,0 +1,365 @@
+"""Launches in which the threads of a block share a row: reductions across them, and what is computed from their results.
+
+    block.x i: thread.x(256): with acc: { acc = 0;  for terms of this thread: acc += …;  S = all threads' acc;  store }
+
+The block's rows lie along the loops of a group; a statement's own loop within the row is dealt out to the threads along x, and
+what has none is run by the first of them. Statements follow each other in one thread as long as none needs what another
+thread has; there a new part begins, and a barrier will stand between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Literal
+from polyker.ir.quasi_affine import floordiv, is_quasi_affine, lit, mod
+from polyker.ir.typed import Role, TypedProgram, TypedStatement
+from polyker.machine.model import Gpu
+from polyker.poly.touches import Touch, alone, touches
+from polyker.rewrite.core.accumulate import Accumulated, accumulate
+from polyker.rewrite.core.fresh import Fresh
+from polyker.schedule.fusion.groups import Group, grow
+from polyker.schedule.fusion.items import Item
+from polyker.schedule.gpu.across import LONG, Across, has_gathers
+from polyker.schedule.gpu.map import AXES, THREADS, contiguous
+from polyker.schedule.nests.nest import band, offset, shared
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Tree, statements_of
+from polyker.schedule.tree.nodes import Sequence as InOrder
+
+# Bytes of shared memory that are left to results and to what threads combine.
+RESULTS = 1 << 10
+
+# Rows of a block whose threads are one warp a row.
+ROWS = 8
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
+    dealt out to the threads of a row, None where the first of them runs it. `registers`: what each thread holds of rows, `turns`
+    times `side` neighbouring cells of each; the loops of the items `turned` over these are unrolled (gpu_row_registers)."""
+
+    group: Group
+    lanes: tuple[str | None, ...]
+    width: int
+    height: int
+    registers: tuple[Promotion, ...] = ()
+    side: int = 1
+    turns: int = 0
+    turned: frozenset[int] = frozenset()
+
+    def parts(self) -> list[list[int]]:
+        """Return the items of each part, in their order: between two parts the threads meet."""
+        found: list[list[int]] = [[]]
+        for n in range(len(self.lanes)):
+            if not all(self._in_one_thread(m, n) for m in found[-1]):
+                found.append([])
+            found[-1].append(n)
+        return found
+
+    def _in_one_thread(self, one: int, other: int) -> bool:
+        """Return whether what two items do to each other's cells is done by one thread of a row."""
+        first, second = self.group.items[one], self.group.items[other]
+        for a in first.touches:
+            for b in second.touches:
+                if a.tensor != b.tensor or not (a.is_write or b.is_write):
+                    continue
+                mine, theirs = self._lane(one, a), self._lane(other, b)
+                if (mine is None) != (theirs is None):
+                    return False
+                if mine is not None and not any(
+                    self._is_thread(s, mine) and self._is_thread(t, theirs)
+                    for s, t in zip(a.subscripts, b.subscripts, strict=True)
+                ):
+                    return False
+        return True
+
+    def thread(self, lane: str) -> Expr:
+        """Return the number of the thread that has a cell of a row."""
+        return mod(floordiv(Index(lane, i64), self.side), self.width)
+
+    def _is_thread(self, subscript: Expr, lane: str | None) -> bool:
+        """Return whether equal values of a subscript are one thread's."""
+        return lane is not None and (alone(subscript) == (lane, 0) or subscript == self.thread(lane))
+
+    def turn(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
+        """Return the loops of a thread over its cells of a row: `side` neighbours, `width` threads' apart."""
+        kind, extent = (Kind.UNROLL, self.turns) if n in self.turned else (Kind.SERIAL, 0)
+        place = Index(lane, i64)
+        loops = [shared((statement,), floordiv(place, self.side * self.width), f"{lane}.tile", kind, extent)]
+        if self.side > 1:
+            loops.append(shared((statement,), mod(place, self.side), f"{lane}.point", Kind.UNROLL, self.side))
+        return loops
+
+    def _lane(self, n: int, touch: Touch) -> str | None:
+        """Return the iterator that says which thread uses a cell, None for the first: what all combine is the first one's."""
+        return None if self.group.items[n].reduces and touch.is_write else self.lanes[n]
+
+    def origin(self, loop: int) -> int:
+        """Return the value that comes first in a loop over rows."""
+        found = zip(self.group.items, self.group.dims[loop], strict=True)
+        return min(min(i.measured.lo(d), 0 if i.start is not None else i.measured.lo(d)) for i, d in found)
+
+    def order(self) -> list[int]:
+        """Return the loops over rows, the longest first: blocks along x take it."""
+        lead = self.group.items[0].measured
+        return sorted(range(len(self.group.dims)), key=lambda d: -lead.extent(self.group.dims[d][0]))
+
+    def size(self, n: int, iterator: str) -> int:
+        """Return how many values of an item's iterator over rows a block has."""
+        longest = self.order()[:1]
+        return self.height if any(self.group.dims[d][n] == iterator for d in longest) else 1
+
+    def rows(self, bodies: Sequence[Body]) -> tuple[list[Member], list[Member]]:
+        """Return the loops over rows that blocks take, and that over the rows of a block."""
+        dims, order = self.group.dims, self.order()
+        blocks: list[Member] = []
+        within: list[Member] = []
+        for n, d in enumerate(order):
+            size = self.height if n == 0 else 1
+
+            def times(d: int = d, size: int = size, *, inside: bool = False) -> tuple[tuple[str, Expr], ...]:
+                found = []
+                for iterator, body in zip(dims[d], bodies, strict=True):
+                    place = offset(iterator, self.origin(d))
+                    found += [(s.name, mod(place, size) if inside else floordiv(place, size)) for s in body.statements]
+                return tuple(found)
+
+            label = dims[d][0]
+            kind = Kind.BLOCK if n < len(AXES) else Kind.SERIAL
+            blocks.append(Member(times(), f"{label}.block", kind, 0, AXES[n] if n < len(AXES) else ""))
+            if size > 1:
+                within.append(Member(times(inside=True), f"{label}.thread", Kind.THREAD, size, "y"))
+        if not blocks:
+            blocks = [Member(tuple((s.name, lit(0)) for b in bodies for s in b.statements), "once", Kind.BLOCK, 0, "x")]
+        taken = min(len(order), len(AXES))
+        return [*reversed(blocks[:taken]), *blocks[taken:]] if order else blocks, within
+
+
+@dataclass(frozen=True)
+class Body:
+    """The statements that stand for an item, their places along the threads of a row, and what a thread runs of them.
+
+    `result`: what threads combine into, with the iterators of its cells.
+    """
+
+    statements: tuple[TypedStatement, ...]
+    places: Mapping[str, Expr]
+    tree: Tree
+    result: tuple[str, tuple[str, ...]] | None = None
+
+
+def grown_rows(
+    program: TypedProgram, items: list[Item], dealt: Mapping[str, Across], gpu: Gpu, left: list[Item]
+) -> tuple[Rows, list[Item], list[Item]] | None:
+    """Return the launch by rows of the first item and of what can run in it, what has to run before it, and what after it.
+
+    `dealt`: the reductions whose terms are dealt out to threads. None where none of them is in it. The items `left` run in
+    launches of their own.
+    """
+
+    def join(group: Group, item: Item) -> Group | None:
+        if not item.free and not group.dims:
+            wider = Group((*group.items, item), (), (), ())
+        elif _alike(group, item, dealt):
+            dims = tuple((*dim, i) for dim, i in zip(group.dims, item.free, strict=True))
+            wider = replace(group, items=(*group.items, item), dims=dims, shifts=tuple((*s, 0) for s in group.shifts))
+        else:
+            found = group.joined(program, item)
+            if found is None:
+                return None
+            order = tuple(n for n, s in enumerate(found.shifts) if not any(s) and not found.crossing[n])
+            wider = found.loops(order)
+        return wider if _rows(wider, dealt, gpu) is not None else None
+
+    if _rows(Group.of(items[0]), dealt, gpu) is None:
+        return None
+    group, before, after = grow(program, items, left, join)
+    rows = _rows(group, dealt, gpu)
+    return None if rows is None or not rows.width else (rows, before, after)
+
+
+def _alike(group: Group, item: Item, dealt: Mapping[str, Across]) -> bool:
+    """Return whether an item that the group does not bind reads in the same blocks what the group's last one reads: both are
+    dealt out alike, over as many cells."""
+    last = group.items[-1]
+    both = dealt.get(last.statement.name), dealt.get(item.statement.name)
+    if None in both or any(m.conflicts(item) for m in group.items) or not last.tensors & item.tensors:
+        return False
+    cells = [[i.measured.bounds[n] for n in i.free] for i in (last, item)]
+    rows = tuple(dim[-1] for dim in group.dims)
+    return rows == last.free and cells[0] == cells[1] and all(None not in b for b in cells[0])
+
+
+def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:
+    """Return how a group runs by rows, of width 0 while nothing in it is dealt out; None where it does not."""
+    cells = prod(group.items[0].measured.extent(dim[0]) for dim in group.dims)
+    lanes: list[str | None] = []
+    widths = set()
+    for n, item in enumerate(group.items):
+        column = {dim[n] for dim in group.dims}
+        across = dealt.get(item.statement.name)
+        inner = set(item.statement.iterators[item.statement.outer :])
+        if across is not None:
+            if inner - set(item.statement.reduced) != column:
+                return None
+            lanes.append(across.iterator)
+            widths.add(across.width)
+        elif item.reduces or not column <= inner or has_gathers(item.measured):
+            return None
+        elif inner == column:
+            lanes.append(None)
+        elif set(item.free) != inner:
+            return None
+        else:
+            lane = contiguous(item.measured, tuple(i for i in item.free if i not in column))
+            lanes.append(lane)
+            if cells < gpu.processors and item.measured.extent(lane) > LONG:
+                return None
+    if len(widths) > 1:
+        return None
+    width = max(widths, default=0)
+    lead = group.items[0].measured
+    longest = max((lead.extent(dim[0]) for dim in group.dims), default=1)
+    height = 1
+    while width and width * height * 2 <= THREADS and height < ROWS and width == 32 and height * 2 <= longest:
+        height *= 2
+    return Rows(group, tuple(lanes), width, height)
+
+
+def row_body(program: TypedProgram, fresh: Fresh, rows: Rows, n: int) -> Body:
+    """Return what a thread runs of an item."""
+    item, lane = rows.group.items[n], rows.lanes[n]
+    statement = item.statement
+    if lane is None:
+        return Body((statement,), {statement.name: lit(0)}, Leaf())
+    if item.reduces:
+        return _folded(program, fresh, rows, n, lane)
+    common = {dim[n] for dim in rows.group.dims}
+    inner = statement.iterators[statement.outer :]
+    loops = [shared((statement,), Index(i, i64), i) for i in inner if i not in common and i != lane]
+    loops += rows.turn(n, statement, lane)
+    return Body((statement,), {statement.name: rows.thread(lane)}, band(loops, Leaf()))
+
+
+def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) -> Body:
+    item = rows.group.items[n]
+    statement = item.statement
+    origin = {dim[n]: rows.origin(d) for d, dim in enumerate(rows.group.dims)}
+    parts = accumulate(
+        program, fresh, statement, start=item.start, lanes=(lane, rows.width), side=rows.side, origin=origin
+    )
+    assert parts.lanes is not None
+    assert parts.folded is not None
+    each = Index(parts.lanes, i64)
+    places: dict[str, Expr] = {s.name: lit(0) for s in parts.statements()}
+    places |= {parts.start.name: each, parts.folds[-1].name: each}
+    places[parts.update.name] = rows.thread(lane)
+    held = Promotion(parts.accumulator, (1,) * (len(parts.cell) + 1))
+    tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.turn(n, parts.update, lane)))))
+    return Body(parts.statements(), places, tree, (parts.folded, parts.cell))
+
+
+def _parts(parts: Accumulated, lane: str, turn: list[Member]) -> list[Filter]:
+    """Return what a thread does of a reduction; `turn`: the loops over its terms along the lane."""
+    loops = [shared((parts.update,), Index(i, i64), i) for i in parts.update.reduced if i != lane]
+    terms = Filter((parts.update.name,), band([*loops, *turn], Leaf()))
+    return [
+        Filter((parts.start.name,), Leaf()),
+        terms,
+        *(Filter((s.name,), Leaf()) for s in (*parts.folds, *parts.store)),
+    ]
+
+
+@dataclass(frozen=True)
+class Held:
+    """The temporaries that a launch holds: of each part those in a thread's registers, and those that the block shares."""
+
+    registers: tuple[tuple[Promotion, ...], ...]
+    shared: tuple[Promotion, ...]
+
+    def tensors(self) -> list[str]:
+        """Return their names."""
+        return [p.tensor for p in (*(p for part in self.registers for p in part), *self.shared)]
+
+
+def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedStatement], gpu: Gpu) -> Held:
+    """Return where the temporaries that no other launch uses are held; `outside`: the statements of other launches.
+
+    What leaves its part or its thread lies in shared memory, as far as that has room for all the blocks that can be resident.
+    """
+    elsewhere = {t.tensor for s in outside for t in touches(s)}
+    parts = rows.parts()
+    registers: list[tuple[Promotion, ...]] = [() for _ in parts]
+    common: list[Promotion] = []
+    room = gpu.shared * rows.width * rows.height // gpu.resident - RESULTS
+    sizes: list[tuple[int, Promotion]] = []
+    for tensor in dict.fromkeys(t for i in rows.group.items for t in sorted(i.tensors)):
+        if program.tensor(tensor).role is not Role.TEMPORARY or tensor in elsewhere:
+            continue
+        if any(p.tensor == tensor for p in rows.registers):
+            continue
+        users = {n for n, i in enumerate(rows.group.items) if tensor in i.tensors}
+        own = next((p for p, part in enumerate(parts) if users <= set(part)), None)
+        modulo = _modulo(program, rows, tensor, 1 if own is not None else rows.height)
+        if modulo is None:
+            continue
+        if own is not None and prod(modulo) == 1:
+            registers[own] = (*registers[own], Promotion(tensor, modulo))
+            continue
+        modulo = _modulo(program, rows, tensor, rows.height)
+        assert modulo is not None
+        found = Promotion(tensor, modulo, shared=True)
+        sizes.append((found.cells() * program.tensor(tensor).dtype.itemsize, found))
+    for size, promotion in sorted(sizes, key=lambda found: found[0]):
+        if size <= room:
+            room -= size
+            common.append(promotion)
+    return Held(tuple(registers), tuple(common))
+
+
+def _modulo(program: TypedProgram, rows: Rows, tensor: str, height: int) -> tuple[int, ...] | None:
+    """Return the extents of a temporary's buffer: of the rows' dimensions what a block has, else all."""
+    touching = [(n, t) for n, item in enumerate(rows.group.items) for t in item.touches if t.tensor == tensor]
+    if not all(t.exact and all(map(is_quasi_affine, t.subscripts)) for _, t in touching):
+        return None
+    modulo = []
+    for d, extent in enumerate(program.tensor(tensor).shape):
+        size = int(extent.value.real) if isinstance(extent, Literal) else None
+        for loop, dim in enumerate(rows.group.dims):
+            if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
+                size = height if loop == rows.order()[0] else 1
+                break
+        if size is None or size < 1:
+            return None
+        modulo.append(size)
+    return tuple(modulo)
+
+
+def row_tree(rows: Rows, bodies: Sequence[Body], held: Held) -> Tree:
+    """Return the tree of a launch by rows."""
+    blocks, within = rows.rows(bodies)
+    results = tuple(
+        Promotion(b.result[0], tuple(rows.size(n, i) for i in b.result[1]), shared=True)
+        for n, b in enumerate(bodies)
+        if b.result is not None
+    )
+
+    def threads(part: list[int], registers: tuple[Promotion, ...]) -> Band:
+        found = [bodies[n] for n in part]
+        names = {s.name for b in found for s in b.statements}
+        times = tuple((s.name, b.places[s.name]) for b in found for s in b.statements)
+        tree = found[0].tree
+        if len(found) > 1:
+            tree = InOrder(tuple(Filter(tuple(s.name for s in b.statements), b.tree) for b in found))
+        tree = Scope(registers, tree) if registers else tree
+        rows_of = (replace(m, times=tuple((s, e) for s, e in m.times if s in names)) for m in within)
+        return Band((*rows_of, Member(times, "lane.thread", Kind.THREAD, rows.width, "x")), tree)
+
+    parts = [threads(part, own) for part, own in zip(rows.parts(), held.registers, strict=True)]
+    tree: Tree = InOrder(tuple(Filter(statements_of(p), p) for p in parts)) if len(parts) > 1 else parts[0]
+    tree = Scope(rows.registers, tree) if rows.registers else tree
+    return Band(tuple(blocks), Scope((*results, *held.shared), tree))

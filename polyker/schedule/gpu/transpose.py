@@ -1,0 +1,134 @@
+"""Statements that read along another index than they write: what a block reads goes through shared memory, turned there.
+
+block.y i.tile: block.x j.tile:
+    with a tile of A, shared, its rows padded by a cell:
+        thread.y j: thread.x i: copy of A       neighbouring threads read neighbouring cells
+        thread.y i: thread.x j: B[i,j] = …      and write neighbouring cells
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.quasi_affine import coefficients, floordiv, indices_of, is_quasi_affine, mod
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.materialise.pack_run import PackedRun, Tile, pack_run
+from polyker.schedule.fusion.items import Item
+from polyker.schedule.gpu.map import AXES
+from polyker.schedule.nests.nest import Nest, offset
+from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+
+# The side of a tile, a warp's cells; the threads along its other side; and bytes of shared memory for all tiles of a block.
+SIDE, HEIGHT = 32, 8
+ROOM = 40 << 10
+# Least extents of the two indices: below, what a line of memory has is used by the threads of a warp anyhow.
+LEAST = 16
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A statement's index along which it writes, that along which it reads `reads`, and its other ones."""
+
+    statement: TypedStatement
+    write: str
+    read: str
+    others: tuple[str, ...]
+    reads: tuple[Read, ...]
+    origin: dict[str, int]
+
+    def __str__(self) -> str:
+        tensors = len(self.reads)
+        return f"{SIDE} {self.read} x {SIDE} {self.write} of {tensors} operand{'s' * (tensors > 1)} turned in shared memory"
+
+
+def choose_turned(item: Item) -> Turned | None:
+    """Return which operands of a statement go through shared memory; None where none has to."""
+    statement, measured = item.statement, item.measured
+    inner = statement.iterators[statement.outer :]
+    if item.reduces or statement.op != "set" or set(item.free) != set(inner) or statement.outer:
+        return None
+    target = measured.write
+    along = [i for i in inner if abs(target.stride(i)) == 1 and measured.extent(i) >= LEAST]
+    found: dict[str, list[Read]] = {}
+    sizes: dict[str, int] = {}
+    for a in measured.accesses:
+        read = a.read
+        if read is None or read.pad is not None or not along or not all(map(is_quasi_affine, read.subscripts)):
+            continue
+        unit = [i for i in inner if i != along[0] and abs(a.stride(i)) == 1 and measured.extent(i) >= LEAST]
+        if abs(a.stride(along[0])) > 1 and unit and all(_alone(read, i) for i in (along[0], unit[0])):
+            found.setdefault(unit[0], []).append(read)
+            sizes[unit[0]] = sizes.get(unit[0], 0) + SIDE * (SIDE + 1) * a.itemsize
+    found = {u: reads for u, reads in found.items() if sizes[u] <= ROOM}
+    if not found:
+        return None
+    unit_of = max(found, key=lambda u: (len(found[u]), inner.index(u)))
+    others = tuple(i for i in inner if i not in (along[0], unit_of))
+    origin = {i: measured.lo(i) for i in inner}
+    return Turned(statement, along[0], unit_of, others, tuple(found[unit_of]), origin)
+
+
+def _alone(read: Read, iterator: str) -> bool:
+    """Return whether an index moves one dimension of an operand alone, by ones."""
+    moved = [coefficients(s) or {} for s in read.subscripts if iterator in indices_of(s)]
+    return len(moved) == 1 and abs(moved[0].get(iterator, 0)) == 1 and sum(bool(n) for n in moved[0]) == 1
+
+
+def turned_nest(program: TypedProgram, fresh: Fresh, turned: Turned) -> Nest:
+    """Return the statement with its copies, and their nest."""
+    places = {i: offset(i, turned.origin[i]) for i in (turned.write, turned.read, *turned.others)}
+    sides = (turned.write, turned.read)
+    times: dict[str, Expr] = {i: floordiv(places[i], SIDE) if i in sides else Index(i, i64) for i in places}
+    tiles = {i: Tile(times[i], SIDE, turned.origin[i]) if i in sides else Tile(times[i], 1, 0) for i in places}
+    statement = turned.statement
+    copies: list[PackedRun] = []
+    for read in turned.reads:
+        found = pack_run(program, fresh, statement, read, tuple(times.values()), tiles)
+        statement, copies = found.statement, [*copies, found]
+    blocks = []
+    for n, i in enumerate((turned.write, turned.read, *reversed(turned.others))):
+        own = [(c.copy.name, Index(c.numbers[times[i]], i64)) for c in copies]
+        kind, axis = (Kind.BLOCK, AXES[n]) if n < len(AXES) else (Kind.SERIAL, "")
+        label = f"{i}.tile" if i in sides else i
+        blocks.append(Member((*own, (statement.name, times[i])), label, kind, 0, axis))
+    blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
+    children = [Filter((c.copy.name,), _copy(c, read, turned)) for c, read in zip(copies, turned.reads, strict=True)]
+    body = _threads(statement.name, places[turned.write], places[turned.read])
+    children.append(Filter((statement.name,), body))
+    held = tuple(_tile(c, read, turned) for c, read in zip(copies, turned.reads, strict=True))
+    tree = Band(tuple(blocks), Scope(held, Sequence(tuple(children))))
+    return Nest((*(c.copy for c in copies), statement), tree)
+
+
+def _dimension(read: Read, iterator: str) -> int:
+    return next(d for d, s in enumerate(read.subscripts) if iterator in indices_of(s))
+
+
+def _threads(name: str, along: Expr, across: Expr) -> Tree:
+    """Return the threads of a tile: `along` lie neighbours, `across` each thread has every HEIGHT-th."""
+    within = mod(across, SIDE)
+    return Band(
+        (
+            Member(((name, mod(within, HEIGHT)),), "row.thread", Kind.THREAD, HEIGHT, "y"),
+            Member(((name, mod(along, SIDE)),), "lane.thread", Kind.THREAD, SIDE, "x"),
+            Member(((name, floordiv(within, HEIGHT)),), "row.part", Kind.UNROLL, SIDE // HEIGHT),
+        ),
+        Leaf(),
+    )
+
+
+def _copy(copy: PackedRun, read: Read, turned: Turned) -> Tree:
+    cells = [Index(c, i64) for c in copy.cells]
+    return _threads(copy.copy.name, cells[_dimension(read, turned.read)], cells[_dimension(read, turned.write)])
+
+
+def _tile(copy: PackedRun, read: Read, turned: Turned) -> Promotion:
+    """Return a copy's tile, a row for each cell along the write: what lies below another in it lies in another bank."""
+    first = len(copy.numbers)
+    last = _dimension(read, turned.read)
+    order = [*(d for d in range(len(copy.cells)) if d != last), last]
+    layout = [(n, 1, 1) for n in range(first)] + [(first + d, 1, copy.extents[d]) for d in order]
+    return Promotion(copy.tensor, (1,) * first + copy.extents, tuple(layout), shared=True, pad=1)

@@ -1,0 +1,205 @@
+"""The proof that threads of one block keep the order of a tree: barriers stand where they meet in memory.
+
+It shares nothing with what places barriers (polyker.schedule.gpu.barriers) but the form of the tree. For each two accesses to one
+place, one of them a write, and each loop or sequence that puts them in order, it asks isl for a pair of instances that different
+threads of one block run, unless the block is sure to pass a barrier between. A place is a cell of memory, or of a buffer
+that the threads share and that every run of its scope fills anew. What a thread has for itself nobody else may use.
+"""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+
+import islpy as isl
+
+from polyker.errors import LegalityError, failure, register
+from polyker.ir.expr import Expr, Index
+from polyker.ir.quasi_affine import lit, print_affine, substitute
+from polyker.poly.isl import read_map, read_set
+from polyker.poly.scop import Access, Scop, parameters
+from polyker.schedule.legality.buffers import UNFIT
+from polyker.schedule.legality.text import KINDS, instance, instances_and_cell, label
+from polyker.schedule.legality.waits import check_waits
+from polyker.schedule.tree.block_threads import Branch, Launch, Loop, between, launches, partings
+from polyker.schedule.tree.nodes import Band, Kind, Scope, Sequence, Tree
+from polyker.schedule.tree.thread_folds import is_fold
+
+NO_BARRIER = register(
+    "PK509",
+    LegalityError,
+    "threads of one block run {source} and {sink} with no barrier between, and a {kind} dependence through {tensor} orders them: "
+    "both use {cell}",
+    "map the loops around both to threads, or give each statement a launch of its own",
+)
+NO_THREAD = register(
+    "PK511",
+    LegalityError,
+    "no thread of its block runs {instance}: its number along {axis} is not in 0:{extent}",
+    "map a loop to threads whose times count from 0, such as the points of a tile",
+)
+LONE_BARRIER = register(
+    "PK512",
+    LegalityError,
+    "a barrier before {statement} stands where not all threads of a block come",
+    "the threads of a block meet between blocks and threads, not inside a loop that is dealt out to threads",
+)
+
+
+def check_threads(scop: Scop, tree: Tree) -> set[str]:
+    """Return the tensors of which each thread has a part of its own: no value may leave it.
+
+    Raises LegalityError where threads of one block depend on each other with no barrier between.
+    """
+    private: set[str] = set()
+    names = tuple(s.name for s in scop.program.statements())
+    _check_places(tree, scop, met=False)
+    for launch in launches(tree, names):
+        check = _Check(scop, launch)
+        homes: dict[tuple[str, str], tuple[Expr, ...]] = {}
+        for branch in launch.branches:
+            check.numbers(branch)
+            own = {p.tensor for p, mine in branch.buffers if mine}
+            private |= own
+            for tensor in own:
+                # The proof of the buffers knows one thread for an instance, whichever way it goes.
+                if homes.setdefault((tensor, branch.statement), branch.thread()) != branch.thread():
+                    reason = f"different parts of {branch.statement} run in different threads"
+                    raise failure(UNFIT, tensor=label(scop, tensor), reason=reason)
+        for first in launch.branches:
+            for second in launch.branches:
+                check.pair(first, second)
+        check_waits(scop, launch)
+    return private
+
+
+def _check_places(tree: Tree, scop: Scop, *, met: bool) -> None:
+    """Raise LegalityError for a barrier, or a buffer that threads share, outside a launch or inside a loop over threads.
+
+    `met`: all threads of a block come here.
+    """
+    match tree:
+        case Band(members=members, child=child):
+            for m in members:
+                met = (met or m.kind is Kind.BLOCK) and m.kind is not Kind.THREAD
+            _check_places(child, scop, met=met)
+        case Sequence(children=children):
+            for f in children:
+                if not (f.is_plain() or met):
+                    raise failure(LONE_BARRIER, statement=", ".join(f.statements))
+                _check_places(f.child, scop, met=met)
+        case Scope(promotions=promotions, child=child):
+            shared = [p.tensor for p in promotions if p.shared]
+            if shared and not met:
+                raise failure(
+                    UNFIT, tensor=label(scop, shared[0]), reason="not all threads of a block come to its scope"
+                )
+            if 0 < len(shared) < len(promotions):
+                raise failure(
+                    UNFIT, tensor=label(scop, shared[0]), reason="a scope with it has buffers of single threads"
+                )
+            alone = [p.tensor for p in promotions if p.later and not p.shared]
+            if alone:
+                raise failure(UNFIT, tensor=label(scop, alone[0]), reason="copies arrive later in shared memory alone")
+            _check_places(child, scop, met=met)
+        case _:
+            return
+
+
+class _Check:
+    """The instances of one launch."""
+
+    def __init__(self, scop: Scop, launch: Launch) -> None:
+        self.scop, self.launch = scop, launch
+        self.head = parameters(scop.program)
+
+    def numbers(self, branch: Branch) -> None:
+        """Each instance has a thread."""
+        domain = self._domain(branch)
+        source = self._tuple(branch.statement)
+        for axis, time, extent in zip("xyz", branch.thread(), self.launch.extents, strict=True):
+            inside = read_set(f"{self.head}{{ {source} : 0 <= {print_affine(time)} < {extent} }}")
+            lost = domain.subtract(inside)
+            if not lost.is_empty():
+                raise failure(NO_THREAD, instance=instance(self.scop, lost), axis=axis, extent=extent)
+
+    def pair(self, first: Branch, second: Branch) -> None:
+        """Instances of the first that come before some of the second in a block."""
+        ways = {
+            n: points
+            for n in partings(first, second)
+            if not (points := between(first, second, n)) & self.launch.barriers
+        }
+        if not ways:
+            return
+        for a in self._accesses(first):
+            for b in self._accesses(second):
+                if a.tensor == b.tensor and (a.is_write or b.is_write):
+                    together = self._together(first, second, a, b)
+                    if together is not None:
+                        for n, points in ways.items():
+                            pairs = (
+                                self._across(first, second, a, b, together) if points & self.launch.warps else together
+                            )
+                            self._check(first, second, n, a, b, pairs)
+
+    def _check(self, first: Branch, second: Branch, at: int, a: Access, b: Access, together: isl.Map) -> None:
+        pairs = together
+        for n in range(first.outside, at + 1):
+            one, other = first.steps[n], second.steps[n]
+            if isinstance(one, Loop) and isinstance(other, Loop):
+                pairs = pairs.intersect(self._compared(first, second, one.time, "<" if n == at else "=", other.time))
+        if not pairs.is_empty():
+            source, sink, cell = instances_and_cell(self.scop, pairs, a.tensor)
+            kind = KINDS[{(True, False): "raw", (False, True): "war", (True, True): "waw"}[a.is_write, b.is_write]]
+            raise failure(NO_BARRIER, kind=kind, tensor=label(self.scop, a.tensor), source=source, sink=sink, cell=cell)
+
+    def _together(self, first: Branch, second: Branch, a: Access, b: Access) -> isl.Map | None:
+        """Return {first -> second} of the instances of one block, run by different threads, that come to one place."""
+        held, kept = first.buffer(a.tensor), second.buffer(a.tensor)
+        if held is not None and kept is not None and held[1] and kept[1]:
+            return None
+        here = a.relation.intersect_domain(self._domain(first))
+        there = b.relation.intersect_domain(self._domain(second))
+        if held is not None and held == kept:
+            cells = [f"c{d}" for d in range(len(held[0].modulo))]
+            places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
+            place = read_map(f"{self.head}{{ {a.tensor}[{', '.join(cells)}] -> P[{places}] }}")
+            here, there = here.apply_range(place), there.apply_range(place)
+        found = here.apply_range(there.reverse())
+        for one, other in zip(first.steps[: first.outside], second.steps[: second.outside], strict=True):
+            if isinstance(one, Loop) and isinstance(other, Loop):
+                found = found.intersect(self._compared(first, second, one.time, "=", other.time))
+        ids = zip(self._thread(first, a), self._thread(second, b), strict=True)
+        compare = partial(self._compared, first, second)
+        apart = reduce(isl.Map.union, (compare(one, "!=", other) for one, other in ids))
+        found = found.intersect(apart)
+        return None if found.is_empty() else found
+
+    def _across(self, first: Branch, second: Branch, a: Access, b: Access, pairs: isl.Map) -> isl.Map:
+        """Return the pairs that a barrier of each warp does not order: those of different warps."""
+        one, other = self.launch.warp(self._thread(first, a)), self.launch.warp(self._thread(second, b))
+        return (
+            pairs if one is None or other is None else pairs.intersect(self._compared(first, second, one, "!=", other))
+        )
+
+    def _thread(self, branch: Branch, access: Access) -> tuple[Expr, Expr, Expr]:
+        """Return the numbers of the thread that makes an access: the first of those that combine values into a cell."""
+        x, y, z = branch.thread()
+        members = [s.member for s in branch.steps if isinstance(s, Loop)]
+        folds = access.is_write and any(is_fold(self.scop.statement(branch.statement), m) for m in members)
+        return (lit(0) if folds else x), y, z
+
+    def _accesses(self, branch: Branch) -> list[Access]:
+        return [a for a in self.scop.accesses if a.statement == branch.statement]
+
+    def _domain(self, branch: Branch) -> isl.Set:
+        return reduce(isl.Set.intersect, map(read_set, branch.conditions), self.scop.domains[branch.statement])
+
+    def _tuple(self, statement: str, mark: str = "") -> str:
+        return f"{statement}[{', '.join(i + mark for i in self.scop.statement(statement).iterators)}]"
+
+    def _compared(self, first: Branch, second: Branch, one: Expr, sign: str, other: Expr) -> isl.Map:
+        source = self._tuple(first.statement)
+        sink = self._tuple(second.statement, "_")
+        primed = substitute(other, {i: Index(f"{i}_") for i in self.scop.statement(second.statement).iterators})
+        return read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one)} {sign} {print_affine(primed)} }}")

@@ -1,0 +1,1 @@
+"""Loop nests of one statement, from its register tile."""

@@ -1,0 +1,127 @@
+"""Tiles that are transposed in registers ask for the lines that a later tile reads, and for those that it writes.
+
+    for n: for k.tile: for l.tile: O[n, l.tile, k.tile] = X[n, k.tile, l.tile] transposed     (56 x 80 cells for each n)
+    ->
+    for n: for k.tile: for l.tile: prefetch X[n+1, k.tile, l.tile]; prefetch O[n+1, l.tile, k.tile]; O[…] = X[…] transposed
+
+A tile takes one line of each of many rows, and the next tile the lines beside them: no prefetcher follows that, and a core
+keeps fewer lines on their way by its loads and stores than memory delivers. Lines are asked for in the second cache, of which
+more can be on their way, and those that are to be written as if they were read: no other core has them, and the request for
+a line to write goes to the first cache on x86. Lines of a result that is written past the caches are not asked for
+(`codegen.llvm.store`).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.plan import Plan, unit_iterator
+from polyker.ir.dtypes import i64
+from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.quasi_affine import add, is_quasi_affine, lit, mod, scale, substitute, subtract
+from polyker.ir.typed import Ahead, TypedProgram
+from polyker.machine.model import Target
+from polyker.schedule.nests.nest import offset
+from polyker.schedule.nests.transpose import across_sizes, panel_of
+
+# Bytes, read and written, between a request and its use: at least what memory delivers while a line is on its way, and at most
+# this share of the second cache.
+NEAREST, SHARE = 8192, 4
+# How much longer a loop is than it looks ahead where its last iterations, which ask for what nobody uses, matter little.
+MANY = 16.0
+
+
+def transposed_ahead(
+    program: TypedProgram,
+    measured: Measured,
+    plan: Plan,
+    across: tuple[str, ...],
+    order: tuple[str, ...],
+    target: Target,
+) -> tuple[Ahead, ...]:
+    """Return the cells that each instance of a statement asks for which runs in the loops of `transpose.transposing_tree`: the
+    last ones of rows of what lies beyond the second cache. The cells need not exist."""
+    vector = plan.vector
+    assert vector is not None
+    sizes = {**across_sizes(measured, vector, plan.lanes, across), vector: plan.lanes}
+    far = [a for a in measured.accesses if _is_far(measured, a, target)]
+    later = _later(measured, plan, far, sizes, order, target) if far else None
+    if later is None:
+        return ()
+    moved = {later[0]: add(Index(later[0], i64), lit(later[1]))}
+    last = add(_first(measured, vector, sizes), lit(sizes[vector] - 1))
+    found: list[Ahead] = []
+    for a in far:
+        subscripts = measured.statement.subscripts if a.read is None else a.read.subscripts
+        there = tuple(substitute(s, moved) for s in subscripts)
+        if abs(a.stride(vector)) == 1:
+            cells = [tuple(substitute(s, {vector: last}) for s in there)]
+        elif unit_iterator(measured, a, vector) in across:
+            cells = [tuple(substitute(s, row) for s in there) for row in _rows(measured, vector, sizes)]
+        else:
+            continue
+        dtype = program.tensor(a.tensor).dtype
+        found += [Ahead(Read(a.tensor, cell, dtype=dtype), cache=2) for cell in cells]
+    return tuple(found)
+
+
+def _is_far(measured: Measured, access: MemoryAccess, target: Target) -> bool:
+    """Whether an operand is read or written along its memory and lies beyond the second cache."""
+    subscripts = measured.statement.subscripts if access.read is None else access.read.subscripts
+    if not all(map(is_quasi_affine, subscripts)) or (access.read is not None and access.read.pad is not None):
+        return False
+    return measured.footprint(access) * access.itemsize > target.cache(2).size
+
+
+def _later(
+    measured: Measured,
+    plan: Plan,
+    far: list[MemoryAccess],
+    sizes: dict[str, int],
+    order: tuple[str, ...],
+    target: Target,
+) -> tuple[str, int] | None:
+    """Return the iterator, and by how much it is ahead, of the tile that is asked for: a later iteration of the innermost
+    loop that is long enough."""
+    vector = plan.vector
+    assert vector is not None
+    across = [i for i in order if i in sizes and i != vector]
+    panel = panel_of(target, plan.lanes)
+    extent = measured.extent(vector)
+    loops = [(vector, plan.lanes, -(-min(extent, panel) // plan.lanes))]
+    loops += [(i, sizes[i], -(-measured.extent(i) // sizes[i])) for i in reversed(across)]
+    loops += [(vector, panel, -(-extent // panel))]
+    loops += [(i, 1, measured.extent(i)) for i in reversed(order) if i not in sizes]
+    between = prod(sizes.values()) * sum(a.itemsize for a in far)
+    best, most = None, 0.0
+    for iterator, step, trips in loops:
+        count = max(1, -(-NEAREST // between))
+        if count * between * SHARE > target.cache(2).size or most >= MANY:
+            break
+        if trips / count > max(1.0, most):
+            best, most = (iterator, count * step), trips / count
+        between *= trips
+    return best
+
+
+def _first(measured: Measured, iterator: str, sizes: dict[str, int]) -> Expr:
+    """Return an iterator's first value in the tile."""
+    return subtract(Index(iterator, i64), mod(offset(iterator, measured.lo(iterator)), sizes[iterator]))
+
+
+def _rows(measured: Measured, vector: str, sizes: dict[str, int]) -> list[dict[str, Expr]]:
+    """Return, for the columns of a tile that are stored one after another, the places of the rows' last cells: each column
+    stands for a row, or for several where there are more rows.
+
+    Where rows do not begin at lines a tile's first line is the last one of the tile before, and there already.
+    """
+    columns = [i for i in sizes if i != vector]
+    count = prod(sizes[i] for i in columns)
+    number: Expr = lit(0)
+    for i in columns:
+        number = add(scale(sizes[i], number), mod(offset(i, measured.lo(i)), sizes[i]))
+    place = number if count <= sizes[vector] else mod(number, sizes[vector])
+    ends = {i: add(_first(measured, i, sizes), lit(sizes[i] - 1)) for i in columns}
+    row = _first(measured, vector, sizes)
+    return [{**ends, vector: add(row, place, lit(k))} for k in range(0, sizes[vector], count)]

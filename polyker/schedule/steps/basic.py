@@ -1,0 +1,340 @@
+"""Steps: what a person or a search does to a schedule, each a pure function from a schedule to a schedule.
+
+A step changes the order of instances and nothing else; it raises ScheduleError where it has no place to be applied. Whether
+the new order is legal is another question: `apply` asks polyker.schedule.legality.prove, and raises LegalityError. A step is data
+too (`Step`), so that a schedule can be told by the steps that led to it, and made again by `replay`.
+
+A loop is named by a statement and its label, as the printed schedule shows them. Where a statement has several loops of that
+label beside each other (full and partial tiles), the step changes all of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from polyker.errors.base import failure
+from polyker.errors.schedules import BAD_ORDER, NO_ROLE, NOT_ONE_BAND, NOT_SERIAL, TOO_LONG, UNKNOWN_STEP
+from polyker.ir.expr import Call, Expr, Literal
+from polyker.ir.quasi_affine import floordiv, lit, mod
+from polyker.poly.scop import Scop
+from polyker.schedule.legality.prove import prove
+from polyker.schedule.steps.fusion import distribute, fuse
+from polyker.schedule.steps.promotion import promote
+from polyker.schedule.tree.nodes import Band, Kind, Member, Schedule, Scope, Tree
+from polyker.schedule.tree.nodes import Sequence as TreeSequence
+from polyker.schedule.tree.places import at_loops, check_size, refuse_nested_vectors
+
+# More copies than this in one nest of unrolled loops cost seconds of LLVM's time and no kernel gains by them.
+UNROLL_LIMIT = 2000
+LANES_LIMIT = 256
+SIZE_LIMIT = 1 << 31
+THREADS_LIMIT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its name, and its arguments after the schedule.
+
+    >>> print(Step("tile", ("S0", (("i0", 8), ("i1", 16)))))
+    tile('S0', (('i0', 8), ('i1', 16)))
+    """
+
+    name: str
+    arguments: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.arguments))})"
+
+
+def tile(schedule: Schedule, statement: str, sizes: Iterable[tuple[str, int]]) -> Schedule:
+    """Cut loops into tiles: the loops over the tiles stay, those over the points of a tile go inside the last of them.
+
+    Before, with sizes (("i", 8), ("j", 16)):
+
+        for i: for j: S(i, j)
+
+    After:
+
+        for i.tile = i // 8: for j.tile = j // 16: for i.point = i % 8: for j.point = j % 16: S(i, j)
+
+    Raises ScheduleError.
+    """
+    try:
+        wanted = dict(sizes)
+    except (TypeError, ValueError):
+        raise failure(
+            UNKNOWN_STEP, name="tile", arguments=(statement, sizes), known="tile(statement, ((loop, size), ...))"
+        ) from None
+    for label, size in wanted.items():
+        check_size(label, size, 1, SIZE_LIMIT)
+
+    def change(band: Band) -> Tree:
+        places = _places(band, statement, tuple(wanted))
+        members, points = list(band.members), []
+        for label in wanted:
+            at = places[label]
+            _check_serial(members[at], statement)
+            members[at], point = _cut(band.members[at], wanted[label])
+            points.append(point)
+        last = max(places.values()) + 1
+        return replace(band, members=(*members[:last], *points, *members[last:]))
+
+    return _changed(schedule, statement, tuple(wanted), change)
+
+
+def interchange(schedule: Schedule, statement: str, order: Sequence[str]) -> Schedule:
+    """Put loops that are directly inside each other into another order; `order` names them, the outermost first.
+
+    Before:
+
+        for i: for j: S(i, j)
+
+    After `interchange(schedule, "S", ("j", "i"))`:
+
+        for j: for i: S(i, j)
+
+    Raises ScheduleError.
+    """
+    named = isinstance(order, (tuple, list)) and all(isinstance(label, str) for label in order)
+    if not named or len(order) < 2 or len(set(order)) < len(order):
+        raise failure(BAD_ORDER, loops=order)
+
+    def change(band: Band) -> Tree:
+        places = _places(band, statement, tuple(order))
+        members = list(band.members)
+        for at, label in zip(sorted(places.values()), order, strict=True):
+            members[at] = band.members[places[label]]
+        return replace(band, members=tuple(members))
+
+    return _changed(schedule, statement, tuple(order), change)
+
+
+def unroll(schedule: Schedule, statement: str, loop: str, factor: int) -> Schedule:
+    """Repeat the body of a loop `factor` times; a loop of at most that many constant iterations vanishes.
+
+    Before:
+
+        for i: S(i)
+
+    After, with factor 4:
+
+        for i.tile = i // 4: unroll(4) i.point = i % 4: S(i)
+
+    Raises ScheduleError, where more than 2000 copies of statements would stand in one place too.
+    """
+    check_size(loop, factor, 1, UNROLL_LIMIT)
+    changed = _changed(schedule, statement, (loop,), lambda b: _carried_out(b, statement, loop, Kind.UNROLL, factor))
+    copies = _copies(changed.tree)
+    if copies > UNROLL_LIMIT:
+        raise failure(TOO_LONG, loop=loop, count=copies, limit=UNROLL_LIMIT)
+    return changed
+
+
+def vectorise(schedule: Schedule, statement: str, loop: str, lanes: int) -> Schedule:
+    """Run `lanes` iterations of a loop at the same time.
+
+    Before:
+
+        for i: S(i)
+
+    After, with 8 lanes:
+
+        for i.tile = i // 8: vector(8) i.point = i % 8: S(i)
+
+    A loop that is unrolled as often becomes the vector itself. Raises ScheduleError.
+    """
+    check_size(loop, lanes, 1, LANES_LIMIT)
+    changed = _changed(schedule, statement, (loop,), lambda b: _carried_out(b, statement, loop, Kind.VECTOR, lanes))
+    refuse_nested_vectors(changed.tree, statement, loop)
+    return changed
+
+
+def parallel(schedule: Schedule, statement: str, loop: str, threads: int) -> Schedule:
+    """Run the iterations of a loop on several threads.
+
+    Before:
+
+        for i: S(i)
+
+    After, with 4 threads:
+
+        parallel(4) i: S(i)
+
+    Raises ScheduleError.
+    """
+    check_size(loop, threads, 1, THREADS_LIMIT)
+
+    def change(band: Band) -> Tree:
+        at = _places(band, statement, (loop,))[loop]
+        _check_serial(band.members[at], statement)
+        member = replace(band.members[at], kind=Kind.PARALLEL, extent=threads)
+        return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
+
+    return _changed(schedule, statement, (loop,), change)
+
+
+def mapped(schedule: Schedule, statement: str, loop: str, role: str) -> Schedule:
+    """Run the iterations of a loop by a GPU's blocks, or by the threads of a block.
+
+    Before:
+
+        for i.tile: for i.point: S(i)
+
+    After, with i.tile to `block.x` and i.point to `thread.x(32)`:
+
+        block.x i.tile: thread.x(32) i.point: S(i)
+
+    `role`: block or thread, and the axis x, y or z; a thread's loop has a constant number of iterations, which its time says or
+    which stands behind in parentheses. Raises ScheduleError.
+    """
+    found = re.fullmatch(r"(block|thread)\.([xyz])(?:\(([0-9]{1,4})\))?", role)
+    if found is None:
+        raise failure(NO_ROLE, role=role)
+    kind = Kind(found[1])
+
+    def change(band: Band) -> Tree:
+        at = _places(band, statement, (loop,))[loop]
+        member = band.members[at]
+        _check_serial(member, statement)
+        extent = int(found[3]) if found[3] else _modulus(member.time(statement)) if kind is Kind.THREAD else 0
+        if kind is Kind.THREAD and not 1 <= extent <= 1024:
+            raise failure(NO_ROLE, role=role)
+        member = replace(member, kind=kind, extent=extent, axis=found[2])
+        return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
+
+    return _changed(schedule, statement, (loop,), change)
+
+
+def _modulus(time: Expr) -> int:
+    """Return n of a time `… mod n`, 0 where it is none."""
+    match time:
+        case Call(op="mod", args=(_, Literal(value=value))):
+            return int(value.real)
+        case _:
+            return 0
+
+
+STEPS: dict[str, Callable[..., Schedule]] = {
+    "map": mapped,
+    "tile": tile,
+    "interchange": interchange,
+    "fuse": fuse,
+    "distribute": distribute,
+    "unroll": unroll,
+    "vectorise": vectorise,
+    "parallel": parallel,
+    "promote": promote,
+}
+
+
+def step(scop: Scop, schedule: Schedule, wanted: Step) -> Schedule:
+    """Return the schedule after a step, whether or not it is legal; raises ScheduleError."""
+    function = STEPS.get(wanted.name)
+    arguments = (scop, schedule) if function is promote else (schedule,)
+    known = ", ".join(STEPS)
+    if function is None:
+        raise failure(UNKNOWN_STEP, name=wanted.name, arguments=wanted.arguments, known=known)
+    try:
+        inspect.signature(function).bind(*arguments, *wanted.arguments)
+    except TypeError:
+        raise failure(UNKNOWN_STEP, name=wanted.name, arguments=wanted.arguments, known=known) from None
+    return function(*arguments, *wanted.arguments)
+
+
+def apply(scop: Scop, schedule: Schedule, wanted: Step) -> Schedule:
+    """Return the schedule after a step that is proven legal.
+
+    Raises ScheduleError where the step has no place to be applied, LegalityError where it would break a dependence.
+    """
+    changed = step(scop, schedule, wanted)
+    prove(scop, changed)
+    return changed
+
+
+def replay(scop: Scop, schedule: Schedule, steps: Iterable[Step]) -> Schedule:
+    """Return the schedule after steps in order, each proven legal; raises as `apply` does."""
+    for wanted in steps:
+        schedule = apply(scop, schedule, wanted)
+    return schedule
+
+
+def _changed(schedule: Schedule, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]) -> Schedule:
+    return replace(schedule, tree=at_loops(schedule.tree, statement, labels, change))
+
+
+def _places(band: Band, statement: str, labels: tuple[str, ...]) -> dict[str, int]:
+    found = {m.label: n for n, m in enumerate(band.members)}
+    if any(label not in found for label in labels):
+        raise failure(NOT_ONE_BAND, loops=", ".join(labels), statement=statement)
+    return {label: found[label] for label in labels}
+
+
+def _check_serial(member: Member, statement: str) -> None:
+    if member.kind is not Kind.SERIAL:
+        raise failure(NOT_SERIAL, loop=member.label, statement=statement, kind=f"a {member.kind.value} loop")
+
+
+def _cut(member: Member, size: int) -> tuple[Member, Member]:
+    """Return the loop over the tiles and the loop over the points of a tile."""
+    tiles = tuple((s, floordiv(e, size)) for s, e in member.times)
+    points = tuple((s, mod(e, size)) for s, e in member.times)
+    return Member(tiles, f"{member.label}.tile"), Member(points, f"{member.label}.point")
+
+
+def _carried_out(band: Band, statement: str, label: str, kind: Kind, extent: int) -> Tree:
+    at = _places(band, statement, (label,))[label]
+    member = band.members[at]
+    if member.kind is Kind.UNROLL and kind is Kind.VECTOR and member.extent == extent:
+        members = (*band.members[:at], replace(member, kind=kind), *band.members[at + 1 :])
+        return replace(band, members=members)
+    _check_serial(member, statement)
+    if all(_is_below(e, extent) for _, e in member.times):
+        cut = [replace(member, kind=kind, extent=extent)]
+    else:
+        outer, inner = _cut(member, extent)
+        cut = [outer, replace(inner, kind=kind, extent=extent)]
+    return replace(band, members=(*band.members[:at], *cut, *band.members[at + 1 :]))
+
+
+def _is_below(time: Expr, bound: int) -> bool:
+    """Whether a time is seen to lie in [0, bound)."""
+    match time:
+        case Call(op="mod", args=(_, Literal(value=value))):
+            return int(value.real) <= bound
+        case _:
+            return time == lit(0)
+
+
+def _copies(tree: Tree) -> int:
+    """Return the largest number of statements that one nest of unrolled loops becomes."""
+    most = 1
+
+    def visit(node: Tree) -> int:
+        nonlocal most
+        match node:
+            case Band(members=members, child=child):
+                copies = visit(child)
+                for member in reversed(members):
+                    if member.kind is Kind.UNROLL:
+                        copies *= member.extent
+                        most = max(most, copies)
+                return copies
+            case TreeSequence(children=children):
+                return sum(visit(f.child) for f in children)
+            case Scope(child=child):
+                return visit(child)
+            case _:
+                return 1
+
+    visit(tree)
+    return most
+
+
+__all__ = [
+    "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "mapped",
+    "parallel", "promote", "replay", "step", "tile", "unroll",
+    "vectorise",
+]  # fmt: skip

@@ -1,0 +1,116 @@
+"""Steps that change the times of a loop: its direction, its start, or its lean on another loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from polyker.errors.base import failure
+from polyker.errors.schedules import NO_LOOP, NOT_SERIAL
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import add, lit, scale
+from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree.places import at_loops, check_integer
+
+# Times stay far from where 64-bit integers end.
+OFFSET_LIMIT = 1 << 31
+
+
+def reverse(schedule: Schedule, statement: str, loop: str) -> Schedule:
+    """Run a loop backwards.
+
+    Before:
+
+        for i: S(i)
+
+    After:
+
+        for i = -i: S(i)
+
+    Raises ScheduleError.
+    """
+    return _retimed(schedule, statement, loop, lambda s, time: scale(-1, time))
+
+
+def shift(schedule: Schedule, statement: str, loop: str, offset: int, who: Collection[str] = ()) -> Schedule:
+    """Let the instances of some statements run `offset` iterations later in a loop; `who`: the statement alone if empty.
+
+    Before:
+
+        for i: { S(i); T(i) }
+
+    After `shift(schedule, "T", "i", 1)`:
+
+        for i: { S(i); T(i - 1) }
+
+    Raises ScheduleError.
+    """
+    check_integer(loop, offset, OFFSET_LIMIT)
+    moving = frozenset(who or (statement,))
+    return _retimed(schedule, statement, loop, lambda s, time: add(time, lit(offset)) if s in moving else time)
+
+
+def skew(schedule: Schedule, statement: str, loop: str, along: str, factor: int) -> Schedule:
+    """Let each iteration of the loop `along` begin `loop` by `factor` later.
+
+    Before:
+
+        for i: for j: S(i, j)
+
+    After `skew(schedule, "S", "j", "i", 1)`:
+
+        for i: for j = j + i: S(i, j)
+
+    Raises ScheduleError.
+    """
+    check_integer(loop, factor, OFFSET_LIMIT)
+    along_times = _times(schedule.tree, along)
+
+    def lean(s: str, time: Expr) -> Expr:
+        if s not in along_times:
+            raise failure(NO_LOOP, statement=s, loop=along, known=loop)
+        return add(time, scale(factor, along_times[s]))
+
+    return _retimed(schedule, statement, loop, lean)
+
+
+def _retimed(schedule: Schedule, statement: str, loop: str, change: Callable[[str, Expr], Expr]) -> Schedule:
+    def changed(band: Band) -> Tree:
+        members = []
+        for m in band.members:
+            if m.label == loop:
+                if m.kind is not Kind.SERIAL:
+                    raise failure(NOT_SERIAL, loop=loop, statement=statement, kind=f"a {m.kind.value} loop")
+                m = replace(m, times=tuple((s, change(s, t)) for s, t in m.times))
+            members.append(m)
+        return replace(band, members=tuple(members))
+
+    return replace(schedule, tree=at_loops(schedule.tree, statement, (loop,), changed))
+
+
+def _times(tree: Tree, label: str) -> dict[str, Expr]:
+    """Return the time of each statement at its loop of a label."""
+    found: dict[str, Expr] = {}
+
+    def visit(node: Tree) -> None:
+        match node:
+            case Band(members=members, child=child):
+                for m in members:
+                    _collect(m, label, found)
+                visit(child)
+            case Sequence(children=children):
+                for f in children:
+                    visit(f.child)
+            case Scope(child=child):
+                visit(child)
+            case Leaf():
+                return
+
+    visit(tree)
+    return found
+
+
+def _collect(member: Member, label: str, found: dict[str, Expr]) -> None:
+    if member.label == label:
+        for s, time in member.times:
+            found.setdefault(s, time)

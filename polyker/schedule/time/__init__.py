@@ -1,0 +1,1 @@
+"""Time loops tiled together with the space that their steps sweep."""

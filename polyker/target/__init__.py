@@ -1,1 +1,0 @@
-"""Processors as data."""
