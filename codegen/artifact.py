@@ -9,6 +9,7 @@ from typing import Protocol
 
 from polyker.codegen.ir.kernel import Kernel
 from polyker.errors.base import Span
+from polyker.ir.decision import Step
 from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.schedule.tree.nodes import Schedule
@@ -87,7 +88,8 @@ class Artifact:
     `layouts`: one an argument. `integers`: the i64 arguments; after them goes the address of the run time's functions where
     a loop is PARALLEL. `guards`: status -> meaning.
     `stages`: the printed form of each stage so far (program, isl, schedule, loops, llvm). `scheduled`: the program with all
-    that its schedule added to it, and the schedule. `loops`: the kernel before its loops were unrolled.
+    that its schedule added to it, and the schedule. `loops`: the kernel before its loops were unrolled. `steps`: the
+    passes that ran, with what each took.
     """
 
     typed: TypedProgram
@@ -101,6 +103,7 @@ class Artifact:
     code: Code
     scheduled: tuple[TypedProgram, Schedule] | None = field(default=None, compare=False, repr=False)
     loops: Kernel | None = field(default=None, compare=False, repr=False)
+    steps: tuple[Step, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def products(self) -> tuple[tuple[str, tuple[str, str]], ...]:

@@ -75,6 +75,14 @@ def _apply(op: str, args: list[Array]) -> Any:
             return x * args[1] + args[2]
         case "join":
             return _joined(args)
+        case "larger" | "larger_masked":
+            return np.where(args[1] > x, args[1], x)
+        case "smaller" | "smaller_masked":
+            return np.where(args[1] < x, args[1], x)
+        case "fused_add" | "fused_sub":
+            return x + args[1] if op == "fused_add" else x - args[1]
+        case "copied":
+            return x
         case "below" | "above":
             end = x.dtype.type(-np.inf if op == "below" else np.inf)
             return np.where(np.isnan(x), -end, np.where(x == end, np.nan, np.nextafter(x, end)))

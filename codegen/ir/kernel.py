@@ -83,7 +83,7 @@ class Op(_Kept):
     multiply_add(x, y, z) = x y + z; the functions of polyker.ir.expr.FUNCTIONS. Result type `dtype`.
     join of two integers of 16 bits or four of 8, dot2 and dot4 on i32 or u32, below and above on f32 or f64
     (polyker.ir.expr.INTERNAL).
-    What llvm_emit makes of verified kernels: larger, smaller, larger_masked and smaller_masked (extrema, the first argument where
+    What passes for a machine make (FORMS): larger, smaller, larger_masked and smaller_masked (extrema, the first argument where
     one is NaN), fused_add and fused_sub (sums by a multiply-add), copied (of a vector, that the next operation may overwrite).
     """
 
@@ -121,6 +121,16 @@ class Load:
 
 KExpr: TypeAlias = Const | Var | Op | Convert | Load
 
+# Operations of two arguments that passes for a machine make, with the operation of which each is a form.
+FORMS = {
+    "larger": "maximum",
+    "smaller": "minimum",
+    "larger_masked": "maximum",
+    "smaller_masked": "minimum",
+    "fused_add": "add",
+    "fused_sub": "sub",
+}
+COPIED = "copied"
 # Extrema, and what they are where no argument is NaN: one instruction of x86.
 FREE = {"maximum": "larger", "minimum": "smaller"}
 

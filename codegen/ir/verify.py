@@ -8,6 +8,8 @@ from functools import partial
 from math import prod
 
 from polyker.codegen.ir.kernel import (
+    COPIED,
+    FORMS,
     WARP,
     WIDEST,
     Allocate,
@@ -51,10 +53,12 @@ from polyker.schedule.tree.swizzle import why_not_swizzled
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _AXES = ("x", "y", "z")
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
-_BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS})
+_BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS, *FORMS})
 # Typing writes these by comparisons and extrema; and sigmoids of complex numbers by `exp`.
 _WRITTEN = frozenset({"clip", "isnan", "isinf", "isfinite"})
-_OPS = frozenset({*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, "sub"} - _WRITTEN)
+_OPS = frozenset(
+    {*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, *FORMS, COPIED, "sub"} - _WRITTEN
+)
 # Extrema of complex numbers, in numpy's order, are for this level alone.
 _REAL_ONLY = frozenset({"floordiv", "mod", "silu", "sigmoid", *(f.name for f in TABLE.values() if not f.complex)}) - {
     "minimum",
@@ -371,6 +375,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
     else:
         _check(result == dtype, "{} of {} is {}, not {}", expr, op, dtype, dtype, result)
     _check(op not in ("below", "above") or (dtype.kind == "f" and dtype.itemsize >= 4), "{} takes f32 or f64", expr, op)
+    _check(op not in FORMS or dtype.kind == "f", "{} takes floats", expr, op)
     _check(op not in LOGICAL or dtype == bool_, "{} takes bools", expr, op)
     _check(op not in BITWISE or dtype.is_integer, "{} takes integers", expr, op)
     _check(op not in _REAL_ONLY or not dtype.is_complex, "{} takes no complex numbers", expr, op)

@@ -12,22 +12,12 @@ from polyker.codegen.llvm.expressions import Expressions
 from polyker.codegen.llvm.loops.parallel import PARTICIPATE
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import FLAGS, Builder
-from polyker.codegen.passes.simplify import unroll
-from polyker.codegen.passes.unroll_terms import several_terms
-from polyker.codegen.passes.x86.balance_ports import balanced, moves
-from polyker.codegen.passes.x86.checked_inputs import checked
-from polyker.codegen.passes.x86.masked_terms import masked_terms
-from polyker.codegen.passes.x86.pair_extrema import paired_extrema
-from polyker.codegen.passes.x86.several_checks import several_checks
 from polyker.errors.base import InternalError
 from polyker.machine.model import Target
 
 
 def emit(kernel: Kernel, target: Target) -> str:
-    """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`."""
-    tiles = several_terms(paired_extrema(checked(kernel, target), target), target)
-    copied = unroll(tiles, tiles=moves(tiles, target))
-    kernel = masked_terms(balanced(several_checks(copied), target), target)
+    """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`, after the passes for the target."""
     return Emitter(kernel, target).module()
 
 

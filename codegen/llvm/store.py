@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyker.codegen.ir.kernel import FREE, Convert, KExpr, Load, Op, Prefetch, Store
+from polyker.codegen.ir.kernel import FORMS, FREE, Convert, KExpr, Load, Op, Prefetch, Store
 from polyker.codegen.ir.polynomial import Poly, as_constant, same_cell
 from polyker.codegen.ir.walk import factors_of
 from polyker.codegen.llvm import complex as llvm_complex
@@ -17,15 +17,6 @@ from polyker.codegen.llvm.operations import combine, free_extremum
 from polyker.codegen.llvm.text import Builder, Reg, const
 from polyker.codegen.passes.fold_lanes import REDUCIBLE
 from polyker.ir.dtypes import DType
-
-# Forms of polyker.codegen.passes.x86.checked_inputs and pipes: over the lanes they are as any other.
-_FORMS = {
-    "larger": "maximum",
-    "larger_masked": "maximum",
-    "smaller": "minimum",
-    "smaller_masked": "minimum",
-    "fused_add": "add",
-}
 
 
 def store(e: Expressions, stmt: Store) -> None:
@@ -125,7 +116,7 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
             pass  # combined in a wider type than is stored
         case _:
             return False
-    op = _FORMS.get(op, op)
+    op = FORMS.get(op, op)
     if op not in REDUCIBLE or not same_cell(stmt, old):
         return False
     value = memory.splat_value(e.b, e.value(term), e.lanes.count)

@@ -44,7 +44,6 @@ from polyker.codegen.lowering.by_threads import dealt_to_threads, iterations
 from polyker.codegen.lowering.expressions import ExpressionLowering, ast_arguments, condition_from_ast, from_ast
 from polyker.codegen.lowering.isl_ast import Guarded, flat, is_loop, loops_of, within
 from polyker.codegen.passes.hoist_buffer_init import begun
-from polyker.codegen.passes.uniform_inner_loops import in_step
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_
 from polyker.ir.expr import Expr, Literal, Read, walk
@@ -111,7 +110,7 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
     names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
     apart, in_place = _sharing(program, schedule, [t.name for t in scratch])
     kernel = Kernel("kernel", tuple(buffers), names, body, apart=apart, in_place=in_place)
-    return Lowered(in_step(kernel), arguments, scratch, tuple(integers), lowering.guards)
+    return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)
 
 
 def _sharing(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> tuple[Pairs, Pairs]:

@@ -40,7 +40,7 @@ Given: TypeAlias = (
 )
 kernels: Cache[Compiled] = Cache()
 _COMPILER = (
-    "polyker.pipeline", "polyker.poly.binding.bind", "polyker.poly.checks", "polyker.codegen.llvm.jit.build",
+    "polyker.pipeline.compile", "polyker.poly.binding.bind", "polyker.poly.checks", "polyker.codegen.llvm.jit.build",
     "polyker.codegen.llvm.jit.detect", "polyker.runtime.entry.tables", "polyker.runtime.foreign", "polyker.runtime.cuda.arrays",
 )  # fmt: skip
 
@@ -219,7 +219,7 @@ def _artifact(
     options: Options,
     given: tuple[TypedProgram, Schedule] | None,
 ) -> Artifact:
-    from polyker.pipeline import compile_typed
+    from polyker.pipeline.compile import compile_typed
 
     limited = with_deadline(options)
     return guarded(program, "compile", limited, lambda: compile_typed(typed, layouts, target, limited, given))
@@ -228,7 +228,7 @@ def _artifact(
 def start_to_edit(program: Program, bound: Bound, *, auto: bool) -> tuple[TypedProgram, TypedProgram, Schedule]:
     """Return the program bound to types and sizes, and what a user's schedule of it starts from; raises as `compiled`."""
     load_compiler()
-    from polyker.pipeline import start_to_edit as start
+    from polyker.pipeline.compile import start_to_edit as start
 
     found, limited = target_named(bound.target), with_deadline(bound.options)
     typed = _bound(program, dict(zip(program.inputs, bound.types, strict=True)), bound.sizes, limited)

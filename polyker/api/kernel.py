@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from polyker.explain.report import Explanation
     from polyker.runtime.cuda.bound import BoundCall
 
-STAGES = ("program", "isl", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
+STAGES = ("program", "isl", "passes", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
 
 
 class Kernel(Direct):
@@ -76,7 +76,11 @@ class Kernel(Direct):
         return self._options.fastmath
 
     def source(self, stage: str) -> str:
-        """Return a stage of the compile as text: program, isl, schedule, loops; then llvm, or cuda and ptx; and asm."""
+        """Return a stage of the compile as text: program, isl, passes, schedule, loops; then llvm, or cuda and ptx; and asm.
+
+        `passes`: the passes that changed something, with what each changed; `after:NAME`: what the pass of that name made. Both
+        compile once more.
+        """
         artifact = self._compiled.artifact()
         name = exact_text(stage)
         if name == "asm" and "ptx" not in artifact.stages:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-STAGES = ("program", "isl", "schedule", "loops", "llvm", "asm", "explain")
+STAGES = ("program", "isl", "passes", "schedule", "loops", "llvm", "asm", "explain")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -103,9 +103,13 @@ def run(text: str, arguments: tuple[str, ...], outputs: tuple[str, ...]) -> None
 @click.argument("text")
 @click.argument("arguments", nargs=-1, metavar="NAME=TYPE...")
 @click.option("--stage", type=click.Choice(STAGES), default="program", show_default=True)
+@click.option("--passes", is_flag=True, help="The passes that changed something, what each changed, and milliseconds.")
+@click.option("--after", metavar="PASS", help="What a pass made, by its name in the list of --passes.")
 @click.option("--target", help="Such as cpu, cpu:x86-64-v3 or aarch64-linux-gnu.  [default: this machine]")
 @in_our_words
-def show(text: str, arguments: tuple[str, ...], stage: str, target: str | None) -> None:
+def show(
+    text: str, arguments: tuple[str, ...], stage: str, passes: bool, after: str | None, target: str | None
+) -> None:
     """Print an operator at a stage of its compilation.
 
     TEXT is an operator, or @FILE. NAME=TYPE gives each input its type, f32[64,32] or with symbolic sizes f32[M,K];
@@ -116,6 +120,7 @@ def show(text: str, arguments: tuple[str, ...], stage: str, target: str | None) 
     """
     from polyker.cli.files import show_operator
 
+    stage = "passes" if passes else f"after:{after}" if after is not None else stage
     click.echo(show_operator(read_text(text), split_assignments(arguments), stage, target))
 
 

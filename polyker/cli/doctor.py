@@ -17,6 +17,8 @@ VARIABLES = {
     "POLYKER_NUM_THREADS": "threads that a kernel runs on, where the option `threads` says nothing",
     "POLYKER_SIM_SEED": "the order of the threads on the target cuda-sim: 0 as they are numbered, else shuffled by it",
     "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
+    "POLYKER_VERIFY": "1: verify what every pass of a compile made, not once a level (slow, for debugging)",
+    "POLYKER_DUMP": "a folder in which each compile writes what its passes made, one file a pass that changed something",
     "POLYKER_CACHE_DIR": "the folder in which machine code for GPUs is kept, instead of the user's cache folder",
 }
 CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "click", "rich")

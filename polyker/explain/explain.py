@@ -15,8 +15,9 @@ from polyker.explain.decisions import decisions_of
 from polyker.explain.intermediates import arena_bytes, intermediates_of
 from polyker.explain.levels import FULL, levels_of
 from polyker.explain.rates import Rates, names
-from polyker.explain.report import Amount, Explanation, Floor, Intermediate, Level
+from polyker.explain.report import Amount, Explanation, Floor, Intermediate, Level, PassTime
 from polyker.explain.traffic import moved_bytes
+from polyker.ir.decision import Step
 from polyker.ir.typed import Role, TypedProgram
 from polyker.machine.model import Gpu, Target
 from polyker.poly.isl import isl_job
@@ -67,7 +68,18 @@ def explain(
         floor=_floor(arithmetic, total, target, rates, _threads(artifact.kernel)),
         decisions=chosen,
         refused=refused,
+        passes=_passes(artifact.steps),
     )
+
+
+def _passes(steps: tuple[Step, ...]) -> tuple[PassTime, ...]:
+    """Return the passes that changed something or took a millisecond, each once, in the order of their first run."""
+    found: dict[str, PassTime] = {}
+    for s in steps:
+        known = found.get(s.name, PassTime(s.name, s.level, 0.0, False))
+        changed = known.changed or (s.changed and not s.given_up)
+        found[s.name] = PassTime(s.name, s.level, known.seconds + s.seconds, changed)
+    return tuple(p for p in found.values() if p.changed or p.seconds >= 1e-3)
 
 
 def _labels(program: TypedProgram) -> dict[str, str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
+from polyker.ir.decision import Decision
+
 # An integer; with symbolic sizes a sympy expression in them.
 Amount: TypeAlias = Any
 
@@ -35,6 +37,16 @@ class Moved:
     read: Amount
     written: Amount
     exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PassTime:
+    """A pass of the compile: what it took, in seconds, over all alternatives, and whether it changed anything that was kept."""
+
+    name: str
+    level: str
+    seconds: float
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,8 @@ class Explanation:
 
     `flops`: as the program is written; `scheduled_flops`: as it is computed (steps of a contraction, values computed once or
     again, partial sums put together), None where that cannot be counted. `intensity`: flops a compulsory byte. `levels`: () with
-    symbolic sizes. `peak_bytes`: of the temporaries in memory, which share one block.
+    symbolic sizes. `peak_bytes`: of the temporaries in memory, which share one block. `passes`: those that changed something or
+    took a millisecond.
     """
 
     title: str
@@ -124,8 +137,9 @@ class Explanation:
     intermediates: tuple[Intermediate, ...]
     peak_bytes: Amount
     floor: Floor
-    decisions: tuple[str, ...]
-    refused: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+    refused: tuple[Decision, ...]
+    passes: tuple[PassTime, ...] = ()
     measured: Measured | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,6 +209,11 @@ def _lines(e: Explanation) -> Iterator[str]:
         if texts:
             yield title
             yield from (f"  {text}" for text in texts)
+    if e.passes:
+        yield "passes"
+        width = max(len(p.name) for p in e.passes)
+        for p in e.passes:
+            yield f"  {p.name:<{width}}  {1e3 * p.seconds:7.1f} ms{', changed' if p.changed else ''}"
 
 
 def _floor(floor: Floor) -> Iterator[str]:

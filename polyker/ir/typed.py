@@ -19,6 +19,8 @@ from polyker.ir.expr import Expr, Read, reads_in, walk
 # Sizes up to EXACT are expected as they are, those below LARGE by a number that is no smaller, others by one near them
 # (`TypedProgram.likely`).
 EXACT, LARGE = 32, 1024
+# The extent of a temporary of which buffers hold parts: whatever its elements are, no array of it is made.
+UNBOUNDED = 1 << 20
 
 
 class Role(Enum):

@@ -16,7 +16,7 @@ from polyker.cost.own_distances import cells_apart, free_iterators, own_distance
 from polyker.cost.plan import Plan, describe
 from polyker.cost.prefetch import lines_ahead, rows_to_come, tiles_ahead
 from polyker.cost.traffic import least_traffic
-from polyker.ir.decision import REFUSED
+from polyker.ir.decision import Decision
 from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
@@ -32,16 +32,13 @@ from polyker.rewrite.materialise.pack_block import PackedBlock, pack_block
 from polyker.rewrite.materialise.pack_operand import pack_padded, pack_read, pack_result, start_of_packed
 from polyker.rewrite.materialise.pack_step import copyable, pack_step
 from polyker.rewrite.normalise.count_from_zero import from_zero
-from polyker.rewrite.normalise.first_step import with_first_steps
 from polyker.rewrite.reductions.peel import peeled
 from polyker.rewrite.reductions.side_by_side import by_pieces
 from polyker.rewrite.sharing.inline_values import inlined
-from polyker.rewrite.sharing.store_shared_values import SHARED, share_values
-from polyker.rewrite.time.make_time_loops import with_steps
 from polyker.schedule.fusion.cost import Fusion, best_fusion, steady_tensors
 from polyker.schedule.fusion.epilogue import carries, with_epilogues
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.fusion.nest import fused, held
+from polyker.schedule.fusion.nest import fused
 from polyker.schedule.fusion.reasons import REASONS, why_apart
 from polyker.schedule.nests.blocked import BlockedNest
 from polyker.schedule.nests.loop_order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
@@ -66,29 +63,19 @@ def auto_schedule(
     `plain`: no tiles, no vectors, no copies, the loops as the text orders them; accumulators alone. `fuse`: statements may
     share loops; else each has a nest of its own.
     """
-    fuse = fuse and not plain
-    notes: list[str] = []
-    if fuse:
-        program, notes = with_steps(program)
-        for (changed, kept), told in ((with_first_steps(program), ""), (share_values(program), SHARED)):
-            # It pays where common loops keep few cells of these temporaries.
-            more = [told.format(len(kept))] if told else []
-            found = _Scheduler(Fresh(changed), target, layout, plain, fuse, notes + more).result() if kept else None
-            if found is not None and set(kept) <= held(found[1].tree):
-                return found
-    return _Scheduler(Fresh(program), target, layout, plain, fuse, notes).result()
+    return _Scheduler(Fresh(program), target, layout, plain, fuse and not plain).result()
 
 
 @dataclass
 class _Scheduler:
-    """Schedules one program; `notes` says in words what was chosen and why."""
+    """Schedules one program; `notes` are the decisions."""
 
     fresh: Fresh
     target: Target
     layout: Layouts
     plain: bool = False
     fuse: bool = False
-    notes: list[str] = field(default_factory=list)
+    notes: list[Decision] = field(default_factory=list)
     steady: frozenset[str] | None = None  # tensors that may be copied before the common loops being made
     near: frozenset[str] = frozenset()  # tensors that are not to be written past the caches
     asked: frozenset[str] = frozenset()  # tensors that statements which run together ask the caches for already
@@ -179,7 +166,7 @@ class _Scheduler:
                 if together is not None:
                     made.update(zip(unit.group.items, together.bodies, strict=True))
                     nests += [*together.before, together.nest]
-                    self.notes.append(unit.reason())
+                    self.notes.append(unit.decision())
                     continue
                 del self.notes[known:]
             for item in unit.group.items if isinstance(unit, Fusion) else (unit,):
@@ -198,9 +185,9 @@ class _Scheduler:
             return list(items)
         found = best_fusion(self.program, items, self.target)
         if found is None:
-            told = sum(n.startswith(REFUSED) for n in self.notes)
+            told = sum(bool(n.refused) for n in self.notes)
             reason = why_apart(self.program, items, self.target) if told < REASONS else None
-            self.notes += [REFUSED + reason] if reason else []
+            self.notes += [reason] if reason else []
             return [items[0], *self.units(items[1:])]
         fusion, before, after = found
         return [*self.units(before), fusion, *self.units(after)]
@@ -219,10 +206,12 @@ class _Scheduler:
                 return waves[0]
             lanes = by_vectors(self.program, measured, inner, self.target)
             if lanes:
-                self.notes.append(f"{statement.name}: depends on itself; vectors of {lanes} along {inner[-1]}, scanned")
+                self.notes.append(
+                    Decision(statement.name, f"depends on itself; vectors of {lanes} along {inner[-1]}, scanned")
+                )
                 return vector_scan_nest(measured, inner, lanes)
             kept = "carries a dependence in every loop; the order of the text is kept"
-            self.notes += [f"{statement.name}: {kept}"] if inner else []
+            self.notes += [Decision(statement.name, kept)] if inner else []
             return serial_nest(statement)
         may_copy = self.steady is None and not copied and set(free) == {*inner}
         reads = copyable(self.program, statement) if may_copy else frozenset()
@@ -241,17 +230,19 @@ class _Scheduler:
             plan, order = scan_plan(self.program, measured, plan, free, self.target)
             lanes = 0 if plan.vector is not None else by_vectors(self.program, measured, order, self.target)
             if lanes:
-                self.notes.append(f"{statement.name}: depends on itself; vectors of {lanes} along {order[-1]}, scanned")
+                self.notes.append(
+                    Decision(statement.name, f"depends on itself; vectors of {lanes} along {order[-1]}, scanned")
+                )
                 return vector_scan_nest(measured, order, lanes)
-            self.notes.append(f"{statement.name}: depends on itself; {describe(plan)}; loops {', '.join(order)}")
+            self.notes.append(
+                Decision(statement.name, f"depends on itself; {describe(plan)}; loops {', '.join(order)}")
+            )
             return scan_nest(self.program, measured, plan, order)
         if across and plan.vector is not None:
             past = statement.target not in self.near and streams_tiles(measured, plan, self.target)
             order = (read_order if past else write_order)(measured, inner)
-            self.notes.append(
-                f"{statement.name}: vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
-                f"{', '.join(across)}; loops {', '.join(order)}"
-            )
+            chosen = f"vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
+            self.notes.append(Decision(statement.name, chosen + f"{', '.join(across)}; loops {', '.join(order)}"))
             ahead = transposed_ahead(self.program, measured, plan, across, order, self.target)
             statement = self.asking(statement, ahead)
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
@@ -259,12 +250,14 @@ class _Scheduler:
         if statement.target not in self.near and streams(measured, plan, self.target):
             order, run = run_of(measured, plan, order, self.target)
             by = "" if run is None else f", {run[0]} by {run[1]}"
-            self.notes.append(f"{statement.name}: {describe(plan)}, past the caches; loops {', '.join(order)}{by}")
+            self.notes.append(
+                Decision(statement.name, f"{describe(plan)}, past the caches; loops {', '.join(order)}{by}")
+            )
             return stream_nest(measured, plan, order, run)
         if self.steady is not None:
             ahead = rows_to_come(self.program, measured, plan, self.target)
             measured = replace(measured, statement=self.asking(statement, ahead))
-        self.notes.append(f"{statement.name}: {describe(plan)}; loops {', '.join(order)}")
+        self.notes.append(Decision(statement.name, f"{describe(plan)}; loops {', '.join(order)}"))
         return map_nest(self.program, measured, plan, order)
 
     def copied(self, statement: TypedStatement, plan: Plan) -> Nest:
@@ -275,7 +268,7 @@ class _Scheduler:
             found = pack_step(self.program, self.fresh, statement, read, plan.vector)
             copies.append(self.map(found.copy))
             statement = found.statement
-            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied along {plan.vector}")
+            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is copied along {plan.vector}"))
         return in_order([*copies, self.map(statement, copied=True)])
 
     def reduction(
@@ -307,16 +300,18 @@ class _Scheduler:
         if alone and epilogue is None and self.fuse:
             rest = peeled(self.program, self.fresh, measured, plan, start, free, self.target, self.measured)
             if rest is not None:
-                self.notes.append(f"{statement.name}: the last {rest.count} of {rest.iterator} are computed apart")
+                self.notes.append(
+                    Decision(statement.name, f"the last {rest.count} of {rest.iterator} are computed apart")
+                )
                 return in_order([self.reduction(s, first, part=tile) for s, first, tile in (rest.whole, rest.rest)])
         sums = by_pieces(self.program, self.fresh, measured, plan, start, self.target) if alone else []
         if sums:
-            self.notes.append(f"{statement.name}: pieces of {plan.vector} are read side by side")
+            self.notes.append(Decision(statement.name, f"pieces of {plan.vector} are read side by side"))
             return self.followed([self.reduction(*sum_) for sum_ in sums], epilogue)
         refused: list[tuple[str, str]] = []
         blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
         if packed is None:
-            self.notes += [f"{REFUSED}{statement.name}: {t} is not packed: {why}" for t, why in refused]
+            self.notes += [Decision(statement.name, refused=f"{t} is not packed: {why}") for t, why in refused]
         if blocks is not None and not plan.packs_result:
             return self.blocked(measured, plan, blocks, start, epilogue)
         if plan.packed or (plan.packs_result and start is not None):
@@ -338,7 +333,9 @@ class _Scheduler:
         around = around_block(measured, plan, block[0]) if block and block[0] == terms[0] else ()
         order = (*around, *(i for i in order if i not in around))
         panels = panels_of(measured, plan, order, self.target) if not around else ()
-        self.notes.append(f"{statement.name}: {describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
+        self.notes.append(
+            Decision(statement.name, f"{describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
+        )
         nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels, len(around))
         return self.followed([*before, nest], epilogue, carried=parts.carries)
 
@@ -363,7 +360,7 @@ class _Scheduler:
         if epilogue is None:
             return in_order(nests)
         if carried:
-            self.notes.append(f"{epilogue.name}: is computed where the results that it reads are stored")
+            self.notes.append(Decision(epilogue.name, "is computed where the results that it reads are stored"))
             return in_order(nests)
         return in_order([*nests, self.map(epilogue)])
 
@@ -377,7 +374,7 @@ class _Scheduler:
         found = whole_tiles(self.program, statement, tiles, plan.grain, moved=self.steady is not None)
         if found is None:
             return statement, start, None, []
-        self.notes.append(f"{statement.name}: tiles that the results' border crosses are computed whole")
+        self.notes.append(Decision(statement.name, "tiles that the results' border crosses are computed whole"))
         before = []
         if start is not None:
             start, rest = started_apart(self.program, self.fresh, start, statement, found.results)
@@ -397,7 +394,7 @@ class _Scheduler:
             found = pack_padded(self.program, self.fresh, statement, read)
             before += [self.map(part) for part in parts_of(self.program, self.fresh, found.copy)]
             statement = found.statement
-            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is copied with its padding")
+            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is copied with its padding"))
         return in_order([*before, self.reduction(statement, start, epilogue=epilogue)])
 
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
@@ -428,7 +425,7 @@ class _Scheduler:
             made = pack_block(self.program, self.fresh, statement, read, around + inside, origin)
             copies.append(made)
             statement = made.statement
-            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is packed by blocks")
+            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed by blocks"))
         statement = replace(statement, prefetch=rows_ahead(self.program, blocks, plan, measured, self.target))
         parts = accumulate(
             self.program,
@@ -448,7 +445,7 @@ class _Scheduler:
             parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
         tiles = f"{describe(plan)}{cut and '; blocks '}{cut}; tiles {', '.join((*blocks.rows, *blocks.columns))}"
-        self.notes.append(f"{statement.name}: {tiles}; terms {', '.join(blocks.reduced)}")
+        self.notes.append(Decision(statement.name, f"{tiles}; terms {', '.join(blocks.reduced)}"))
         columns = len(blocks.packs_columns)
         tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
         return self.followed([*before, tiled], epilogue, carried=parts.carries)
@@ -465,16 +462,16 @@ class _Scheduler:
             found = pack_read(self.program, self.fresh, statement, read, vector)
             before.append(found.copy)
             statement = found.statement
-            self.notes.append(f"{statement.name}: {self.label(read.tensor)} is packed along {vector}")
+            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed along {vector}"))
         if plan.packs_result and start is not None:
             found = pack_result(self.program, self.fresh, statement, vector)
             after.append(found.copy if epilogue is None else inlined(self.program, found.copy, epilogue))
             if epilogue is not None:
-                self.notes.append(f"{epilogue.name}: is computed where the packed results are copied")
+                self.notes.append(Decision(epilogue.name, "is computed where the packed results are copied"))
             epilogue = None
             start = start_of_packed(self.program, start, statement, found.statement)
             statement = found.statement
-            self.notes.append(f"{statement.name}: the result is packed along {vector}")
+            self.notes.append(Decision(statement.name, f"the result is packed along {vector}"))
         nests = [self.map(s) for s in before]
         if start is not None and plan.packs_result and not starts_fresh(self.program, start, statement):
             nests.append(self.map(start))

@@ -149,6 +149,7 @@ def test_show_prints_every_stage(polyker, stage):
     wanted = {
         "program": "+=",
         "isl": "->",
+        "passes": "start_reductions (program, ",
         "schedule": "",
         "loops": "for",
         "llvm": "define",
@@ -157,6 +158,14 @@ def test_show_prints_every_stage(polyker, stage):
     }[stage]
     assert wanted in result.output
     assert len(result.output) > 40
+
+
+def test_show_lists_passes_and_prints_what_one_made(polyker):
+    types = ("A=f32[64,32]", "B=f32[32,48]")
+    listed = polyker("show", MATMUL, "--passes", *types)
+    assert listed.exit_code == 0 and "auto_schedule (schedule, " in listed.output
+    assert "S1: C[i, j] = 0" in polyker("show", MATMUL, "--after", "start_reductions", *types).output
+    refused(polyker("show", MATMUL, "--after", "no_pass", *types), "after:no_pass", "after:start_reductions")
 
 
 def test_show_takes_symbolic_sizes(polyker):

@@ -12,12 +12,12 @@ from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import Buffer, Const, Kernel, Op, Space, Var
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import is_parallel
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import LoadedCode, build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, i64
 from polyker.runtime.threads import runtime
+from tests.passes import emit
 
 C, V = Const, Var
 PAGE = mmap.PAGESIZE

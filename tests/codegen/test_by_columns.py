@@ -27,13 +27,13 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.verify import verify
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.by_columns import lanes_across
 from polyker.ir.dtypes import DTYPES, DType
 from polyker.machine.model import Cache, Target
 from tests.codegen.support import call, index
+from tests.passes import emit
 
 NAMES = ("f32", "f64", "i8", "u16", "i32", "i64", "bf16", "f16")
 LINE = 64

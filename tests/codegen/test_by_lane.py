@@ -5,10 +5,10 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.kernel import Buffer, For, Kernel, Load, LoopKind, Op, Space, Store
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, i64
 from tests.codegen.support import C, V, check_same, index
+from tests.passes import emit
 
 
 def strided(name: str, dtype: object, step: str, *, writable: bool = True) -> Buffer:

@@ -10,12 +10,12 @@ import pytest
 from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import For, Kernel, Load, LoopKind, Op, Store
 from polyker.codegen.ir.verify import verify
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, f32, i8, i16, i32, u8, u32
 from tests.codegen.support import C, V, check_same, index, vector_buffer
+from tests.passes import emit
 
 TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
 

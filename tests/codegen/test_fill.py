@@ -76,7 +76,7 @@ def cut_sums(kernel: Kernel) -> set[str]:
 
 
 def test_no_vector_of_a_cut_tile_is_tested_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    import polyker.pipeline as pipeline
+    import polyker.pipeline.kernel as pipeline
 
     seen: list[tuple[Kernel, Kernel]] = []
 
@@ -99,7 +99,7 @@ def test_no_vector_of_a_cut_tile_is_tested_for(monkeypatch: pytest.MonkeyPatch) 
 def test_a_small_cut_tile_has_no_more_vectors_than_hold_a_result(
     target: str, registers: int, shapes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import polyker.pipeline as pipeline
+    import polyker.pipeline.kernel as pipeline
 
     kernels: list[Kernel] = []
     vectors = 0

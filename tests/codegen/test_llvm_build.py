@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from polyker.codegen.ir.kernel import Const, For, Kernel, Load, LoopKind, Op, Store
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import assembly, build, object_code
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import CompileError, InternalError
@@ -23,6 +22,7 @@ from polyker.machine.known import KNOWN
 from tests.codegen.kernels import random_case
 from tests.codegen.support import C, V, call, compiled, run_native, vector_buffer
 from tests.codegen.test_llvm_ops import elementwise
+from tests.passes import emit
 
 RETURN = "define i64 @kernel(ptr %p, ptr %n) {\n  ret i64 0\n}\n"
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from polyker.codegen.ir.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32, f64
 from tests.codegen.support import C, V, check_same, index, run_native, vector_buffer
+from tests.passes import emit
 
 A, B = vector_buffer("A", f32, writable=False), vector_buffer("B", f32)
 I = (V("i"),)  # noqa: E741

@@ -5,11 +5,11 @@ import ctypes
 import numpy as np
 
 from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import f32
 from tests.codegen.support import entry
+from tests.passes import emit
 
 
 def test_a_masked_vector_loop_computes_each_element_once_and_nothing_beyond():

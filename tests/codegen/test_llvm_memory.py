@@ -23,10 +23,10 @@ from polyker.codegen.ir.kernel import (
     Store,
 )
 from polyker.codegen.ir.polynomial import atom, polynomial
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, bool_, c64, f32, f64, i64
 from tests.codegen.support import C, V, check_same, index, vector_buffer
+from tests.passes import emit
 
 TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
 

@@ -5,13 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import assembly
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.unroll_terms import MOST, PASSING, SUMS, TERMS
 from polyker.ir.dtypes import f32, f64
 from tests.codegen.matrix import SIZES, matrix_product
 from tests.codegen.support import call, check_same, compiled
+from tests.passes import emit
 
 TILES = [
     (12, 2, 16, f32, "cpu:x86-64-v4"),

@@ -12,7 +12,6 @@ import pytest
 import polyker as pk
 from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.codegen.llvm.operations import copied, fused
 from polyker.codegen.llvm.text import Builder, Reg
@@ -20,6 +19,7 @@ from polyker.codegen.passes.x86.balance_ports import Pipes, lone
 from polyker.ir.dtypes import DType
 from polyker.machine.model import Target
 from tests.codegen.support import build, call, index
+from tests.passes import emit
 
 TEXTS = {
     "sum of differences": "C[i,j] += abs(A[i,k] - B[k,j])",

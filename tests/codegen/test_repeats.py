@@ -8,7 +8,6 @@ import pytest
 from polyker.codegen.ir.kernel import Block, Buffer, For, Kernel, KExpr, Let, Load, LoopKind, Op, Prefetch, Space, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.llvm.loops.parallel import is_even
 from polyker.codegen.passes.fold_lanes import merge_folds
@@ -17,9 +16,9 @@ from polyker.codegen.passes.simplify import unroll
 from polyker.codegen.passes.whole_partial_tiles import fill
 from polyker.ir.dtypes import f32, i64
 from polyker.ir.layout import DENSE
-from polyker.pipeline import scheduled
 from tests.codegen.matrix import matrix_product
 from tests.codegen.support import C, V, check_same, index
+from tests.passes import emit, scheduled
 from tests.schedule.support import case
 
 CASES = {

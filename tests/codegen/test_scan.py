@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from polyker.codegen.ir.kernel import Buffer, Const, Convert, For, Kernel, Load, LoopKind, Op, Space, Store
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32, f64, i32, i64
 from tests.codegen.support import C, V, check_same, index, vector_buffer
 from tests.codegen.test_llvm_memory import data
+from tests.passes import emit
 
 TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
 

@@ -30,12 +30,12 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.verify import verify
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import assembly
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.llvm.loops import stream as llvm_stream
 from polyker.ir.dtypes import DTYPES, DType, bool_, f32, f64, i64
 from tests.codegen.support import check_same, guarded_copy, index, run_native
+from tests.passes import emit
 
 NAMES = ("f32", "f64", "i8", "u16", "i32", "i64", "c64", "c128", "bool", "f16")
 

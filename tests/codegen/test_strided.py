@@ -5,11 +5,11 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32
 from tests.codegen.support import C, V, check_same, index
 from tests.codegen.test_llvm_memory import data
+from tests.passes import emit
 
 TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
 LANES = 8

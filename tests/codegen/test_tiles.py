@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.ir.kernel import Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Space, Stmt, Store
 from polyker.codegen.ir.verify import verify
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, bool_
 from polyker.machine.model import Cache, Target
 from tests.codegen.support import call, index
+from tests.passes import emit
 
 PAST = "permvar"  # what rotates a row
 

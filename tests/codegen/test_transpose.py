@@ -26,12 +26,12 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.verify import verify
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import assembly
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, DType, bool_, f32, i32, i64
 from tests.codegen.support import check_same, index
+from tests.passes import emit
 
 NAMES = ("f32", "f64", "i8", "u16", "i32", "i64", "c64", "c128", "bool", "f16")
 

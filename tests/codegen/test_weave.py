@@ -25,11 +25,11 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import LoadedCode
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32
 from tests.codegen.support import call, check_same, compiled, index
+from tests.passes import emit
 
 WIDTHS = (1, 3, 15, 16, 17, 31, 33, 64, 100, 125, 130)
 

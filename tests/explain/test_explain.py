@@ -58,7 +58,8 @@ def explained(text: str, types: dict[str, Any], target: str = TARGET) -> Explana
 @pytest.mark.parametrize("name", ["matmul", "symbolic"])
 def test_the_whole_report_is_as_kept(name: str, golden: Callable[[str, str], None]) -> None:
     text, types = CASES[name]
-    golden(f"explain/{name}.txt", f"{text}\n\n{explained(text, types)}\n")
+    report = str(explained(text, types)).partition("\npasses\n")[0]
+    golden(f"explain/{name}.txt", f"{text}\n\n{report}\n")
 
 
 @pytest.mark.parametrize("name", ["triangle", "convolution", "softmax", "gather", "chain"])
@@ -289,7 +290,7 @@ def test_a_schedule_of_the_users_is_explained_too() -> None:
     both = op.compile(schedule=plain["C"].parallel("i", threads=2)).explain()
     assert both.floor.threads == 2
     assert both.floor.arithmetic == one.floor.arithmetic / 2
-    assert "i runs on 2 threads" in both.decisions
+    assert "i runs on 2 threads" in map(str, both.decisions)
 
 
 def test_rates_are_measured_and_kept_for_this_processor() -> None:

@@ -14,10 +14,8 @@ from typing import Any
 from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.ir.verify import verify
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import host
-from polyker.codegen.lowering.lower import lower
 from polyker.codegen.passes.parallel_profitability import settle
 from polyker.codegen.passes.simplify import unroll
 from polyker.errors import CompileError
@@ -27,7 +25,6 @@ from polyker.ir.dtypes import DTYPES
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
-from polyker.pipeline import automatic
 from polyker.poly.binding.bind import bind
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
@@ -43,6 +40,7 @@ from polyker.schedule.steps.basic import Step
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
 from tests.fuzz.oracles import judge, parsed
+from tests.passes import automatic, emit, lower
 from tests.schedule.random_steps import random_legal_steps
 
 # isl operations for the steps and the loops of one case; where they do not do, the case is left as it is.

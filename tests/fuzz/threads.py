@@ -26,7 +26,7 @@ THREADS = (1, 2, 3, 8)
 @contextmanager
 def whatever_it_wins() -> Iterator[None]:
     """Run all loops on threads that may run so, however little they do."""
-    from polyker import lowering
+    from polyker.pipeline import threads as lowering
     from polyker.schedule.threads import parallel
 
     with (

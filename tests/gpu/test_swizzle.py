@@ -21,7 +21,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.dtypes import DTYPES, f32
 from polyker.options import Options
-from polyker.pipeline import compile_gpu
+from polyker.pipeline.compile import compile_typed
 from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
@@ -222,7 +222,7 @@ def ahead(arrays, name, count=8):
     schedule = with_barriers(build_scop(program), Schedule(swizzled(schedule.tree)))
     assert str(schedule).count(f"swizzled by {count}") == 2
     found = target(name)
-    return compile_gpu(artifact.typed, artifact.layouts, found, found.gpu, Options(), (program, schedule))
+    return compile_typed(artifact.typed, artifact.layouts, found, Options(), (program, schedule))
 
 
 @needs_compiler

@@ -62,7 +62,7 @@ def test_a_loop_by_blocks_gives_what_the_text_says(name: str) -> None:
 def test_its_automatic_schedule_is_legal_and_right(name: str, native: bool) -> None:
     bound = found(EARLY[name])
     scop, schedule = bound.automatic(target(SMALL))
-    assert any("taken before it, together" in note for note in schedule.notes)
+    assert any("taken before it, together" in note for note in map(str, schedule.notes))
     prove(scop, schedule)
     assert_same(bound, scop, schedule, native=native)
 

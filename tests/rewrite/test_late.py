@@ -49,7 +49,7 @@ def test_a_loop_by_blocks_gives_what_the_text_says(name: str) -> None:
 def test_its_automatic_schedule_is_legal_and_right(name: str, native: bool) -> None:
     found = case(HEAD + LATE[name], A="f64[21,21]")
     scop, schedule = found.automatic(target(SMALL))
-    assert any("done after it, together" in note for note in schedule.notes)
+    assert any("done after it, together" in note for note in map(str, schedule.notes))
     prove(scop, schedule)
     assert_same(found, scop, schedule, native=native)
 

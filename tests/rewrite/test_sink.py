@@ -26,7 +26,7 @@ def sunk(found: Case, *, loose: bool = False) -> str:
     if not notes:
         assert program is found.flat
         return ""
-    name = notes[0].split(":")[0]
+    name = notes[0].subject
     statement = next(s for s in program.statements() if s.name == name)
     return f"{statement.op} {statement.acc}"
 

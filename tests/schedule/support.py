@@ -11,7 +11,7 @@ import numpy as np
 from polyker.codegen.ir.interpret import run as interpret_kernel
 from polyker.codegen.ir.kernel import Space
 from polyker.codegen.ir.verify import verify
-from polyker.codegen.lowering.lower import Lowered, lower
+from polyker.codegen.lowering.lower import Lowered
 from polyker.codegen.passes.simplify import unroll
 from polyker.einsum_frontend import parse
 from polyker.errors.schedules import GATHERED
@@ -27,10 +27,10 @@ from polyker.reference import interpret
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.start_reductions import start_reductions
 from polyker.rewrite.sharing.inline_values import inline_values
-from polyker.schedule.auto import auto_schedule
 from polyker.schedule.nests.text_order import default_schedule
 from polyker.schedule.tree.nodes import Schedule
 from tests.codegen.support import run_native
+from tests.passes import auto_schedule, lower
 
 # A machine with vectors of four floats, so that small extents have full and partial vectors; the code runs anywhere.
 SMALL = "cpu:x86-64-v2"

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker import lowering
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.jit.detect import target
 from polyker.einsum_frontend import parse
 from polyker.errors import LegalityError, failure
 from polyker.ir.quasi_affine import indices_of
 from polyker.machine.model import Cache, Target
+from polyker.pipeline import threads as lowering
 from polyker.poly.scop import Scop
 from polyker.reference import interpret
 from polyker.schedule.fusion import cost as fuse_cost
@@ -89,7 +89,7 @@ def together(text: str, machine: Target = TINY, **types: str | int) -> list[str]
     prove(scop, schedule)
     assert_same(found, scop, schedule, native=True)
     names = {s.name: scop.program.tensor(s.target).label for s in found.flat.statements()}
-    lists = [n.split(" run together")[0].split(", ") for n in schedule.notes if "run together" in n]
+    lists = [n.split(": run together")[0].split(", ") for n in map(str, schedule.notes) if "run together" in n]
     return [" ".join(names.get(s, "value") for s in found_list) for found_list in lists]
 
 
@@ -157,7 +157,7 @@ def test_what_a_later_iteration_reads_is_no_buffer_of_one(monkeypatch: pytest.Mo
     prove(scop, schedule)
     assert_same(found, scop, schedule, native=True)
     assert not isinstance(schedule.tree.child, Scope)  # type: ignore[union-attr]
-    assert any("run together" in n for n in schedule.notes)
+    assert any("run together" in n for n in map(str, schedule.notes))
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_no_common_loop_reads_a_part_of_each_cache_line() -> None:
     # In one iteration over k, which both statements have, each line of X would be read for one cell.
     text = "T[i,k,r] += X[i,j,k] * B[j,r];  O[k,r] += T[i,k,r] * A[i,r]"
     far = case(text, X="f32[200,180,220]", B="f32[180,32]", A="f32[200,32]").automatic(target("cpu:x86-64-v4"))[1]
-    assert not any("run together" in n and " by 1;" in n for n in far.notes)
+    assert not any("run together" in n and " by 1;" in n for n in map(str, far.notes))
     text = text.replace("X[i,j,k]", "X[k,i,j]")
     near = case(text, X="f32[220,200,180]", B="f32[180,32]", A="f32[200,32]").automatic(target("cpu:x86-64-v4"))[1]
-    assert any("run together: loops i1 by" in n for n in near.notes)
+    assert any("run together: loops i1 by" in n for n in map(str, near.notes))
 
 
 def test_what_no_row_needs_is_computed_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_buffers_of_rows_hold_whole_tiles_so_that_their_cells_need_no_remainder(
 
 def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     def prove_once(scop: Scop, schedule: Schedule) -> None:
-        if any("run together" in n for n in schedule.notes):
+        if any("run together" in n for n in map(str, schedule.notes)):
             raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
         prove(scop, schedule)
 
@@ -339,7 +339,7 @@ def test_rows_in_memory_are_not_walked_by_short_pieces(rows: int, together: bool
     """Running sums down columns: 64 columns at a time would stay in registers, and jump to another page for each line or two."""
     text = "S[0,b] = X[0,b]\nS[t,b] = S[t-1,b] + X[t,b] for t in 1:T"
     _, schedule = case(text, X=f"f32[{rows},20000]", T=rows).automatic(target(SMALL))
-    assert any("run together" in note for note in schedule.notes) == together
+    assert any("run together" in note for note in map(str, schedule.notes)) == together
 
 
 def test_where_no_part_sets_a_thread_s_buffer_the_kernel_still_has_one() -> None:

@@ -39,7 +39,7 @@ def test_the_automatic_schedule(name: str, golden: Callable[[str, str], None]) -
     found = PROGRAMS[name]
     scop, schedule = found.automatic(target(SMALL), inline=True)
     loops = print_kernel(lowered(scop, schedule).kernel)
-    shown = "\n".join((str(schedule), "", *schedule.notes))
+    shown = "\n".join((str(schedule), "", *map(str, schedule.notes)))
     golden(f"schedule/{name}.automatic.txt", f"{found.text}\n\n{shown}\n\n{loops}\n")
 
 

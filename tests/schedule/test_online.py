@@ -12,9 +12,9 @@ from polyker.ir.layout import DENSE
 from polyker.ir.typed import TypedProgram
 from polyker.poly.scop import build_scop
 from polyker.rewrite.reductions.online_pairs import one_pass
-from polyker.schedule.auto import auto_schedule
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.text_order import default_schedule
+from tests.passes import auto_schedule
 from tests.schedule.support import SMALL, Case, case, run
 
 TARGET = target(SMALL)
@@ -142,7 +142,7 @@ def test_the_two_reductions_of_a_block_run_together(cells: int) -> None:
     notes = auto_schedule(program, wide, lambda _: DENSE)[1].notes
     together = [n for n in notes if "run together" in n and ", i5 by 1" in n]
     assert len(together) == 1
-    names = together[0].split(" run together")[0].split(", ")
+    names = together[0].split(": run together")[0].split(", ")
     assert [n for n in notes if "vectors of 16" in n and n.split(":")[0] in names] == [
         n for n in notes if "terms" in n and n.split(":")[0] in names
     ]

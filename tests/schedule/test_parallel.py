@@ -6,7 +6,6 @@ import pytest
 
 from polyker.codegen.ir.kernel import Allocate, For, LoopKind, Space, Store
 from polyker.codegen.ir.walk import statements
-from polyker.codegen.lowering.lower import lower
 from polyker.errors import LegalityError, ScheduleError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.dtypes import i64
@@ -16,6 +15,7 @@ from polyker.ir.quasi_affine import lit
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.steps.basic import Step, apply, parallel, step
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
+from tests.passes import lower
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same, case, lowered
 

@@ -8,12 +8,12 @@ import pytest
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.layout import DENSE
-from polyker.pipeline import scheduled
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.threads.parallel import parallel_schedule
 from polyker.schedule.tree.nodes import Kind, Member, loops
+from tests.passes import scheduled
 from tests.schedule.support import case
 
 ATTENTION = """
@@ -169,7 +169,7 @@ UNKNOWN = ("columns", "long product", "row by matrix", "elements")  # for sizes 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a region is not worth it: all loops that may run in parallel do."""
-    monkeypatch.setattr("polyker.lowering.LEAST", 1)
+    monkeypatch.setattr("polyker.pipeline.threads.LEAST", 1)
     monkeypatch.setattr("polyker.schedule.threads.parallel.START", 1e-6)
     monkeypatch.setattr("polyker.codegen.passes.parallel_profitability.settle.__defaults__", (1,))
     text, shapes, sizes = PROGRAMS[name]

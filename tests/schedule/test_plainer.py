@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import lowering
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.lowering.lower import Lowered, lower
 from polyker.errors import failure
 from polyker.ir.layout import DENSE
+from polyker.pipeline import threads as lowering
 from polyker.poly.scop import Scop, build_scop
-from polyker.schedule.auto import auto_schedule
 from polyker.schedule.legality.prove import BROKEN, prove
 from polyker.schedule.tree.nodes import Kind, Schedule, loops
+from tests.passes import auto_schedule
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import SMALL, assert_same
 

@@ -44,7 +44,7 @@ def test_as_many_steps_are_kept_as_are_read(start: str, rows: int) -> None:
     scop, schedule = found.automatic(NEAR)
     prove(scop, schedule)
     assert_same(found, scop, schedule, native=True)
-    assert any("run together" in n for n in schedule.notes)
+    assert any("run together" in n for n in map(str, schedule.notes))
     ((steps, width),) = (p.modulo for p in promotions(schedule) if scop.program.tensor(p.tensor).label == "H")
     assert rows <= steps <= rows + 1  # two steps may run together
     assert width == 512

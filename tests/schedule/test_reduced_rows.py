@@ -101,7 +101,7 @@ def test_a_loop_that_statements_share_is_not_made_again_around_blocks() -> None:
     found = case("M[i,k] max= X[i,j,k]\nS[i,k] += (X[i,j,k] - M[i,k]) * W[j]", X="f32[12,40,1200]", W="f32[40]")
     scop, schedule = found.automatic(replace(MACHINE, caches=(*MACHINE.caches[:2], Cache(1 << 17))))
     assert_same(found, scop, schedule, native=True)
-    assert any("run together: loops i0" in n for n in schedule.notes)
+    assert any("run together: loops i0" in n for n in map(str, schedule.notes))
     assert [m.label for m in loops(schedule.tree)][:3] == ["i0", "i1.rows", "i2.block"]
 
 
@@ -127,7 +127,7 @@ def test_sums_of_the_same_runs_read_them_once() -> None:
     assert_same(found, scop, schedule, native=True)
     assert isinstance(schedule.tree, Band)
     assert schedule.tree.members[0].label.endswith(".block")
-    assert any("run together: their own loops" in n for n in schedule.notes)
+    assert any("run together: their own loops" in n for n in map(str, schedule.notes))
 
 
 WHOLE = {

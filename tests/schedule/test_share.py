@@ -20,7 +20,7 @@ def fewer(text: str, **types: str | int) -> int:
     scop, schedule = build_scop(program), default_schedule(program)
     prove(scop, schedule)
     assert_same(found, scop, schedule)
-    again = sum("reads" in n for n in notes)
+    again = sum("reads" in n for n in map(str, notes))
     return len(list(found.flat.statements())) - len(list(program.statements())) + again
 
 

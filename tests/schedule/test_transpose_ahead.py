@@ -10,9 +10,9 @@ import pytest
 from polyker.codegen.ir.kernel import For, Kernel, LoopKind
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.ir.walk import statements
-from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.detect import target
 from tests.codegen.support import run_native
+from tests.passes import emit
 from tests.schedule.support import SMALL, case, lowered
 
 

@@ -60,7 +60,7 @@ def test_rows_side_by_side_keep_the_values(found: Case, native: bool) -> None:
 
 def test_chains_run_side_by_side_a_few_cells_apart() -> None:
     scop, schedule = case(SEIDEL, A="f64[20,200]", steps=2).automatic(TINY)
-    assert any("6 of i1 side by side, each 2 of i2 behind" in n for n in schedule.notes)
+    assert any("6 of i1 side by side, each 2 of i2 behind" in n for n in map(str, schedule.notes))
     assert any(m.kind is Kind.UNROLL and m.extent == 6 for m in loops(schedule.tree))
     prove(scop, schedule)
 
@@ -69,4 +69,4 @@ def test_rows_that_need_what_is_far_along_the_row_before_run_one_by_one() -> Non
     text = "f(A: f64[N,M]) -> A:\n    A[i,j] = A[i-1,M-1-j] + A[i,j-1]  for i in 1:N, j in 1:M"
     scop, schedule = case(text, A="f64[9,99]").automatic(TINY)
     prove(scop, schedule)
-    assert not any("side by side" in n for n in schedule.notes)
+    assert not any("side by side" in n for n in map(str, schedule.notes))

@@ -10,7 +10,7 @@ import islpy as isl
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import add, floordiv, indices_of, is_quasi_affine, lit, mod, print_affine
-from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED, TypedProgram, TypedStatement
 from polyker.poly.boxes import across, corners, interval_along, is_box
 from polyker.poly.isl import Set, int_val, read_map, read_set
 from polyker.poly.scop import cells_written, domain_text, parameters, tensor_box, values_taken
@@ -93,7 +93,7 @@ def accumulate(
     block_cell: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in cell)
     block_of = {n: floordiv(_index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
     lane = fresh.iterator() if lanes else None
-    accumulator = fresh.temporary("acc", acc, tuple(lit(1 << 20) for _ in range(len(block_cell) + bool(lanes))))
+    accumulator = fresh.temporary("acc", acc, tuple(lit(UNBOUNDED) for _ in range(len(block_cell) + bool(lanes))))
     places = _kept_domain(program, statement, start, kept, blocks, more=results is not None)
     if blocks and tiles and (not is_box(places) if program.sizes else corners(places) is None):
         cells = places.project_out(isl.dim_type.set, len(kept), len(numbers))
@@ -120,7 +120,7 @@ def accumulate(
     folded = None
     source, source_cell = accumulator, block_cell
     if lanes and lane:
-        folded = fresh.temporary("sum", acc, tuple(lit(1 << 20) for _ in block_cell))
+        folded = fresh.temporary("sum", acc, tuple(lit(UNBOUNDED) for _ in block_cell))
         zero_name, fold_name = fresh.statement(), fresh.statement()
         zero = TypedStatement(
             zero_name, first.iterators, outer, _rename(first, zero_name), folded, block_cell, "set", one, acc

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import combinations
 from math import prod
 
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import substitute
@@ -26,11 +27,11 @@ ROWS, TERMS, ALL = 48, 64, 2 << 20
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 
 
-def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
+def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with one half of each symmetric result computed, and which these are in words."""
     if program.sizes:
         return program, ()
-    fresh, body, notes = Fresh(program), list[TypedNode](), list[str]()
+    fresh, body, notes = Fresh(program), list[TypedNode](), list[Decision]()
     for node in program.body:
         before = body[-1] if body and isinstance(body[-1], TypedStatement) else None
         pair = _pair(program, before, node) if isinstance(node, TypedStatement) and before is not None else None
@@ -41,7 +42,9 @@ def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...
             assert before is not None
             # `before` is the last node so far.
             body[-1:] = [_without(before, copy), half, copy]
-            notes.append(f"{node.name}: is symmetric in {' and '.join(pair)}; one half is computed, the other copied")
+            notes.append(
+                Decision(node.name, f"is symmetric in {' and '.join(pair)}; one half is computed, the other copied")
+            )
     return fresh.finish(tuple(body)), tuple(notes)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Literal, Read, Reduce, reads_in, transform
 from polyker.ir.layout import Layout
@@ -32,7 +33,7 @@ _Turns = dict[str, tuple[int, ...]]
 
 def turn_recurrences(
     program: TypedProgram, layout: Callable[[str], Layout], most: int | None = None
-) -> tuple[TypedProgram, tuple[str, ...]]:
+) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such recurrences in turned tensors, and what was done in words.
 
     `most`: bytes that the turned tensors of one may take, if there is a limit.
@@ -49,7 +50,7 @@ class _Turned:
     program: TypedProgram
     layout: Callable[[str], Layout]
     most: int | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.fresh = Fresh(self.program)
@@ -94,7 +95,8 @@ class _Turned:
         names = {t: self._turned(t, order) for t, order in turns.items()}
         if not isinstance(node, TypedLoop):
             node = _rows_last(statement, turns[statement.target][-1])
-        self.notes.append(f"{self.program.tensor(statement.target).label} is turned: {statement.name} goes along it")
+        label = self.program.tensor(statement.target).label
+        self.notes.append(Decision(statement.name, f"goes along {label}, which is transposed"))
         (moved,) = replaced((node,), lambda s: [permuted(s, turns, names)])
         around = None if isinstance(node, TypedLoop) else statement
         copies_in = [self._copy(t, turns[t], names[t], around, back=False) for t in first]

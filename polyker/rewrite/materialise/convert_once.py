@@ -13,6 +13,7 @@ from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, measure
 from polyker.cost.plan import Plan, values
 from polyker.cost.temporaries import LEAST, START, WORTH, room, traffic
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Cast, Expr, Index, Literal, Read, replace_parts
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
@@ -28,7 +29,7 @@ VECTOR, SPREAD, CELL, USED = 1.0, 2.0, 0.5, 4
 
 def convert_once(
     program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
-) -> tuple[TypedProgram, tuple[str, ...]]:
+) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such operands in temporaries, and what was done in words.
 
     `most`: bytes that temporaries may take, if there is a limit.
@@ -47,7 +48,7 @@ class _Converter:
     target: Target
     layout: Layouts
     most: int | None
-    notes: list[str] = field(default_factory=list)
+    notes: list[Decision] = field(default_factory=list)
     first: list[TypedStatement] = field(default_factory=list)
     made: dict[tuple[str, DType], str] = field(default_factory=dict)
 
@@ -113,7 +114,7 @@ class _Converter:
         tensor = self.program.tensor(read.tensor)
         name = self.fresh.temporary("converted", cast.dtype, tensor.shape)
         self.made[_key(cast)] = name
-        self.notes.append(f"{statement.name}: {tensor.label} is converted once, not where it is read")
+        self.notes.append(Decision(statement.name, f"{tensor.label} is converted once, not where it is read"))
         cell = tuple(self.fresh.iterator() for _ in tensor.shape)
         at = tuple(Index(i, i64) for i in cell)
         made = self.fresh.statement()

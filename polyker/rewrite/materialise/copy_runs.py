@@ -16,13 +16,10 @@ import islpy as isl
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Expr, Index, Literal, Read, transform
 from polyker.ir.quasi_affine import indices_of, lit, print_affine
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED, TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh, identity
-
-# The buffer of one run says how many cells there are; no memory has this extent.
-UNBOUNDED = 1 << 20
 
 Times = Mapping[str, Sequence[Expr]]  # statement -> its time at each of the loops around
 

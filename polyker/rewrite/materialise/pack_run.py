@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Pad, Read, Size, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, scale, subtract
-from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh, identity
@@ -78,7 +78,7 @@ def pack_run(
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, (*times, *local)))}] }}")
     domain = image.intersect_domain(read_set(statement.domain)).range().coalesce()
-    tensor = fresh.temporary("pack", read.dtype, tuple(lit(1 << 20) for _ in (*times, *cells)))
+    tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED) for _ in (*times, *cells)))
     here = tuple(Index(n, i64) for n in (*numbers.values(), *cells))
     own: dict[Expr, Expr] = {t: Index(n, i64) for t, n in numbers.items()}
     places = tuple(

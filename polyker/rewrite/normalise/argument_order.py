@@ -25,21 +25,23 @@ def orders_of(program: TypedProgram, names: Sequence[str], layouts: Sequence[Lay
     return tuple(strided(at) if name in kept else at for name, at in zip(names, layouts, strict=True))
 
 
-def in_own_order(
-    program: TypedProgram, names: Sequence[str], layouts: Sequence[Layout]
-) -> tuple[TypedProgram, tuple[Layout, ...]]:
-    """Return the program with the dimensions of tensors in the order in which they lie, and how they lie then."""
+def dense_orders(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
+    """Return how tensors lie once their dimensions are in the order of memory."""
+    return tuple(DENSE if at.order else at for at in layouts)
+
+
+def in_own_order(program: TypedProgram, names: Sequence[str], layouts: Sequence[Layout]) -> TypedProgram:
+    """Return the program with the dimensions of tensors in the order in which they lie."""
     moved = {name: at.order for name, at in zip(names, layouts, strict=True) if at.order}
     if not moved:
-        return program, tuple(layouts)
+        return program
     fixed = {
         name: at.order or tuple(range(len(program.tensor(name).shape))) for name, at in zip(names, layouts, strict=True)
     }
     moved |= _temporaries(program, fixed)
 
     tensors = tuple(replace(t, shape=_ordered(moved, t.name, t.shape)) for t in program.tensors)
-    found = replace(program, tensors=tensors, body=replaced(program.body, lambda s: [permuted(s, moved)]))
-    return found, tuple(DENSE if at.order else at for at in layouts)
+    return replace(program, tensors=tensors, body=replaced(program.body, lambda s: [permuted(s, moved)]))
 
 
 def permuted(

@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import cached_property, reduce
 from math import frexp, isfinite
 
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, reads_in, transform
 from polyker.ir.measure import DEPTH
@@ -39,21 +40,21 @@ _TERMS = 63
 _MOST = (DEPTH - 10) // 2
 
 
-def sink_operators(program: TypedProgram, *, loose: bool = False) -> tuple[TypedProgram, tuple[str, ...]]:
+def sink_operators(program: TypedProgram, *, loose: bool = False) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such operators after its reductions, and what was done in words.
 
     `loose`: factors of sums of floats may change the rounding.
     """
     fresh = Fresh(program)
     body: list[TypedNode] = []
-    notes: list[str] = []
+    notes: list[Decision] = []
     for node in program.body:
         start = body[-1] if body and isinstance(body[-1], TypedStatement) else None
         if isinstance(node, TypedStatement) and start is not None and _is_free(node):
             found = _Terms(program, start, node, loose).all_peeled()
             if found is not None and starts_fresh(program, start, node):
                 body[-1:] = _statements(program, fresh, start, node, found)
-                notes.append(f"{node.name}: operators that all terms share are applied to the result")
+                notes.append(Decision(node.name, "operators that all terms share are applied to the result"))
                 continue
         body.append(node)
     return (fresh.finish(tuple(body)) if notes else program), tuple(notes)

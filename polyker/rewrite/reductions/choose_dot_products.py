@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.cost.measure import Layouts, Measured, measure
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i8, i16, i64, u8
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, walk
 from polyker.ir.quasi_affine import indices_of
@@ -40,7 +41,7 @@ class _Choice:
 
 def sum_by_dots(
     program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
-) -> tuple[TypedProgram, tuple[str, ...]]:
+) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with sums of products of narrow integers taken several terms at a time where that pays, and notes.
 
     `most`: bytes that temporaries may take.
@@ -49,7 +50,7 @@ def sum_by_dots(
         return program, ()
     fresh = Fresh(program)
     body: list[TypedNode] = []
-    notes: list[str] = []
+    notes: list[Decision] = []
     for node in program.body:
         found = _choice(program, node, target, layout, most) if isinstance(node, TypedStatement) else None
         if found is None or not isinstance(node, TypedStatement):
@@ -63,7 +64,7 @@ def sum_by_dots(
             continue
         body[len(body) - (start is not None) :] = made
         count = 4 // found.factors[0].part.itemsize
-        notes.append(f"{node.name}: {count} terms of {found.term} at a time, side by side in 32 bits")
+        notes.append(Decision(node.name, f"{count} terms of {found.term} at a time, side by side in 32 bits"))
     return (fresh.finish(tuple(body)), tuple(notes)) if notes else (program, ())
 
 

@@ -18,7 +18,7 @@ from polyker.cost.measure import Layouts, Measured, accesses, measure
 from polyker.cost.pieces import waiting
 from polyker.cost.plan import vector_lanes
 from polyker.cost.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
-from polyker.ir.decision import REFUSED
+from polyker.ir.decision import Decision
 from polyker.ir.expr import Expr, reads_in
 from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
@@ -45,7 +45,7 @@ class Contracted:
     """
 
     program: TypedProgram
-    notes: tuple[str, ...]
+    notes: tuple[Decision, ...]
     large: frozenset[str]
 
 
@@ -58,7 +58,7 @@ def contract(
     that temporaries may take, if there is a limit.
     """
     fresh = Fresh(program)
-    notes: list[str] = []
+    notes: list[Decision] = []
     held: set[str] = set()
 
     def change(statement: TypedStatement) -> list[TypedStatement]:
@@ -90,14 +90,14 @@ class _Search:
     chosen: list[Step] = field(default_factory=list)
     known: dict[object, float] = field(default_factory=dict)
 
-    def result(self, fresh: Fresh, notes: list[str]) -> list[TypedStatement] | None:
+    def result(self, fresh: Fresh, notes: list[Decision]) -> list[TypedStatement] | None:
         """Return the statements of the best steps, None where the statement had better stay as it is."""
         rank = insisted()
         if rank is not None:
             trees = self.ranked()
             found = self.made(fresh, self.steps(trees[rank % len(trees)][1])) if trees else None
             if found is not None:
-                notes.append(self.described(found))
+                notes.append(Decision(found[-1].name, self.described(found)))
             return found
         whole = self.steps(tuple(range(len(self.product.factors))))
         at_once = self.estimate(whole)
@@ -117,13 +117,15 @@ class _Search:
             found = self.made(fresh, steps) if cycles < (1 - WORTH) * before else None
             if found is not None:
                 won = 100 * (1 - cycles / before)
-                notes.append(f"{self.described(found)}; the model wins {won:.0f}% of the cycles")
+                chosen = f"{self.described(found)}; the model wins {won:.0f}% of the cycles"
+                notes.append(Decision(found[-1].name, chosen, cost=cycles / before))
                 return found
         won = max((1 - cycles / before for cycles, _, _ in judged), default=0.0)
-        notes.append(
-            f"{REFUSED}{self.product.statement.name}: the sum of {len(self.product.factors)} factors is taken at once: "
+        refused = (
+            f"the sum of {len(self.product.factors)} factors is taken at once: "
             f"steps would win {max(0.0, 100 * won):.0f}% of the cycles, which is under {100 * WORTH:.0f}%"
         )
+        notes.append(Decision(self.product.statement.name, refused=refused))
         return None
 
     def made(self, fresh: Fresh, steps: list[Step]) -> list[TypedStatement] | None:
@@ -143,7 +145,7 @@ class _Search:
             for s in made[:-1]
             if any(s.reads())
         ]
-        return f"{made[-1].name}: the sum of {len(self.product.factors)} factors is taken in steps: first {', '.join(parts)}"
+        return f"the sum of {len(self.product.factors)} factors is taken in steps: first {', '.join(parts)}"
 
     @cached_property
     def measured(self) -> Measured:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from polyker.cost.plan import is_costly, values
 from polyker.cost.temporaries import insisted
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, reads_in
 from polyker.ir.quasi_affine import add, indices_of, lit, scale, substitute, subtract
@@ -147,9 +148,9 @@ def _finite(value: Expr) -> Expr:
     return _call("where", dtype, _is_finite(value), value, Literal(0.0, dtype))
 
 
-def one_pass(program: TypedProgram, target: Target) -> tuple[TypedProgram, tuple[str, ...]]:
+def one_pass(program: TypedProgram, target: Target) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such pairs by blocks where the last cache holds no row, and what was done in words."""
-    notes: list[str] = []
+    notes: list[Decision] = []
     place = 0
     while place < len(program.body):
         found = _pair(program, place, target)
@@ -175,7 +176,7 @@ def _started(program: TypedProgram, place: int) -> TypedStatement | None:
     return node if plain and starts_fresh(program, before, node) else None
 
 
-def _pair(program: TypedProgram, place: int, target: Target) -> tuple[TypedProgram, str, int] | None:
+def _pair(program: TypedProgram, place: int, target: Target) -> tuple[TypedProgram, Decision, int] | None:
     """Return the program with the reduction at a place and an earlier one by blocks, that in words, and by how many statements it
     is longer."""
     node = program.body[place]
@@ -275,7 +276,7 @@ class _Blocks:
 
 def _blocked(
     program: TypedProgram, here: int, there: int, terms: Shifted, names: Names, blocks: _Blocks
-) -> tuple[TypedProgram, str, int]:
+) -> tuple[TypedProgram, Decision, int]:
     """Return the program with two reductions by blocks, that in words, and how many statements more it has."""
     first, second = program.body[here], program.body[there]
     assert isinstance(first, TypedStatement)
@@ -299,7 +300,7 @@ def _blocked(
     )
     made = [*counts, *ones, *others]
     body[here - 1 : here - 1] = made
-    note = f"{first.name} and {second.name} read each row once, by blocks of {blocks.size} cells"
+    note = Decision(f"{first.name} and {second.name}", f"read each row once, by blocks of {blocks.size} cells")
     return fresh.finish(tuple(body)), note, len(made)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 
 from polyker.cost.measure import Layouts, measure
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import bool_, i64
 from polyker.ir.expr import Call, Cast, Index, Read, transform, walk
 from polyker.ir.promotion import integer_range
@@ -36,7 +37,7 @@ FOLD, OTHERS, SEARCH, WORTH = 20, 6, 4, 0.8
 
 def search_blocks(
     program: TypedProgram, searches: Iterable[Search], target: Target, layout: Layouts, most: int | None = None
-) -> tuple[TypedProgram, tuple[str, ...]]:
+) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with long ones of its searches in blocks, and what was done in words; the same one where there is none.
 
     `most`: bytes that the blocks' extrema may take, if there is a limit.
@@ -54,7 +55,7 @@ class _Blocks:
     target: Target
     layout: Layouts
     most: int | None
-    notes: list[str] = field(default_factory=list)
+    notes: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.fresh = Fresh(self.program)
@@ -71,7 +72,9 @@ class _Blocks:
                 continue
             extremum, place = self.parted(search, count, length)
             made |= {search.extremum.name: extremum, search.place.name: place}
-            self.notes.append(f"{search.place.name}: searches the first block of {length} terms that has the extremum")
+            self.notes.append(
+                Decision(search.place.name, f"searches the first block of {length} terms that has the extremum")
+            )
         return replaced(self.program.body, lambda s: made.get(s.name, [s]))
 
     def length(self, search: Search, count: int) -> int | None:

@@ -15,6 +15,7 @@ from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, accesses, measure
 from polyker.cost.plan import HEAVY, Plan, values
 from polyker.cost.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Read, children, reads_in, replace_parts
 from polyker.ir.quasi_affine import indices_of, subtract
@@ -32,13 +33,13 @@ NEEDED, MANY, TRIED = 2, 4, 3
 
 def compute_once(
     program: TypedProgram, target: Target, layout: Layouts, *, most: int | None = None
-) -> tuple[TypedProgram, tuple[str, ...]]:
+) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such values in temporaries where the model finds it cheaper, and what was done in words.
 
     `most`: bytes that temporaries may take, if there is a limit.
     """
     fresh = Fresh(program)
-    notes: list[str] = []
+    notes: list[Decision] = []
 
     def change(statement: TypedStatement) -> list[TypedStatement]:
         parts = _parts(statement, 1 if insisted() is not None else MANY)
@@ -46,7 +47,8 @@ def compute_once(
         if not pays:
             return [statement]
         made = _stored(fresh, statement, pays, places(program, measure(program, statement, layout)))
-        notes.extend(f"{statement.name}: {s.target} is computed once, not where it is needed" for s in made[:-1])
+        chosen = [f"{s.target} is computed once, not where it is needed" for s in made[:-1]]
+        notes.extend(Decision(statement.name, c) for c in chosen)
         return [*(_alone(program, fresh, statement, s) for s in made[:-1]), made[-1]]
 
     body = replaced(program.body, change)

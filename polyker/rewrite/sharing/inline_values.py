@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from polyker.cost.plan import MOST_OPERATIONS, is_costly, values
+from polyker.ir.decision import Decision
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.measure import DEPTH, depth_of, level_of
 from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, substitute
@@ -59,6 +60,14 @@ class _Known:
             good = _defines_once(definition) and all(reads) and _pays(found) and _stays_shallow(found, self)
             self._judged[place] = found if good else None
         return self._judged[place]
+
+
+def inlined_values(program: TypedProgram) -> tuple[TypedProgram, tuple[Decision, ...]]:
+    """Return what `inline_values` does, and which temporaries are not stored."""
+    found = inline_values(program)
+    kept = {t.name for t in found.tensors}
+    gone = (t.label for t in program.tensors if t.name not in kept)
+    return found, tuple(Decision("", f"{label} is not stored: it is computed where it is read") for label in gone)
 
 
 def inline_values(program: TypedProgram) -> TypedProgram:

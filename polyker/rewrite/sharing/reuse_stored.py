@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.cost.plan import is_costly, values
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read, reads_in, replace_parts
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, substitute
@@ -18,9 +19,9 @@ from polyker.poly.scop import parameters
 from polyker.rewrite.core.match import match
 
 
-def read_stored(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
+def read_stored(program: TypedProgram) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program that reads such values, and what was done in words."""
-    notes: list[str] = []
+    notes: list[Decision] = []
     body = list(program.body)
     targets = [s.target for s in program.statements()]
     reads = [r.tensor for s in program.statements() for r in dict.fromkeys(s.reads())]
@@ -44,10 +45,10 @@ def _stores(program: TypedProgram, statement: TypedStatement) -> bool:
     )
 
 
-def _reread(program: TypedProgram, body: list[TypedNode], place: int, stored: TypedStatement) -> list[str]:
+def _reread(program: TypedProgram, body: list[TypedNode], place: int, stored: TypedStatement) -> list[Decision]:
     """Change the later statements of a body that compute a stored value; return what was done in words."""
     sources = {r.tensor for r in reads_in(stored.expr)}
-    notes = []
+    notes = list[Decision]()
     for later in range(place + 1, len(body)):
         node = body[later]
         if sources & {s.target for s in statements_of((node,))}:
@@ -57,7 +58,7 @@ def _reread(program: TypedProgram, body: list[TypedNode], place: int, stored: Ty
         changed = _reading(program, stored, node)
         if changed is not None:
             body[later] = changed
-            notes.append(f"{node.name}: reads {stored.target} in place of computing it again")
+            notes.append(Decision(node.name, f"reads {stored.target} in place of computing it again"))
     return notes
 
 

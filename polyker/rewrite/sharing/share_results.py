@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from polyker.cost.plan import is_costly, values
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import is_quasi_affine
@@ -39,9 +40,9 @@ class Result:
         return tuple((s.op, s.outer, s.acc.name, outline_of(s.expr, self.tensor)) for s in self.statements)
 
 
-def share_results(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
+def share_results(program: TypedProgram) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program that computes such results once, and what was done in words."""
-    notes: list[str] = []
+    notes: list[Decision] = []
     while (found := _shared(program)) is not None:
         program, note = found
         notes.append(note)
@@ -49,7 +50,7 @@ def share_results(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]
     return program, (*notes, *read)
 
 
-def _shared(program: TypedProgram) -> tuple[TypedProgram, str] | None:
+def _shared(program: TypedProgram) -> tuple[TypedProgram, Decision] | None:
     """Return the program with the first two results that are alike computed once, and that in words."""
     for body in _bodies(program.body):
         known: dict[tuple[object, ...], list[Result]] = {}
@@ -98,7 +99,7 @@ class _Pair:
     one: Result
     other: Result
 
-    def merged(self) -> tuple[TypedProgram, str] | None:
+    def merged(self) -> tuple[TypedProgram, Decision] | None:
         """Return the program that computes both at once, and that in words; None where they differ, or it does not pay."""
         here, there = self.program.tensor(self.one.tensor), self.program.tensor(self.other.tensor)
         if here.dtype != there.dtype or len(here.shape) != len(there.shape) or not self.keeps():
@@ -218,8 +219,8 @@ def _rewritten(statement: TypedStatement, change: Callable[[Expr], Expr]) -> Typ
     return replace(statement, expr=transform(statement.expr, change), subscripts=subscripts)
 
 
-def _note(gone: str, kept: str) -> str:
-    return f"{gone} has the values of {kept}: they are computed once"
+def _note(gone: str, kept: str) -> Decision:
+    return Decision("", f"{gone} has the values of {kept}: they are computed once")
 
 
 def _is_work(statement: TypedStatement) -> bool:

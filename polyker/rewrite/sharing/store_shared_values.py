@@ -43,10 +43,6 @@ class Value:
         return read_set(self.statement.domain).apply(onto)
 
 
-# What a schedule says of so many.
-SHARED = "{} values of more than one statement are computed once"
-
-
 def share_values(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
     """Return the program with such values in temporaries, and the temporaries."""
     made: list[str] = []

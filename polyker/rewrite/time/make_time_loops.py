@@ -14,29 +14,11 @@ from polyker.cost.own_distances import free_within, own_distances
 from polyker.ir.expr import Call, Index, Read
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.rewrite.core.accumulate import COMBINE
-from polyker.rewrite.time.delayed_updates import late_updates
-from polyker.rewrite.time.double_buffer import alternate_buffers
-from polyker.rewrite.time.hoisted_sums import early_sums
-from polyker.rewrite.time.split_steps import part_steps
 
 
-def with_steps(program: TypedProgram) -> tuple[TypedProgram, list[str]]:
-    """Return a program with its time loops written out and rewritten, and what was done in words."""
-    notes = []
-    stepped = as_steps(_set_updates(program))
-    turning = alternate_buffers(stepped)
-    if turning is not stepped:
-        notes.append("steps that were copied back take turns in two buffers")
-    late = late_updates(turning)
-    if late is not turning:
-        notes.append("updates of what a block of steps does not touch are done after it, together")
-    early = early_sums(late)
-    if early is not late:
-        notes.append("sums over what steps before a block wrote are taken before it, together")
-    parted = part_steps(early)
-    if parted is not early:
-        notes.append("steps are parted where what they read is changed in them by few of their cells")
-    return parted, notes
+def time_loops(program: TypedProgram) -> TypedProgram:
+    """Return a program with its time loops written out."""
+    return as_steps(_set_updates(program))
 
 
 def _set_updates(program: TypedProgram) -> TypedProgram:

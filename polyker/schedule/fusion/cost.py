@@ -18,6 +18,7 @@ from polyker.cost.choose import choose
 from polyker.cost.measure import FAR, MemoryAccess, tensor_cells
 from polyker.cost.own_distances import free_iterators
 from polyker.cost.plan import Plan
+from polyker.ir.decision import Decision
 from polyker.ir.typed import Role, TypedProgram
 from polyker.machine.model import PAGES, Target
 from polyker.schedule.fusion.groups import REACH, Group, grow
@@ -63,8 +64,8 @@ class Fusion:
         """Whether the model finds it worth while."""
         return self.gain > WORTH * self.total
 
-    def reason(self) -> str:
-        """Return what was chosen and why, in words."""
+    def decision(self) -> Decision:
+        """Return what was chosen and why."""
         names = ", ".join(i.statement.name for i in self.group.items)
         steps = [f"{loop[0]} by {step}" for loop, step in zip(self.loops(), self.steps(), strict=True)]
         if steps:
@@ -72,7 +73,8 @@ class Fusion:
             steps[-1] += f" ({', '.join(later)} later)" if later else ""
         won = 100 * self.gain / max(1.0, self.total)
         loops = f"loops {', '.join(steps)}" if steps else "their own loops, in one"
-        return f"{names} run together: {loops}; the model wins {won:.0f}% of the cycles"
+        chosen = f"run together: {loops}; the model wins {won:.0f}% of the cycles"
+        return Decision(names, chosen, cost=1 - self.gain / max(1.0, self.total))
 
     def near(self) -> frozenset[str]:
         """Return the tensors that the items write and that go through the caches: what an item reads has to be there, and what

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from polyker.cost.measure import Layouts, Measured, measure
 from polyker.cost.own_distances import cells_apart, free_iterators
 from polyker.cost.plan import Plan
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import add, floordiv, lit, mod
@@ -56,7 +57,7 @@ class _Scheduler:
     gpu: Gpu
     layout: Layouts
     loose: bool
-    notes: list[str] = field(default_factory=list)
+    notes: list[Decision] = field(default_factory=list)
     turns: dict[Item, Turned | None] = field(default_factory=dict)  # what is known of statements so far
     columns: dict[Item, ColumnParts] = field(default_factory=dict)
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
@@ -162,7 +163,9 @@ class _Scheduler:
         if cut is None:
             return [item]
         found = split_sum(program, self.fresh, statement, *cut, shape)
-        self.notes.append(f"{statement.name}: {cut[1]} partial results in memory for each cell, cut along {cut[0]}")
+        self.notes.append(
+            Decision(statement.name, f"{cut[1]} partial results in memory for each cell, cut along {cut[0]}")
+        )
         return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
 
     def recurrence(self, statement: TypedStatement) -> Scan | None:
@@ -200,7 +203,7 @@ class _Scheduler:
         known = tuple(e for e in shape if e is not None)
         if not cut or len(known) < len(shape) or any(lo is None or lo < 0 for lo in least):
             return None
-        self.notes.append(f"{name}: runs of {cut} terms, each begins with what those before come to")
+        self.notes.append(Decision(name, f"runs of {cut} terms, each begins with what those before come to"))
         runs = floordiv(add(known[-1], lit(cut - 1 - scan.lo)), cut)
         return split_scan(program, self.fresh, scan, cut, known[:-1], runs, beside=beside)
 
@@ -216,7 +219,7 @@ class _Scheduler:
             read_set(epilogue.domain).reset_tuple_id()
         )
         if whole:
-            self.notes.append(f"{epilogue.name}: is computed where the results that it reads are stored")
+            self.notes.append(Decision(epilogue.name, "is computed where the results that it reads are stored"))
         return whole
 
     def dealt_items(self, item: Item, found: Across) -> list[Item]:
@@ -228,7 +231,7 @@ class _Scheduler:
         run = found.width if found.cut == found.iterator else 1
         split = split_sum(self.program, self.fresh, item.statement, found.cut, found.blocks, shape, run)
         name = item.statement.name
-        self.notes.append(f"{name}: {found.blocks} partial results in memory for each cell, of a block each")
+        self.notes.append(Decision(name, f"{found.blocks} partial results in memory for each cell, of a block each"))
         self.dealt[split.partial.name] = Across(split.within or found.iterator, found.width)
         free = tuple(i for i in split.partial.iterators if i not in split.partial.reduced)
         program, layout = self.program, self.layout
@@ -247,7 +250,9 @@ class _Scheduler:
         if tiles is None:
             return None
         self.notes.append(
-            f"{statement.name}: {runs.count} partial results in memory, each of {runs.run} values of {runs.along}"
+            Decision(
+                statement.name, f"{runs.count} partial results in memory, each of {runs.run} values of {runs.along}"
+            )
         )
         self.tiled[partial.name] = tiles
         return [part, *self.items(split.fold, item.start, reduces=True)]
@@ -268,7 +273,7 @@ class _Scheduler:
         (lane,) = split.fold.reduced
         self.columns[item] = ColumnParts(item, parts, found.column, lane, found.height, self.gpu.warp)
         blocks = f", {found.blocks} blocks to a cell" if found.blocks > 1 else ""
-        self.notes.append(f"{name}: {found.height} threads along {found.along} to a cell{blocks}")
+        self.notes.append(Decision(name, f"{found.height} threads along {found.along} to a cell{blocks}"))
         return [item, *rest]
 
     def turned(self, item: Item) -> Turned | None:
@@ -301,16 +306,16 @@ class _Scheduler:
         first = launch.group.items[0]
         if first.statement.name in self.scans:
             scan, mapping = self.scans[first.statement.name]
-            self.notes.append(f"{first.statement.name}: {mapping}")
+            self.notes.append(Decision(first.statement.name, str(mapping)))
             nest = scan_nest(self.program, self.fresh, scan, mapping, first.measured)
             return [nest.statements], nest
         if len(launch.group.items) == 1 and (turned := self.turned(first)) is not None:
-            self.notes.append(f"{first.statement.name}: {turned}")
+            self.notes.append(Decision(first.statement.name, str(turned)))
             nest = turned_nest(self.program, self.fresh, turned)
             return [nest.statements], nest
         tiles = self.tiled.get(first.statement.name)
         if tiles is not None:
-            self.notes.append(f"{first.statement.name}: {tiles}")
+            self.notes.append(Decision(first.statement.name, str(tiles)))
             nest = contraction_nest(self.program, self.fresh, first, tiles, self.layout)
             return [nest.statements], nest
         cells = {n: launch.size(n) for n in range(len(launch.group.dims))}
@@ -334,7 +339,7 @@ class _Scheduler:
         for item, lane in zip(rows.group.items, rows.lanes, strict=True):
             cells = f", {rows.height} cells to a block" if rows.height > 1 else ""
             if lane is not None:
-                self.notes.append(f"{item.statement.name}: {rows.width} threads along {lane} to a cell{cells}")
+                self.notes.append(Decision(item.statement.name, f"{rows.width} threads along {lane} to a cell{cells}"))
         if len(bodies) > 1:
             self.note_together(rows.group, held.tensors())
         statements = tuple(s for b in bodies for s in b.statements)
@@ -351,7 +356,7 @@ class _Scheduler:
         """Say what shares a launch."""
         names = ", ".join(i.statement.name for i in group.items)
         kept = ", ".join(self.program.tensor(t).label for t in held)
-        self.notes.append(f"{names}: one launch" + (f", {kept} on the chip" if kept else ""))
+        self.notes.append(Decision(names, "one launch" + (f", {kept} on the chip" if kept else "")))
 
     def map(self, launch: Together, n: int) -> Nest:
         """Return what a thread runs of a statement without a reduction; instances that depend on each other run in one thread."""
@@ -386,7 +391,7 @@ class _Scheduler:
 
     def note(self, statement: TypedStatement, mapping: Mapping, more: str = "") -> None:
         """Say what was chosen."""
-        self.notes.append(f"{statement.name}: {str(mapping) or 'one thread'}{more}")
+        self.notes.append(Decision(statement.name, f"{str(mapping) or 'one thread'}{more}"))
 
 
 def lanes_unrolled(tree: Tree) -> Tree:

@@ -14,6 +14,7 @@ import islpy as isl
 
 from polyker.cost.measure import Measured
 from polyker.cost.plan import MOST_OPERATIONS, values
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Index, Literal
 from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod, print_affine, scale
@@ -30,7 +31,7 @@ from polyker.schedule.tree.nodes import Filter, Kind, Leaf, Sequence
 MOST_SKEW = 8
 
 
-def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> tuple[Nest, str] | None:
+def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> tuple[Nest, Decision] | None:
     """Return the nest of a statement by waves over its two innermost loops, and what was chosen; None where there is none.
 
     `distances`: those of its instances that depend on each other, in one iteration of the loops around it.
@@ -82,7 +83,8 @@ def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> 
         children.append(Filter((statement.name,), tree, ((statement.name, str(rest)),)))
     outside = [shared(here, Index(i, i64), i) for i in inner[:-2]]
     outside.append(shared(here, floordiv(offset(row, least), count), f"{row}.tile"))
-    note = f"{statement.name}: depends on itself in every loop; {count} of {row} side by side, each {skew} of {along} behind"
+    chosen = f"depends on itself in every loop; {count} of {row} side by side, each {skew} of {along} behind"
+    note = Decision(statement.name, chosen)
     return Nest(here, band(outside, Sequence(tuple(children)))), note
 
 

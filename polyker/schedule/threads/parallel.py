@@ -30,6 +30,7 @@ import islpy as isl
 
 from polyker.cost.measure import likely_extents, values_of
 from polyker.cost.plan import values
+from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal
 from polyker.ir.quasi_affine import add, floordiv, indices_of, print_affine, scale, substitute
@@ -94,7 +95,7 @@ def parallel_schedule(scop: Scop, schedule: Schedule, threads: int, most: int = 
         return OnThreads(schedule)
     shared = {m.label: m for m in loops(found.tree) if m.kind is Kind.PARALLEL}
     times = {m.times for m in loops(schedule.tree)}
-    note = f"loops {', '.join(shared)} run on {threads} threads"
+    note = Decision("", f"loops {', '.join(shared)} run on {threads} threads", cost=found.cost / serial)
     cuts = any(m.times not in times for m in shared.values())
     return OnThreads(Schedule(found.tree, (*schedule.notes, note)), found.cost / serial, cuts)
 

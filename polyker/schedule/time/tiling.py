@@ -7,6 +7,7 @@ from dataclasses import replace
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, measure
 from polyker.cost.plan import Plan
+from polyker.ir.decision import Decision
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.schedule.nests.nest import Nest
@@ -17,7 +18,7 @@ from polyker.schedule.time.skew import Place, distances, fronts, places_of
 
 def time_tiled(
     program: TypedProgram, loop: TypedLoop, free: dict[str, tuple[str, ...]], layout: Layouts, target: Target
-) -> tuple[Nest, str] | None:
+) -> tuple[Nest, Decision] | None:
     """Return the nest of a time loop by tiles of time and space, and what was chosen in words; None where they do not pay.
 
     `free`: statement -> the iterators along which no instance of one step depends on another.
@@ -42,8 +43,9 @@ def time_tiled(
                 names.setdefault(n, iterator)
     nest = TimeNest(places, measured, plans, tuple(free[s.name] for s in statements), tiles, names, units).nest()
     cut = ", ".join(f"{names[f.dimension]} by {n} (skewed by {f.step} a step)" for f, n in tiles.sizes)
-    note = f"{', '.join(s.name for s in statements)}: {tiles.steps} steps of {loop.iterator} run in one part of space: {cut}; "
-    return nest, note + f"the model wins {100 * tiles.won:.0f}% of the cycles"
+    chosen = f"{tiles.steps} steps of {loop.iterator} run in one part of space: {cut}; "
+    chosen += f"the model wins {100 * tiles.won:.0f}% of the cycles"
+    return nest, Decision(", ".join(s.name for s in statements), chosen, cost=1 - tiles.won)
 
 
 def _alike(places: tuple[Place, ...], plans: list[Plan]) -> tuple[Plan, ...]:

@@ -17,6 +17,7 @@ from enum import Enum
 from math import prod
 from typing import TypeAlias
 
+from polyker.ir.decision import Decision
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import print_affine
 
@@ -187,7 +188,7 @@ class Schedule:
     """A tree, and the reasons for it in words for `explain`."""
 
     tree: Tree
-    notes: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[Decision, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return "\n".join(print_tree(self.tree))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.ir.work import exceeds
 from polyker.codegen.lowering.lower import Lowered, lower
 from polyker.codegen.passes.parallel_profitability import LEAST, settle
+from polyker.codegen.passes.uniform_inner_loops import in_step
 from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.expr import Literal
-from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram
+from polyker.pipeline.driver import Run
+from polyker.pipeline.passes import KernelPass, Level, Ordered, Pass
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
@@ -34,41 +36,45 @@ BLOCKS = 2
 # A program, its schedule, and their kernel.
 Found = tuple[TypedProgram, Schedule, Lowered]
 
+UNIFORM_INNER_LOOPS: KernelPass = Pass(
+    "uniform_inner_loops",
+    lambda kernel, _: in_step(kernel),
+    Level.KERNEL,
+    why="lanes of a vector loop have one trip count each of the loops inside it",
+)
 
-def proven_kernel(
-    program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...]
-) -> tuple[TypedProgram, Schedule, Lowered]:
+
+def proven_kernel(made: Ordered, run: Run) -> Found:
     """Return the kernel of a schedule that is proven legal; raises LegalityError where it is not."""
-    scop = build_scop(program)
-    prove(scop, schedule)
-    return program, schedule, lower(scop, schedule, layouts, GATHERED)
+    scop = build_scop(made.program)
+    with run.timing("prove", Level.SCHEDULE):
+        prove(scop, made.schedule)
+    with run.timing("lower", Level.KERNEL):
+        lowered = lower(scop, made.schedule, tuple(run.at.layouts.values()), GATHERED)
+    kernel = run.one(UNIFORM_INNER_LOOPS, lowered.kernel)
+    return made.program, made.schedule, replace(lowered, kernel=kernel)
 
 
 def on_threads(
-    program: TypedProgram,
-    schedule: Schedule,
-    layouts: tuple[Layout, ...],
-    threads: int,
-    most: int | None,
-    quota: int | None = None,
-    again: Callable[[int], tuple[TypedProgram, Schedule] | None] | None = None,
+    made: Ordered, run: Run, quota: int | None = None, again: Callable[[int], Ordered | None] | None = None
 ) -> Found:
     """Return the kernel of a schedule with loops that run on several threads; where that is not worth it of the schedule itself.
 
-    `most`: bytes that temporaries may take, of all threads together. `quota`: isl's operations for the schedule itself. `again`:
-    gives the program by so many blocks of rows with its schedule, if it can be cut so.
+    `quota`: isl's operations for the schedule itself. `again`: gives the program by so many blocks of rows with its schedule, if
+    it can be cut so.
     """
-    shared = _shared(program, schedule, layouts, threads, most) if threads > 1 else None
+    threads = run.at.threads
+    shared = _shared(made, run, "parallel loops") if threads > 1 else None
     if again is not None and threads > 1 and (shared is None or shared.share > MUCH or shared.cuts):
-        with isl_job("threads", QUOTA):
+        with isl_job("threads", QUOTA), run.trying("blocks of rows"):
             blocked = again(BLOCKS * threads)
-        other = _shared(*blocked, layouts, threads, most) if blocked is not None else None
+        other = _shared(blocked, run, "blocks of rows") if blocked is not None else None
         if other is not None and (shared is None or other.share < shared.share + SLACK):
             shared = other
     if shared is not None:
         return shared.kernel
     with isl_job("schedule", quota):
-        return proven_kernel(program, schedule, layouts)
+        return proven_kernel(made, run)
 
 
 @dataclass(frozen=True)
@@ -80,22 +86,28 @@ class _Shared:
     cuts: bool
 
 
-def _shared(
-    program: TypedProgram, schedule: Schedule, layouts: tuple[Layout, ...], threads: int, most: int | None
-) -> _Shared | None:
+def _shared(made: Ordered, run: Run, alternative: str) -> _Shared | None:
     """Return the kernel with loops on threads, None where there are none, or they are too short, or take too much memory."""
-    try:
-        with isl_job("threads", QUOTA):
-            found = parallel_schedule(build_scop(program), schedule, threads, PRIVATE if most is None else most // 2)
-            if found.schedule == schedule:
-                return None
-            _, _, lowered = kernel = proven_kernel(program, found.schedule, layouts)
-    except (LegalityError, CompileError) as error:
-        logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message, extra={"reason": error})
-        return None
-    fits = most is None or temporary_bytes(lowered) <= most
-    is_long = exceeds(lowered.kernel.body, {}, LEAST) and is_parallel(settle(lowered.kernel))
-    return _Shared(kernel, found.share, found.cuts) if fits and is_long else None
+    most = run.at.scratch_bytes
+    with run.trying(alternative) as give_up:
+        try:
+            with isl_job("threads", QUOTA):
+                with run.timing("parallel_loops", Level.SCHEDULE):
+                    private = PRIVATE if most is None else most // 2
+                    found = parallel_schedule(build_scop(made.program), made.schedule, run.at.threads, private)
+                if found.schedule == made.schedule:
+                    return None
+                _, _, lowered = kernel = proven_kernel(replace(made, schedule=found.schedule), run)
+        except (LegalityError, CompileError) as error:
+            logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message, extra={"reason": error})
+            give_up()
+            return None
+        fits = most is None or temporary_bytes(lowered) <= most
+        is_long = exceeds(lowered.kernel.body, {}, LEAST) and is_parallel(settle(lowered.kernel))
+        if not (fits and is_long):
+            give_up()
+            return None
+        return _Shared(kernel, found.share, found.cuts)
 
 
 def temporary_bytes(lowered: Lowered) -> int:

@@ -1,0 +1,224 @@
+"""The way from a typed program to machine code, level by level; the passes of each level are in the files beside this one.
+
+    text    -> einsum_frontend.parse   -> Program          names, ranks, spans
+    Program -> poly.binding.bind       -> TypedProgram     element types, sizes, exact domains
+            -> pipeline.program        -> TypedProgram     rewrites
+            -> pipeline.schedules      -> Ordered          the automatic schedule
+            -> schedule.legality.prove                     every dependence is kept, proven on every compile
+            -> pipeline.threads        -> Ordered          loops that run on several threads, proven too
+            -> codegen.lowering.lower  -> Kernel           isl's loops, promoted buffers, guards
+            -> pipeline.kernel         -> Kernel           passes over the loops
+            -> codegen.llvm.emit       -> LLVM IR          or codegen.cuda.text -> CUDA C
+            -> codegen.llvm.jit.build  -> Artifact         machine code in memory
+
+Each level prints (`Artifact.stages`, `kernel.source(stage)`, `kernel.source("after:NAME")` of a pass) and is verified: after
+every pass under POLYKER_VERIFY=1, once a level otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from polyker.codegen.argument_layout import argument_names
+from polyker.codegen.artifact import Artifact
+from polyker.codegen.cuda.build import CudaCode, ptx
+from polyker.codegen.cuda.sim_build import build_sim
+from polyker.codegen.cuda.text import cuda_source
+from polyker.codegen.ir.meetings import check_meetings
+from polyker.codegen.ir.printing import print_kernel
+from polyker.codegen.ir.verify import verify
+from polyker.codegen.llvm.emit import emit
+from polyker.codegen.llvm.jit.build import build
+from polyker.codegen.passes.gpu.launch import check_shared
+from polyker.ir.layout import DENSE, Layout
+from polyker.ir.typed import TypedProgram
+from polyker.ir.typed_printing import print_typed
+from polyker.machine.model import Gpu, Target
+from polyker.options import Options
+from polyker.pipeline import kernel as kernels
+from polyker.pipeline import program as programs
+from polyker.pipeline.driver import Run, check
+from polyker.pipeline.passes import Ordered
+from polyker.pipeline.schedules import place, scheduled, scheduled_gpu, text_schedule, unordered
+from polyker.pipeline.threads import Found, proven_kernel
+from polyker.pipeline.trace import AFTER, Again, Watch, printed_after, printed_passes
+from polyker.poly.isl import isl_job
+from polyker.poly.scop import Scop, build_scop
+from polyker.rewrite.normalise.argument_order import orders_of, strided
+from polyker.schedule.gpu.auto import lanes_unrolled
+from polyker.schedule.tree.nodes import Schedule
+
+# isl operations that a schedule which a user gave may take: it has none to fall back on.
+GIVEN_QUOTA = 16_000_000
+
+
+class Stages(Mapping[str, str]):
+    """The printed stages of a compile, each printed when it is asked for; `after:NAME` is what the pass NAME made."""
+
+    def __init__(self, after: Callable[[str], str], **printers: Callable[[], str]) -> None:
+        self._after = after
+        self._printers = printers
+
+    def __getitem__(self, stage: str) -> str:
+        return self._after(stage.removeprefix(AFTER)) if stage.startswith(AFTER) else self._printers[stage]()
+
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._printers or (isinstance(stage, str) and stage.startswith(AFTER))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._printers)
+
+    def __len__(self) -> int:
+        return len(self._printers)
+
+
+def compile_typed(
+    typed: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    options: Options,
+    given: tuple[TypedProgram, Schedule] | None = None,
+    watch: Watch | None = None,
+) -> Artifact:
+    """Return the compiled kernel of a typed program; `layouts` are one an argument (see polyker.codegen.artifact).
+
+    `given`: a schedule of the user's, and the program that it orders, instead of the automatic one. `watch`: is called with each
+    step of the passes and what it made.
+    Raises CompileError, CompileTimeout, InternalError, LegalityError.
+    """
+    layouts = tuple(map(strided, layouts)) if given else orders_of(typed, argument_names(typed), layouts)
+    run = started(typed, layouts, target, options, watch)
+
+    def again(watch: Watch) -> Artifact:
+        return compile_typed(typed, layouts, target, options, given, watch)
+
+    if target.gpu is not None:
+        return _compile_gpu(typed, run, target.gpu, options, given, again)
+    if given is None:
+        program, schedule, lowered = scheduled(typed, run)
+    else:
+        with isl_job("schedule", GIVEN_QUOTA):
+            program, schedule, lowered = proven_kernel(Ordered(*given), run)
+    check(program, "the last rewrite")
+    check(lowered.kernel, "lower")
+    kernel = replace(run.passes(kernels.CPU, lowered.kernel), fastmath=options.fastmath)
+    machine = run.passes(kernels.MACHINE, kernel)
+    check(machine, "the last pass over the kernel")
+    text = emit(machine, target)
+    code = build(text, target)
+    stages = Stages(
+        lambda name: printed_after(name, target.name, again),
+        passes=lambda: printed_passes(again),
+        program=lambda: print_typed(typed),
+        isl=lambda: print_scop(build_scop(program)),
+        schedule=lambda: "\n".join((str(schedule), *map(str, schedule.notes))),
+        loops=lambda: print_kernel(lowered.kernel),
+        llvm=lambda: text,
+    )
+    return Artifact(
+        typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
+        (program, schedule), lowered.kernel, tuple(run.steps),
+    )  # fmt: skip
+
+
+def _compile_gpu(
+    typed: TypedProgram,
+    run: Run,
+    gpu: Gpu,
+    options: Options,
+    given: tuple[TypedProgram, Schedule] | None,
+    again: Again,
+) -> Artifact:
+    """Return the kernels of a typed program for a GPU, or for the simulator of one; arguments as of `compile_typed`."""
+    target = run.at.target
+    if given is None:
+        program, schedule, lowered = scheduled_gpu(typed, run, gpu)
+    else:
+        with isl_job("schedule", GIVEN_QUOTA):
+            program, schedule = given
+            ordered = Ordered(program, replace(schedule, tree=lanes_unrolled(schedule.tree)))
+            program, schedule, lowered = proven_kernel(ordered, run)
+    check(program, "the last rewrite")
+    kernel = replace(run.passes(kernels.GPU, lowered.kernel), fastmath=options.fastmath)
+    verify(kernel)
+    check_meetings(kernel)
+    check_shared(kernel, gpu, target.name)
+    sizes = frozenset(n for n, _ in program.sizes)
+    text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})
+    stages = Stages(
+        lambda name: printed_after(name, target.name, again),
+        passes=lambda: printed_passes(again),
+        program=lambda: print_typed(typed),
+        isl=lambda: print_scop(build_scop(program)),
+        schedule=lambda: "\n".join((str(schedule), *map(str, schedule.notes))),
+        loops=lambda: print_kernel(kernel),
+        cuda=lambda: text,
+        **({} if gpu.simulated else {"ptx": lambda: ptx(text, target)}),
+    )
+    code = build_sim(text) if gpu.simulated else CudaCode(text, target)
+    return Artifact(
+        typed, run.at.given, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
+        (program, schedule), steps=tuple(run.steps),
+    )  # fmt: skip
+
+
+def started(
+    typed: TypedProgram,
+    layouts: tuple[Layout, ...],
+    target: Target,
+    options: Options,
+    watch: Watch | None = None,
+) -> Run:
+    """Return the passes of a compile that is about to begin."""
+    at = replace(
+        place(typed, layouts, target),
+        scratch_bytes=options.scratch_bytes,
+        loose=is_loose(options),
+        threads=threads_for(target, options),
+    )
+    return Run(at, watch)
+
+
+def start_to_edit(
+    typed: TypedProgram, target: Target, options: Options, *, auto: bool
+) -> tuple[TypedProgram, Schedule]:
+    """Return what a user's schedule starts from, and the program that it orders: the automatic schedule of dense arrays, in
+    which each index keeps its own loop; or the order of the text, each statement its own nest.
+
+    In the order of the text, too, what is accumulated in a wider type than its tensor's has accumulators.
+    """
+    run = started(typed, (DENSE,) * len(argument_names(typed)), target, replace(options, threads=1))
+    found: Found
+    if target.gpu is not None:
+        found = scheduled_gpu(typed, run, target.gpu, plain=not auto, merge=False)
+        return found[:2]
+    if auto:
+        found = scheduled(typed, run, merge=False)
+        return found[:2]
+    with isl_job("schedule"):
+        flat = run.passes(programs.TEXT, typed)
+        if any(s.op != "set" and s.acc != flat.tensor(s.target).dtype for s in flat.statements()):
+            made = text_schedule(flat, run)
+        else:
+            made = unordered(flat)
+        return made.program, made.schedule
+
+
+def is_loose(options: Options) -> bool:
+    """Whether the user lets sums of floats be rounded otherwise than the text says."""
+    return not {"reassoc", "fast"}.isdisjoint(options.fastmath)
+
+
+def threads_for(target: Target, options: Options) -> int:
+    """Return the number of threads of a kernel: one where no run time brings others."""
+    machine, *rest = target.triple.split("-")
+    return options.thread_count if machine in ("x86_64", "aarch64") and "linux" in rest else 1
+
+
+def print_scop(scop: Scop) -> str:
+    """Return the domains and access relations as isl prints them."""
+    lines = [f"context {scop.context}"]
+    lines += [f"domain {scop.domains[s]}" for s in scop.domains]
+    lines += [f"{'write' if a.is_write else 'read'} {a.relation}" for a in scop.accesses]
+    return "\n".join(lines)

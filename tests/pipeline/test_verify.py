@@ -1,0 +1,110 @@
+"""Each IR's verifier names the pass after which a rule is broken."""
+
+from dataclasses import replace
+
+import pytest
+
+import polyker as pk
+from polyker.codegen.ir.kernel import For, Kernel, Store, Var
+from polyker.codegen.llvm.jit.detect import target
+from polyker.errors import InternalError
+from polyker.ir.dtypes import f32
+from polyker.ir.expr import Index
+from polyker.ir.quasi_affine import add, lit
+from polyker.ir.typed import TypedProgram, replaced
+from polyker.pipeline import kernel as kernels
+from polyker.pipeline import program as programs
+from polyker.pipeline.driver import Run
+from polyker.pipeline.passes import At, Level, Pass
+from tests.schedule.support import case
+
+TEXT = "P[i,j] = exp(X[i,j] - max[k](X[i,k]))"
+
+
+def typed() -> TypedProgram:
+    return case(TEXT, X="f32[5,7]").typed
+
+
+def shifted(program: TypedProgram) -> TypedProgram:
+    """Return the program with one read a row further than the tensor goes."""
+
+    def change(s):
+        if not s.reduced:
+            return [s]
+        (read,) = s.reads()
+        far = replace(read, subscripts=(add(read.subscripts[0], lit(1)), *read.subscripts[1:]))
+        return [replace(s, expr=far)]
+
+    return replace(program, body=replaced(program.body, change))
+
+
+def renamed(program: TypedProgram) -> TypedProgram:
+    first = next(program.statements()).name
+    return replace(program, body=replaced(program.body, lambda s: [replace(s, name=first)]))
+
+
+def reordered(program: TypedProgram) -> TypedProgram:
+    return replace(program, body=program.body[::-1])
+
+
+def without_tensor(program: TypedProgram) -> TypedProgram:
+    return replace(program, tensors=tuple(t for t in program.tensors if t.label != "max"))
+
+
+def of_another_type(program: TypedProgram) -> TypedProgram:
+    tensors = tuple(replace(t, dtype=pk.f64) if t.label == "X" else t for t in program.tensors)
+    return replace(program, tensors=tensors)
+
+
+def unknown_index(program: TypedProgram) -> TypedProgram:
+    def change(s):
+        return [replace(s, subscripts=(Index("i99", pk.i64), *s.subscripts[1:]))]
+
+    return replace(program, body=replaced(program.body, change))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        (shifted, "leaves"),
+        (renamed, "is defined twice"),
+        (reordered, "before anything writes it"),
+        (without_tensor, "unknown tensor|writes t"),
+        (of_another_type, "reads t0 as"),
+        (unknown_index, "unknown index i99"),
+    ],
+)
+def test_a_pass_that_breaks_a_program_is_named(breaks, message):
+    broken = Pass("broken_pass", lambda p, _: breaks(p), Level.PROGRAM)
+    run = Run(At(target("cpu")), everywhere=True)
+    program = run.passes([programs.EXTRACT_REDUCTIONS, programs.START_REDUCTIONS], typed())
+    with pytest.raises(InternalError, match=f"after the pass broken_pass: .*({message})"):
+        run.one(broken, program)
+
+
+def test_a_pass_that_breaks_a_kernel_is_named():
+    def breaks(kernel: Kernel, _: At) -> Kernel:
+        def change(block):
+            return tuple(
+                replace(s, body=change(s.body))
+                if isinstance(s, For)
+                else replace(s, indices=(Var("nowhere"),) * len(s.indices))
+                if isinstance(s, Store)
+                else s
+                for s in block
+            )
+
+        return replace(kernel, body=change(kernel.body))
+
+    made = pk.op("O[i] = X[i] + 1").compile(X=f32[100], threads=1)
+    kernel = made._compiled.artifact().loops
+    run = Run(At(target("cpu")), everywhere=True)
+    with pytest.raises(InternalError, match="after the pass broken_pass: "):
+        run.passes([kernels.UNSWITCH, Pass("broken_pass", breaks, Level.KERNEL)], kernel)
+
+
+def test_a_pass_that_breaks_a_schedule_is_found_by_the_proof():
+    """The order of a recurrence turned round is no schedule of it."""
+    schedule = pk.op("S[0] = X[0]; S[t] = S[t-1] + X[t] for t in 1:50").schedule(X=f32[50], auto=False)
+    with pytest.raises(pk.ScheduleError):
+        schedule.reverse("t")
