@@ -19,6 +19,9 @@ _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
 # isl prints 2*n0 as `2n0`.
 _GENERATED = re.compile(r"(?<![A-Za-z_'])(?P<factor>\d+)?(?P<name>[int]\d+)\b")
 
+_TUPLE = re.compile(r"\bS\d+\[([^\]]*)\]")
+_FACTOR = re.compile(r"(?<![A-Za-z_'])(?P<factor>\d*)(?P<name>[A-Za-z_]\w*)")
+
 
 def print_typed(typed: TypedProgram) -> str:
     """Return a typed program as text: tensors, checks, then statements with domains, in the user's names."""
@@ -69,9 +72,18 @@ def print_statement(statement: TypedStatement, labels: Mapping[str, str]) -> str
     update = _UPDATES.get(statement.op, f"{statement.op}=")
     left = f"{target}[{subscripts}]" if subscripts else target
     right = print_expr(statement.expr, labels)
-    return (
-        f"{statement.name}: {left} {update} {right}  in {statement.acc.name}  over {relabel(statement.domain, labels)}"
-    )
+    domain = relabel(_in_own_names(statement), labels)
+    return f"{statement.name}: {left} {update} {right}  in {statement.acc.name}  over {domain}"
+
+
+def _in_own_names(statement: TypedStatement) -> str:
+    """Return the text of a statement's domain, its dimensions named by the iterators: isl names them as it made them."""
+    found = _TUPLE.search(statement.domain)
+    given = [n.strip() for n in found[1].split(",")] if found else []
+    if len(given) != len(statement.iterators) or not all(map(str.isidentifier, given)):
+        return statement.domain  # a dimension is an expression, such as a number
+    names = dict(zip(given, statement.iterators, strict=True))
+    return _FACTOR.sub(lambda word: word["factor"] + names.get(word["name"], word["name"]), statement.domain)
 
 
 def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
