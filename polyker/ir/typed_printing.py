@@ -83,7 +83,7 @@ def _in_own_names(statement: TypedStatement) -> str:
     if len(given) != len(statement.iterators) or not all(map(str.isidentifier, given)):
         return statement.domain  # a dimension is an expression, such as a number
     names = dict(zip(given, statement.iterators, strict=True))
-    return _FACTOR.sub(lambda word: word["factor"] + names.get(word["name"], word["name"]), statement.domain)
+    return _FACTOR.sub(lambda word: f"{word['factor']}{names.get(word['name'], word['name'])}", statement.domain)
 
 
 def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:

@@ -79,7 +79,7 @@ def test_a_product_meets_once_in_each_step_where_the_next_ones_operands_have_roo
     assert len(found) == barriers
     assert with_barriers(build_scop(program), schedule) == schedule
     assert sum(isinstance(s, Barrier) for s in statements(artifact.kernel.body)) == barriers
-    assert (f"{most} steps in turn" in "".join(schedule.notes)) == (most > 1)
+    assert (f"{most} steps in turn" in "".join(map(str, schedule.notes))) == (most > 1)
 
 
 def test_without_any_of_its_barriers_a_schedule_is_refused(monkeypatch):

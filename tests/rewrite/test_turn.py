@@ -52,6 +52,19 @@ def test_what_has_long_rows_to_go_across_is_turned_in_its_loop_or_around_it() ->
     assert notes(SOLVE, Y="f64[40,70]", Z="f64[70,70]", D="f64[70]", W=70, H=40)
 
 
+def test_what_other_steps_wrote_is_no_recurrence() -> None:
+    """The pivot of a row that is divided by it; nor is a tensor copied in each step for one row."""
+    text = """f(X: f64[N,N]) -> X:
+    for t in 0:N-1:
+        X[t,i] = X[t,i] / X[t,t]  for i in t+1:N
+        X[j,i] = X[j,i] - X[t,i] * X[j,t]  for j in t+1:N, i in t+1:N"""
+    assert not notes(text, X="f64[60,60]")
+    row = """f(X: f64[N,N]) -> X:
+    for t in 1:N:
+        X[t,i] = X[t,i] + X[t,i-1] * X[t-1,i]  for i in 1:N"""
+    assert not notes(row, X="f64[60,60]")
+
+
 def test_scratch_bytes_bound_the_turned_tensors() -> None:
     X = np.random.default_rng(0).random((60, 90))
     op = pk.op(PATHS, W=90, H=60)

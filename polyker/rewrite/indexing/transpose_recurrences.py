@@ -18,7 +18,7 @@ from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.boxes import ends
 from polyker.poly.isl import dim, read_map, read_set
-from polyker.poly.scop import domain_text, tensor_box
+from polyker.poly.scop import access_relation, domain_text, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.normalise.argument_order import permuted
 
@@ -108,7 +108,10 @@ class _Turned:
         target = statement.target
         if statement.op != "set" or not all(map(is_quasi_affine, statement.subscripts)):
             return None
-        rank, offsets = len(statement.subscripts), _own_offsets(statement)
+        # In a loop that stays as it is, what other steps wrote is there already.
+        own = [r for r in statement.reads() if r.tensor == target]
+        own = [r for r in own if steps or r.subscripts == statement.subscripts or self._depends(statement, r)]
+        rank, offsets = len(statement.subscripts), [_offsets(statement, r) for r in own]
         if not offsets or rank < 2 or not self._is_plain(target, inside):
             return None
         free = [d for d in range(rank) if _is_free(d, offsets)]
@@ -124,7 +127,7 @@ class _Turned:
             return None
         # Another that goes across it now would go along it then.
         alike = all(_is_free(across, _own_offsets(s)) for s in inside if s.target == target)
-        if (free and not alike) or not self._pays(statement, target, across):
+        if (free and not alike) or not self._pays(statement, target, across, 0 if steps else statement.outer):
             return None
         turns: _Turns = {target: _last(across, rank)}
         (row,) = indices_of(statement.subscripts[across]) or ("",)
@@ -155,12 +158,25 @@ class _Turned:
         uses += [r.subscripts for s in inside for r in reads_in(s.expr, *s.subscripts) if r.tensor == tensor]
         return all(is_quasi_affine(e) for subscripts in uses for e in subscripts)
 
-    def _pays(self, statement: TypedStatement, tensor: str, across: int) -> bool:
-        """Whether rows are long enough, and the statement has to do with enough of the cells that are copied."""
+    def _depends(self, statement: TypedStatement, read: Read) -> bool:
+        """Whether a statement reads what other instances of the same iteration of the loops around it write."""
+        domain = read_set(statement.domain)
+        reads, writes = (
+            read_map(access_relation(self.program, statement, statement.target, at)).intersect_domain(domain)
+            for at in (read.subscripts, statement.subscripts)
+        )
+        pairs = reads.apply_range(writes.reverse())
+        for d in range(statement.outer):
+            pairs = pairs.equate(dim.in_, d, dim.out, d)
+        return not pairs.subtract(domain.identity()).is_empty()
+
+    def _pays(self, statement: TypedStatement, tensor: str, across: int, outer: int) -> bool:
+        """Whether rows are long enough, and the statement has to do with enough of the elements that are copied, in each
+        iteration of the `outer` loops."""
         if self._extent(tensor, across) < ROW:
             return False
         domain = read_set(statement.domain)
-        spans = [ends(domain, d) for d in range(len(statement.iterators))]
+        spans = [ends(domain, d) for d in range(outer, len(statement.iterators))]
         cells = prod(self._extent(tensor, d) for d in range(len(statement.subscripts)))
         points = prod(hi - lo + 1 for lo, hi in (s for s in spans if s is not None))
         return None in spans or (cells >= CELLS and 2 * points >= cells)
