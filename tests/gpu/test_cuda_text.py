@@ -65,7 +65,7 @@ def test_stages_of_other_targets_are_refused_by_name():
 
 def test_the_text_needs_neither_nvcc_nor_a_c_compiler():
     program = (
-        "import os; os.environ['PATH'] = '/nowhere'; import polyker as pk; from polyker.codegen import nvrtc;"
+        "import os; os.environ['PATH'] = '/nowhere'; import polyker as pk; from polyker.codegen.cuda import nvrtc;"
         "nvrtc.library = lambda: None;"
         "k = pk.op('C[i] = A[i] * 2').compile(pk.f32[4], target='cuda:sm_90a'); assert '__global__' in k.source('cuda')\n"
         "try: k.source('ptx')\n"
