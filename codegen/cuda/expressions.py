@@ -189,12 +189,8 @@ class Expressions:
         texts = [self.value(a) for a in args]
         if op in _COMPARE:
             return f"({texts[0]} {_COMPARE[op]} {texts[1]})"
-        if op in ("real", "imag"):
-            if dtype.is_complex:
-                return f"{texts[0]}.{op[:2]}"
-            return texts[0] if op == "real" else constant_text(0, dtype)
-        if op == "conj" and not dtype.is_complex:
-            return texts[0]
+        if op in ("real", "imag", "conj"):
+            return _part(op, texts[0], dtype)
         if dtype.kind == "b":
             return self._of_bools(op, texts)
         if op in _IDENTITY_ON_INTEGERS and dtype.kind not in "fc":
@@ -256,6 +252,13 @@ def _real(text: str, source: DType, dtype: DType) -> str:
     if source.kind == "f":
         return f"pk_int<{dtype.name}>({'f32(' + text + ')' if halves[0] else text})"
     return f"{dtype.name}({text})"
+
+
+def _part(op: str, number: str, dtype: DType) -> str:
+    """Return the real part, the imaginary part or the conjugate of a number."""
+    if not dtype.is_complex:
+        return constant_text(0, dtype) if op == "imag" else number
+    return f"pk_conj({number})" if op == "conj" else f"{number}.{op[:2]}"
 
 
 def _power(base: str, exponent: Const, dtype: DType) -> str | None:

@@ -220,24 +220,20 @@ class _Device:
             else:
                 yield from self.statement(stmt, depth)
 
-    def statement(self, stmt: Stmt, depth: int) -> Iterator[str]:
+    def statement(self, stmt: Stmt, depth: int) -> Iterator[str]:  # noqa: C901 (one short case a kind of statement)
+        """Print a statement."""
         pad = "  " * depth
         match stmt:
             case Store():
                 yield pad + self._store(stmt)
-            case VectorLoad(names=names):
-                kind, whole = stmt.dtype.name, identifier(names[0].rpartition(".")[0])
-                yield f"{pad}const pk_vector<{kind}, {len(names)}> {whole} = {self._wide(stmt)};"
-                each = (f"{identifier(n)} = {whole}.lane[{k}]" for k, n in enumerate(names))
-                yield f"{pad}const {kind} {', '.join(each)};"
+            case VectorLoad():
+                yield from self._vector_load(stmt, pad)
             case VectorStore(buffer=buffer, indices=indices, values=values):
                 texts = ", ".join(_bare(self.e.value(v)) for v in values)
                 kind = f"pk_vector<{self.e.buffers[buffer].dtype.name}, {len(values)}>"
                 yield f"{pad}pk_put(&{self.e.place(buffer, indices)}, {kind}{{{{{texts}}}}});"
-            case Copy(buffer=buffer, indices=indices, later=True):
-                arguments = [f"&{self.e.place(buffer, indices)}", f"&{self.e.place(stmt.source, stmt.places)}"]
-                arguments += [] if stmt.predicate is None else [self.e.condition(stmt.predicate)]
-                yield f"{pad}pk_copy_later<{stmt.lanes}>({', '.join(arguments)});"
+            case Copy(later=True):
+                yield pad + self._copy_later(stmt)
             case Commit():
                 yield f"{pad}pk_commit();"
             case Wait(pending=pending):
@@ -252,33 +248,54 @@ class _Device:
                 yield from _branches(stmt, self.e.condition(stmt.condition), self.block, depth)
             case For(kind=LoopKind.BLOCK | LoopKind.THREAD):
                 yield from self._dealt(stmt, depth)
-            case For(var=var, lo=lo, hi=hi, step=step, body=body):
-                name = identifier(var)
-                by = f"{name}++" if step == 1 else f"{name} += {step}"
-                first, last = self.e.index(lo), self.e.index(hi)
-                self.e.ranges[var] = loop_range(stmt, self.e.ranges)
-                if self._walks_registers(stmt):
-                    yield "#pragma unroll"
-                elif self._follows_memory(stmt) or _is_inner(stmt):
-                    yield f"#pragma unroll {UNROLLED}"
-                yield f"{pad}for ({self.e.declare(var, step=step)} {name} = {first}; {name} < {last}; {by}) {{"
-                if stmt.thread:  # of a CPU's threads; here one thread runs them all
-                    yield f"{pad}  const i64 {identifier(stmt.thread)} = 0;"
-                yield from self.block(body, depth + 1)
-                yield pad + "}"
-            case Allocate(buffers=buffers, body=body):
-                for b in buffers:
-                    yield pad + self._declared(b)
-                    self.e.buffers[b.name] = b
-                yield from self.block(body, depth)
-                for b in buffers:
-                    del self.e.buffers[b.name]
+            case For():
+                yield from self._loop(stmt, depth)
+            case Allocate():
+                yield from self._scope(stmt, depth)
             case Barrier(warps=warps):
                 yield f"{pad}{'__syncwarp' if warps else '__syncthreads'}();"
             case Shuffle(name=name, value=value, mask=mask):
                 yield f"{pad}const {value.dtype.name} {identifier(name)} = pk_shfl_xor({_bare(self.e.value(value))}, {mask});"
             case _:
                 raise InternalError(f"{type(stmt).__name__} has no place in a kernel")
+
+    def _loop(self, loop: For, depth: int) -> Iterator[str]:
+        """Print a loop that each thread runs by itself."""
+        pad, name = "  " * depth, identifier(loop.var)
+        by = f"{name}++" if loop.step == 1 else f"{name} += {loop.step}"
+        first, last = self.e.index(loop.lo), self.e.index(loop.hi)
+        self.e.ranges[loop.var] = loop_range(loop, self.e.ranges)
+        if self._walks_registers(loop):
+            yield "#pragma unroll"
+        elif self._follows_memory(loop) or _is_inner(loop):
+            yield f"#pragma unroll {UNROLLED}"
+        yield f"{pad}for ({self.e.declare(loop.var, step=loop.step)} {name} = {first}; {name} < {last}; {by}) {{"
+        if loop.thread:  # of a CPU's threads; here one thread runs them all
+            yield f"{pad}  const i64 {identifier(loop.thread)} = 0;"
+        yield from self.block(loop.body, depth + 1)
+        yield pad + "}"
+
+    def _scope(self, stmt: Allocate, depth: int) -> Iterator[str]:
+        """Print the declarations of buffers, and the block in which they live."""
+        for b in stmt.buffers:
+            yield "  " * depth + self._declared(b)
+            self.e.buffers[b.name] = b
+        yield from self.block(stmt.body, depth)
+        for b in stmt.buffers:
+            del self.e.buffers[b.name]
+
+    def _vector_load(self, stmt: VectorLoad, pad: str) -> Iterator[str]:
+        """Print a load of neighbouring elements, and the variables that each of them is."""
+        kind, whole = stmt.dtype.name, identifier(stmt.names[0].rpartition(".")[0])
+        yield f"{pad}const pk_vector<{kind}, {len(stmt.names)}> {whole} = {self._wide(stmt)};"
+        each = (f"{identifier(n)} = {whole}.lane[{k}]" for k, n in enumerate(stmt.names))
+        yield f"{pad}const {kind} {', '.join(each)};"
+
+    def _copy_later(self, copy: Copy) -> str:
+        """Return the call that begins an asynchronous copy."""
+        arguments = [f"&{self.e.place(copy.buffer, copy.indices)}", f"&{self.e.place(copy.source, copy.places)}"]
+        arguments += [] if copy.predicate is None else [self.e.condition(copy.predicate)]
+        return f"pk_copy_later<{copy.lanes}>({', '.join(arguments)});"
 
     def _wide(self, stmt: VectorLoad | Copy) -> str:
         """Return the neighbouring elements that a statement reads."""

@@ -148,18 +148,15 @@ class Interpreter:
         for stmt in block:
             self.statement(stmt, env)
 
-    def statement(self, stmt: Stmt, env: dict[str, Array]) -> None:
+    def statement(self, stmt: Stmt, env: dict[str, Array]) -> None:  # noqa: C901 (one short case a kind of statement)
         """Run one statement for the active lanes."""
         match stmt:
             case Store():
                 self._store(stmt, env)
-            case VectorLoad(names=names, buffer=buffer, indices=indices):
-                for name, at in zip(names, self._neighbours(buffer, indices, len(names), env), strict=True):
-                    env[name] = self._load(Load(buffer, at, stmt.dtype, stmt.predicate, stmt.other), env)
-            case VectorStore(buffer=buffer, indices=indices, values=values):
-                computed = [self.value(v, env) for v in values]
-                for at, one in zip(self._neighbours(buffer, indices, len(values), env), computed, strict=True):
-                    self._write(buffer, self._indices(buffer, at, env, self._active()), one)
+            case VectorLoad():
+                self._vector_load(stmt, env)
+            case VectorStore():
+                self._vector_store(stmt, env)
             case Copy():
                 for place, given in self.copied(stmt, env):
                     self._write(stmt.buffer, place, given)
@@ -181,14 +178,28 @@ class Interpreter:
             case For():
                 self._serial(stmt, env)
             case Allocate(buffers=buffers, body=body):
-                for b in buffers:
-                    shape = tuple(int(self.value(s, env)) for s in b.shape)
-                    self.add(b, np.zeros(shape, b.dtype.numpy))
+                self._allocate(buffers, env)
                 self.block(body, env)
             case Launch():
                 run_launch(self, stmt, env)
             case Barrier() | Shuffle() | Combine() | Commit() | Wait():
                 raise InternalError("threads meet outside a launch")
+
+    def _vector_load(self, stmt: VectorLoad, env: dict[str, Array]) -> None:
+        places = self._neighbours(stmt.buffer, stmt.indices, len(stmt.names), env)
+        for name, at in zip(stmt.names, places, strict=True):
+            env[name] = self._load(Load(stmt.buffer, at, stmt.dtype, stmt.predicate, stmt.other), env)
+
+    def _vector_store(self, stmt: VectorStore, env: dict[str, Array]) -> None:
+        computed = [self.value(v, env) for v in stmt.values]
+        places = self._neighbours(stmt.buffer, stmt.indices, len(computed), env)
+        for at, one in zip(places, computed, strict=True):
+            self._write(stmt.buffer, self._indices(stmt.buffer, at, env, self._active()), one)
+
+    def _allocate(self, buffers: tuple[Buffer, ...], env: dict[str, Array]) -> None:
+        for b in buffers:
+            shape = tuple(int(self.value(s, env)) for s in b.shape)
+            self.add(b, np.zeros(shape, b.dtype.numpy))
 
     def _active(self) -> Array:
         return _TRUE if self.mask is None else self.mask

@@ -18,6 +18,7 @@ from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
     Block,
+    Buffer,
     Commit,
     Copy,
     For,
@@ -191,26 +192,34 @@ class _Thread:
                     if not self.value(condition, env):
                         self.state.failed = self.state.failed or code
                         return  # what uses the index is left out
-                case For(lo=lo, hi=hi, kind=kind, axis=axis, step=step, body=body):
-                    first, by = int(self.value(lo, env)), step
-                    if kind in self.counts:
-                        number = self.place[kind is LoopKind.THREAD][_AXES.index(axis)]
-                        first, by = first + number * step, step * self.counts[kind][_AXES.index(axis)]
-                    for value in range(first, int(self.value(hi, env)), by):
-                        yield from self.run(body, {**env, stmt.var: np.asarray(value, np.int64)})
+                case For(var=var, body=body):
+                    for value in self._iterations(stmt, env):
+                        yield from self.run(body, {**env, var: np.asarray(value, np.int64)})
                 case If(condition=condition, body=body, orelse=orelse):
                     yield from self.run(body if self.value(condition, env) else orelse, env)
                 case Allocate(buffers=buffers, body=body):
-                    for buffer in buffers:
-                        shape = tuple(int(self.value(s, env)) for s in buffer.shape)
-                        if buffer.space is Space.STACK:
-                            self.own[buffer.name] = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
-                        elif buffer.name not in self.shared:
-                            self.shared.add(buffer.name)
-                            self.state.add(buffer, np.zeros(shape, buffer.dtype.numpy))
+                    self._allocate(buffers, env)
                     yield from self.run(body, env)
                 case _:
                     self._statement(stmt, env)
+
+    def _iterations(self, loop: For, env: dict[str, Array]) -> range:
+        """Return the values of a loop's variable in this thread: those dealt to it where blocks or threads share them."""
+        first, by = int(self.value(loop.lo, env)), loop.step
+        if loop.kind in self.counts:
+            number = self.place[loop.kind is LoopKind.THREAD][_AXES.index(loop.axis)]
+            first, by = first + number * loop.step, loop.step * self.counts[loop.kind][_AXES.index(loop.axis)]
+        return range(first, int(self.value(loop.hi, env)), by)
+
+    def _allocate(self, buffers: tuple[Buffer, ...], env: dict[str, Array]) -> None:
+        """Allocate this thread's STACK buffers, and those of the block that no thread has allocated yet."""
+        for buffer in buffers:
+            shape = tuple(int(self.value(s, env)) for s in buffer.shape)
+            if buffer.space is Space.STACK:
+                self.own[buffer.name] = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
+            elif buffer.name not in self.shared:
+                self.shared.add(buffer.name)
+                self.state.add(buffer, np.zeros(shape, buffer.dtype.numpy))
 
     def value(self, expr: KExpr, env: dict[str, Array]) -> Array:
         """Return the value of an expression."""

@@ -69,47 +69,12 @@ def _apply(op: str, args: list[Array]) -> Any:
         return x if op == "sign" and x.dtype.kind == "b" else _UNARY[op](x)
     if op in _SPECIAL:
         return _each(_SPECIAL[op], x)
-    one = np.ones((), x.dtype)
-    match op:
-        case "multiply_add":
-            return x * args[1] + args[2]
-        case "join":
-            return _joined(args)
-        case "larger" | "larger_masked":
-            return np.where(args[1] > x, args[1], x)
-        case "smaller" | "smaller_masked":
-            return np.where(args[1] < x, args[1], x)
-        case "fused_add" | "fused_sub":
-            return x + args[1] if op == "fused_add" else x - args[1]
-        case "copied":
-            return x
-        case "below" | "above":
-            end = x.dtype.type(-np.inf if op == "below" else np.inf)
-            return np.where(np.isnan(x), -end, np.where(x == end, np.nan, np.nextafter(x, end)))
-        case "dot2":
-            return sum(p * q for p, q in zip(_parts(x, np.int16), _parts(args[1], np.int16), strict=True))
-        case "dot4":
-            return sum(p * q for p, q in zip(_parts(x, np.uint8), _parts(args[1], np.int8), strict=True))
-        case "rsqrt":
-            return one / np.sqrt(x)
-        case "relu":
-            return np.maximum(x, np.zeros((), x.dtype))
-        case "softplus":
-            return np.logaddexp(np.zeros((), x.dtype), x)
-        case "popcount":
-            return np.bitwise_count(x.astype(np.uint64) & np.uint64((1 << 8 * x.dtype.itemsize) - 1))
-        case "sigmoid":
-            return one / (one + np.exp(-x))
-        case "silu":
-            return x / (one + np.exp(-x))
-        case "gelu":
-            wide = x.astype(np.float64)
-            return 0.5 * wide * (1 + _each(special.error_function, wide * math.sqrt(0.5)))
-        case _:
-            raise InternalError(f"no operation {op!r}")
+    if op in _COMPOSED:
+        return _COMPOSED[op](*args)
+    raise InternalError(f"no operation {op!r}")
 
 
-def _joined(parts: list[Array]) -> Any:
+def _joined(*parts: Array) -> Any:
     """Return integers side by side in 32 bits, the first lowest."""
     bits = 32 // len(parts)
     whole = sum((p.astype(np.int64) & ((1 << bits) - 1)) << (bits * n) for n, p in enumerate(parts))
@@ -120,6 +85,66 @@ def _parts(x: Array, kind: type[np.integer[Any]]) -> list[Array]:
     """Return the integers of a kind that lie side by side in 32 bits, as i64."""
     bits = 8 * np.dtype(kind).itemsize
     return [(x.astype(np.int64) >> (bits * n)).astype(kind).astype(np.int64) for n in range(32 // bits)]
+
+
+def _dot(x: Array, y: Array, kinds: tuple[type[np.integer[Any]], type[np.integer[Any]]]) -> Any:
+    """Return the dot product of the integers in 32 bits of x with those of y."""
+    return sum(p * q for p, q in zip(_parts(x, kinds[0]), _parts(y, kinds[1]), strict=True))
+
+
+def _neighbour(x: Array, end: float) -> Any:
+    """Return the next number towards `end`, an infinity: NaN lies beyond either (polyker.ir.expr.INTERNAL)."""
+    last = x.dtype.type(end)
+    return np.where(np.isnan(x), -last, np.where(x == last, np.nan, np.nextafter(x, last)))
+
+
+def _larger(x: Array, y: Array) -> Any:
+    return np.where(y > x, y, x)
+
+
+def _smaller(x: Array, y: Array) -> Any:
+    return np.where(y < x, y, x)
+
+
+def _popcount(x: Array) -> Any:
+    return np.bitwise_count(x.astype(np.uint64) & np.uint64((1 << 8 * x.dtype.itemsize) - 1))
+
+
+def _gelu(x: Array) -> Any:
+    wide = x.astype(np.float64)
+    return 0.5 * wide * (1 + _each(special.error_function, wide * math.sqrt(0.5)))
+
+
+def _one(x: Array) -> Array:
+    return np.ones((), x.dtype)
+
+
+def _zero(x: Array) -> Array:
+    return np.zeros((), x.dtype)
+
+
+_COMPOSED: dict[str, Callable[..., Any]] = {
+    "multiply_add": lambda x, y, z: x * y + z,
+    "join": _joined,
+    "larger": _larger,
+    "larger_masked": _larger,
+    "smaller": _smaller,
+    "smaller_masked": _smaller,
+    "fused_add": lambda x, y: x + y,
+    "fused_sub": lambda x, y: x - y,
+    "copied": lambda x: x,
+    "below": lambda x: _neighbour(x, -math.inf),
+    "above": lambda x: _neighbour(x, math.inf),
+    "dot2": lambda x, y: _dot(x, y, (np.int16, np.int16)),
+    "dot4": lambda x, y: _dot(x, y, (np.uint8, np.int8)),
+    "rsqrt": lambda x: _one(x) / np.sqrt(x),
+    "relu": lambda x: np.maximum(x, _zero(x)),
+    "softplus": lambda x: np.logaddexp(_zero(x), x),
+    "popcount": _popcount,
+    "sigmoid": lambda x: _one(x) / (_one(x) + np.exp(-x)),
+    "silu": lambda x: x / (_one(x) + np.exp(-x)),
+    "gelu": _gelu,
+}
 
 
 def _each(function: Callable[[Any], Any], x: Array) -> Array:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
+from typing import TypeAlias
 
 import numpy as np
 
@@ -351,58 +354,103 @@ def combine(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     return arithmetic(b, op, x, y, dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """An operation as it is emitted: on registers of type `dtype`."""
+
+    b: Builder
+    op: str
+    args: list[Reg]
+    dtype: DType
+
+    @property
+    def x(self) -> Reg:
+        """The first register."""
+        return self.args[0]
+
+    @property
+    def y(self) -> Reg:
+        """The second register."""
+        return self.args[1]
+
+
+_Emitter: TypeAlias = Callable[[_Applied], Reg]
+
+
+def _integral(a: _Applied) -> Reg:
+    """Return a number rounded to an integer of its own type."""
+    if a.dtype.kind != "f":
+        return a.x
+    return a.b.intrinsic("roundeven" if a.op == "round" else a.op, a.x)
+
+
+def _fold(a: _Applied) -> Reg:
+    return fold(a.b, a.op, a.args, a.dtype)
+
+
+def _masked_extremum(a: _Applied) -> Reg:
+    return masked_extremum(a.b, a.op.removesuffix("_masked"), a.x, a.y)
+
+
+def _free_extremum(a: _Applied) -> Reg:
+    return free_extremum(a.b, a.op, a.x, a.y)
+
+
+def _fused(a: _Applied) -> Reg:
+    return fused(a.b, a.op.removeprefix("fused_"), a.x, a.y, a.dtype)
+
+
+def _shift(a: _Applied) -> Reg:
+    return shift(a.b, a.op, a.x, a.y, a.dtype)
+
+
+def _compare(a: _Applied) -> Reg:
+    return compare(a.b, a.op, a.x, a.y, a.dtype)
+
+
+def _next_number(a: _Applied) -> Reg:
+    return next_number(a.b, a.op, a.x, a.dtype)
+
+
+def _same(a: _Applied) -> Reg:
+    return a.x
+
+
+# What gives a bool of any type.
+_PREDICATES: dict[str, _Emitter] = {
+    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _compare),
+    "not": lambda a: logical_not(a.b, a.x),
+}
+_OPERATIONS: dict[str, _Emitter] = {
+    **dict.fromkeys(("add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"), _fold),
+    **dict.fromkeys(("larger_masked", "smaller_masked"), _masked_extremum),
+    **dict.fromkeys(("larger", "smaller"), _free_extremum),
+    **dict.fromkeys(("fused_add", "fused_sub"), _fused),
+    **dict.fromkeys(("shift_left", "shift_right"), _shift),
+    **dict.fromkeys(("below", "above"), _next_number),
+    **dict.fromkeys(("floor", "ceil", "trunc", "round"), _integral),
+    **dict.fromkeys(("conj", "real"), _same),
+    "imag": lambda a: const(0, LLVM_TYPES[a.dtype.name]),
+    "copied": lambda a: copied(a.b, a.x),
+    "sub": lambda a: arithmetic(a.b, "sub", a.x, a.y, a.dtype),
+    "neg": lambda a: negate(a.b, a.x, a.dtype),
+    "bit_not": lambda a: a.b.binary("xor", a.x, const(-1, a.x.elem)),
+    "div": lambda a: flop(a.b, "fdiv", a.x, a.y, a.dtype),
+    "floordiv": lambda a: floor_divide(a.b, a.x, a.y, a.dtype)[0],
+    "mod": lambda a: floor_divide(a.b, a.x, a.y, a.dtype)[1],
+    "abs": lambda a: absolute(a.b, a.x, a.dtype),
+    "sign": lambda a: sign(a.b, a.x, a.dtype),
+    "copysign": lambda a: a.b.intrinsic("copysign", a.x, a.y),
+    "fmod": lambda a: truncated_remainder(a.b, a.x, a.y, a.dtype),
+    "popcount": lambda a: a.b.intrinsic("ctpop", a.x),
+    "relu": lambda a: extremum(a.b, "maximum", a.x, const(0, a.x.elem), a.dtype),
+}
+
+
 def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: DType) -> Value | None:
     """Return the value of `op` on registers of type `dtype`, or None where `op` is a function of another module."""
-    match op:
-        case "add" | "mul" | "minimum" | "maximum" | "and" | "or" | "bit_and" | "bit_or" | "bit_xor":
-            return Value(result, fold(b, op, args, dtype))
-        case "larger_masked" | "smaller_masked":
-            return Value(result, masked_extremum(b, op.removesuffix("_masked"), args[0], args[1]))
-        case "larger" | "smaller":
-            return Value(result, free_extremum(b, op, args[0], args[1]))
-        case "fused_add" | "fused_sub":
-            return Value(result, fused(b, op.removeprefix("fused_"), args[0], args[1], dtype))
-        case "copied":
-            return Value(result, copied(b, args[0]))
-        case "sub":
-            return Value(result, arithmetic(b, "sub", args[0], args[1], dtype))
-        case "neg":
-            return Value(result, negate(b, args[0], dtype))
-        case "not":
-            return Value(bool_, logical_not(b, args[0]))
-        case "bit_not":
-            return Value(result, b.binary("xor", args[0], const(-1, args[0].elem)))
-        case "shift_left" | "shift_right":
-            return Value(result, shift(b, op, args[0], args[1], dtype))
-        case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
-            return Value(bool_, compare(b, op, args[0], args[1], dtype))
-        case "div":
-            return Value(result, flop(b, "fdiv", args[0], args[1], dtype))
-        case "floordiv":
-            return Value(result, floor_divide(b, args[0], args[1], dtype)[0])
-        case "mod":
-            return Value(result, floor_divide(b, args[0], args[1], dtype)[1])
-        case "abs":
-            return Value(result, absolute(b, args[0], dtype))
-        case "sign":
-            return Value(result, sign(b, args[0], dtype))
-        case "below" | "above":
-            return Value(result, next_number(b, op, args[0], dtype))
-        case "conj" | "real":
-            return Value(result, args[0])
-        case "imag":
-            return Value(result, const(0, LLVM_TYPES[dtype.name]))
-        case "floor" | "ceil" | "trunc" | "round":
-            if dtype.kind != "f":
-                return Value(result, args[0])
-            return Value(result, b.intrinsic("roundeven" if op == "round" else op, args[0]))
-        case "copysign":
-            return Value(result, b.intrinsic("copysign", args[0], args[1]))
-        case "fmod":
-            return Value(result, truncated_remainder(b, args[0], args[1], dtype))
-        case "popcount":
-            return Value(result, b.intrinsic("ctpop", args[0]))
-        case "relu":
-            return Value(result, extremum(b, "maximum", args[0], const(0, args[0].elem), dtype))
-        case _:
-            return None
+    applied = _Applied(b, op, args, dtype)
+    if op in _PREDICATES:
+        return Value(bool_, _PREDICATES[op](applied))
+    emitter = _OPERATIONS.get(op)
+    return None if emitter is None else Value(result, emitter(applied))

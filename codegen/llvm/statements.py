@@ -192,12 +192,15 @@ class Statements:
                 parallel_loop(self, stmt)
             case For() if not columns_loop(self, stmt):
                 self.serial_loop(stmt)
-            case Allocate(buffers=buffers, body=body):
-                for buffer in buffers:
-                    self._allocate(buffer)
-                self.block(body)
-                for buffer in buffers:
-                    del self.e.places[buffer.name], self.e.strides[buffer.name]
+            case Allocate():
+                self._scope(stmt)
+
+    def _scope(self, stmt: Allocate) -> None:
+        for buffer in stmt.buffers:
+            self._allocate(buffer)
+        self.block(stmt.body)
+        for buffer in stmt.buffers:
+            del self.e.places[buffer.name], self.e.strides[buffer.name]
 
     def _let(self, name: str, value: KExpr) -> None:
         self.e.affine.pop(name, None)
@@ -207,8 +210,7 @@ class Statements:
             self.e.values[name] = self.e.value(value)
 
     def _allocate(self, buffer: Buffer) -> None:
-        b = self.b
-        layout = self.stack.layout(buffer)
+        b, layout = self.b, self.stack.layout(buffer)
         name = b.name()
         element = memory.element_type(buffer.dtype)
         parts = 2 if buffer.dtype.is_complex else 1
