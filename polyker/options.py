@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
@@ -84,67 +84,91 @@ NAMES = tuple(f.name for f in fields(Options) if f.name != "deadline")
 
 def _checked(name: str, value: object) -> object:
     """Return an option's value in its stored form, or raise ArgumentError naming what is accepted."""
-    match name:
-        case "acc":
-            if value is None or is_a(value, DType):
-                return value
-            if (text := exact_text(value)) in DTYPES:
-                return DTYPES[text]
-            accepted = "None, or an element type such as 'f64'"
-        case "fastmath":
-            flags = _flags(value)
-            if flags is not None:
-                return flags
-            accepted = "a set of " + ", ".join(FASTMATH)
-        case "specialize":
-            if (text := exact_text(value)) in SPECIALIZE:
-                return text
-            accepted = ", ".join(SPECIALIZE)
-        case "timeout":
-            seconds = float("inf") if value is None else number(value)
-            if seconds is not None and seconds > 0:
-                return seconds
-            accepted = "seconds above 0, or None"
-        case "threads":
-            count = integer(value)
-            if value is None or (count is not None and 1 <= count <= MOST_THREADS):
-                return count
-            accepted = f"an integer from 1 to {MOST_THREADS}, or None for as many as there are cores"
-        case "cache_size":
-            count = integer(value)
-            if count is not None and count >= 1:
-                return min(count, _MOST)
-            accepted = "an integer of 1 or more"
-        case "deterministic":
-            return checked_flag(name, value)
-        case "scratch_bytes":
-            count = integer(value)
-            if value is None or (count is not None and count >= 0):
-                return None if count is None else min(count, _MOST)
-            accepted = "a number of bytes, or None for a quarter of the memory"
-        case _:
-            raise failure(UNKNOWN_OPTION, name=name, known=", ".join(NAMES))
-    raise failure(BAD_OPTION, name=name, value=printed(value), accepted=accepted)
+    rule = _RULES.get(name)
+    if rule is None:
+        raise failure(UNKNOWN_OPTION, name=name, known=", ".join(NAMES))
+    stored = rule.stored(value)
+    if stored is UNSET:
+        raise failure(BAD_OPTION, name=name, value=printed(value), accepted=rule.accepted)
+    return stored
 
 
-def _flags(value: object) -> tuple[str, ...] | None:
-    """Return LLVM's flags of one or several names, in one order; None for anything else."""
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What an option accepts; `stored` returns a value in its stored form, UNSET for one that is refused."""
+
+    stored: Callable[[object], object]
+    accepted: str
+
+
+def _element_type(value: object) -> object:
+    if value is None or is_a(value, DType):
+        return value
+    return DTYPES.get(exact_text(value) or "", UNSET)
+
+
+def _specialize(value: object) -> object:
+    text = exact_text(value)
+    return text if text in SPECIALIZE else UNSET
+
+
+def _timeout(value: object) -> object:
+    seconds = float("inf") if value is None else number(value)
+    return seconds if seconds is not None and seconds > 0 else UNSET
+
+
+def _thread_count(value: object) -> object:
+    count = integer(value)
+    return count if value is None or (count is not None and 1 <= count <= MOST_THREADS) else UNSET
+
+
+def _cache_size(value: object) -> object:
+    count = integer(value)
+    return min(count, _MOST) if count is not None and count >= 1 else UNSET
+
+
+def _bytes(value: object) -> object:
+    count = integer(value)
+    if value is None:
+        return None
+    return min(count, _MOST) if count is not None and count >= 0 else UNSET
+
+
+def _flags(value: object) -> object:
+    """Return LLVM's flags of one or several names, in one order; UNSET for anything else."""
     if value is None or value is False:
         return ()
     try:
         names: Iterable[object] = (value,) if is_a(value, str) else islice(value, _MOST_FLAGS)  # type: ignore[call-overload]
         given = [exact_text(name) for name in names]
     except Exception:  # whatever the iteration raises
-        return None
+        return UNSET
     known = len(given) < _MOST_FLAGS and all(flag in FASTMATH for flag in given)
-    return tuple(flag for flag in FASTMATH if flag in given) if known else None
+    return tuple(flag for flag in FASTMATH if flag in given) if known else UNSET
+
+
+def _flag(value: object) -> object:
+    return bool(value) if is_a(value, (bool, np.bool_)) else UNSET
+
+
+_RULES = {
+    "acc": _Rule(_element_type, "None, or an element type such as 'f64'"),
+    "fastmath": _Rule(_flags, "a set of " + ", ".join(FASTMATH)),
+    "specialize": _Rule(_specialize, ", ".join(SPECIALIZE)),
+    "timeout": _Rule(_timeout, "seconds above 0, or None"),
+    "threads": _Rule(_thread_count, f"an integer from 1 to {MOST_THREADS}, or None for as many as there are cores"),
+    "deterministic": _Rule(_flag, "True or False"),
+    "cache_size": _Rule(_cache_size, "an integer of 1 or more"),
+    "scratch_bytes": _Rule(_bytes, "a number of bytes, or None for a quarter of the memory"),
+}
 
 
 def checked_flag(name: str, value: object) -> bool:
     """Return an option that is True or False, NumPy's included; raises ArgumentError for anything else."""
-    if is_a(value, (bool, np.bool_)):
-        return bool(value)
-    raise failure(BAD_OPTION, name=name, value=printed(value), accepted="True or False")
+    flag = _flag(value)
+    if flag is UNSET:
+        raise failure(BAD_OPTION, name=name, value=printed(value), accepted="True or False")
+    return bool(flag)
 
 
 def checked_target(value: object) -> Any:

@@ -209,19 +209,10 @@ def affine_of(expr: Expr) -> Affine:
             return -affine_of(arg)
         case Call(op="mul", args=args):
             return _product(expr, [affine_of(a) for a in args])
-        case Call(op="floordiv" | "mod", args=args):
-            form = affine_of(args[0])
-            for arg in args[1:]:
-                divisor = affine_of(arg)
-                if not divisor.is_constant or divisor.const <= 0:
-                    raise NotAffine(expr, "the divisor is not a positive integer")
-                form = quotient(expr.op, form, divisor.const)
-            return form
+        case Call(op="floordiv" | "mod" as op, args=args):
+            return _divided(expr, op, args)
         case Call(op="pow", args=(base, exponent)):
-            power, by = affine_of(base), affine_of(exponent)
-            if power.is_constant and by.is_constant and 0 <= by.const <= 64:
-                return constant(power.const**by.const)
-            raise NotAffine(expr, "a power of an index or a size")
+            return _power(expr, affine_of(base), affine_of(exponent))
         case Call(op="div"):
             raise NotAffine(expr, "`/` gives a float; `//` divides integers")
         case Call(op=op):
@@ -240,6 +231,23 @@ def _product(expr: Expr, forms: list[Affine]) -> Affine:
         else:
             raise NotAffine(expr, "a product of two variables")
     return total
+
+
+def _divided(expr: Expr, op: str, args: tuple[Expr, ...]) -> Affine:
+    """Return the quotient or the remainder of the first operand by the others, one after another."""
+    form = affine_of(args[0])
+    for arg in args[1:]:
+        divisor = affine_of(arg)
+        if not divisor.is_constant or divisor.const <= 0:
+            raise NotAffine(expr, "the divisor is not a positive integer")
+        form = quotient(op, form, divisor.const)
+    return form
+
+
+def _power(expr: Expr, base: Affine, exponent: Affine) -> Affine:
+    if base.is_constant and exponent.is_constant and 0 <= exponent.const <= 64:
+        return constant(base.const**exponent.const)
+    raise NotAffine(expr, "a power of an index or a size")
 
 
 def expr_of(form: Affine) -> Expr:

@@ -26,6 +26,10 @@ _TRANSCENDENTAL: dict[str, Any] = {
 }  # fmt: skip
 _COMPOSED = ("rsqrt", "erf", "erfc", "erfinv", "lgamma", "digamma", "sigmoid", "gelu", "silu", "softplus")
 _CLASSES: dict[str, Any] = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+_PARTS = ("conj", "real", "imag")
+# What bools have none of, by the name that the notation has for it.
+_NOT_OF_BOOLS = {"neg": "-", "sign": "sign", "relu": "relu"}
+_ROUNDINGS: dict[str, Unary] = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}
 _PAIRS: dict[str, Any] = {"hypot": np.hypot, "atan2": np.arctan2, "copysign": np.copysign, "fmod": np.fmod}
 _COMPARE: dict[str, Binary] = {
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
@@ -44,11 +48,13 @@ def unary(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
         raise refuse(op, tag)
     if op in _TRANSCENDENTAL or op in _COMPOSED:
         return _floating(op, float_of(tag), widen)
-    boolean, whole, cplx = tag == dt.bool_, tag.kind in "biu", tag.kind == "c"
+    if op in _PARTS:
+        return _part(op, tag, widen)
+    boolean, whole = tag == dt.bool_, tag.kind in "biu"
+    if boolean and op in _NOT_OF_BOOLS:
+        raise refuse(_NOT_OF_BOOLS[op], tag)
     match op:
         case "neg":
-            if boolean:
-                raise refuse("-", tag)
             return tag, tag, lambda a: -a
         case "bit_not":
             if not whole:
@@ -56,25 +62,13 @@ def unary(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
             return tag, tag, (np.logical_not if boolean else lambda a: ~a)
         case "abs":
             return tag, _real(tag), (_same if boolean else abs)
-        case "conj":
-            return tag, tag, (np.conj if cplx else _same)
-        case "real":
-            return tag, _real(tag), (_real_part if cplx else _same)
-        case "imag":
-            zero = evaluated(_real(tag), widen)
-            return tag, _real(tag), (lambda a: zero(a.imag)) if cplx else (lambda a: zero(0))
         case "floor" | "ceil" | "trunc" | "round":
             if op == "round" and boolean:
                 return dt.f16, dt.f16, _same
-            rounded: Unary = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}[op]
-            return tag, tag, _same if whole else _pythonic(rounded, tag)
+            return tag, tag, _same if whole else _pythonic(_ROUNDINGS[op], tag)
         case "sign":
-            if boolean:
-                raise refuse(op, tag)
             return tag, tag, _pythonic(np.sign, tag)
         case "relu":
-            if boolean:
-                raise refuse(op, tag)
             none = evaluated(tag, widen)(0)
             return tag, tag, _pythonic(lambda a: np.maximum(a, none), tag)
         case "isnan" | "isinf" | "isfinite":
@@ -83,6 +77,17 @@ def unary(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
         case "popcount" if whole:
             return tag, dt.u8, np.bitwise_count
     raise refuse(op, tag)
+
+
+def _part(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
+    """Return the conjugate, the real or the imaginary part of numbers; real ones are their own, with no imaginary part."""
+    cplx = tag.kind == "c"
+    if op == "conj":
+        return tag, tag, (np.conj if cplx else _same)
+    if op == "real":
+        return tag, _real(tag), (_real_part if cplx else _same)
+    part = evaluated(_real(tag), widen)
+    return tag, _real(tag), (lambda a: part(a.imag)) if cplx else (lambda a: part(0))
 
 
 def _floating(op: str, tag: Tag, widen: bool) -> tuple[Tag, Tag, Unary]:
@@ -135,13 +140,7 @@ def binary(op: str, a: Tag, b: Tag, widen: bool) -> tuple[Tag, Tag, Binary]:
         return dt.bool_, dt.bool_, (np.logical_and if op == "and" else np.logical_or)
     tag = promote(a, b)
     if op in _PAIRS:
-        if tag.kind == "c":
-            raise refuse(op, a, b)
-        if op == "fmod":
-            return _truncated(dt.i8 if tag == dt.bool_ else tag)
-        weak = isinstance(a, Weak) or isinstance(b, Weak)
-        tag = float_of(tag) if weak else promote(float_of(a), float_of(b))
-        return tag, tag, _pythonic2(_PAIRS[op], tag)
+        return _of_reals(op, tag, a, b)
     match op:
         case "add":
             return tag, tag, (np.logical_or if tag == dt.bool_ else lambda x, y: x + y)
@@ -167,6 +166,17 @@ def binary(op: str, a: Tag, b: Tag, widen: bool) -> tuple[Tag, Tag, Binary]:
                 raise refuse(op, a, b)
             return tag, tag, _floored(op, tag)
     raise refuse(op, a, b)
+
+
+def _of_reals(op: str, tag: Tag, a: Tag, b: Tag) -> tuple[Tag, Tag, Binary]:
+    """Return a function of two real numbers."""
+    if tag.kind == "c":
+        raise refuse(op, a, b)
+    if op == "fmod":
+        return _truncated(dt.i8 if tag == dt.bool_ else tag)
+    weak = isinstance(a, Weak) or isinstance(b, Weak)
+    tag = float_of(tag) if weak else promote(float_of(a), float_of(b))
+    return tag, tag, _pythonic2(_PAIRS[op], tag)
 
 
 def _bitwise(op: str, tag: Tag, a: Tag, b: Tag) -> tuple[Tag, Tag, Binary]:
