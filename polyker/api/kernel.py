@@ -330,14 +330,15 @@ class _Calls:
 
     def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without Python, where this process can do that."""
-        from polyker.runtime.entry.tables import adopted
+        from polyker.runtime.entry.tables import Callee, adopted
 
         if self._owns_out:  # which the emitted entry takes for what is written into
             return
 
         table = self._adopted()
         sizes: dict[str, int] = dict(context)  # type: ignore[arg-type]
-        found = adopted(table, self._program, self._fixed, plan, inputs, sizes, self.call, self._fields)
+        callee = Callee(self._program, self._fixed, self.call, self._fields)
+        found = adopted(table, callee, plan, inputs, sizes)
         kernel = self._kernel()
         if found is None or kernel is None:
             return

@@ -172,14 +172,15 @@ class Operator:
 
     def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without more of Python, where this process can do that."""
-        from polyker.runtime.entry.tables import adopted
+        from polyker.runtime.entry.tables import Callee, adopted
 
         chosen, target, *given = context
         if target is not None or self._owns_out:  # which the emitted entry takes for what is written into
             return
         table = self._quick[1] if self._quick is not None and self._quick[0] is chosen else None
         sizes: dict[str, int] = dict(given)  # type: ignore[arg-type]
-        found = adopted(table, self.program, self.fixed, plan, inputs, sizes, None, self._fields)
+        callee = Callee(self.program, self.fixed, None, self._fields)
+        found = adopted(table, callee, plan, inputs, sizes)
         if found is not None:
             self._quick = (options.current, *found)
 
@@ -315,7 +316,7 @@ class Operator:
         results = inferred(self.program, given, {**symbols, **self.fixed, **sizes}, options.current)
         return results[0] if self._fields is None else self._fields(*results)
 
-    def compile(
+    def compile(  # noqa: PLR0913 (the options that users give by keyword)
         self,
         /,
         *types: Any,

@@ -128,7 +128,7 @@ def group_norm(I: Array, gamma: Array, beta: Array) -> Outputs:
     return gamma[:, :, None, None] * (I - mean) / np.sqrt(spread + 1e-5) + beta[:, :, None, None]
 
 
-def wavenet1(
+def wavenet1(  # noqa: PLR0913 (the operator's own parameters)
     Data: Array, FilterW: Array, FilterB: Array, GateW: Array, GateB: Array,
     ResW: Array, ResB: Array, SkipW: Array, SkipB: Array, dil: int,
 ) -> Outputs:  # fmt: skip

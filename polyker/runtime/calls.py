@@ -100,18 +100,26 @@ def check_bytes(name: str, shape: tuple[int, ...], dtype: Any) -> None:
         raise failure(TOO_LARGE, name=name, shape=shape, dtype=dtype, bytes=shown)
 
 
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arrays of a call: an operand for each program input, in order, and outputs of `results` (shape and type of each), laid
+    out as `outs`."""
+
+    operands: Sequence[Array]
+    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    outs: Sequence[Array]
+
+
 def make_plan(
     artifact: Artifact,
     values: Mapping[str, int],
-    operands: Sequence[Array],
-    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
-    outs: Sequence[Array],
+    arguments: Arguments,
     evaluate: Evaluate,
     scratch_limit: int | None,
     mark: Mark,
 ) -> Plan:
-    """Return the plan for operands (one each program input, in order) and outputs laid out as `outs`; `values` of sizes are by
-    label."""
+    """Return the plan of calls with arguments that lie as these; `values` of sizes are by label."""
+    operands, results, outs = arguments.operands, arguments.results, arguments.outs
     typed = artifact.typed
     values = {name: values[label] for name, label in typed.sizes}
     for name, (a, b) in artifact.products:

@@ -17,7 +17,7 @@ from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.process.jobs import run_exclusively
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Array, Operand, scalar_as
-from polyker.runtime.calls import Mark, Plan, check_bytes, execute, extents, make_plan, meaning, places
+from polyker.runtime.calls import Arguments, Mark, Plan, check_bytes, execute, extents, make_plan, meaning, places
 from polyker.runtime.memory import layout_of
 from polyker.runtime.size_class import Likely, size_class
 
@@ -269,7 +269,8 @@ class Compiled:
             layouts = tuple(layout_of(a.shape, a.strides, a.itemsize) for a in (*passed, *targets))
             artifact = self.artifact(layouts, values)
             labelled = {label: values[name] for name, label in self.typed.sizes}
-            plan = make_plan(artifact, labelled, arrays, results, targets, evaluate, scratch_limit, self._mark)
+            arguments = Arguments(arrays, results, targets)
+            plan = make_plan(artifact, labelled, arguments, evaluate, scratch_limit, self._mark)
             if len(self._plans) >= _PLANS:
                 self._plans.clear()
             self._plans[key] = plan

@@ -91,7 +91,8 @@ class Repeats:
     def __init__(self) -> None:
         self._entries: dict[Hashable, _Entry] = {}
 
-    def attempt(
+    # One function, since each call made here is time of every quick call.
+    def attempt(  # noqa: C901
         self, context: Hashable, inputs: Sequence[Any], outs: Sequence[Any], given_stream: object
     ) -> list[Any] | None:
         """Return the outputs of a call that is like an earlier one; None where it has to take the long way.

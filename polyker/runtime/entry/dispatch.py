@@ -83,7 +83,8 @@ class Dispatch:
         self._plans: dict[Hashable, _Entry] = {}
         self._tuple = result_tuple
 
-    def attempt(self, context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any, adopt: Adopt) -> Any:
+    # One function, since each call made here is time of every quick call.
+    def attempt(self, context: tuple[Hashable, ...], inputs: Sequence[Any], out: Any, adopt: Adopt) -> Any:  # noqa: C901
         """Return the results of a call that is like an earlier one, or None; `adopt` is told of plans used often."""
         given = self._given(out)
         key = _key(context, inputs, given)

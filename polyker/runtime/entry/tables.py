@@ -7,6 +7,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import ReferenceType, ref
 
@@ -47,6 +48,19 @@ class _Row(NamedTuple):
     objects: tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """What a table's callable stands for: a program; `fixed`: sizes with one value, that need not be given.
+
+    `slow` is called where no row fits; without it the callable returns MISSING. `result`: the class of several results.
+    """
+
+    program: Program
+    fixed: Mapping[str, int]
+    slow: Callable[..., Any] | None
+    result: Callable[..., Any] | None
+
+
 class CallTable:
     """The table of one callable, and what it points to. It keeps no plan alive: a row whose plan is gone fits nothing.
 
@@ -54,28 +68,19 @@ class CallTable:
     half-way. So what the table's words point to is kept, in `_kept_rows`, before they do and until they do no more; and
     a plan keeps its own rows, for calls that go on while theirs is replaced.
 
-    `names`: what may be given: the program's parameters, of which the first `positional` may go by position, then its
-    other sizes; those that are `inputs` are tensors. `fixed`: sizes with one value, that need not be given. `slow` is
-    called where no row fits; without it the callable returns MISSING. `result`: the class of several results.
+    What may be given: the program's parameters, which may go by position, then its other sizes; those that are its inputs are
+    tensors.
     """
 
     __slots__ = (
         "__weakref__", "_fixed", "_inputs", "_kept", "_kept_rows", "_lock", "_names", "_next", "_words",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        api: Array,
-        names: Sequence[str],
-        positional: int,
-        inputs: Sequence[str],
-        fixed: Mapping[str, int],
-        slow: Callable[..., Any] | None,
-        result: Callable[..., Any] | None,
-    ) -> None:
-        self._names = tuple(map(sys.intern, names))
-        self._fixed = fixed
-        self._inputs = {name: i for i, name in enumerate(inputs)}
+    def __init__(self, api: Array, callee: Callee) -> None:
+        program, slow, result = callee.program, callee.slow, callee.result
+        self._names = tuple(map(sys.intern, dict.fromkeys((*program.parameters, *program.sizes))))
+        self._fixed = callee.fixed
+        self._inputs = {name: i for i, name in enumerate(program.inputs)}
         identities = np.array([*map(id, self._names)], np.int64)
         self._kept = (api, slow, result, identities)
         self._lock = threading.Lock()
@@ -89,7 +94,7 @@ class CallTable:
         words[Table.ARRAY], words[Table.FLOAT], words[Table.INT] = id(np.ndarray), id(float), id(int)
         words[Table.TUPLE] = id(tuple)
         words[Table.NONE], words[Table.OUT] = id(None), id(_OUT)
-        words[Table.POSITIONAL], words[Table.COUNT] = positional, len(self._names)
+        words[Table.POSITIONAL], words[Table.COUNT] = len(program.parameters), len(self._names)
         words[Table.NAMES] = address(identities)
         words[Table.RESULT] = 0 if result is None else id(result)
         self._words = words
@@ -218,14 +223,7 @@ class CallTable:
 
 
 def adopted(
-    table: CallTable | None,
-    program: Program,
-    fixed: Mapping[str, int],
-    plan: Plan,
-    inputs: Sequence[Any],
-    sizes: Mapping[str, int],
-    slow: Callable[..., Any] | None,
-    result: Callable[..., Any] | None,
+    table: CallTable | None, callee: Callee, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]
 ) -> tuple[CallTable, Callable[..., Any]] | None:
     """Add a row to `table`, or to a new one, which is returned with its callable; None where nothing new came of it.
 
@@ -237,8 +235,7 @@ def adopted(
     if table is not None:
         table.add(plan, inputs, sizes)
         return None
-    names = dict.fromkeys((*program.parameters, *program.sizes))
-    table = CallTable(made.api, tuple(names), len(program.parameters), program.inputs, fixed, slow, result)
+    table = CallTable(made.api, callee)
     return (table, table.callable(made)) if table.add(plan, inputs, sizes) else None
 
 
