@@ -23,7 +23,15 @@ from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedSta
 from polyker.machine.model import Target
 from polyker.poly.isl import read_set
 from polyker.poly.least import is_steady
-from polyker.rewrite.core.accumulate import Block, accumulate, started_apart, starts_fresh
+from polyker.rewrite.core.accumulate import (
+    AccumulatorLayout,
+    Block,
+    Lanes,
+    Stored,
+    accumulate,
+    started_apart,
+    starts_fresh,
+)
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.indexing.affine_parts import parts_of
 from polyker.rewrite.indexing.copy_padded import reread_padding
@@ -32,7 +40,7 @@ from polyker.rewrite.materialise.pack_block import PackedBlock, pack_block
 from polyker.rewrite.materialise.pack_operand import pack_padded, pack_read, pack_result, start_of_packed
 from polyker.rewrite.materialise.pack_step import copyable, pack_step
 from polyker.rewrite.normalise.count_from_zero import from_zero
-from polyker.rewrite.reductions.peel import peeled
+from polyker.rewrite.reductions.peel import TileSearch, peeled
 from polyker.rewrite.reductions.side_by_side import by_pieces
 from polyker.rewrite.sharing.inline_values import inlined
 from polyker.schedule.fusion.cost import Fusion, best_fusion, steady_tensors
@@ -42,7 +50,15 @@ from polyker.schedule.fusion.nest import fused
 from polyker.schedule.fusion.reasons import REASONS, why_apart
 from polyker.schedule.nests.blocked import BlockedNest
 from polyker.schedule.nests.loop_order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
-from polyker.schedule.nests.nest import Nest, around_nest, in_order, map_nest, reduction_nest, serial_nest
+from polyker.schedule.nests.nest import (
+    Nest,
+    ReductionLoops,
+    around_nest,
+    in_order,
+    map_nest,
+    reduction_nest,
+    serial_nest,
+)
 from polyker.schedule.nests.scan import beside_scan, by_vectors, scan_nest, scan_plan, vector_scan_nest
 from polyker.schedule.nests.stream import read_order, run_of, stream_nest, streams, streams_tiles
 from polyker.schedule.nests.transpose import across_of, transposing_tree, write_order
@@ -289,7 +305,8 @@ class _Scheduler:
         if self.plain:
             parts = accumulate(self.program, self.fresh, statement, start=start)
             scalar = Plan(None, 1, 1, (), 0.0)
-            nest = reduction_nest(self.program, measured, scalar, parts, kept, statement.reduced, None)
+            loops = ReductionLoops(kept, statement.reduced)
+            nest = reduction_nest(self.program, measured, scalar, parts, loops)
             return self.followed([nest], epilogue)
         padded = reread_padding(measured)
         if padded:
@@ -298,7 +315,8 @@ class _Scheduler:
         plan = part or choose(measured, free, statement.reduced, self.target, packed)
         alone = packed is None and self.steady is None and part is None
         if alone and epilogue is None and self.fuse:
-            rest = peeled(self.program, self.fresh, measured, plan, start, free, self.target, self.measured)
+            tiles = TileSearch(free, self.target, self.measured)
+            rest = peeled(self.program, self.fresh, measured, plan, start, tiles)
             if rest is not None:
                 self.notes.append(
                     Decision(statement.name, f"the last {rest.count} of {rest.iterator} are computed apart")
@@ -323,20 +341,21 @@ class _Scheduler:
         statement = self.asking(statement, ahead + tiles_ahead(self.program, measured, plan, order, self.target))
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
-        lanes = (plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
-        cut = (Block(*block),) if block else ()
+        lanes = (
+            Lanes(plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
+        )
         origin = {i: measured.lo(i) for i in kept}
-        parts = accumulate(
-            self.program, self.fresh, statement, start=start, lanes=lanes, blocks=cut, inner=plan.vector, origin=origin,
-            results=results, tiles=tuple((i, plan.size(i), origin[i]) for i in kept), epilogue=carried,
-        )  # fmt: skip
+        layout = AccumulatorLayout((Block(*block),) if block else (), plan.vector, origin)
+        stored = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
+        parts = accumulate(self.program, self.fresh, statement, start=start, lanes=lanes, layout=layout, stored=stored)
         around = around_block(measured, plan, block[0]) if block and block[0] == terms[0] else ()
         order = (*around, *(i for i in order if i not in around))
         panels = panels_of(measured, plan, order, self.target) if not around else ()
         self.notes.append(
             Decision(statement.name, f"{describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         )
-        nest = reduction_nest(self.program, measured, plan, parts, order, terms, block, panels, len(around))
+        loops = ReductionLoops(order, terms, block, panels, len(around))
+        nest = reduction_nest(self.program, measured, plan, parts, loops)
         return self.followed([*before, nest], epilogue, carried=parts.carries)
 
     def asking(self, statement: TypedStatement, ahead: tuple[Ahead, ...]) -> TypedStatement:
@@ -418,7 +437,6 @@ class _Scheduler:
             plan = replace(plan, across=None)
         nest = BlockedNest(measured, plan, blocks, self.target, lambda copy: measure(self.program, copy, self.layout))
         around = tuple(t for t, _ in nest.loops().blocks)
-        cuts = tuple(Block(i, n) for i, n in blocks.terms)
         copies: list[PackedBlock] = []
         for read in (*blocks.packs_columns, *blocks.packs_rows):
             inside = tuple(t for t, _ in nest.loops().row_blocks) if read in blocks.packs_rows else ()
@@ -427,18 +445,10 @@ class _Scheduler:
             statement = made.statement
             self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed by blocks"))
         statement = replace(statement, prefetch=rows_ahead(self.program, blocks, plan, measured, self.target))
-        parts = accumulate(
-            self.program,
-            self.fresh,
-            statement,
-            start=start,
-            blocks=cuts,
-            inner=plan.vector,
-            origin=origin,
-            results=results,
-            tiles=tuple((i, plan.size(i), origin[i]) for i in kept),
-            epilogue=epilogue if self.may_carry(epilogue, statement, plan, before) else None,
-        )
+        carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
+        layout = AccumulatorLayout(tuple(Block(i, n) for i, n in blocks.terms), plan.vector, origin)
+        results_of = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
+        parts = accumulate(self.program, self.fresh, statement, start=start, layout=layout, stored=results_of)
         stored = parts.store[0]  # what is stored there, be it the epilogue's, is asked for while the terms are summed
         if fetches_result(blocks, plan, measured, self.target) and all(map(is_quasi_affine, stored.subscripts)):
             result = Read(stored.target, stored.subscripts, dtype=self.program.tensor(stored.target).dtype)

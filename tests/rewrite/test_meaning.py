@@ -12,7 +12,7 @@ from polyker.ir.expr import Index, Read, Reduce, walk
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.poly.scop import build_scop
-from polyker.rewrite.core.accumulate import Block, accumulate, starts_fresh
+from polyker.rewrite.core.accumulate import AccumulatorLayout, Block, Lanes, accumulate, starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_operand import pack_read, pack_result
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
@@ -149,9 +149,8 @@ def test_accumulators_keep_the_meaning(name: str, lanes: int | None, size: int |
         fresh,
         statement,
         start=start,
-        lanes=(last, lanes) if lanes else None,
-        blocks=(Block(last, size),) if size else (),
-        inner=kept[0] if kept else None,
+        lanes=Lanes(last, lanes) if lanes else None,
+        layout=AccumulatorLayout((Block(last, size),) if size else (), kept[0] if kept else None),
     )
     body = [s for s in found.flat.body if s is not start]
     at = body.index(statement)

@@ -16,7 +16,7 @@ from polyker.poly.isl import dim, read_set
 from polyker.rewrite.indexing.whole_tiles import whole_tiles
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.start_reductions import start_reductions
-from polyker.schedule.nests.tiles import tile_parts
+from polyker.schedule.nests.tiles import Separation, tile_parts
 from tests.schedule.support import SMALL, case
 from tests.schedule.test_triangles import TRIANGLES, WHOLE
 
@@ -77,7 +77,7 @@ def test_whole_tiles_have_constant_shapes_but_where_an_end_of_the_results_cuts_t
     whole = whole_tiles(flat, update, tiles, (j, 8))
     assert whole is not None
     cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
-    parts = tile_parts(flat, cells, (i, j), tiles, j, one_by_one=True, grain=(j, 8))
+    parts = tile_parts(flat, cells, (i, j), tiles, Separation(j, one_by_one=True, grain=(j, 8)))
     assert [p.is_own_shape for p in parts][-2:] == [False, False]
     assert all(p.is_own_shape for p in parts[:-2])
     union = parts[0].domain

@@ -9,7 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker.poly.isl import read_set
-from polyker.schedule.nests.tiles import tile_parts
+from polyker.schedule.nests.tiles import Separation, tile_parts
 from tests.schedule.support import case
 
 BOX = "0 <= i < 10 and 2 <= j < 13"
@@ -50,11 +50,11 @@ def test_parts_cover_a_domain_and_know_whether_their_tiles_are_of_one_shape(doma
 
 
 @pytest.mark.parametrize("border", ["j < i", "j <= i + 4", "i + j < 20", "2*j <= i + 3", "j < i or 3*i < j"])
-@pytest.mark.parametrize("parted", [{}, {"apart": "i"}, {"apart": "j"}, {"one_by_one": True}])
+@pytest.mark.parametrize("parted", [{}, {"along": "i"}, {"along": "j"}, {"one_by_one": True}])
 def test_each_instance_of_a_slanted_domain_is_in_one_part(border: str, parted: dict[str, Any]) -> None:
     # A corner of a tile may lie outside where no row of it along one iterator ends in it.
     whole = read_set(f"{{ S0[i, j] : 1 <= i < 19 and 0 <= j < 21 and ({border}) }}")
-    parts = tile_parts(PROGRAM, whole, ("i", "j"), (("i", 4, 1), ("j", 8, 0)), **parted)
+    parts = tile_parts(PROGRAM, whole, ("i", "j"), (("i", 4, 1), ("j", 8, 0)), Separation(**parted))
     seen = [points(p.domain) for p in parts]
     assert len(parts) > 1
     assert sum(map(len, seen)) == len(points(whole))
@@ -70,12 +70,16 @@ def test_pieces_of_a_symbolic_domain_have_no_tiles_of_their_own() -> None:
     assert [p.is_own_shape for p in parts] == [False]
 
 
-@pytest.mark.parametrize("parted", [{}, {"apart": "i1"}, {"one_by_one": True}])
+@pytest.mark.parametrize("parted", [{}, {"along": "i1"}, {"one_by_one": True}])
 def test_tiles_that_a_known_extent_cuts_are_alike_where_another_extent_is_a_size(parted: dict[str, Any]) -> None:
     found = case("O[i,j,k] = X[i,j,k]", X="f32[10,n,9]").flat
     statement = list(found.statements())[-1]
     parts = tile_parts(
-        found, read_set(statement.domain), statement.iterators, (("i0", 4, 0), ("i1", 4, 0), ("i2", 3, 0)), **parted
+        found,
+        read_set(statement.domain),
+        statement.iterators,
+        (("i0", 4, 0), ("i1", 4, 0), ("i2", 3, 0)),
+        Separation(**parted),
     )
     assert [p.is_own_shape for p in parts] == [True, True, False]
     for n in (0, 3, 4, 10):
@@ -89,7 +93,7 @@ def test_tiles_that_a_known_extent_cuts_are_alike_where_another_extent_is_a_size
 def test_extents_that_are_all_known_have_tiles_of_their_own_whatever_the_terms() -> None:
     found = case("C[i,j] += A[i,k] * B[k,j]", A="f32[10,n]", B="f32[n,10]").flat
     domain = read_set("[n0] -> { S0[i, j] : n0 > 0 and 0 <= i < 10 and 0 <= j < 10 }")
-    parts = tile_parts(found, domain, ("i", "j"), (("i", 4, 0), ("j", 4, 0)), one_by_one=True)
+    parts = tile_parts(found, domain, ("i", "j"), (("i", 4, 0), ("j", 4, 0)), Separation(one_by_one=True))
     assert [p.is_own_shape for p in parts] == [True] * 4
 
 

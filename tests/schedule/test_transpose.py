@@ -19,7 +19,7 @@ from polyker.ir.expr import Index
 from polyker.ir.layout import DENSE
 from polyker.ir.quasi_affine import floordiv, mod, scale
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.nests.transpose import copy_nest
+from polyker.schedule.nests.transpose import CopyLoops, copy_nest
 from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Schedule, loops
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
@@ -110,7 +110,8 @@ def packing(n: int, m: int, width: int, block: int) -> tuple[object, ...]:
         Member(((statement.name, floordiv(Index(k, i64), block)),), "k.block"),
         Member(((statement.name, floordiv(Index(j, i64), width)),), "j.panel"),
     )
-    tree = copy_nest(scop.program, measured, j, 2, (k, j), target(SMALL), around=around, within={j: width, k: block})
+    loops = CopyLoops((k, j), around=around, within={j: width, k: block})
+    tree = copy_nest(scop.program, measured, j, 2, loops, target(SMALL))
     return found, scop, Schedule(tree)
 
 

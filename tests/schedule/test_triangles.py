@@ -8,7 +8,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.poly.isl import dim, read_set
 from polyker.rewrite.indexing.whole_tiles import whole_tiles
-from polyker.schedule.nests.tiles import common_terms, tile_parts
+from polyker.schedule.nests.tiles import Separation, common_terms, tile_parts
 from tests.schedule.support import SMALL, assert_same, case
 from tests.schedule.test_tiles import points
 
@@ -76,7 +76,7 @@ def widened(where: str, n: int, rows: int, columns: int, lanes: int):  # type: i
     whole = whole_tiles(found.flat, update, tiles, (j, lanes))
     assert whole is not None
     cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
-    return cells, tile_parts(found.flat, cells, (i, j), tiles, grain=(j, lanes))
+    return cells, tile_parts(found.flat, cells, (i, j), tiles, Separation(grain=(j, lanes)))
 
 
 def test_vectors_of_a_tile_without_a_result_are_left_out() -> None:

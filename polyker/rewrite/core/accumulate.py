@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
@@ -54,42 +54,69 @@ class Accumulated:
         return (self.start, self.update, *self.folds, *self.store)
 
 
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Partial sums: `count` partial accumulators `A[p, v mod count]`, v being an iterator of the terms, folded into one before
+    the store; `side` neighbouring terms fall into one: `A[p, (v div side) mod count]`."""
+
+    iterator: str
+    count: int
+    side: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorLayout:
+    """The elements of an accumulator: one for each result, and for each of the `blocks` that long sums are summed by.
+
+    `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
+    iterators; the accumulator's elements are counted from there, as the tiles are.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    inner: str | None = None
+    origin: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What of the accumulators is stored: of the values `results` of the kept iterators, where accumulators have others, too.
+
+    `tiles`: of the kept iterators; the accumulators of a block are started and stored for whole tiles, those elements among
+    them, too, that have terms in other blocks only. `epilogue`: a statement over the kept iterators that reads each result;
+    where every element that it reads is stored here, its value is stored in place of the result, where the last block is.
+    """
+
+    results: Set | None = None
+    tiles: Tiling = ()
+    epilogue: TypedStatement | None = None
+
+
+_PLAIN, _ALL = AccumulatorLayout(), Stored()
+
+
 def accumulate(
     program: TypedProgram,
     fresh: Fresh,
     statement: TypedStatement,
     *,
     start: TypedStatement | None = None,
-    lanes: tuple[str, int] | None = None,
-    side: int = 1,
-    blocks: tuple[Block, ...] = (),
-    inner: str | None = None,
-    origin: Mapping[str, int] | None = None,
-    results: Set | None = None,
-    tiles: Tiling = (),
-    epilogue: TypedStatement | None = None,
+    lanes: Lanes | None = None,
+    layout: AccumulatorLayout = _PLAIN,
+    stored: Stored = _ALL,
 ) -> Accumulated:
     """Rewrite a reduction `T[f(p)] op= e(p, r)` to use an accumulator `A[p]`.
 
     Before: `T[p] += e[p, r]`. After: `A[p] = 0;  A[p] += e[p, r];  T[p] = T[p] + A[p]`.
-    With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`.
-    With `lanes=(v, n)` there are n partial accumulators `A[p, v mod n]`, folded into one before the store; `side` neighbouring
-    terms fall into one: `A[p, (v div side) mod n]`.
-    With `blocks`, each block of the reduction has its own accumulator, so that long sums are summed by blocks. With `start`,
-    too, the first block is stored, for every cell that `start` set, and the others are added.
-    `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
-    iterators; the accumulator's cells are counted from there, as the tiles are. `results`: what of the kept iterators' values
-    is stored, where the accumulators have other cells, too. `tiles`: of the kept iterators; the accumulators of a block are
-    started and stored for whole tiles, those cells among them, too, that have terms in other blocks only. `epilogue`: a
-    statement over the kept iterators that reads each result; where every cell that it reads is stored here, its value is stored
-    in place of the result, where the last block is.
+    With `start`, the statement that set T to the identity is dropped and the store is `T[p] = A[p]`. With `start` and blocks
+    the first block is stored, for every element that `start` set, and the others are added.
     """
+    blocks, inner, least = layout.blocks, layout.inner, layout.origin
+    results, tiles = stored.results, stored.tiles
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     acc, op = statement.acc, statement.op
     numbers = tuple(fresh.iterator() for _ in blocks)
     others = tuple(i for i in kept if i != inner) + numbers
     cell = others + ((inner,) if inner in kept and inner else ())
-    least = origin or {}
     block_cell: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in cell)
     block_of = {n: floordiv(_index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
     lane = fresh.iterator() if lanes else None
@@ -106,7 +133,7 @@ def accumulate(
     begin_iterators = (*first.iterators, *((lane,) if lane else ()))
     begin_name = fresh.statement()
     begin_domain = (
-        _with_lane(program, first, begin_name, begin_iterators, lanes[1]) if lanes else _rename(first, begin_name)
+        _with_lane(program, first, begin_name, begin_iterators, lanes.count) if lanes else _rename(first, begin_name)
     )
     outer = statement.outer
     # In order, the terms go on from what the cell holds.
@@ -114,7 +141,7 @@ def accumulate(
     begin = TypedStatement(
         begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", before, acc
     )
-    lane_of = (mod(floordiv(_index(lanes[0]), side), lanes[1]),) if lanes else ()
+    lane_of = (mod(floordiv(_index(lanes.iterator), lanes.side), lanes.count),) if lanes else ()
     update = replace(statement, target=accumulator, subscripts=(*_blocked(block_cell, block_of), *lane_of))
     folds: tuple[TypedStatement, ...] = ()
     folded = None
@@ -125,22 +152,24 @@ def accumulate(
         zero = TypedStatement(
             zero_name, first.iterators, outer, _rename(first, zero_name), folded, block_cell, "set", one, acc
         )
-        fold_domain = _with_lane(program, first, fold_name, begin_iterators, lanes[1])
+        fold_domain = _with_lane(program, first, fold_name, begin_iterators, lanes.count)
         partial = Read(accumulator, (*block_cell, _index(lane)), dtype=acc)
         fold = TypedStatement(
             fold_name, begin_iterators, outer, fold_domain, folded, block_cell, op, partial, acc, (lane,)
         )
         folds, source, source_cell = (zero, fold), folded, block_cell
     result = Read(source, source_cell, dtype=acc)
-    stored = first
+    region = first
     if results is not None:
         stored_cells = results.insert_dims(isl.dim_type.set, len(kept), len(numbers)).reset_tuple_id()
         simple = stored_cells
         for d in range(len(kept), len(kept) + len(numbers)):
             simple = simple.intersect(across(interval_along(places, d), d, len(kept) + len(numbers)))
         places = simple if simple.is_subset(places) else places.intersect(stored_cells)
-        stored = _Named(first.iterators, places, domain_text(places, "X_"))
-    ended = _ended(program, fresh, statement, stored, len(blocks), result, epilogue) if start is not None else None
+        region = _Named(first.iterators, places, domain_text(places, "X_"))
+    ended = None
+    if start is not None:
+        ended = _ended(program, fresh, statement, region, len(blocks), result, stored.epilogue)
     if ended is not None:
         stores = ended
     elif start is not None and blocks:
@@ -156,7 +185,7 @@ def accumulate(
             )
         )
     else:
-        stores = _stores(program, fresh, statement, stored, result, start is not None or statement.in_order)
+        stores = _stores(program, fresh, statement, region, result, start is not None or statement.in_order)
     return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell, ended is not None)
 
 

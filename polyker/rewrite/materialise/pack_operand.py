@@ -33,37 +33,38 @@ class Packed:
     statement: TypedStatement
 
 
-def pack_cells(
-    program: TypedProgram,
-    fresh: Fresh,
-    statement: TypedStatement,
-    read: Read,
-    label: str,
-    places: Sequence[Expr],
-    source: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
-    outer: int = 0,
-    *,
-    apart: bool = False,
-) -> Packed:
-    """Copy what `read` reaches into a temporary whose dimensions run over `places`, each counted from its least value.
+@dataclass(frozen=True, slots=True)
+class PackedLayout:
+    """The layout of a temporary that an operand is copied to: its dimensions run over `places`, each counted from its least.
 
-    The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values. `outer`: in so
-    many of the loops around the statement it is copied again in each iteration. `apart`: long rows of it begin with lines, and
-    neighbouring ones do not fall into the same sets of a cache.
+    The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values. `aligned`: long
+    rows of it begin with lines, and neighbouring ones do not fall into the same sets of a cache.
     """
+
+    label: str
+    places: Sequence[Expr]
+    source: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+    aligned: bool = False
+
+
+def pack_cells(
+    program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read, layout: PackedLayout, outer: int = 0
+) -> Packed:
+    """Copy what `read` reaches into a temporary; in `outer` loops around the statement again in each iteration."""
+    places = layout.places
     around = statement.iterators[:outer]
     cells = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
     iterators = tuple(fresh.iterator() for _ in places)
     lows, extents = box_of(program, cells, range(outer, outer + len(places)))
     assert read.dtype is not None
-    name = fresh.temporary(label, read.dtype, _rows_apart(extents, read.dtype) if apart else extents)
+    name = fresh.temporary(layout.label, read.dtype, _rows_apart(extents, read.dtype) if layout.aligned else extents)
     values = tuple(Index(i, i64) for i in iterators)
     here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
     there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
     copy_name = fresh.statement()
     copy = TypedStatement(
         copy_name, (*around, *iterators), outer, domain_text(cells, copy_name), name, here, "set",
-        replace(read, subscripts=source(values)), read.dtype, (), statement.span,
+        replace(read, subscripts=layout.source(values)), read.dtype, (), statement.span,
     )  # fmt: skip
     packed = Read(name, there, dtype=read.dtype)
     changed = transform(statement.expr, lambda e: packed if e == read else e)
@@ -86,7 +87,7 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
         return tuple(substitute(s, own) if vector in indices_of(s) else next(kept) for s in read.subscripts)
 
     places = [*fixed, *(Index(i, i64) for i in spread)]
-    return pack_cells(program, fresh, statement, read, "pack", places, source, apart=True)
+    return pack_cells(program, fresh, statement, read, PackedLayout("pack", places, source, aligned=True))
 
 
 def _rows_apart(extents: tuple[Expr, ...], dtype: DType) -> tuple[Expr, ...]:
@@ -106,7 +107,8 @@ def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
 
     Before: `O[i] += X[i+r-1; pad=0] * K[r]`. After: `P[c] = X[c-1; pad=0];  O[i] += P[i+r] * K[r]`.
     """
-    return pack_cells(program, fresh, statement, read, "padded", read.subscripts, lambda values: values)
+    layout = PackedLayout("padded", read.subscripts, lambda values: values)
+    return pack_cells(program, fresh, statement, read, layout)
 
 
 def apart_from_border(program: TypedProgram, fresh: Fresh, copy: TypedStatement) -> list[TypedStatement]:

@@ -15,7 +15,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.materialise.pack_operand import Packed, pack_cells
+from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_cells
 
 
 def copyable(program: TypedProgram, statement: TypedStatement) -> frozenset[Read]:
@@ -49,4 +49,5 @@ def pack_step(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(substitute(s, dict(zip(inner, values, strict=True))) for s in read.subscripts)
 
-    return pack_cells(program, fresh, statement, read, "pack", [Index(i, i64) for i in inner], source, statement.outer)
+    layout = PackedLayout("pack", [Index(i, i64) for i in inner], source)
+    return pack_cells(program, fresh, statement, read, layout, statement.outer)

@@ -17,7 +17,7 @@ from polyker.machine.model import Target
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.materialise.pack_operand import Packed, pack_cells
+from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_cells
 
 # Cycles to copy one cell, padding and all, and to pack it again by blocks; to pack one cell of another operand.
 COPY, PACK = 1.4, 4.0
@@ -108,4 +108,5 @@ def _unfolded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(substitute(s, dict(zip(cell, values, strict=True))) for s in read.subscripts)
 
-    return pack_cells(program, fresh, statement, read, "windows", [Index(i, i64) for i in cell], source)
+    layout = PackedLayout("windows", [Index(i, i64) for i in cell], source)
+    return pack_cells(program, fresh, statement, read, layout)

@@ -150,8 +150,17 @@ def in_groups(
     if direct:
         after = [remainder(fresh, statement, terms)] if left else []
         return [*copies, *more, *([] if start is None else [start]), changed, *after]
-    rest = _through(program, fresh, changed, statement, start, factors, (read, other), terms if left else None)
+    operands = (_Operand(factors[0], read), _Operand(factors[1], other))
+    rest = _through(program, fresh, changed, statement, start, operands, terms if left else None)
     return None if rest is None else [*copies, *more, *rest]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A factor, and its terms side by side as a reduction reads them."""
+
+    factor: Factor
+    joined: Expr
 
 
 def _through(
@@ -160,8 +169,7 @@ def _through(
     changed: TypedStatement,
     statement: TypedStatement,
     start: TypedStatement | None,
-    factors: tuple[Factor, Factor],
-    reads: tuple[Expr, Expr],
+    operands: tuple[_Operand, _Operand],
     left: Terms | None,
 ) -> list[TypedStatement] | None:
     """Return the sums in i32, and the statement that adds them, corrected and converted, to the target. `left`: the terms that
@@ -176,15 +184,17 @@ def _through(
     made, total = results
     value: Expr = total
     if left is not None:
-        product = Call("mul", tuple(modulo(f.expr, i32) for f in factors), i32)
+        product = Call("mul", tuple(modulo(o.factor.expr, i32) for o in operands), i32)
         alone = replace(statement, target=total.tensor, subscripts=total.subscripts, expr=product, acc=i32)
         made = [*made, remainder(fresh, alone, left)]
-    for factor, read in zip(factors, reversed(reads), strict=True):
+    first, second = operands
+    for factor, other in ((first.factor, second), (second.factor, first)):
         if not factor.shift:
             continue
         # (x + shift) y is too much by shift y: the sums of the other factor are taken off.
         ones = Literal(0x01010101, i32)
-        expr = Call("dot4", (ones, read) if read is reads[1] else (read, ones), i32)
+        read = other.joined
+        expr = Call("dot4", (ones, read) if other is second else (read, ones), i32)
         used = {e.name for e in walk(read) if isinstance(e, Index)}
         own = tuple(i for i in kept if i in used)
         found = _summed(program, fresh, statement, changed, own, expr)

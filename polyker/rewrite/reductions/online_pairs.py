@@ -285,19 +285,17 @@ def _blocked(
     block = Index(fresh.iterator(), i64)
     own = tuple(substitute(s, {a: Index(b, i64) for a, b in names.items()}) for s in first.subscripts)
     shape = (*program.tensor(first.target).shape, lit(blocks.count))
-    one, ones = _inside(program, fresh, first, first.subscripts, first.expr, blocks, shape, block)
+    one, ones = _inside(fresh, first, first.subscripts, first.expr, blocks, shape, block)
     start = Read(one, (*own, block), dtype=first.acc)
     number, counts = _counted(fresh, first, terms, blocks, block)
     inside = terms.inside(start, number)
-    other, others = _inside(program, fresh, second, own, inside, blocks, shape, block)
+    other, others = _inside(fresh, second, own, inside, blocks, shape, block)
     result = Read(other, (*own, block), dtype=second.acc)
     combined = terms.combined(start, result, number, terms.shift)
     body = list(program.body)
-    body[there] = _outside(program, second, combined, blocks, block.name)
+    body[there] = _outside(second, combined, blocks, block.name)
     last = fresh.iterator()
-    body[here] = _outside(
-        program, first, Read(one, (*first.subscripts, Index(last, i64)), dtype=first.acc), blocks, last
-    )
+    body[here] = _outside(first, Read(one, (*first.subscripts, Index(last, i64)), dtype=first.acc), blocks, last)
     made = [*counts, *ones, *others]
     body[here - 1 : here - 1] = made
     note = Decision(f"{first.name} and {second.name}", f"read each row once, by blocks of {blocks.size} cells")
@@ -319,7 +317,6 @@ def _counted(
 
 
 def _inside(
-    program: TypedProgram,
     fresh: Fresh,
     statement: TypedStatement,
     cell: tuple[Expr, ...],
@@ -358,9 +355,7 @@ def _inside(
     return name, [begin, terms]
 
 
-def _outside(
-    program: TypedProgram, statement: TypedStatement, expr: Expr, blocks: _Blocks, number: str
-) -> TypedStatement:
+def _outside(statement: TypedStatement, expr: Expr, blocks: _Blocks, number: str) -> TypedStatement:
     """Return a reduction of the blocks' results in place of that of a row's cells."""
     row = statement.reduced[0]
     iterators = tuple(number if i == row else i for i in statement.iterators)

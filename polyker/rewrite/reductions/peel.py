@@ -39,20 +39,27 @@ class Peeled:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class TileSearch:
+    """What the tiles of a reduction's parts are chosen by: the iterators `free` of its result, and how a part is measured."""
+
+    free: tuple[str, ...]
+    target: Target
+    measure: Callable[[TypedStatement], Measured]
+
+
 def peeled(
     program: TypedProgram,
     fresh: Fresh,
     measured: Measured,
     plan: Plan,
     start: TypedStatement | None,
-    free: tuple[str, ...],
-    target: Target,
-    measure: Callable[[TypedStatement], Measured],
+    tiles: TileSearch,
 ) -> Peeled | None:
     """Return the two reductions that stand for one, None where that does not pay. `plan`: the tile of the one."""
-    statement, vector = measured.statement, plan.vector
+    statement, vector, target = measured.statement, plan.vector, tiles.target
     if vector in statement.reduced:  # whole vectors of results might have been cheaper
-        vector = next((i for i in free if measured.write.stride(i) == 1), None)
+        vector = next((i for i in tiles.free if measured.write.stride(i) == 1), None)
     if program.sizes or statement.outer or statement.in_order or vector is None:
         return None
     lanes = vector_lanes(measured, target, vector)
@@ -68,7 +75,7 @@ def peeled(
     rest = _with(statement, domain.lower_bound_val(dim.set, place, end), "")
     write = measured.write
     results = measured.footprint(write)
-    measures = [measure(s) for s in (whole, rest)]
+    measures = [tiles.measure(s) for s in (whole, rest)]
     # What is left of the cycles that the two may take to pay.
     left = WORTH * plan.cost * measured.points
     if results * write.itemsize > target.cache(2).size:
@@ -79,7 +86,7 @@ def peeled(
     plans: list[Plan] = []
     for m in measures:
         if left >= 0:
-            plans.append(choose(m, free, statement.reduced, target, limit=left / max(1, m.points)))
+            plans.append(choose(m, tiles.free, statement.reduced, target, limit=left / max(1, m.points)))
             left -= plans[-1].cost * m.points
     if left < 0:
         return None

@@ -18,7 +18,7 @@ from polyker.poly.boxes import corners
 from polyker.poly.isl import dim, read_set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.reductions.split_sum import split_sum
+from polyker.rewrite.reductions.split_sum import SumCut, split_sum
 
 # A result's place from which on it is too far from the first one: partial results have places of their own from there on.
 FAR = 64
@@ -52,7 +52,7 @@ def by_pieces(
     place, end = statement.iterators.index(along), count * run
     whole = replace(statement, domain=domain_text(domain.upper_bound_val(dim.set, place, end - 1), statement.name))
     shape = tuple(lit(measured.lo(i) + 1) for i in others if i not in statement.reduced)
-    split = split_sum(program, fresh, whole, along, count, shape, run)
+    split = split_sum(program, fresh, whole, SumCut(along, count, run), shape)
     found: list[Part] = [(split.partial, split.start), (split.fold, start)]
     if end < extent:
         name = fresh.statement()

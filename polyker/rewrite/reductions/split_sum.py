@@ -27,22 +27,32 @@ class SplitSum:
     within: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SumCut:
+    """How a reduction is split: `count` partial results, cut `along` an iterator, by runs of so many terms.
+
+    The partial results of an element lie side by side, with `apart` far from each other: the first ones of all, then the second
+    ones.
+    """
+
+    along: str
+    count: int
+    run: int = 1
+    apart: bool = False
+
+
 def split_sum(
     program: TypedProgram,
     fresh: Fresh,
     statement: TypedStatement,
-    along: str,
-    count: int,
+    cut: SumCut,
     shape: tuple[Expr, ...],
-    run: int = 1,
-    *,
-    apart: bool = False,
 ) -> SplitSum:
-    """Return a reduction in no loop of the text by way of `count` partial results for each cell, cut along the iterator `along`.
+    """Split a reduction in no loop of the text into partial results for each element of its result.
 
-    `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative. The partial
-    results of a cell lie side by side, with `apart` far from each other: the first ones of all cells, then the second ones.
+    `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative.
     """
+    along, count, run, apart = cut.along, cut.count, cut.run, cut.apart
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     q, k = fresh.iterator(), fresh.iterator()
     head = parameters(program)
@@ -56,7 +66,7 @@ def split_sum(
     iterators = (*kept, q, *terms_of)
     source = ", ".join(statement.iterators)
     more = "".join(f" + {n} and 0 <= {n} < {run}" for n in within)
-    cut = read_map(
+    pieces = read_map(
         f"{head}{{ {statement.name}[{source}] -> [{', '.join(iterators)}] : "
         f"0 <= {q} < {count} and {along} = {count * run} {k} + {run} {q}{more} }}"
     )
@@ -66,7 +76,7 @@ def split_sum(
     terms = replace(
         statement,
         iterators=iterators,
-        domain=domain_text(read_set(statement.domain).apply(cut), statement.name),
+        domain=domain_text(read_set(statement.domain).apply(pieces), statement.name),
         target=partial,
         subscripts=cell,
         expr=substitute(statement.expr, {along: place}),

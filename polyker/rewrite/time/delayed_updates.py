@@ -26,7 +26,7 @@ from polyker.poly.isl import Set, read_set
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.time.step_blocks import blocks_of, in_block, least_in_block, of_block, steps_in
+from polyker.rewrite.time.step_blocks import BlockLoop, Blocks, blocks_of, in_block, least_in_block, of_block, steps_in
 
 # The reductions that an update may be, by what combines a cell with a term.
 _COMBINE = {COMBINE[op]: op for op in ("add", "max", "min")}
@@ -91,7 +91,7 @@ def _parts(statement: TypedStatement) -> tuple[str, Expr] | None:
 
 
 def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op: str, term: Expr) -> _Late | None:
-    clock, domain = loop.iterator, read_set(statement.domain).intersect_params(read_set(program.context))
+    domain = read_set(statement.domain).intersect_params(read_set(program.context))
     found = steps_in(program, domain)
     if found is None:
         return None
@@ -103,49 +103,66 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     whole = None if blocks is None else blocks.whole(statement, domain)  # what is no whole block is not worth it
     if blocks is None or whole is None:
         return None
-    everything, steps = blocks.accesses, blocks.steps
-
-    # What its own block of steps touches, but for the update's own cells.
-    touched: Set | None = None
-    for s, r in everything:
-        if (r is None and s is statement) or (s is statement and r == own):
-            continue
-        if (s.target if r is None else r.tensor) != statement.target:
-            continue
-        pairs = blocks.block(s).range_product(blocks.cells(s, r)).range()
-        touched = pairs if touched is None else touched.union(pairs)
+    touched = _touched(blocks, statement, own)
     if touched is None:
         return None
     where = blocks.block(statement).range_product(blocks.cells(statement, None))
     late = domain.intersect(whole).subtract(where.intersect_range(touched).domain()).coalesce()
     if late.is_empty() or not _wide(expected(program, late), expected(program, domain)):
         return None
-    operands = [r for s, r in everything if s is statement and r is not None and r != own]
+    operands = [r for s, r in blocks.accesses if s is statement and r is not None and r != own]
+    if any(_changes_later(blocks, loop, statement, r, late) for r in operands):
+        return None
+    steps, dimensions = blocks.steps, range(1, len(statement.iterators))
+    bounds = tuple(least_in_block(late, statement, d, first, steps) for d in dimensions)
+    numbered = f"floor(({loop.iterator} - {first})/{steps})"
+    early = tuple(_disjoint_pieces(statement, domain.subtract(late), numbered, bounds))
+    return _Late(loop, statement, op, term, late, early, first, steps, bounds)
+
+
+def _touched(blocks: Blocks, statement: TypedStatement, own: Read) -> Set | None:
+    """Return the cells that each block of steps touches, but for the update's own ones; None where there are no others."""
+    touched: Set | None = None
+    for s, r in blocks.accesses:
+        if s is statement and (r is None or r == own):
+            continue
+        if (s.target if r is None else r.tensor) != statement.target:
+            continue
+        pairs = blocks.block(s).range_product(blocks.cells(s, r)).range()
+        touched = pairs if touched is None else touched.union(pairs)
+    return touched
+
+
+def _changes_later(blocks: Blocks, loop: TypedLoop, statement: TypedStatement, read: Read, late: Set) -> bool:
+    """Whether what late instances read is written again in their block after their own step, or by the update in it."""
     position = {s.name: n for n, s in enumerate(statements_of(loop.body))}
-    for read in operands:
-        for s, pairs in blocks.writers(statement, read):
-            same = blocks.apart(statement, s, "=")
-            if s is statement and not pairs.intersect(same).is_empty():
-                return None
-            after = blocks.apart(statement, s, ">")
-            if position[s.name] > position[statement.name]:
-                after = after.union(same)
-            if not pairs.intersect_domain(late).intersect(after).is_empty():
-                return None
-    pieces: list[Set] = []
-    early = domain.subtract(late)
-    bounds = tuple(least_in_block(late, statement, d, first, steps) for d in range(1, len(statement.iterators)))
+    for s, pairs in blocks.writers(statement, read):
+        same = blocks.apart(statement, s, "=")
+        if s is statement and not pairs.intersect(same).is_empty():
+            return True
+        after = blocks.apart(statement, s, ">")
+        if position[s.name] > position[statement.name]:
+            after = after.union(same)
+        if not pairs.intersect_domain(late).intersect(after).is_empty():
+            return True
+    return False
+
+
+def _disjoint_pieces(
+    statement: TypedStatement, early: Set, number: str, bounds: tuple[tuple[int, int], ...]
+) -> Iterator[Set]:
+    """Yield the instances that are not late in disjoint pieces: those below the least late value of each inner iterator in the
+    block of their `number`, and what is left."""
     for iterator, (slope, offset) in zip(statement.iterators[1:], bounds, strict=True):
-        before = f"{iterator} < {slope} * floor(({clock} - {first})/{steps}) + {offset}"
+        before = f"{iterator} < {slope} * {number} + {offset}"
         part = early.intersect(
             read_set(f"{{ {statement.name}[{', '.join(statement.iterators)}] : {before} }}")
         ).coalesce()
         if not part.is_empty():
-            pieces.append(part)
+            yield part
             early = early.subtract(part)
     if not early.is_empty():
-        pieces.append(early.coalesce())
-    return _Late(loop, statement, op, term, late, tuple(pieces), first, steps, bounds)
+        yield early.coalesce()
 
 
 def _wide(late: Set, domain: Set) -> bool:
@@ -164,9 +181,10 @@ def _wide(late: Set, domain: Set) -> bool:
 def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
     clock, number = found.loop.iterator, fresh.iterator()
     labels[number] = f"{labels.get(clock, clock)}_block"
+    around = BlockLoop(number, found.first, found.steps)
 
     def inside(s: TypedStatement, domain: Set, name: str) -> TypedStatement:
-        return in_block(s, domain, name, number, found.first, found.steps)
+        return in_block(s, domain, name, around)
 
     def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
         made: list[TypedNode] = []
@@ -182,11 +200,11 @@ def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
 
     steps = visit(found.loop.body)
     loop = (TypedLoop(clock, steps),) if steps else ()
-    return TypedLoop(number, (*loop, _together(fresh, found, number, labels)))
+    return TypedLoop(number, (*loop, _together(fresh, found, around, labels)))
 
 
-def _together(fresh: Fresh, found: _Late, number: str, labels: dict[str, str]) -> TypedStatement:
+def _together(fresh: Fresh, found: _Late, around: BlockLoop, labels: dict[str, str]) -> TypedStatement:
     """Return the late update of one block: a reduction over its steps."""
     term = replace(found.statement, op=found.op, expr=found.term)
-    made, clock = of_block(fresh, term, found.late, number, found.first, found.steps, found.bounds, labels)
+    made, clock = of_block(fresh, term, found.late, around, found.bounds, labels)
     return replace(made, reduced=(clock,), in_order=True)

@@ -140,7 +140,7 @@ def _times(program: TypedProgram, statement: TypedStatement) -> isl.Set:
 
 def _alternating(program: TypedProgram, fresh: Fresh, steps: _Steps) -> Iterator[TypedNode]:
     """Yield what stands for the loop."""
-    turns: dict[str, str] = {}  # tensor -> where its odd steps lie
+    turns: dict[str, str] = {}
     for p, c in zip(steps.producers, steps.copies, strict=True):
         tensor = program.tensor(c.target)
         turns[c.target] = fresh.temporary(program.tensor(p.target).label, tensor.dtype, tensor.shape)
@@ -149,9 +149,10 @@ def _alternating(program: TypedProgram, fresh: Fresh, steps: _Steps) -> Iterator
     before = times.apply(read_map("{ [t] -> [t - 1] }"))  # those after which there is another
     even = f"(t - {steps.first}) mod 2 = 0"
     pair = fresh.iterator()
-    first = times.intersect(before).intersect(read_set(f"{{ [t] : {even} }}"))
-    to = [_half(program, fresh, steps, n, turns, pair, first, 0) for n in range(len(steps.copies))]
-    fro = [_half(program, fresh, steps, n, turns, pair, first, 1) for n in range(len(steps.copies))]
+    starts = times.intersect(before).intersect(read_set(f"{{ [t] : {even} }}"))
+    pairs = _Pairs(pair, starts, turns)
+    to = [_half(program, fresh, steps, n, pairs, 0) for n in range(len(steps.copies))]
+    fro = [_half(program, fresh, steps, n, pairs, 1) for n in range(len(steps.copies))]
     yield TypedLoop(pair, (*to, *fro))
     lone = times.subtract(before).intersect(read_set(f"{{ [t] : {even} }}"))
     if not lone.is_empty():
@@ -168,23 +169,24 @@ def _label(labels: dict[str, str], steps: _Steps, made: list[TypedNode]) -> None
             labels.setdefault(s.iterators[0], labels.get(like.iterators[0], like.iterators[0]))
 
 
-def _half(
-    program: TypedProgram,
-    fresh: Fresh,
-    steps: _Steps,
-    number: int,
-    turns: dict[str, str],
-    pair: str,
-    first: isl.Set,
-    odd: int,
-) -> TypedStatement:
-    """Return what computes a tensor in the first or the second step of the pairs, whose first steps are at `first`."""
+@dataclass(frozen=True)
+class _Pairs:
+    """The loop over pairs of steps: its iterator, the pairs' first steps, and `turns`: tensor -> where its odd steps lie."""
+
+    iterator: str
+    starts: isl.Set
+    turns: dict[str, str]
+
+
+def _half(program: TypedProgram, fresh: Fresh, steps: _Steps, number: int, pairs: _Pairs, odd: int) -> TypedStatement:
+    """Return what computes a tensor in the first or the second step of the pairs."""
+    pair, turns = pairs.iterator, pairs.turns
     producer, kept = steps.producers[number], steps.copies[number].target
     clock, *rest = producer.iterators
     name, inner = fresh.statement(), [fresh.iterator() for _ in rest]
     values: dict[str, Expr] = {i: Index(j, i64) for i, j in zip(rest, inner, strict=True)}
     values[clock] = add(scale(2, Index(pair, i64)), lit(steps.first + odd))
-    here = _clock(program, producer).intersect_range(first).domain()
+    here = _clock(program, producer).intersect_range(pairs.starts).domain()
     onto = read_map(
         f"{parameters(program)}{{ {producer.name}[{', '.join([clock, *inner])}] -> {name}[{', '.join([pair, *inner])}] : "
         f"{clock} = {steps.first} + 2 * {pair} }}"

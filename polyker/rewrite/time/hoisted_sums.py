@@ -23,7 +23,7 @@ from polyker.poly.count import count
 from polyker.poly.isl import Set, read_set
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh, identity
-from polyker.rewrite.time.step_blocks import blocks_of, in_block, least_in_block, of_block, steps_in
+from polyker.rewrite.time.step_blocks import BlockLoop, blocks_of, in_block, least_in_block, of_block, steps_in
 
 # The part of a sum's instances that has to be early.
 PART = 0.5
@@ -124,6 +124,7 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
 
 def _blocked(fresh: Fresh, loop: TypedLoop, found: list[_Early], labels: dict[str, str]) -> TypedLoop:
     number, (first, steps) = fresh.iterator(), (found[0].first, found[0].steps)
+    around = BlockLoop(number, first, steps)
     labels[number] = f"{labels.get(loop.iterator, loop.iterator)}_block"
     starts, rests = {f.start.name for f in found}, {f.statement.name: f.rest for f in found}
 
@@ -135,12 +136,12 @@ def _blocked(fresh: Fresh, loop: TypedLoop, found: list[_Early], labels: dict[st
             elif node.name not in starts:
                 points = rests.get(node.name, read_set(node.domain))
                 if not points.is_empty():
-                    made.append(in_block(node, points, node.name, number, first, steps))
+                    made.append(in_block(node, points, node.name, around))
         return tuple(made)
 
     def together(s: TypedStatement, points: Set) -> TypedStatement:
         bounds = [least_in_block(points, s, d, first, steps) for d in range(1, len(s.iterators))]
-        return of_block(fresh, s, points, number, first, steps, bounds, labels)[0]
+        return of_block(fresh, s, points, around, bounds, labels)[0]
 
     head: list[TypedNode] = []
     for f in found:

@@ -96,12 +96,21 @@ def blocks_of(program: TypedProgram, loop: TypedLoop, first: int, last: int) -> 
     return Blocks(program, accesses, first, steps)
 
 
-def in_block(s: TypedStatement, domain: Set, name: str, number: str, first: int, steps: int) -> TypedStatement:
-    """Return a part of a statement inside the loop over blocks, `number`, and that over their steps."""
-    iterators = (number, *s.iterators)
+@dataclass(frozen=True, slots=True)
+class BlockLoop:
+    """The loop over blocks of steps: its iterator `number`, the `first` step, and how many `steps` a block has."""
+
+    number: str
+    first: int
+    steps: int
+
+
+def in_block(s: TypedStatement, domain: Set, name: str, loop: BlockLoop) -> TypedStatement:
+    """Return a part of a statement inside the loop over blocks, and that over their steps."""
+    iterators = (loop.number, *s.iterators)
     onto = read_map(
         f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : "
-        f"{number} = floor(({s.iterators[0]} - {first})/{steps}) }}"
+        f"{loop.number} = floor(({s.iterators[0]} - {loop.first})/{loop.steps}) }}"
     )
     return replace(s, name=name, iterators=iterators, outer=s.outer + 1, domain=domain_text(domain.apply(onto), name))
 
@@ -110,9 +119,7 @@ def of_block(
     fresh: Fresh,
     s: TypedStatement,
     domain: Set,
-    number: str,
-    first: int,
-    steps: int,
+    loop: BlockLoop,
     bounds: Sequence[tuple[int, int]],
     labels: dict[str, str],
 ) -> tuple[TypedStatement, str]:
@@ -121,6 +128,7 @@ def of_block(
 
     `bounds`: of each inner iterator, (slope, offset) of the least value in a block. The clock is the last of the iterators.
     """
+    number, first, steps = loop.number, loop.first, loop.steps
     clock, *inner = s.iterators
     names = {i: fresh.iterator() for i in s.iterators}
     labels.update({n: labels.get(i, i) for i, n in names.items()})

@@ -19,11 +19,11 @@ from polyker.ir.quasi_affine import add, floordiv, lit, mod
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.poly.isl import read_set
-from polyker.rewrite.core.accumulate import accumulate, starts_fresh
+from polyker.rewrite.core.accumulate import AccumulatorLayout, Lanes, accumulate, starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan, as_steps, covers, prefixes, recurrence
 from polyker.rewrite.reductions.split_scan import ScanRuns, split_scan
-from polyker.rewrite.reductions.split_sum import split_sum
+from polyker.rewrite.reductions.split_sum import SumCut, split_sum
 from polyker.schedule.fusion.epilogue import joined
 from polyker.schedule.fusion.groups import Group
 from polyker.schedule.fusion.items import Item
@@ -37,7 +37,7 @@ from polyker.schedule.gpu.row_registers import in_registers
 from polyker.schedule.gpu.rows import Rows, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.gpu.scan import ScanMapping, as_item, choose_column_runs, choose_scan, scan_nest
 from polyker.schedule.gpu.transpose import Turned, choose_turned, turned_nest
-from polyker.schedule.nests.nest import Nest, around_nest, band, in_order, offset, result_tiles, shared
+from polyker.schedule.nests.nest import Nest, ReductionTiles, around_nest, band, in_order, offset, shared
 from polyker.schedule.tree.nodes import Band, Kind, Leaf, Schedule, Scope, Sequence, Tree
 
 
@@ -162,7 +162,7 @@ class _Scheduler:
         cut = sum_cut(item.measured, self.gpu)
         if cut is None:
             return [item]
-        found = split_sum(program, self.fresh, statement, *cut, shape)
+        found = split_sum(program, self.fresh, statement, SumCut(*cut), shape)
         self.notes.append(
             Decision(statement.name, f"{cut[1]} partial results in memory for each cell, cut along {cut[0]}")
         )
@@ -229,7 +229,7 @@ class _Scheduler:
             self.dealt[item.statement.name] = found
             return [item]
         run = found.width if found.cut == found.iterator else 1
-        split = split_sum(self.program, self.fresh, item.statement, found.cut, found.blocks, shape, run)
+        split = split_sum(self.program, self.fresh, item.statement, SumCut(found.cut, found.blocks, run), shape)
         name = item.statement.name
         self.notes.append(Decision(name, f"{found.blocks} partial results in memory for each cell, of a block each"))
         self.dealt[split.partial.name] = Across(split.within or found.iterator, found.width)
@@ -241,8 +241,8 @@ class _Scheduler:
     def run_items(self, item: Item, runs: Runs, shape: tuple[Expr, ...]) -> list[Item] | None:
         """Return a product whose sums are split into runs, tiled as a product of its own for each run, and what adds these up;
         None where the product of a run has no tiles."""
-        statement = item.statement
-        split = split_sum(self.program, self.fresh, statement, runs.along, runs.count, shape, runs.run, apart=True)
+        statement, cut = item.statement, SumCut(runs.along, runs.count, runs.run, apart=True)
+        split = split_sum(self.program, self.fresh, statement, cut, shape)
         program, layout, partial = self.program, self.layout, split.partial
         free = tuple(i for i in partial.iterators if i not in partial.reduced)
         part = Item(partial, split.start, True, lambda: free, lambda: measure(program, partial, layout))
@@ -262,13 +262,13 @@ class _Scheduler:
         rest, name = list[Item](), item.statement.name
         statement, start, along = item.statement, item.start, found.along
         if found.blocks > 1:
-            first = split_sum(self.program, self.fresh, statement, along, found.blocks, shape, found.height)
+            first = split_sum(self.program, self.fresh, statement, SumCut(along, found.blocks, found.height), shape)
             assert first.within is not None
             rest = self.items(first.fold, item.start, reduces=True)
             statement, start, along, shape = first.partial, first.start, first.within, (*shape, lit(found.blocks))
             free = tuple(i for i in statement.iterators if i not in statement.reduced)
             item = Item(statement, start, True, lambda: free, lambda: measure(self.program, first.partial, self.layout))
-        split = split_sum(self.program, self.fresh, statement, along, found.height, shape)
+        split = split_sum(self.program, self.fresh, statement, SumCut(along, found.height), shape)
         parts = ((split.partial, split.start), (split.fold, start))
         (lane,) = split.fold.reduced
         self.columns[item] = ColumnParts(item, parts, found.column, lane, found.height, self.gpu.warp)
@@ -380,12 +380,14 @@ class _Scheduler:
         summed = partial_sums(item.measured, mapping)
         if item.start is not None:
             origin |= {i: 0 for i in kept if i not in common}  # it starts cells that have no terms, too
-        parts = accumulate(self.program, self.fresh, statement, start=item.start, lanes=summed, origin=origin)
+        lanes = None if summed is None else Lanes(*summed)
+        layout = AccumulatorLayout(origin=origin)
+        parts = accumulate(self.program, self.fresh, statement, start=item.start, lanes=lanes, layout=layout)
         members = [shared(parts.statements(), Index(i, i64), i) for i in kept if i not in common]
         others = () if mapping.cells is None else (mapping.cells,)
-        along, lanes = summed or (None, 1)
-        plan = Plan(along, lanes, 1, others, 0.0)
-        body = lanes_unrolled(result_tiles(self.program, plan, parts, kept, kept, statement.reduced, origin))
+        plan = Plan(None, 1, 1, others, 0.0) if lanes is None else Plan(lanes.iterator, lanes.count, 1, others, 0.0)
+        tiles = ReductionTiles(self.program, parts, kept, statement.reduced, origin)
+        body = lanes_unrolled(tiles.tree(plan, kept))
         self.note(statement, mapping, f", {summed[1]} partial sums over {summed[0]}" if summed else "")
         return Nest(parts.statements(), band(members, body))
 

@@ -18,12 +18,12 @@ from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import floordiv, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
-from polyker.rewrite.core.accumulate import accumulate
+from polyker.rewrite.core.accumulate import AccumulatorLayout, accumulate
 from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.across import TERMS, has_gathers
 from polyker.schedule.gpu.map import AXES
-from polyker.schedule.nests.nest import Nest, result_tiles
+from polyker.schedule.nests.nest import Nest, ReductionTiles
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Member, Promotion, Scope, Sequence, Tree
 
 # Threads along y at most: each has a partial result of every cell of the block.
@@ -83,9 +83,10 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
     for statement, start in launch.parts:
         kept = tuple(i for i in statement.iterators if i not in statement.reduced)
         origin = dict.fromkeys(statement.iterators, 0)
-        parts = accumulate(program, fresh, statement, start=start, origin=origin)
+        parts = accumulate(program, fresh, statement, start=start, layout=AccumulatorLayout(origin=origin))
         bodies.append(parts.statements())
-        trees.append(result_tiles(program, Plan(None, 1, 1, (), 0.0), parts, kept, kept, statement.reduced, origin))
+        tiles = ReductionTiles(program, parts, kept, statement.reduced, origin)
+        trees.append(tiles.tree(Plan(None, 1, 1, (), 0.0), kept))
     statements = (*bodies[0], *bodies[1])
     cells = [i for i in fold.iterators if i not in fold.reduced]
     order = [launch.column, *(i for i in reversed(cells) if i != launch.column)]

@@ -13,7 +13,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import Map, Set, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.poly.tiling import mates
-from polyker.rewrite.core.accumulate import Accumulated, accumulate, started_cells
+from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, Stored, accumulate, started_cells
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_run import PackedRun, pack_run
 from polyker.schedule.fusion.items import Item
@@ -54,9 +54,8 @@ def contraction_nest(program: TypedProgram, fresh: Fresh, item: Item, chosen: Co
     others = domain.apply(onto).apply(mates(program, "", kept, tiles)).subtract(results)
     whole = domain.union(domain.apply(near).intersect(onto.intersect_range(others).domain())).coalesce()
     wide = statement if others.is_empty() else replace(statement, domain=domain_text(whole, statement.name))
-    parts = accumulate(
-        program, fresh, wide, start=item.start, origin=chosen.origin, results=results, epilogue=item.epilogue
-    )
+    cells, stored = AccumulatorLayout(origin=chosen.origin), Stored(results, epilogue=item.epilogue)
+    parts = accumulate(program, fresh, wide, start=item.start, layout=cells, stored=stored)
     assert parts.carries == (item.epilogue is not None)
     # All cells of a tile start, stored or not: what they would depend on else, whether there are terms, costs registers.
     started = results.apply(mates(program, "", kept, tiles)).union(read_set(parts.start.domain).reset_tuple_id())

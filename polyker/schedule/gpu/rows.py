@@ -19,7 +19,7 @@ from polyker.ir.quasi_affine import floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.poly.touches import Touch, alone, touches
-from polyker.rewrite.core.accumulate import Accumulated, accumulate
+from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, Lanes, accumulate
 from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.groups import Group, grow
 from polyker.schedule.fusion.items import Item
@@ -250,7 +250,12 @@ def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) 
     statement = item.statement
     origin = {dim[n]: rows.origin(d) for d, dim in enumerate(rows.group.dims)}
     parts = accumulate(
-        program, fresh, statement, start=item.start, lanes=(lane, rows.width), side=rows.side, origin=origin
+        program,
+        fresh,
+        statement,
+        start=item.start,
+        lanes=Lanes(lane, rows.width, rows.side),
+        layout=AccumulatorLayout(origin=origin),
     )
     assert parts.lanes is not None
     assert parts.folded is not None

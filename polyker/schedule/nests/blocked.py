@@ -27,8 +27,8 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.rewrite.core.accumulate import Accumulated
 from polyker.rewrite.materialise.pack_block import PackedBlock
-from polyker.schedule.nests.nest import Nest, band, offset, result_tiles
-from polyker.schedule.nests.transpose import copy_nest
+from polyker.schedule.nests.nest import Nest, ReductionTiles, band, offset
+from polyker.schedule.nests.transpose import CopyLoops, copy_nest
 from polyker.schedule.tree.nodes import Filter, Member, Promotion, Scope, Sequence, Tree
 
 Times = tuple[tuple[Expr, str], ...]
@@ -121,7 +121,7 @@ class BlockedNest:
         """Return the inside of the tile loops, one child a shape of tile."""
         origin = {i: self.measured.lo(i) for i in self.measured.statement.iterators}
         reduced, cut = self.blocking.reduced, dict(self.blocking.terms)
-        return result_tiles(program, self.plan, parts, parts.kept, parts.kept, reduced, origin, cut)
+        return ReductionTiles(program, parts, parts.kept, reduced, origin, cut).tree(self.plan, parts.kept)
 
     def _with_copies(
         self, program: TypedProgram, copies: tuple[PackedBlock, ...], others: tuple[str, ...], tree: Tree
@@ -175,15 +175,9 @@ class BlockedNest:
         wide, order = self._wide(copy), self._order(copy)
         inner = wide[-1] if wide else copy.cell[-1]
         lanes = self.plan.lanes if inner == self.plan.vector else self.plan.size(inner)
-        return copy_nest(
-            program,
-            self.measure(copy.copy),
-            copy.names[inner],
-            lanes,
-            tuple(copy.names[i] for i in order),
-            self.target,
-            within={copy.names[i]: cut[i] for i in order if i in cut},
-        )
+        within = {copy.names[i]: cut[i] for i in order if i in cut}
+        loops = CopyLoops(tuple(copy.names[i] for i in order), within=within)
+        return copy_nest(program, self.measure(copy.copy), copy.names[inner], lanes, loops, self.target)
 
     def _asking(self, copy: PackedBlock) -> TypedStatement:
         """Return a copy that asks for the rows to come."""

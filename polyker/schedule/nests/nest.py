@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
@@ -17,7 +17,7 @@ from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters, values_taken
 from polyker.rewrite.core.accumulate import Accumulated
-from polyker.schedule.nests.tiles import Part, by_terms, common_terms, tile_parts
+from polyker.schedule.nests.tiles import TOGETHER, Part, Separation, by_terms, common_terms, tile_parts
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
 
@@ -143,67 +143,157 @@ def map_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple
     return Nest(here, band(loops, body))
 
 
+@dataclass(frozen=True, slots=True)
+class ReductionLoops:
+    """The loops of a reduction's nest: over the `tiles` of the result, and over the `terms`, outermost first.
+
+    `block`: a reduced iterator and the size of its blocks. `panels`: (iterator, number of its tiles) that are kept together
+    outside the other tile loops, to stay in cache. `around`: so many of the tile loops stand outside that over blocks.
+    """
+
+    tiles: tuple[str, ...]
+    terms: tuple[str, ...]
+    block: tuple[str, int] | None = None
+    panels: tuple[tuple[str, int], ...] = ()
+    around: int = 0
+
+
 def reduction_nest(
-    program: TypedProgram,
-    measured: Measured,
-    plan: Plan,
-    parts: Accumulated,
-    kept_order: tuple[str, ...],
-    reduced_order: tuple[str, ...],
-    block: tuple[str, int] | None,
-    panels: tuple[tuple[str, int], ...] = (),
-    around: int = 0,
+    program: TypedProgram, measured: Measured, plan: Plan, parts: Accumulated, order: ReductionLoops
 ) -> Nest:
     """Return the nest of a reduction: tiles of the result, and inside each the accumulator in registers over all the terms.
 
-        for block: for i.tile: for j.tile:
-            with acc: { acc = 0;  for k: for i.point: vector j: acc += …;  store }
-
-    `panels`: (iterator, number of its tiles) that are kept together outside the other tile loops, to stay in cache. `around`: so
-    many of the tile loops stand outside that over blocks.
+    for block: for i.tile: for j.tile:
+        with acc: { acc = 0;  for k: for i.point: vector j: acc += …;  store }
     """
     statements = parts.statements()
     outer = measured.statement.outer
     kept = tuple(i for i in parts.kept if i not in measured.statement.iterators[:outer])
     origin = {i: measured.lo(i) for i in measured.statement.iterators}
     loops = [
-        shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel") for i, count in panels
+        shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel")
+        for i, count in order.panels
     ]
-    loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in kept_order]
-    if block:
-        loops.insert(around, _block_member(parts, block, parts.numbers[0]))
-    return Nest(statements, band(loops, result_tiles(program, plan, parts, kept_order, kept, reduced_order, origin)))
+    loops += [tile_member(statements, i, plan.size(i), origin[i]) for i in order.tiles]
+    if order.block:
+        loops.insert(order.around, _block_member(parts, order.block, parts.numbers[0]))
+    inside = ReductionTiles(program, parts, kept, order.terms, origin).tree(plan, order.tiles)
+    return Nest(statements, band(loops, inside))
 
 
-def result_tiles(
-    program: TypedProgram,
-    plan: Plan,
-    parts: Accumulated,
-    tiled: tuple[str, ...],
-    kept: tuple[str, ...],
-    reduced_order: tuple[str, ...],
-    origin: dict[str, int],
-    cut: Mapping[str, int] | None = None,
-) -> Tree:
-    """Return the inside of the loops over the tiles of a result, one child a shape of tile; `cut`: see `tile_body`."""
-    statements = parts.statements()
-    filled = bool(program.sizes) and _reads_plainly(parts.update)
+@dataclass(frozen=True)
+class ReductionTiles:
+    """The inside of the loops over the tiles of a result: the iterators `kept` of a tile, counted from their `origin`, and those
+    `reduced`, outermost first.
 
-    def inside(part: Part) -> Tree:
-        if part.is_own_shape or filled:
-            # A tile of unknown shape is not transposed in registers: which of them would depend on the shape.
-            shape = plan if part.is_own_shape else replace(plan, written=None)
-            return tile_body(program, shape, parts, kept, reduced_order, origin, cut)
-        if part.only is not None:
-            shape = replace(plan, is_cut=True)
-            return tile_body(program, shape, parts, kept, reduced_order, origin, cut)
-        # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
-        rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
-        return band(rows, tile_body(program, replace(plan, others=()), parts, kept, reduced_order, origin, cut))
+    `cut`: reduced iterator -> size of its blocks, where loops outside the tile run over the blocks.
+    """
 
-    names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
-    tiles = tuple((i, plan.size(i), origin[i]) for i in tiled if plan.size(i) > 1)
-    return variants(program, statements, names, tiles, inside, plan.vector, one_by_one=filled, grain=plan.grain)
+    program: TypedProgram
+    parts: Accumulated
+    kept: tuple[str, ...]
+    reduced: tuple[str, ...]
+    origin: dict[str, int]
+    cut: Mapping[str, int] = field(default_factory=dict)
+
+    def tree(self, plan: Plan, tiled: tuple[str, ...]) -> Tree:
+        """Return the inside of the loops over tiles of the iterators `tiled`, one child a shape of tile."""
+        parts, origin = self.parts, self.origin
+        statements = parts.statements()
+        filled = bool(self.program.sizes) and _reads_plainly(parts.update)
+
+        def inside(part: Part) -> Tree:
+            if part.is_own_shape or filled:
+                # A tile of unknown shape is not transposed in registers: which of them would depend on the shape.
+                return self._tile(plan if part.is_own_shape else replace(plan, written=None))
+            if part.only is not None:
+                return self._tile(replace(plan, is_cut=True))
+            # A tile of unknown shape: one row of vectors at a time, so that only the vectors have to be tested.
+            rows = [shared(statements, mod(offset(i, origin[i]), s), f"{i}.row") for i, s in plan.others if s > 1]
+            return band(rows, self._tile(replace(plan, others=())))
+
+        names = tuple(i for i in parts.start.iterators if i != parts.lanes and i not in parts.numbers)
+        tiles = tuple((i, plan.size(i), origin[i]) for i in tiled if plan.size(i) > 1)
+        separation = Separation(plan.vector, one_by_one=filled, grain=plan.grain)
+        return variants(self.program, statements, names, tiles, inside, separation)
+
+    def _tile(self, plan: Plan) -> Tree:
+        """Return the inside of one tile: start, terms, folds, store, with the accumulators' buffers around them."""
+        parts, kept, origin = self.parts, self.kept, self.origin
+        folds = plan.vector in self.reduced
+        width = plan.lanes * plan.chunks
+        lane_loops = vector_members((parts.start,), Index(parts.lanes, i64), plan, "lane") if parts.lanes else []
+        start = band([*point_members((parts.start,), plan, kept, origin), *lane_loops], Leaf())
+        children = [Filter((parts.start.name,), start), Filter((parts.update.name,), self._terms(plan))]
+        for s in parts.folds:
+            lanes = (
+                vector_members((s,), Index(parts.lanes, i64), plan, "lane")
+                if parts.lanes in s.iterators and parts.lanes
+                else []
+            )
+            children.append(Filter((s.name,), band([*point_members((s,), plan, kept, origin), *lanes], Leaf())))
+        children += [Filter((s.name,), band(_store_members(s, plan, kept, origin), Leaf())) for s in parts.store]
+        sizes = tuple(plan.size(i) if i in kept else 1 for i in parts.cell)
+        promotions = [Promotion(parts.accumulator, sizes + ((width,) if folds else ()))]
+        if parts.folded:
+            promotions.append(Promotion(parts.folded, sizes))
+        return Scope(tuple(promotions), Sequence(tuple(children)))
+
+    def _terms(self, plan: Plan) -> Tree:
+        """Return the loops over the terms; a vectorised reduced iterator runs by full vectors, then by the rest."""
+        if plan.vector is not None and plan.vector in self.reduced:
+            return self._vectors_of_terms(plan, plan.vector)
+        cut = self.cut
+        places = {i: mod(Index(i, i64), cut[i]) if i in cut else Index(i, i64) for i in self.reduced}
+        return self._scalar_terms(plan, places) if plan.across is None else self._rows_of_terms(plan, places)
+
+    def _scalar_terms(self, plan: Plan, places: Mapping[str, Expr]) -> Tree:
+        """Return the loops over the terms one by one.
+
+        Where the results of a tile have other terms each, as below a diagonal, those that all have run before those that some
+        have.
+        """
+        program, update = self.program, self.parts.update
+        here, points = (update,), point_members((update,), plan, self.kept, self.origin)
+        loops = [shared(here, places[i], i) for i in self.reduced]
+        tiles = tuple((i, plan.size(i), self.origin[i]) for i in self.kept)
+        found = None if update.in_order else common_terms(program, update, tiles)
+        few = by_terms(program, update, found[1], tiles) if found else None
+        if found is None or (found[0].is_empty() and few is None):
+            return band([*loops, *points], Leaf())
+        # Terms that some results have: by the few values that say which, or else vector by vector, so that each runs through
+        # its own alone.
+        (every, some), name = found, update.name
+        outside = [m for m in points if m.label == f"{plan.vector}.vectors"]
+        apart = [*outside, *loops, *(m for m in points if m not in outside)]
+        bands = [(part, [*loops, *points]) for part in (every, *(few or ())) if not part.is_empty()]
+        bands += [] if few else [(some, apart)]
+        return Sequence(tuple(Filter((name,), band(m, Leaf()), ((name, str(part)),)) for part, m in bands))
+
+    def _rows_of_terms(self, plan: Plan, places: Mapping[str, Expr]) -> Tree:
+        """Return the loops over the terms where pieces of an operand's rows along them are transposed in registers."""
+        assert plan.across is not None
+        (across, size), update = plan.across, self.parts.update
+        here, points = (update,), point_members((update,), plan, self.kept, self.origin)
+        loops = [shared(here, places[i], i) for i in self.reduced if i != across]
+        loops.append(shared(here, floordiv(places[across], size), f"{across}.tile"))
+
+        def columns(part: Part) -> Tree:
+            whole = part.is_own_shape
+            kind = Kind.TRANSPOSE if whole else Kind.SERIAL
+            rows = shared(here, mod(places[across], size), f"{across}.columns", kind, size if whole else 0)
+            return band([rows], band(points, Leaf()))
+
+        return band(loops, variants(self.program, here, update.iterators, ((across, size, 0),), columns))
+
+    def _vectors_of_terms(self, plan: Plan, vector: str) -> Tree:
+        """Return the loops over the terms where vectors run along them."""
+        update, width = self.parts.update, plan.lanes * plan.chunks
+        here, points = (update,), point_members((update,), plan, self.kept, self.origin)
+        loops = [shared(here, Index(i, i64), i) for i in self.reduced if i != vector]
+        loops.append(tile_member(here, vector, width, 0))
+        inner = band([*points, *vector_members(here, Index(vector, i64), plan, vector)], Leaf())
+        return band(loops, variants(self.program, here, update.iterators, ((vector, width, 0),), lambda _: inner))
 
 
 def _reads_plainly(statement: TypedStatement) -> bool:
@@ -221,108 +311,17 @@ def _block_member(parts: Accumulated, block: tuple[str, int], number: str) -> Me
     return Member(times, f"{iterator}.block")
 
 
-def tile_body(
-    program: TypedProgram,
-    plan: Plan,
-    parts: Accumulated,
-    kept: tuple[str, ...],
-    reduced_order: tuple[str, ...],
-    origin: dict[str, int],
-    cut: Mapping[str, int] | None = None,
-) -> Tree:
-    """Return the inside of one tile: start, terms, folds, store, with the accumulators' buffers around them.
-
-    `cut`: reduced iterator -> size of its blocks, where loops outside the tile run over the blocks.
-    """
-    folds = plan.vector in reduced_order
-    width = plan.lanes * plan.chunks
-    lane_loops = vector_members((parts.start,), Index(parts.lanes, i64), plan, "lane") if parts.lanes else []
-    start = band([*point_members((parts.start,), plan, kept, origin), *lane_loops], Leaf())
-    children = [
-        Filter((parts.start.name,), start),
-        Filter((parts.update.name,), _terms(program, plan, parts, kept, reduced_order, origin, cut or {})),
-    ]
-    for s in parts.folds:
-        lanes = (
-            vector_members((s,), Index(parts.lanes, i64), plan, "lane")
-            if parts.lanes in s.iterators and parts.lanes
-            else []
-        )
-        children.append(Filter((s.name,), band([*point_members((s,), plan, kept, origin), *lanes], Leaf())))
-    children += [Filter((s.name,), band(_store_members(s, plan, kept, origin), Leaf())) for s in parts.store]
-    sizes = tuple(plan.size(i) if i in kept else 1 for i in parts.cell)
-    promotions = [Promotion(parts.accumulator, sizes + ((width,) if folds else ()))]
-    if parts.folded:
-        promotions.append(Promotion(parts.folded, sizes))
-    return Scope(tuple(promotions), Sequence(tuple(children)))
-
-
-def _terms(
-    program: TypedProgram,
-    plan: Plan,
-    parts: Accumulated,
-    kept: tuple[str, ...],
-    reduced_order: tuple[str, ...],
-    origin: dict[str, int],
-    cut: Mapping[str, int],
-) -> Tree:
-    """Return the loops over the terms; a vectorised reduced iterator runs by full vectors, then by the rest.
-
-    Where the results of a tile have other terms each, as below a diagonal, those that all have run before those that some have.
-    """
-    here = (parts.update,)
-    points = point_members(here, plan, kept, origin)
-    if plan.vector not in reduced_order or plan.vector is None:
-        places = {i: mod(Index(i, i64), cut[i]) if i in cut else Index(i, i64) for i in reduced_order}
-        if plan.across is None:
-            loops = [shared(here, places[i], i) for i in reduced_order]
-            tiles = tuple((i, plan.size(i), origin[i]) for i in kept)
-            found = None if parts.update.in_order else common_terms(program, parts.update, tiles)
-            few = by_terms(program, parts.update, found[1], tiles) if found else None
-            if found is None or (found[0].is_empty() and few is None):
-                return band([*loops, *points], Leaf())
-            # Terms that some results have: by the few values that say which, or else vector by vector, so that each runs through
-            # its own alone.
-            (every, some), name = found, parts.update.name
-            outside = [m for m in points if m.label == f"{plan.vector}.vectors"]
-            apart = [*outside, *loops, *(m for m in points if m not in outside)]
-            bands = [(part, [*loops, *points]) for part in (every, *(few or ())) if not part.is_empty()]
-            bands += [] if few else [(some, apart)]
-            return Sequence(tuple(Filter((name,), band(m, Leaf()), ((name, str(part)),)) for part, m in bands))
-        across, size = plan.across
-        loops = [shared(here, places[i], i) for i in reduced_order if i != across]
-        loops.append(shared(here, floordiv(places[across], size), f"{across}.tile"))
-
-        def columns(part: Part) -> Tree:
-            whole = part.is_own_shape
-            kind = Kind.TRANSPOSE if whole else Kind.SERIAL
-            rows = shared(here, mod(places[across], size), f"{across}.columns", kind, size if whole else 0)
-            return band([rows], band(points, Leaf()))
-
-        return band(loops, variants(program, here, parts.update.iterators, ((across, size, 0),), columns))
-    width = plan.lanes * plan.chunks
-    loops = [shared(here, Index(i, i64), i) for i in reduced_order if i != plan.vector]
-    loops.append(tile_member(here, plan.vector, width, 0))
-    inner = band([*points, *vector_members(here, Index(plan.vector, i64), plan, plan.vector)], Leaf())
-    tiles = ((plan.vector, width, 0),)
-    return band(loops, variants(program, here, parts.update.iterators, tiles, lambda _: inner))
-
-
 def variants(
     program: TypedProgram,
     statements: tuple[TypedStatement, ...],
     names: tuple[str, ...],
     tiles: tuple[tuple[str, int, int], ...],
     inside: Callable[[Part], Tree],
-    apart: str | None = None,
-    *,
-    one_by_one: bool = False,
-    grain: tuple[str, int] | None = None,
+    separation: Separation = TOGETHER,
 ) -> Tree:
     """Return a sequence with one child a shape of tile, or the child alone where all tiles have one shape.
 
-    The tiles are those of all the statements' domains together, projected on the iterators `names`; `apart`, `one_by_one`,
-    `grain`: see `tile_parts`.
+    The tiles are those of all the statements' domains together, projected on the iterators `names`.
     """
     if not tiles:
         return inside(Part(read_set(statements[0].domain), True))
@@ -336,7 +335,7 @@ def variants(
             elif not part.is_subset(domain):
                 domain = domain.union(part)
     assert domain is not None
-    parts = tile_parts(program, domain.coalesce(), names, tiles, apart, one_by_one=one_by_one, grain=grain)
+    parts = tile_parts(program, domain.coalesce(), names, tiles, separation)
     if len(parts) <= 1:
         return inside(parts[0] if parts else Part(domain, True))
     children = []

@@ -31,25 +31,37 @@ class Part:
     only: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """How partial tiles are separated whose shapes the sizes or a slanted border decide: they are one part, or two: those cut
+    `along` one iterator only, and the rest; or, `one_by_one`, one part for each tiled iterator: those cut along it and along none
+    before, the last with the rest.
+
+    `grain`: (iterator, lanes) where the domain is of whole vectors of a tile: they are separated by the vectors they have, too.
+    """
+
+    along: str | None = None
+    one_by_one: bool = False
+    grain: tuple[str, int] | None = None
+
+
+TOGETHER = Separation()
+
+
 def tile_parts(
     program: TypedProgram,
     domain: isl.Set,
     iterators: tuple[str, ...],
     tiles: Tiling,
-    apart: str | None = None,
-    *,
-    one_by_one: bool = False,
-    grain: tuple[str, int] | None = None,
+    separation: Separation = TOGETHER,
 ) -> list[Part]:
     """Split a domain by the shape of its tiles.
 
     `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles. For a
-    box of fixed extents, or whole tiles within one, the partial ones are kept apart by the dimensions in which they are cut: each
-    part has one shape. Where the domain is of whole vectors of a tile, `grain` being (iterator, lanes), they are kept apart by
-    the vectors that they have, too. Else they are one part, or two: those cut along the iterator `apart` only, and the rest; or,
-    `one_by_one`, one part for each tiled iterator: those cut along it and along none before, the last with the rest. Empty parts
-    are left out; the parts are disjoint.
+    box of fixed extents, or whole tiles within one, the partial ones are separated by the dimensions in which they are cut: each
+    part has one shape. Else `separation` says how. Empty parts are left out; the parts are disjoint.
     """
+    grain = separation.grain
     tiles = tuple(t for t in tiles if t[1] > 1)
     if program.sizes:
         domain = domain.intersect_params(read_set(program.context))
@@ -79,9 +91,9 @@ def tile_parts(
         # Tiles that the end of a range of known length cuts are alike, too.
         shapes = _by_cuts(domain, iterators, tuple(t for t in known if _has_both(*ranges[t[0]], *t[1:])))
         partial = _cut(program, domain, iterators, tiles)
-        others = tuple(t for t in tiles if t[0] != apart)
+        others = tuple(t for t in tiles if t[0] != separation.along)
         parts = [Part(shape.subtract(partial).coalesce(), True) for shape in shapes]
-        if one_by_one:
+        if separation.one_by_one:
             for tile in tiles[:-1]:
                 here = _cut(program, domain, iterators, (tile,)).intersect(partial)
                 parts.append(Part(here.coalesce(), False))
@@ -90,7 +102,7 @@ def tile_parts(
             parts.append(Part(partial.coalesce(), False))
         elif others and len(others) < len(tiles):
             rest = _cut(program, domain, iterators, others)
-            parts += [Part(partial.subtract(rest).coalesce(), False, apart), Part(rest.coalesce(), False)]
+            parts += [Part(partial.subtract(rest).coalesce(), False, separation.along), Part(rest.coalesce(), False)]
         else:
             parts.append(Part(partial.coalesce(), False))
     return [p for p in parts if not p.domain.is_empty()]

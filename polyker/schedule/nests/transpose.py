@@ -9,6 +9,7 @@ are contiguous within a tile, such as `P[floor(j/48), k, j mod 48] = B[j,k]` ins
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 from polyker.cost.measure import Measured
@@ -117,26 +118,27 @@ def transposing_tree(
     return band(loops, variants(program, here, statement.iterators, tiles, inside))
 
 
-def copy_nest(
-    program: TypedProgram,
-    measured: Measured,
-    vector: str,
-    lanes: int,
-    order: tuple[str, ...],
-    target: Target,
-    *,
-    around: tuple[Member, ...] = (),
-    within: Mapping[str, int] | None = None,
-) -> Tree:
-    """Return the loops of a copy, whose cells are contiguous along `vector`: by vectors, transposed where it has to be.
+@dataclass(frozen=True, slots=True)
+class CopyLoops:
+    """The loops of a copy: the caller's `around`, outermost first, and inside them those over `order`, the vector among them.
 
-    `around`: the caller's loops, outermost first. `order`: the iterators that loop inside them, the vector among them.
     `within`: iterator -> size of its blocks, where the loops around run over the blocks: inside, the iterator's place is taken
     modulo that size, so that subscripts such as `j mod 48` are contiguous along it.
     """
+
+    order: tuple[str, ...]
+    around: tuple[Member, ...] = ()
+    within: Mapping[str, int] | None = None
+
+
+def copy_nest(
+    program: TypedProgram, measured: Measured, vector: str, lanes: int, loops: CopyLoops, target: Target
+) -> Tree:
+    """Return the nest of a copy, whose elements are contiguous along `vector`: by vectors, transposed where it has to be."""
     plan = Plan(vector, lanes, 1, (), 0.0)
-    across = tuple(i for i in across_of(measured, vector) if i in order)
-    return band(list(around), transposing_tree(program, measured, plan, across, order, target, within))
+    across = tuple(i for i in across_of(measured, vector) if i in loops.order)
+    tree = transposing_tree(program, measured, plan, across, loops.order, target, loops.within)
+    return band(list(loops.around), tree)
 
 
 def _divisor(block: int, size: int) -> int:
