@@ -83,6 +83,11 @@ class _Groups:
     terms: tuple[str, ...]
     outermost: str | None  # of the result, where its rows are written one after another
 
+    @property
+    def itemsize(self) -> int:
+        """The largest element's bytes."""
+        return max(a.itemsize for a in self.column_reads + self.row_reads)
+
     def of_one(self, measured: Measured, access: MemoryAccess) -> int:
         """Return how many cells of an operand belong to one iteration of the loops over a batch."""
         return measured.footprint(access, dict.fromkeys(self.both, 1))
@@ -106,7 +111,7 @@ def blocking(
     groups = _groups(measured, plan, kept, target)
     if groups is None:
         return None
-    item = max(a.itemsize for a in groups.column_reads + groups.row_reads)
+    item = groups.itemsize
     second, last = (target.cache(n).size // item for n in (2, 3))
     cycles = arithmetic(measured, target).cycles(prod(measured.extent(i) for i in measured.bounds) / plan.lanes)
     small = target.caches[0].size // 2 // item
@@ -141,11 +146,7 @@ def blocking(
     for a in groups.column_reads:
         near = a.stride(plan.vector or "") == 1
         share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
-        far = not near or _is_scattered(a, measured, groups, depth, second // 2, target)
-        if share < _cheap(a, measured, plan, depth, target):
-            far = True
-        elif share < WORTH_BESIDE_ROWS and not far:
-            far = _is_by_pages(a, measured, groups, target) or _crowds(a, measured, plan, groups, depth, target)
+        far = _is_far(a, share, measured, plan, groups, depth, target)
         if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
         if a.read in plan.packed or (share < (WORTH_BESIDE_ROWS if a in by_rows else WORTH) and far):
@@ -309,6 +310,23 @@ def _cut(
             count = -(-all_tiles // -(-all_tiles // count))
         return (*outer, (i, count * tile), *inside), held * count * tile
     return inside, held
+
+
+def _is_far(
+    access: MemoryAccess, share: float, measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target
+) -> bool:
+    """Whether the panels of an operand of the columns had better be copied than read where they lie.
+
+    `share`: of the arithmetic's cycles, what the copy takes.
+    """
+    if share < _cheap(access, measured, plan, depth, target) or access.stride(plan.vector or "") != 1:
+        return True
+    room = target.cache(2).size // groups.itemsize // 2
+    if _is_scattered(access, measured, groups, depth, room, target):
+        return True
+    if share >= WORTH_BESIDE_ROWS:
+        return False
+    return _is_by_pages(access, measured, groups, target) or _crowds(access, measured, plan, groups, depth, target)
 
 
 def _is_scattered(

@@ -357,13 +357,7 @@ class Tiles:
             if r.apart and several:
                 cost += APART * copies
             if r.fetched:
-                longer = ROWS_APART * (several and r.memory)
-                if self.folds:
-                    longer = rows_longer(copies // chunks, r.memory and self.measured.steady is None, self.target)
-                    longer += ONE_SET * (self._rows(r.access, others) is not None)
-                if by_rows:
-                    lines = r.memory and abs(r.access.stride(self.vector)) * r.access.itemsize >= LONG_ROW
-                    longer = (PIECES_FAR if lines else PIECES)[crowd]
+                longer = self._longer(r, others, copies // chunks, several) if not by_rows else self._pieces(r)[crowd]
                 streamed += r.fetched / steps * (1.0 + longer)
             if r.again is not None and not by_rows:
                 near += r.again.cycles(copies, others, self.measured, self.target)
@@ -392,6 +386,18 @@ class Tiles:
             cycles += SPILL * max(0, registers - self.registers)
         self.known[key] = cycles
         return cycles
+
+    def _longer(self, read: TileRead, others: tuple[tuple[str, int], ...], rows: int, several: bool) -> float:
+        """Return by what share of its time a read of vectors streams longer than one row after another."""
+        if not self.folds:
+            return ROWS_APART * (several and read.memory)
+        longer = rows_longer(rows, read.memory and self.measured.steady is None, self.target)
+        return longer + ONE_SET * (self._rows(read.access, others) is not None)
+
+    def _pieces(self, read: TileRead) -> tuple[float, float]:
+        """Return the same for a read of rows' pieces that are transposed: of few rows, and of many."""
+        lines = read.memory and abs(read.access.stride(self.vector)) * read.access.itemsize >= LONG_ROW
+        return PIECES_FAR if lines else PIECES
 
     def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[TileRead]:
         """Return the reads that tiles whose vectors run along the terms make again, but not from the first cache.

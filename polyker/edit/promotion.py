@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import islpy as isl
@@ -114,7 +114,7 @@ def _copied(now: State, step: Step, tensor: TypedTensor, at: Place) -> State:
         made = copy_writes(now.raw, writer, times)
     else:
         raise refuse("it is read and written there")
-    tree = _with_copies(now, made, at.statement, label, step["memory"])
+    tree = _Copying(now, made, at.statement, label, step["memory"]).tree()
     labels = ((n, now.names.loop(m.label)) for n, m in zip(made.numbers, around, strict=True) if n is not None)
     program = replace(made.program, labels=(*made.program.labels, *labels))
     return _finished(now, step, program, Schedule(tree, now.schedule.notes), made.tensor, made)
@@ -157,21 +157,41 @@ def _around(tree: Tree, statement: str, label: str) -> tuple[Member, ...] | None
     return found[0] if found and all(f == found[0] for f in found) else None
 
 
-def _with_copies(now: State, made: Copied, statement: str, label: str, memory: str | None) -> Tree:
-    """Return the tree with the copies at the loop: before what is inside, and after.
+@dataclass(frozen=True)
+class _Copying:
+    """Places the copies of a buffer in a tree, at the loop of a `label` around a statement: before what is inside, and after.
 
     Those of shared memory are made by all the threads of the loops inside, neighbouring ones along the last dimension.
     """
-    new = (*made.before, *made.after)
-    kind = Kind.UNROLL if memory == "registers" else Kind.SERIAL
 
-    def timed(member: Member, n: int) -> Member:
-        return replace(member, times=(*member.times, *((s.name, made.times[n]) for s in new)))
+    now: State
+    made: Copied
+    statement: str
+    label: str
+    memory: str | None
 
-    def nest(s: TypedStatement, inner: Tree) -> Filter:
-        threads = _threads(inner) if memory == "shared" else {}
-        dealt = dict(zip(reversed(made.own), threads.items(), strict=False))
-        loops = [Member(((s.name, Index(i, i64)),), i, kind) for i in made.own if i not in dealt]
+    @property
+    def new(self) -> tuple[TypedStatement, ...]:
+        """The copies."""
+        return (*self.made.before, *self.made.after)
+
+    def tree(self) -> Tree:
+        """Return the tree with the copies."""
+        tree = self._node(self.now.schedule.tree, 0)
+        assert tree is not None
+        return tree
+
+    def _timed(self, members: tuple[Member, ...], depth: int) -> tuple[Member, ...]:
+        """Return loops, `depth` below the root, that the copies run in, too."""
+        times = enumerate(members, depth)
+        return tuple(replace(m, times=(*m.times, *((s.name, self.made.times[n]) for s in self.new))) for n, m in times)
+
+    def _nest(self, s: TypedStatement, inner: Tree) -> Filter:
+        """Return the loops of a copy beside what is inside."""
+        kind = Kind.UNROLL if self.memory == "registers" else Kind.SERIAL
+        threads = _threads(inner) if self.memory == "shared" else {}
+        dealt = dict(zip(reversed(self.made.own), threads.items(), strict=False))
+        loops = [Member(((s.name, Index(i, i64)),), i, kind) for i in self.made.own if i not in dealt]
         for i, (axis, count) in reversed(dealt.items()):
             index = Index(i, i64)
             loops.append(Member(((s.name, mod(index, count)),), f"{i}.thread", Kind.THREAD, count, axis))
@@ -179,53 +199,55 @@ def _with_copies(now: State, made: Copied, statement: str, label: str, memory: s
         loops.sort(key=lambda m: m.kind is not Kind.THREAD)
         return Filter((s.name,), Band(tuple(loops), Leaf()) if loops else Leaf())
 
-    def visit(node: Tree, depth: int) -> Tree | None:
+    def _node(self, node: Tree, depth: int) -> Tree | None:
+        """Return a part of the tree with the copies, None where the loop is not in it."""
         match node:
             case Band():
-                band = joined(node)
-                if statement not in dict(band.members[0].times):
-                    return None
-                at = next((n for n, m in enumerate(band.members) if m.label == label), None)
-                if at is not None:
-                    inner: Tree = Band(band.members[at + 1 :], band.child) if band.members[at + 1 :] else band.child
-                    here = tuple(s for s, _ in band.members[0].times)
-                    before, after = ([nest(s, inner) for s in part] for part in (made.before, made.after))
-                    parts = (*before, Filter(here, inner), *after)
-                    members = tuple(timed(m, depth + n) for n, m in enumerate(band.members[: at + 1]))
-                    buffer = Promotion(made.tensor, (), shared=memory == "shared")
-                    return Band(members, Scope((buffer,), trees.Sequence(parts)))
-                below = visit(band.child, depth + len(band.members))
-                if below is None:
-                    return None
-                return Band(tuple(timed(m, depth + n) for n, m in enumerate(band.members)), below)
-            case trees.Sequence(children=children):
-                found = [visit(f.child, depth) if statement in f.statements else None for f in children]
-                several = sum(f is not None for f in found) > 1
-                held: list[isl.Set] = []
-                parts_: list[Filter] = []
-                for f, child in zip(children, found, strict=True):
-                    if child is None:
-                        parts_.append(f)
-                        continue
-                    conditions = f.conditions
-                    if several:
-                        part = _part(now, made, dict(f.conditions))
-                        if any(not part.intersect(other).is_empty() for other in held):
-                            reason = "two parts of its loops use the same cells in one run"
-                            raise failure(NO_BUFFER, tensor=now.names.statements[statement], loop=label, reason=reason)
-                        held.append(part)
-                        conditions += tuple((s.name, str(part.set_tuple_name(s.name))) for s in new)
-                    parts_.append(Filter((*f.statements, *(s.name for s in new)), child, conditions))
-                return trees.Sequence(tuple(parts_)) if held or any(c is not None for c in found) else None
+                return self._band(joined(node), depth)
+            case trees.Sequence():
+                return self._sequence(node, depth)
             case Scope(child=inside):
-                below = visit(inside, depth)
+                below = self._node(inside, depth)
                 return None if below is None else replace(node, child=below)
             case Leaf():
                 return None
 
-    tree = visit(now.schedule.tree, 0)
-    assert tree is not None
-    return tree
+    def _band(self, band: Band, depth: int) -> Tree | None:
+        if self.statement not in dict(band.members[0].times):
+            return None
+        at = next((n for n, m in enumerate(band.members) if m.label == self.label), None)
+        if at is None:
+            below = self._node(band.child, depth + len(band.members))
+            return None if below is None else Band(self._timed(band.members, depth), below)
+        inner: Tree = Band(band.members[at + 1 :], band.child) if band.members[at + 1 :] else band.child
+        here = tuple(s for s, _ in band.members[0].times)
+        before, after = ([self._nest(s, inner) for s in part] for part in (self.made.before, self.made.after))
+        parts = (*before, Filter(here, inner), *after)
+        buffer = Promotion(self.made.tensor, (), shared=self.memory == "shared")
+        return Band(self._timed(band.members[: at + 1], depth), Scope((buffer,), trees.Sequence(parts)))
+
+    def _sequence(self, node: trees.Sequence, depth: int) -> Tree | None:
+        """Return a sequence whose parts each make the copies that serve them; raises ScheduleError unless these are disjoint."""
+        found = [self._node(f.child, depth) if self.statement in f.statements else None for f in node.children]
+        if all(child is None for child in found):
+            return None
+        several = sum(child is not None for child in found) > 1
+        held: list[isl.Set] = []
+        parts: list[Filter] = []
+        for f, child in zip(node.children, found, strict=True):
+            if child is None:
+                parts.append(f)
+                continue
+            conditions = f.conditions
+            if several:
+                part = _part(self.now, self.made, dict(f.conditions))
+                if any(not part.intersect(other).is_empty() for other in held):
+                    reason, at = "two parts of its loops use the same cells in one run", self.statement
+                    raise failure(NO_BUFFER, tensor=self.now.names.statements[at], loop=self.label, reason=reason)
+                held.append(part)
+                conditions += tuple((s.name, str(part.set_tuple_name(s.name))) for s in self.new)
+            parts.append(Filter((*f.statements, *(s.name for s in self.new)), child, conditions))
+        return trees.Sequence(tuple(parts))
 
 
 def _threads(tree: Tree) -> dict[str, int]:

@@ -76,6 +76,25 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
 
     Raises LegalityError unless every buffer fits its tensor.
     """
+    held = _check_fits(scop, tree)
+    _check_launches(scop, tree)
+    if not held:
+        return []
+    found: list[Shared] = []
+    for scope, here in scope_ways(tree, scop.program):
+        for promotion in scope.promotions:
+            touching = [a for a in scop.accesses if a.tensor == promotion.tensor and a.statement in here]
+            # Without the conditions on the way there are more instances, but simpler sets: mostly they do already.
+            wide = {a.statement: replace(here[a.statement], conditions=()) for a in touching}
+            if _clash(scop, promotion, touching, wide):
+                ways = {a.statement: here[a.statement] for a in touching}
+                if _clash(scop, promotion, touching, ways):
+                    found.append(Shared(promotion, tuple(touching), ways))
+    return found
+
+
+def _check_fits(scop: Scop, tree: Tree) -> bool:
+    """Return whether there are buffers; raises LegalityError unless each fits its tensor, and all of them the stack."""
     total, held, fitting = 0, False, set[Promotion]()
     users: dict[str, list[TypedStatement]] = {}
     for statement in scop.program.statements():
@@ -97,25 +116,17 @@ def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in scopes(tree) for p in scope.promotions)
         raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
+    return held
+
+
+def _check_launches(scop: Scop, tree: Tree) -> None:
+    """Raise LegalityError unless the shared buffers of each launch fit a block's shared memory."""
     for launch in launch_trees(tree):
         shared = [p for scope in scopes(launch) for p in scope.promotions if p.shared]
         taken = sum(p.cells() * scop.program.tensor(p.tensor).dtype.itemsize for p in shared)
         if taken > SHARED_LIMIT:
             reason = f"the shared buffers of its launch take {taken} bytes, more than {SHARED_LIMIT}"
             raise _unfit(scop, shared[0].tensor, reason)
-    found: list[Shared] = []
-    if not held:
-        return found
-    for scope, here in scope_ways(tree, scop.program):
-        for promotion in scope.promotions:
-            touching = [a for a in scop.accesses if a.tensor == promotion.tensor and a.statement in here]
-            # Without the conditions on the way there are more instances, but simpler sets: mostly they do already.
-            wide = {a.statement: replace(here[a.statement], conditions=()) for a in touching}
-            if _clash(scop, promotion, touching, wide):
-                ways = {a.statement: here[a.statement] for a in touching}
-                if _clash(scop, promotion, touching, ways):
-                    found.append(Shared(promotion, tuple(touching), ways))
-    return found
 
 
 def reuses(scop: Scop, shared: Shared) -> Iterator[Dependence]:
