@@ -47,7 +47,7 @@ class Problem:
 
     `text`, `fixed`: as for `pk.op`; `flops`: a multiply-add counts as two, None where memory is the bound; `bytes`: what any
     implementation has to move (each input read once, each output written once); `reference`: the result from inputs in
-    float64; `rule`: how a result is compared with it (see benchmarks.check), `terms`: how many terms a cell adds up;
+    float64; `rule`: how a result is compared with it (see benchmarks.check), `terms`: how many terms an element adds up;
     `spellings`: peer -> function.
     """
 

@@ -1,8 +1,8 @@
 """Whether a result is right: compared with the same operator in float64, by one of four rules.
 
-- sum: |x - r| <= gamma * s for every cell, where s is the operator of the inputs' absolute values. gamma is the smaller of
+- sum: |x - r| <= gamma * s for every element, where s is the operator of the inputs' absolute values. gamma is the smaller of
   gamma_n = n u / (1 - n u), which no order of summation exceeds, and exp(8 sqrt(n) u) - 1, which rounding errors of mean zero
-  exceed with a probability below 1e-13; n the terms of a cell and 8 more, u half a unit in the last place. In float64, where
+  exceed with a probability below 1e-13; n the terms of an element and 8 more, u half a unit in the last place. In float64, where
   the reference errs as much, twice that.
 - scaled: |x - r| <= 2 gamma * max|r|: for what is no sum of products.
 - exact: the same values.
@@ -28,7 +28,7 @@ CONFIDENCE = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The reference result, and the largest error allowed (one number, or one a cell)."""
+    """The reference result, and the largest error allowed (one number, or one an element)."""
 
     value: Array
     limit: Array
@@ -71,4 +71,4 @@ def wrong(problem: Problem, got: Array, want: Expected) -> str:
     bad = ~(error <= want.limit)  # NaN is within no limit
     if not np.any(bad):
         return ""
-    return f"{np.count_nonzero(bad)} cells are off, by up to {float(np.max(error)):.2g}"
+    return f"{np.count_nonzero(bad)} elements are off, by up to {float(np.max(error)):.2g}"

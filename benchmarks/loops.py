@@ -150,7 +150,7 @@ def gather_bags(T, index, out):
     return out
 
 
-def gather_cells(T, index, out):
+def gather_elements(T, index, out):
     for n in range(index.shape[0]):
         out[n] = T[index[n]]
     return out

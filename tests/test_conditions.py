@@ -111,7 +111,7 @@ def test_an_assignment_may_be_over_a_union(call):
         call("O[i] = A[i] where i < 3 or i > 8", X[0])
 
 
-def test_cells_that_a_union_leaves_out_are_named():
+def test_elements_that_a_union_leaves_out_are_named():
     with pytest.raises(ShapeError, match=r"3 <= i?.* <= 8"):
         pk.op("O[i] = A[i] where i < 3 or i > 8")(X[0])
 

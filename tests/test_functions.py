@@ -234,7 +234,7 @@ def _rows(file: str, heading: str) -> list[list[str]]:
     text = (Path(__file__).parents[1] / "docs" / file).read_text()
     table = text[text.index(heading) :].split("\n\n")
     body = next(part for part in table[1:] if part.startswith("| "))
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in body.splitlines()[2:]]
+    return [[element.strip() for element in re.split(r"(?<!\\)\|", line)[1:-1]] for line in body.splitlines()[2:]]
 
 
 def test_the_documented_table_is_that_of_the_code():

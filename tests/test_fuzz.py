@@ -66,7 +66,7 @@ def test_a_wrong_value_a_wrong_type_and_a_wrong_shape_are_seen():
     assert oracles.judge(CASE, (right,)).exact
     wrong = right.copy()
     wrong[1] = np.nextafter(wrong[1], np.float32(np.inf))
-    assert "1 of 3 cells differ" in oracles.judge(CASE, (wrong,)).problem
+    assert "1 of 3 elements differ" in oracles.judge(CASE, (wrong,)).problem
     assert "wanted float32" in oracles.judge(CASE, (right.astype("f8"),)).problem
     assert "wanted float32[3]" in oracles.judge(CASE, (right[:2],)).problem
 
@@ -105,7 +105,7 @@ def test_bounds_are_known_of_quotients_of_numbers_and_of_sums_over_nothing():
         np.testing.assert_array_equal(bound.val, right)
 
 
-def test_what_comes_of_cells_that_nothing_sets_is_seen():
+def test_what_comes_of_elements_that_nothing_sets_is_seen():
     text = "C[i] += i32(A[i,k]) * i32(B[k])"
     kernel = pk.op(text).compile(A=pk.i8["M", "K"], B=pk.i8["K"], specialize="never")
     program, _ = kernel._compiled.artifact().scheduled

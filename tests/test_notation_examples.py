@@ -164,7 +164,7 @@ def test_a_0d_target(call, target):
     same(call(f"{target} += x[i]*y[i]", x, y), x @ y)
 
 
-def test_10_cells_and_3_offsets_give_8(call):
+def test_10_elements_and_3_offsets_give_8(call):
     same(call("O[h] += X[h+r] * K[r]", coded(10), coded(3)), np.correlate(coded(10), coded(3), mode="valid"))
 
 

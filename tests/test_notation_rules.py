@@ -91,7 +91,7 @@ def test_instances_run_in_the_order_of_the_for_clause(call):
         call(start + "F[i,j] = F[i-1,j+1] + 1 for j in 0:5, i in 1:3", X)
 
 
-def test_two_instances_that_assign_one_cell_are_an_error_and_combine_in_a_reduction(call):
+def test_two_instances_that_assign_one_element_are_an_error_and_combine_in_a_reduction(call):
     with pytest.raises(pk.ShapeError):
         call("O[i//2] = X[i]", X)
     same(call("O[i//2] += X[i]", X), X.reshape(3, 2).sum(1))
@@ -110,17 +110,17 @@ def test_the_extent_is_one_more_than_the_largest_subscript_of_all_statements(cal
     same(call("O[0] = 7.0; O[i+1] = X[i]", X), np.concatenate([[7.0], X]))
 
 
-def test_a_cell_that_nothing_writes_is_an_error_that_names_it(call):
+def test_a_element_that_nothing_writes_is_an_error_that_names_it(call):
     with pytest.raises(pk.ShapeError):
         call("O[2*i] = X[i]", X)
 
 
-def test_cells_that_inference_left_out_of_a_reduction_are_an_error(call):
+def test_elements_that_inference_left_out_of_a_reduction_are_an_error(call):
     with pytest.raises(pk.ShapeError, match=r"for|pad"):
         call("O[i+1] += A[i,k]", A)
 
 
-def test_cells_that_a_clause_left_out_of_a_reduction_hold_the_identity(call):
+def test_elements_that_a_clause_left_out_of_a_reduction_hold_the_identity(call):
     same(call("O[i] max= A[i,k] where i != 1", A), np.where(np.arange(3) == 1, -INF, A.max(1)))
 
 

@@ -226,7 +226,7 @@ def filter1d(*, length: int, R: int) -> Problem:
 
 
 def pool(kind: str, *, C: int, H: int, W: int, R: int, stride: int, pad: int) -> Problem:
-    """Return max or mean pooling; a mean counts padded cells, as torch's does."""
+    """Return max or mean pooling; a mean counts padded elements, as torch's does."""
     oh, ow = _out(H, R, stride, pad), _out(W, R, stride, pad)
     rows, columns = _subscript("h", "r", stride, pad), _subscript("w", "s", stride, pad)
     value = "-inf" if kind == "max" else "0"

@@ -19,7 +19,7 @@ def _steps(t: int, X: Any, A: Any, order: int) -> Array:
 
 
 def gated(dtype: str, *, n: int, t: int) -> Problem:
-    """Return a linear recurrence along rows, with a gate for each cell."""
+    """Return a linear recurrence along rows, with a gate for each element."""
 
     def jax(jax: Any, X: Any, A: Any, out: Any) -> Any:
         def joined(x: Any, y: Any) -> Any:

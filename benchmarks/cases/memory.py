@@ -251,15 +251,15 @@ def gather_bags(*, rows: int, n: int, k: int, c: int) -> Problem:
     )  # fmt: skip
 
 
-def gather_cells(*, cells: int, n: int) -> Problem:
-    """Return cells of a table; what has to move of it is whole cache lines."""
+def gather_elements(*, elements: int, n: int) -> Problem:
+    """Return elements of a table; what has to move of it is whole cache lines."""
     return problem(
         "O[i] = T[index[i]]",
-        (Operand("T", "f32", (cells,)), Operand("index", "i32", (n,), "index", cells)), Operand("O", "f32", (n,)),
-        lambda m, T, index: m.take(T, index), rule="exact", moved=min(4 * cells, 64 * n) + 8 * n,
+        (Operand("T", "f32", (elements,)), Operand("index", "i32", (n,), "index", elements)), Operand("O", "f32", (n,)),
+        lambda m, T, index: m.take(T, index), rule="exact", moved=min(4 * elements, 64 * n) + 8 * n,
         numpy=lambda np, T, index, out: np.take(T, index, out=out, mode="clip"),
         torch=lambda torch, T, index, out: torch.index_select(T, 0, index, out=out),
-        numba=lambda loops, T, index, out: loops.gather_cells(T, index, out),
+        numba=lambda loops, T, index, out: loops.gather_elements(T, index, out),
     )  # fmt: skip
 
 
@@ -368,8 +368,8 @@ PROGRAMS: tuple[tuple[str, str, Callable[..., Problem], dict[str, dict[str, int]
         "small": {"rows": 1000, "n": 500, "c": 128}, "large": {"rows": 300_000, "n": 100_000, "c": 128}}),
     ("gathers", "bags", gather_bags, {
         "small": {"rows": 1000, "n": 64, "k": 20, "c": 64}, "large": {"rows": 500_000, "n": 8000, "k": 40, "c": 64}}),
-    ("gathers", "cells", gather_cells, {
-        "small": {"cells": 50_000, "n": 40_000}, "large": {"cells": 16_000_000, "n": 8_000_000}}),
+    ("gathers", "cells", gather_elements, {
+        "small": {"elements": 50_000, "n": 40_000}, "large": {"elements": 16_000_000, "n": 8_000_000}}),
     ("broadcasts", "outer-sum", outer_sum, {"small": {"n": 200, "c": 500}, "large": {"n": 4000, "c": 4100}}),
     ("broadcasts", "bias-relu", bias_relu, ROWS),
     ("recurrences", "prefix-rows", partial(prefix, 1), {"small": {"n": 100, "t": 500}, "large": {"n": 6000, "t": 2000}}),

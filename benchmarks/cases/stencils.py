@@ -14,7 +14,7 @@ from benchmarks.case import Case, Operand, Problem
 
 
 def _shifted(rank: int, axis: int, by: int) -> tuple[slice, ...]:
-    """Return the slices of the inner cells, moved by -1 or 1 along an axis."""
+    """Return the slices of the inner elements, moved by -1 or 1 along an axis."""
     inner = [slice(1, -1)] * rank
     inner[axis] = slice(1 + by, by - 1 or None)
     return tuple(inner)
@@ -46,7 +46,7 @@ def _heat_3d(A: Any) -> Any:
 
 
 def _sweeps(text: str, rank: int, n: int, steps: int, step: Callable[[Any], Any], loops: str, flops: int) -> Problem:
-    """Return a problem whose steps each compute the inner cells anew from the last step's."""
+    """Return a problem whose steps each compute the inner elements anew from the last step's."""
     inner = (slice(1, -1),) * rank
 
     def run(A: Any) -> Any:
@@ -134,7 +134,7 @@ seidel(A: f64[N,N], steps) -> A:
     def reference(A: Any) -> Any:
         A = A.copy()
         for _ in range(steps):
-            # Cells of which 2i + j is equal do not depend on each other.
+            # Elements of which 2i + j is equal do not depend on each other.
             for wave in range(3, 3 * n - 5):
                 i = np.arange(max(1, (wave - n + 3) // 2), min(n - 2, (wave - 1) // 2) + 1)
                 j = wave - 2 * i

@@ -55,16 +55,16 @@ def _rows() -> list[Case]:
     found = []
     for rows, size in ((16384, "16384x4096"), (65536, "2^28")):
         shape = rows, 4096
-        cells = float(prod(shape))
+        elements = float(prod(shape))
         found += [
-            Case(f"row-sums-{size}", "reduction", "s[i] += X[i,j]", (shape,), lambda _, x: x.sum(1), cells),
-            Case(f"column-sums-{size}", "reduction", "s[j] += X[i,j]", (shape,), lambda _, x: x.sum(0), cells),
-            Case(f"maxima-{size}", "reduction", "s[i] max= X[i,j]", (shape,), lambda _, x: x.amax(1), cells),
-            Case(f"softmax-{size}", "row-wise", _SOFTMAX, (shape,), lambda torch, x: torch.softmax(x, 1), 4 * cells,
+            Case(f"row-sums-{size}", "reduction", "s[i] += X[i,j]", (shape,), lambda _, x: x.sum(1), elements),
+            Case(f"column-sums-{size}", "reduction", "s[j] += X[i,j]", (shape,), lambda _, x: x.sum(0), elements),
+            Case(f"maxima-{size}", "reduction", "s[i] max= X[i,j]", (shape,), lambda _, x: x.amax(1), elements),
+            Case(f"softmax-{size}", "row-wise", _SOFTMAX, (shape,), lambda torch, x: torch.softmax(x, 1), 4 * elements,
                  linear=False),
             Case(
                 f"layer-norm-{size}", "row-wise", _NORM, (shape, (4096,), (4096,)),
-                lambda torch, x, g, b: torch.nn.functional.layer_norm(x, x.shape[1:], g, b, 1e-5), 7 * cells, linear=False,
+                lambda torch, x, g, b: torch.nn.functional.layer_norm(x, x.shape[1:], g, b, 1e-5), 7 * elements, linear=False,
             ),
         ]  # fmt: skip
     whole = (1 << 28,)
@@ -72,7 +72,7 @@ def _rows() -> list[Case]:
 
 
 def _scans() -> list[Case]:
-    """Return sums up to each cell along rows, along columns, and of one vector."""
+    """Return sums up to each element along rows, along columns, and of one vector."""
     text = "f(X: [M,N]) -> S:\n    S[i,j] += X[{}] for i in 0:M, j in 0:N where k <= {}"
     shape, whole = (16384, 4096), (1 << 28,)
     return [

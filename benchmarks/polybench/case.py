@@ -17,7 +17,7 @@ Check: TypeAlias = Callable[[Inputs, tuple[Array, ...], tuple[Array, ...]], str]
 
 
 def near(tolerance: float) -> Check:
-    """Return a check: no cell is off by more than `tolerance` times the largest cell; integers have to be equal."""
+    """Return a check: no element is off by more than `tolerance` times the largest element; integers have to be equal."""
 
     def check(inputs: Inputs, found: tuple[Array, ...], want: tuple[Array, ...]) -> str:
         for n, (a, b) in enumerate(zip(found, want, strict=True)):
@@ -32,7 +32,7 @@ def near(tolerance: float) -> Check:
             scale = float(np.abs(b).max(initial=0.0)) or 1.0
             off = float(np.abs(a - b).max(initial=0.0)) / scale
             if not off <= tolerance:
-                return f"result {n} is off by {off:.1e} of its largest cell; {tolerance:.0e} is allowed"
+                return f"result {n} is off by {off:.1e} of its largest element; {tolerance:.0e} is allowed"
         return ""
 
     return check

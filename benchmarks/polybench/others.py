@@ -165,8 +165,8 @@ floyd_warshall(P: i32[N,N]) -> P:
             floyd_warshall_initial, floyd_warshall_loops, floyd_warshall_numpy,
         ),
         Case(
-            # From the last row up. A row starts with what is below it; then each of its cells, once it is final, goes on to those
-            # right of it, with what it splits off.
+            # From the last row up. A row starts with what is below it; then each of its elements, once it is final, goes on to
+            # those right of it, with what it splits off.
             "nussinov",
             """
 nussinov(base: i32[N]) -> S:

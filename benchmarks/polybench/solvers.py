@@ -202,7 +202,7 @@ def gramschmidt_check(inputs: Inputs, found: tuple[Array, ...], want: tuple[Arra
     (Q, R), A = found, inputs["A"]
     off = float(np.abs(Q[:, :full] @ R[:full, :full] - A[:, :full]).max() / np.abs(A).max())
     if not off <= 1e-10:
-        return f"Q R is off by {off:.1e} of the matrix's largest cell"
+        return f"Q R is off by {off:.1e} of the matrix's largest element"
     return near(1e-6)(inputs, (Q[:, :full], R[:full]), (want[0][:, :full], want[1][:full]))
 
 

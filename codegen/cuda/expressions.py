@@ -316,7 +316,7 @@ def is_index(expr: KExpr) -> bool:
 
 
 def is_single(buffer: Buffer) -> bool:
-    """Return whether a buffer on the stack is one cell: a variable."""
+    """Return whether a buffer on the stack is one element: a variable."""
     return buffer.space is Space.STACK and all(s == Const(1) for s in buffer.shape)
 
 

@@ -342,14 +342,14 @@ class _Device:
         name = identifier(buffer.name)
         if is_single(buffer):
             return f"{buffer.dtype.name} {name};"
-        cells = 1
+        elements = 1
         for size in buffer.shape:
             assert isinstance(size, Const)
-            cells *= int(size.value.real)
+            elements *= int(size.value.real)
         if buffer.space is Space.SHARED and self.shared.asked:
-            return f"PK_SHARED({buffer.dtype.name}, {name}, {cells}, {self.shared.places[buffer.name]});"
+            return f"PK_SHARED({buffer.dtype.name}, {name}, {elements}, {self.shared.places[buffer.name]});"
         shared = "alignas(16) __shared__ " if buffer.space is Space.SHARED else ""  # read by up to 16 bytes at once
-        return f"{shared}{buffer.dtype.name} {name}[{cells}];"
+        return f"{shared}{buffer.dtype.name} {name}[{elements}];"
 
     def _store(self, stmt: Store) -> str:
         place = self.e.place(stmt.buffer, stmt.indices)

@@ -44,7 +44,7 @@ from polyker.codegen.ir.kernel import (
     VectorStore,
     Wait,
 )
-from polyker.codegen.ir.polynomial import Poly, atom, is_index, polynomial, same_cell
+from polyker.codegen.ir.polynomial import Poly, atom, is_index, polynomial, same_element
 from polyker.codegen.ir.swizzled import swizzle_of_buffer
 from polyker.codegen.ir.walk import subexpressions
 from polyker.errors.base import InternalError
@@ -366,7 +366,7 @@ class Interpreter:
                 pass  # combined in a wider type than is stored
             case _:
                 return False
-        if op not in _REDUCIBLE or not same_cell(stmt, old):
+        if op not in _REDUCIBLE or not same_element(stmt, old):
             return False
         assert self.mask is not None
         terms = _spread(self.value(term, env), self.mask.shape)[self.mask]

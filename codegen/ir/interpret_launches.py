@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Place = tuple[int, int, int]
-Cell = tuple[str, tuple[int, ...]]
+Element = tuple[str, tuple[int, ...]]
 # Barriers of the block that a thread has passed, the number of its warp, and the warp's barriers that it has passed.
 Epoch = tuple[int, int, int]
 Use = tuple[Place, Place, Epoch]  # block, thread, and what it has passed
@@ -52,47 +52,47 @@ class _Shadow:
     """The uses of each element in one launch since it was written last."""
 
     launch: str
-    written: dict[Cell, Use] = field(default_factory=dict)
-    read: dict[Cell, dict[tuple[Place, Place], Epoch]] = field(default_factory=dict)
-    coming: dict[Cell, Place] = field(default_factory=dict)  # what copies have not brought yet, and whose they are
+    written: dict[Element, Use] = field(default_factory=dict)
+    read: dict[Element, dict[tuple[Place, Place], Epoch]] = field(default_factory=dict)
+    coming: dict[Element, Place] = field(default_factory=dict)  # what copies have not brought yet, and whose they are
 
-    def reads(self, cell: Cell, use: Use) -> None:
+    def reads(self, element: Element, use: Use) -> None:
         """Note a read."""
-        self._check_there(cell, use, "reads")
-        last = self.written.get(cell)
+        self._check_there(element, use, "reads")
+        last = self.written.get(element)
         if last is not None:
-            self._check(cell, last, use, "writes", "reads")
-        self.read.setdefault(cell, {})[use[:2]] = use[2]
+            self._check(element, last, use, "writes", "reads")
+        self.read.setdefault(element, {})[use[:2]] = use[2]
 
-    def writes(self, cell: Cell, use: Use) -> None:
+    def writes(self, element: Element, use: Use) -> None:
         """Note a write."""
-        self._check_there(cell, use, "writes")
-        last = self.written.get(cell)
+        self._check_there(element, use, "writes")
+        last = self.written.get(element)
         if last is not None:
-            self._check(cell, last, use, "writes", "writes")
-        for (block, thread), passed in self.read.pop(cell, {}).items():
-            self._check(cell, (block, thread, passed), use, "reads", "writes")
-        self.written[cell] = use
+            self._check(element, last, use, "writes", "writes")
+        for (block, thread), passed in self.read.pop(element, {}).items():
+            self._check(element, (block, thread, passed), use, "reads", "writes")
+        self.written[element] = use
 
     def forget(self, buffers: set[str]) -> None:
         """Drop the uses of what ends with its block."""
-        self.written = {cell: use for cell, use in self.written.items() if cell[0] not in buffers}
-        self.read = {cell: uses for cell, uses in self.read.items() if cell[0] not in buffers}
-        self.coming = {cell: thread for cell, thread in self.coming.items() if cell[0] not in buffers}
+        self.written = {element: use for element, use in self.written.items() if element[0] not in buffers}
+        self.read = {element: uses for element, uses in self.read.items() if element[0] not in buffers}
+        self.coming = {element: thread for element, thread in self.coming.items() if element[0] not in buffers}
 
-    def _check_there(self, cell: Cell, use: Use, does: str) -> None:
-        if cell in self.coming:
-            name, index = cell
+    def _check_there(self, element: Element, use: Use, does: str) -> None:
+        if element in self.coming:
+            name, index = element
             raise InternalError(
                 f"{name}[{', '.join(map(str, index))}] in {self.launch} is not there when thread {use[1]} of block {use[0]} "
-                f"{does} it: no wait of thread {self.coming[cell]} covers the copy"
+                f"{does} it: no wait of thread {self.coming[element]} covers the copy"
             )
 
-    def _check(self, cell: Cell, first: Use, second: Use, did: str, does: str) -> None:
+    def _check(self, element: Element, first: Use, second: Use, did: str, does: str) -> None:
         (one, warp, met), (other, same, later) = first[2], second[2]
         ordered = first[0] == second[0] and (one != other or (warp == same and met != later))
         if first[:2] != second[:2] and not ordered:
-            name, index = cell
+            name, index = element
             raise InternalError(
                 f"race in {self.launch} on {name}[{', '.join(map(str, index))}]: thread {first[1]} of block {first[0]} {did} it, "
                 f"thread {second[1]} of block {second[0]} {does} it, and no barrier lies between"
@@ -234,7 +234,7 @@ class _Thread:
         for at, value in found:
             self._note(copy.buffer, at, write=True)
             self.state.defined[copy.buffer][at] = False
-            self.shadow.coming[_cell(copy.buffer, at)] = self.place[1]
+            self.shadow.coming[_element(copy.buffer, at)] = self.place[1]
             self.groups[-1].append((copy.buffer, at, value))
 
     def _arrive(self, pending: int) -> None:
@@ -242,7 +242,7 @@ class _Thread:
         closed = self.groups[:-1]
         for group in closed[: len(closed) - pending] if pending < len(closed) else []:
             for name, at, value in group:
-                del self.shadow.coming[_cell(name, at)]
+                del self.shadow.coming[_element(name, at)]
                 self._store(name, at, value)
             group.clear()
 
@@ -263,11 +263,11 @@ class _Thread:
 
     def _note(self, name: str, at: tuple[Array, ...], *, write: bool) -> None:
         if name not in self.own:
-            cell = _cell(name, at)
+            element = _element(name, at)
             (self.shadow.writes if write else self.shadow.reads)(
-                cell, (*self.place, (self.passed, self.warp, self.met))
+                element, (*self.place, (self.passed, self.warp, self.met))
             )
 
 
-def _cell(name: str, at: tuple[Array, ...]) -> Cell:
+def _element(name: str, at: tuple[Array, ...]) -> Element:
     return name, tuple(int(a) for a in at)

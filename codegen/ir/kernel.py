@@ -33,7 +33,7 @@ class Space(Enum):
 class LoopKind(Enum):
     """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
     means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed. STREAM:
-    means what SERIAL means; neighbouring cells that it stores are computed by vectors and written past the caches.
+    means what SERIAL means; neighbouring elements that it stores are computed by vectors and written past the caches.
     SCAN: means what SERIAL means; each iteration combines what the one before stored with a term, grouped in any way.
     PARALLEL: the iterations do not depend on each other, and run on several threads. BLOCK and THREAD: the iterations do not
     depend on each other (but through a Barrier), and are those of a GPU's blocks and of the threads of a block."""
@@ -296,10 +296,10 @@ class Shuffle:
 @dataclass(frozen=True, slots=True)
 class Combine:
     """`buffer[indices] = op(buffer[indices], value of each iteration)` of the THREAD loop along `axis` around it, combined in an
-    order that the text fixes; the thread of the loop's first iteration reads and writes the cell. All iterations, as many as the
-    launch has threads along the axis, come here together; `value` has the type `dtype`, in which it is combined, and the sum is
-    converted to the buffer's. With `before`, of that type, too, each iteration stores into a cell of its own: `before` of the
-    first one, combined with the values of all up to its own. Stands until polyker.codegen.passes.gpu.combine has written it
+    order that the text fixes; the thread of the loop's first iteration reads and writes the element. All iterations, as many as
+    the launch has threads along the axis, come here together; `value` has the type `dtype`, in which it is combined, and the sum
+    is converted to the buffer's. With `before`, of that type, too, each iteration stores into an element of its own: `before` of
+    the first one, combined with the values of all up to its own. Stands until polyker.codegen.passes.gpu.combine has written it
     out."""
 
     buffer: str
@@ -338,7 +338,7 @@ class Buffer:
     a multiple of, where an ARGUMENT buffer, a dense one, needs more than its element type. `swizzle`: where it is not 0 an
     element of a SHARED buffer, a dense one, lies where polyker.schedule.tree.swizzle places its offset: with its neighbours
     within 16 bytes, so that all accesses are what they are without it. Only the printer and the interpreter know the place.
-    `once`: all that is stored to an ARGUMENT buffer is the result of one statement that sets cells.
+    `once`: all that is stored to an ARGUMENT buffer is the result of one statement that sets elements.
     """
 
     name: str

@@ -131,8 +131,8 @@ def _folded(op: str, values: list[int]) -> int:
     return values[0] // values[1] if op == "floordiv" else values[0] % values[1]
 
 
-def same_cell(a: Load | Store, b: Load | Store) -> bool:
-    """Return whether two accesses reach the same cell, however their indices are written."""
+def same_element(a: Load | Store, b: Load | Store) -> bool:
+    """Return whether two accesses reach the same element, however their indices are written."""
     if a.buffer != b.buffer:
         return False
     return a.indices == b.indices or tuple(map(polynomial, a.indices)) == tuple(map(polynomial, b.indices))

@@ -111,7 +111,7 @@ def join(e: Expressions, expr: Op) -> Value:
 
 
 def _neighbours(e: Expressions, args: tuple[KExpr, ...]) -> Value | None:
-    """Return the values of expressions that differ in neighbouring cells alone, lane by lane and side by side."""
+    """Return the values of expressions that differ in neighbouring elements alone, lane by lane and side by side."""
     first = args[0]
     if all(a == first for a in args):
         is_whole = isinstance(first, Const) and first.dtype.is_integer
@@ -119,7 +119,7 @@ def _neighbours(e: Expressions, args: tuple[KExpr, ...]) -> Value | None:
     match first:
         case Load(buffer=buffer, predicate=None):
             loads = [a for a in args if isinstance(a, Load) and a.buffer == buffer and a.predicate is None]
-            return _neighbour_cells(e, loads) if len(loads) == len(args) else None
+            return _neighbour_elements(e, loads) if len(loads) == len(args) else None
         case Convert(arg=inner, dtype=dtype):
             same = [a.arg for a in args if isinstance(a, Convert) and a.dtype == dtype and a.arg.dtype == inner.dtype]
             found = _neighbours(e, tuple(same)) if len(same) == len(args) else None
@@ -135,8 +135,8 @@ def _neighbours(e: Expressions, args: tuple[KExpr, ...]) -> Value | None:
             return None
 
 
-def _neighbour_cells(e: Expressions, loads: list[Load]) -> Value | None:
-    """Return the cells of loads if together, over the lanes, they are neighbours in memory, in that order."""
+def _neighbour_elements(e: Expressions, loads: list[Load]) -> Value | None:
+    """Return the elements of loads if together, over the lanes, they are neighbours in memory, in that order."""
     count, place = len(loads), e.places[loads[0].buffer]
     first = e.offset(loads[0].buffer, loads[0].indices)
     for p, load in enumerate(loads):

@@ -15,10 +15,10 @@ from polyker.errors.base import InternalError
 
 @dataclass(frozen=True, slots=True)
 class StackLayout:
-    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its cells hold on entry, if that
+    """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its elements hold on entry, if that
     is to be said: zeros, or nothing ("undef"); `placed`: each access has a constant place, or transposes constant places.
 
-    `loose`: a masked store may write the lanes that are off, too. `padded`: vectors reach cells that nothing sets; what they
+    `loose`: a masked store may write the lanes that are off, too. `padded`: vectors reach elements that nothing sets; what they
     happen to hold is computed with and thrown away, but subnormal numbers take some processors 100 times as long.
     """
 

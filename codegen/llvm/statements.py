@@ -214,12 +214,12 @@ class Statements:
         name = b.name()
         element = memory.element_type(buffer.dtype)
         parts = 2 if buffer.dtype.is_complex else 1
-        cells = layout.elements * parts
+        elements = layout.elements * parts
         if layout.padded:
             whole = _LINE // buffer.dtype.real.itemsize
-            cells = -(-cells // whole) * whole
-            b.clears[name] = cells // whole
-        b.allocas.append(f"  {name} = alloca [{cells} x {element}], align {_LINE}")
+            elements = -(-elements // whole) * whole
+            b.clears[name] = elements // whole
+        b.allocas.append(f"  {name} = alloca [{elements} x {element}], align {_LINE}")
         # Registers hold real and imaginary parts apart: accumulators are not sorted anew each step.
         plane = layout.elements if parts > 1 and layout.placed else 0
         place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose, plane)
@@ -402,7 +402,7 @@ class Statements:
         e.columns = columns.outer
 
     def _stream_loop(self, stream: Stream) -> None:
-        """Store up to the first aligned cell, then whole vectors past the caches, then the rest."""
+        """Store up to the first aligned element, then whole vectors past the caches, then the rest."""
         e, b, loop = self.e, self.b, stream.loop
         lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
         head = head_of(e, b, stream)

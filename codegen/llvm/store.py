@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyker.codegen.ir.kernel import FORMS, FREE, Convert, KExpr, Load, Op, Prefetch, Store
-from polyker.codegen.ir.polynomial import Poly, as_constant, same_cell
+from polyker.codegen.ir.polynomial import Poly, as_constant, same_element
 from polyker.codegen.ir.walk import factors_of
 from polyker.codegen.llvm import complex as llvm_complex
 from polyker.codegen.llvm.access import memory, strided
@@ -61,7 +61,7 @@ def store(e: Expressions, stmt: Store) -> None:
 
 
 def store_together(e: Expressions, stores: list[Store]) -> None:
-    """Emit stores whose cells lie side by side in memory; see `llvm_strided.woven`."""
+    """Emit stores whose elements lie side by side in memory; see `llvm_strided.woven`."""
     strided.store(e, stores, [_contracted(e, s) for s in stores])
 
 
@@ -96,7 +96,7 @@ def _contracted(e: Expressions, stmt: Store) -> Value:
     """Return the stored value; products in `x += a*b + ...` are fused multiply-adds: reductions may be contracted."""
     match stmt.value:
         case Op(op="add", args=(Load(predicate=None) as old, *terms), dtype=dtype) if (
-            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.native_fma and same_cell(stmt, old)
+            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.native_fma and same_element(stmt, old)
         ):
             total = e.value(old)
             for term in terms:
@@ -117,7 +117,7 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
         case _:
             return False
     op = FORMS.get(op, op)
-    if op not in REDUCIBLE or not same_cell(stmt, old):
+    if op not in REDUCIBLE or not same_element(stmt, old):
         return False
     value = memory.splat_value(e.b, e.value(term), e.lanes.count)
     if e.lanes.mask is not None:

@@ -126,8 +126,8 @@ class ExpressionLowering:
         assert dtype is not None
         promoted = self.place(read)
         if read.pad is None:
-            buffer, cell = promoted or (read.tensor, self.cell(read.tensor, read.subscripts))
-            return Load(buffer, cell, dtype)
+            buffer, element = promoted or (read.tensor, self.element(read.tensor, read.subscripts))
+            return Load(buffer, element, dtype)
         extents = self.shape(read.tensor)
         indices = tuple(self.lower(s) for s in read.subscripts)
         if read.pad.mode != "constant":
@@ -144,15 +144,15 @@ class ExpressionLowering:
                 tests.append(Op("ge", (index, Const(0)), bool_))
             if not below_end:
                 tests.append(Op("lt", (index, extent), bool_))
-        # A buffer holds the cells inside alone, so that a promoted read is tested against the tensor's extents too.
-        buffer, cell = promoted or (read.tensor, indices)
+        # A buffer holds the elements inside alone, so that a promoted read is tested against the tensor's extents too.
+        buffer, element = promoted or (read.tensor, indices)
         if not tests:
-            return Load(buffer, cell, dtype)
+            return Load(buffer, element, dtype)
         predicate = tests[0] if len(tests) == 1 else Op("and", tuple(tests), bool_)
         assert read.pad.value is not None
-        return Load(buffer, cell, dtype, predicate, Const(read.pad.value.value, dtype))
+        return Load(buffer, element, dtype, predicate, Const(read.pad.value.value, dtype))
 
-    def cell(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[KExpr, ...]:
+    def element(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[KExpr, ...]:
         """Return the indices of an access; gathered ones are bound to a name and guarded against the extent."""
         extents = self.shape(tensor)
         found: list[KExpr] = []
@@ -162,7 +162,8 @@ class ExpressionLowering:
         return tuple(found)
 
     def _place(self, subscript: Expr) -> KExpr:
-        """Return an index; quotients and remainders by what the loops around say, so that contiguous cells are seen as such."""
+        """Return an index; quotients and remainders by what the loops around say, so that contiguous elements are seen as
+        such."""
         index = self.lower(subscript)
         divides = any(isinstance(e, Op) and e.op in ("floordiv", "mod") for e in subexpressions(index))
         return simplify_expression(index, self.ranges) if divides else index
@@ -202,7 +203,7 @@ def _wrap(index: KExpr, extent: KExpr) -> KExpr:
 
 
 def _reflect(index: KExpr, extent: KExpr) -> KExpr:
-    # Period 2(n-1); a single cell reflects to itself, and x mod 0 is 0.
+    # Period 2(n-1); a single element reflects to itself, and x mod 0 is 0.
     period = Op("mul", (Const(2), Op("sub", (extent, Const(1)))))
     within = Op("mod", (index, period))
     return Op("minimum", (within, Op("sub", (period, within))))

@@ -407,7 +407,7 @@ class _Lowering:
         statement = self.statements[name]
 
         def place(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[str, tuple[KExpr, ...]] | None:
-            """Return where a cell lies in its scope's buffer: at its subscripts' pieces modulo the buffer's extents."""
+            """Return where an element lies in its scope's buffer: at its subscripts' pieces modulo the buffer's extents."""
             if tensor not in self.entered:
                 return None
             buffer, pieces, thread = self.entered[tensor]
@@ -428,32 +428,32 @@ class _Lowering:
         )
         target = self.scop.program.tensor(statement.target)
         promoted = place(statement.target, statement.subscripts)
-        buffer, cell = promoted or (target.name, lowering.cell(statement.target, statement.subscripts))
+        buffer, element = promoted or (target.name, lowering.element(statement.target, statement.subscripts))
         value = lowering.lower(statement.expr)
         if statement.op != "set":
             # Combined in the accumulator's type: what is stored is rounded once.
-            old: KExpr = Load(buffer, cell, target.dtype)
+            old: KExpr = Load(buffer, element, target.dtype)
             old = old if statement.acc == target.dtype else Convert(old, statement.acc)
             value = value if statement.expr.dtype == statement.acc else Convert(value, statement.acc)
             if name in self.together:
-                return (*lowering.setup, Combine(buffer, cell, COMBINE[statement.op], value, self.together[name]))
+                return (*lowering.setup, Combine(buffer, element, COMBINE[statement.op], value, self.together[name]))
             value = Op(COMBINE[statement.op], (old, value), statement.acc)
             if statement.acc != target.dtype:
                 value = Convert(value, target.dtype)
         elif name in self.together and isinstance(value, Op):
             before, term = value.args
-            return (*lowering.setup, Combine(buffer, cell, value.op, term, self.together[name], before))
+            return (*lowering.setup, Combine(buffer, element, value.op, term, self.together[name], before))
         elif statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
-        # A cell in a scope's buffer is not where the request would look for it, and near enough without.
+        # An element in a scope's buffer is not where the request would look for it, and near enough without.
         ahead = (self._prefetch(a, lowering) for a in statement.prefetch if a.read.tensor not in self.entered)
-        return (*ahead, *lowering.setup, Store(buffer, cell, value))
+        return (*ahead, *lowering.setup, Store(buffer, element, value))
 
     def _prefetch(self, ahead: Ahead, lowering: ExpressionLowering) -> Prefetch:
         read = ahead.read
-        cell = lowering.cell(read.tensor, read.subscripts)
+        element = lowering.element(read.tensor, read.subscripts)
         write = self.scop.program.tensor(read.tensor).role is not Role.INPUT
-        return Prefetch(read.tensor, tuple(simplify_expression(c, self.ranges) for c in cell), write, ahead.cache)
+        return Prefetch(read.tensor, tuple(simplify_expression(c, self.ranges) for c in element), write, ahead.cache)
 
     def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:
         """Whether a subscript of a padded read is proven at least 0, and below the extent, over the statement's domain."""
@@ -487,12 +487,12 @@ class _Lowering:
         return code
 
 
-def _piece(cell: KExpr, divisor: int, count: int, size: Expr) -> KExpr:
-    """Return which of `count` pieces of a dimension a cell is in.
+def _piece(element: KExpr, divisor: int, count: int, size: Expr) -> KExpr:
+    """Return which of `count` pieces of a dimension an element is in.
 
-    Where all cells are in one piece there is no remainder: lanes that are off, and lie beyond the end, would have one.
+    Where all elements are in one piece there is no remainder: lanes that are off, and lie beyond the end, would have one.
     """
-    piece = Op("floordiv", (cell, Const(divisor))) if divisor > 1 else cell
+    piece = Op("floordiv", (element, Const(divisor))) if divisor > 1 else element
     if isinstance(size, Literal) and size.value.real <= count * divisor:
         return piece
     return Op("mod", (piece, Const(count)))

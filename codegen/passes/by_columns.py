@@ -5,7 +5,7 @@
     for t.tile in 1:T step 16: transpose t: vector b: …
     for the rest: vector b: …
 
-A recurrence along the cells of a row leaves the rows free: vectors across them wait for one operation a step, as one row does,
+A recurrence along the elements of a row leaves the rows free: vectors across them wait for one operation a step, as one row does,
 and have sixteen results for it. Each of their accesses would be a gather or a scatter; a TRANSPOSE loop reads, and writes,
 pieces of the rows (see llvm_transpose).
 """
@@ -55,7 +55,7 @@ def _is_vector(stmt: Stmt, loop: For) -> bool:
 
 
 def _is_across(loop: For, vector: For, store: Store, buffer: Buffer) -> bool:
-    """Whether a store's cells are neighbours from step to step, and those of the lanes lie in rows apart."""
+    """Whether a store's elements are neighbours from step to step, and those of the lanes lie in rows apart."""
     place: Poly = {}
     for index, stride in zip(store.indices, buffer.strides, strict=True):
         place = plus(place, times(polynomial(index), polynomial(stride)))

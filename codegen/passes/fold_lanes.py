@@ -1,4 +1,4 @@
-"""Folds of several vectors into one cell: the vectors are combined with each other first, and the lanes once.
+"""Folds of several vectors into one element: the vectors are combined with each other first, and the lanes once.
 
     vector l: s = s + a[l]             vector l: s = s + ((a[l] + a[16 + l]) + (a[32 + l] + a[48 + l]))
     vector l: s = s + a[16 + l]
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.codegen.ir.kernel import Allocate, Block, For, If, Kernel, KExpr, Load, LoopKind, Op, Stmt, Store, Var
-from polyker.codegen.ir.polynomial import polynomial, same_cell
+from polyker.codegen.ir.polynomial import polynomial, same_element
 from polyker.codegen.ir.walk import subexpressions, substitute
 
 # Operators whose lanes are combined.
@@ -20,7 +20,7 @@ REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 
 
 def merge_folds(kernel: Kernel) -> Kernel:
-    """Return the kernel with neighbouring folds into one cell made one fold. Run after `unroll`."""
+    """Return the kernel with neighbouring folds into one element made one fold. Run after `unroll`."""
     return replace(kernel, body=_block(kernel.body))
 
 
@@ -68,12 +68,12 @@ def _merged(block: list[Stmt]) -> list[Stmt]:
 
 
 def _is_fold(loop: For) -> bool:
-    """Return whether a loop combines full vectors, element by element, into one cell that they do not read."""
+    """Return whether a loop combines full vectors, element by element, into one element that they do not read."""
     if loop.kind is not LoopKind.VECTOR or loop.trip != loop.lanes or loop.lanes < 2 or len(loop.body) != 1:
         return False
     match loop.body[0]:
         case Store(buffer=buffer, indices=indices, value=Op(op=op, args=(Load(predicate=None) as old, term))) as store:
-            if op not in REDUCIBLE or not same_cell(store, old):
+            if op not in REDUCIBLE or not same_element(store, old):
                 return False
             varies = any(e == Var(loop.var) for i in indices for e in subexpressions(i))
             return not varies and not any(isinstance(e, Load) and e.buffer == buffer for e in subexpressions(term))
@@ -82,14 +82,14 @@ def _is_fold(loop: For) -> bool:
 
 
 def _same(a: For, b: For) -> bool:
-    """Return whether two folds combine as many lanes into the same cell by the same operation."""
+    """Return whether two folds combine as many lanes into the same element by the same operation."""
     x, y = a.body[0], b.body[0]
     assert isinstance(x, Store)
     assert isinstance(y, Store)
     assert isinstance(x.value, Op)
     assert isinstance(y.value, Op)
     lanes = a.lanes == b.lanes and polynomial(a.lo) == polynomial(b.lo)
-    return lanes and same_cell(x, y) and (x.value.op, x.value.dtype) == (y.value.op, y.value.dtype)
+    return lanes and same_element(x, y) and (x.value.op, x.value.dtype) == (y.value.op, y.value.dtype)
 
 
 def _term(loop: For, var: str) -> KExpr:

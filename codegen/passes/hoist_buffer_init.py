@@ -43,6 +43,7 @@ def _puts_constants(stmt: Stmt, buffers: Collection[str]) -> bool:
 
 
 def _is_apart(test: If) -> bool:
-    """Whether the places under a test have nothing to do with it: no size of it is in them, and no cell that it might guard."""
+    """Whether the places under a test have nothing to do with it: no size of it is in them, and no element that it might
+    guard."""
     below = [e for s in statements(test.body) for e in expressions(s)]
     return not names_in(test.condition) & names_in(*below) and not any(map(has_load, below))

@@ -177,7 +177,7 @@ def _note(block: Block, touched: _Touched) -> frozenset[str]:
 
 
 def _is_own(name: str, block: Block, touched: _Touched) -> bool:
-    """Whether all loops over a STACK buffer have the same ends, and the first sets all cells anew whenever the block runs that
+    """Whether all loops over a STACK buffer have the same ends, and the first sets all elements anew whenever the block runs that
     they stand in; there may be several such blocks."""
     if (first := _beginning(name, block, touched)) is not None:
         shapes: list[_Shape | None] = []

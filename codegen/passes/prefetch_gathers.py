@@ -1,13 +1,13 @@
-"""Gathered cells of large buffers are asked for some iterations ahead.
+"""Gathered elements of large buffers are asked for some iterations ahead.
 
     for i: g = index[i]; O[i] = T[g]        for i: g = index[i]; prefetch T[index[min(i + D, hi - 1)]]; O[i] = T[g]
 
-No hardware foresees where a gathered cell lies, and a core waits for memory with as many loads as fit into its window. The
+No hardware foresees where a gathered element lies, and a core waits for memory with as many loads as fit into its window. The
 indices themselves are read in order, so those of later iterations are at hand: a prefetch of what they point at keeps more
 lines on their way, and costs little beside a line from memory; more still can be on their way to the second cache than to the
-first; rows of several lines come sooner into the first on some (`Target.rows_near`). In the last cache that pays for cells
+first; rows of several lines come sooner into the first on some (`Target.rows_near`). In the last cache that pays for elements
 alone, and where they lie in more pages than a core keeps addresses of: what is nearer comes in time, and rows go on. Before a
-vector whose lanes gather, the cells of all its lanes are asked for. Where `O[i,j] = X[i, index[j]]` gathers from one row
+vector whose lanes gather, the elements of all its lanes are asked for. Where `O[i,j] = X[i, index[j]]` gathers from one row
 after another, the next one is asked for from end to end. A prefetch reads no memory itself, so an index that is out of range
 does no harm; the guard of its own iteration finds it.
 """
@@ -104,7 +104,7 @@ def _then(loops: tuple[For, ...], place: int, distance: int, value: KExpr) -> di
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """A buffer whose cells are asked for."""
+    """A buffer whose elements are asked for."""
 
     buffer: Buffer
     in_memory: bool
@@ -115,7 +115,7 @@ _Row: TypeAlias = tuple[str, tuple[KExpr, ...]]
 
 @dataclass
 class _Ahead:
-    """Adds the prefetches; `lines`: the cells that an iteration of each loop gathers, by its variable; `counts` counts them;
+    """Adds the prefetches; `lines`: the elements that an iteration of each loop gathers, by its variable; `counts` counts them;
     `room`: the bytes of a row that the second cache keeps while it is gathered from; `cache`: that which lines are brought into.
 
     `owners`: of an index variable, how many loops stand around the one whose iterations it looks ahead in, and that one's name;
@@ -189,9 +189,9 @@ class _Ahead:
             for asked in self._prefetches(s, loops, later):
                 if not isinstance(asked, Prefetch) or row.var not in {n for i in asked.indices for n in names_in(i)}:
                     continue
-                cells = self.line // self.large[asked.buffer].buffer.dtype.itemsize
-                for k in range(min(HEAD, -(-(trip_count(row) or 1) // cells))):
-                    at = {row.var: Op("add", (row.lo, Const(k * cells)))}
+                elements = self.line // self.large[asked.buffer].buffer.dtype.itemsize
+                for k in range(min(HEAD, -(-(trip_count(row) or 1) // elements))):
+                    at = {row.var: Op("add", (row.lo, Const(k * elements)))}
                     found.append(replace(asked, indices=tuple(substitute(i, at) for i in asked.indices)))
         return found
 
@@ -259,7 +259,7 @@ class _Ahead:
         return found
 
     def _next_row(self, load: Load, loops: tuple[For, ...], used: set[str]) -> tuple[KExpr, ...] | None:
-        """Return cells of the next row one after another, where each iteration of an outer loop gathers from a row of its own
+        """Return elements of the next row one after another, where each iteration of an outer loop gathers from a row of its own
         that the second cache holds: about all of it will be gathered, and comes sooner so. None elsewhere."""
         gathered = [d for d, i in enumerate(load.indices) if names_in(i) & used]
         owners = {self.owners[name] for name in used}
@@ -272,10 +272,10 @@ class _Ahead:
         row, stride = buffer.shape[dimension], buffer.strides[dimension]
         if outer is None or not isinstance(row, Const) or not isinstance(stride, Const):
             return None
-        cells = int(row.value.real)
+        elements = int(row.value.real)
         if (
-            cells * int(stride.value.real) * buffer.dtype.itemsize > self.room
-            or 2 * (trip_count(loops[place]) or 0) < cells
+            elements * int(stride.value.real) * buffer.dtype.itemsize > self.room
+            or 2 * (trip_count(loops[place]) or 0) < elements
         ):
             return None
         following = Op("add", (Var(outer.var), Const(outer.step)))

@@ -3,8 +3,8 @@
     unroll r in 0:6: unroll c in 0:4: vector v: acc[r, 8*c+v] += A[i+r, k] * B[k, j+8*c+v]
 
 Such a nest stays one statement to the passes behind `unroll`, and its offsets are found once for all copies. What any of those
-passes looks at copy by copy is repeated before: cells that a loop may carry, folds into one cell, looked-up cells, vectors across
-rows.
+passes looks at copy by copy is repeated before: elements that a loop may carry, folds into one element, looked-up elements,
+vectors across rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.polynomial import is_index, polynomial, same_cell
+from polyker.codegen.ir.polynomial import is_index, polynomial, same_element
 from polyker.codegen.ir.walk import expressions, names_in, statements, subexpressions
 from polyker.ir.dtypes import i64
 
@@ -37,7 +37,7 @@ class Repeats:
     """Tells which UNROLL loops of a kernel the emitter repeats.
 
     `arrays`: the buffers that outlive the statements; `kept`: those of them that are stored to and read elsewhere than in the
-    cell that is stored; `bound`: names of values that statements bind.
+    element that is stored; `bound`: names of values that statements bind.
     """
 
     arrays: Mapping[str, Buffer]
@@ -67,7 +67,7 @@ class Repeats:
                 return False
 
     def _is_row(self, loop: For) -> bool:
-        """Whether a loop is a vector's that stores its cells side by side."""
+        """Whether a loop is a vector's that stores its elements side by side."""
         if loop.kind is not LoopKind.VECTOR or loop.lanes < 2 or loop.lo != Const(0):
             return False
         if loop.trip is None and not self._is_arithmetic(loop.hi):
@@ -120,7 +120,7 @@ def repeats_of(kernel: Kernel) -> Repeats:
         for s in inside
         for top in expressions(s)
         for e in subexpressions(top)
-        if type(e) is Load and e.buffer in stored and not (isinstance(s, Store) and same_cell(s, e))
+        if type(e) is Load and e.buffer in stored and not (isinstance(s, Store) and same_element(s, e))
     }
     bound = frozenset(s.name for s in inside if isinstance(s, Let | Shuffle))
     return Repeats(arrays, frozenset(read), bound)

@@ -1,4 +1,4 @@
-"""Cells that one iteration of a serial loop writes and a later one reads are carried along instead of loaded again.
+"""Elements that one iteration of a serial loop writes and a later one reads are carried along instead of loaded again.
 
     for t: S[t] = S[t-1] + X[t]        carried[1] = S[lo-1]
                                        for t: x = carried[1] + X[t]; S[t] = x; carried[1] = x
@@ -39,7 +39,7 @@ from polyker.poly.steps import KEPT
 
 _LANE = Var("\0lane")
 
-Cell: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane
+Element: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane
 
 
 def carry(kernel: Kernel) -> Kernel:
@@ -61,7 +61,7 @@ class _Site:
     position: tuple[int, int]
     vector: For | None
     store: Store
-    cell: Cell
+    element: Element
 
     @property
     def lanes(self) -> int:
@@ -111,7 +111,7 @@ class _Carrier:
                 return (stmt,)
 
     def _carried(self, loop: For) -> list[_Carried]:
-        """Return the stores whose cells are read a few iterations later, before anything else is stored there."""
+        """Return the stores whose elements are read a few iterations later, before anything else is stored there."""
         sites = [s for s in _sites(loop) if s.store.buffer in self._types]
         known = trip_count(loop)
         trip = KEPT + 1 if known is None else known
@@ -123,7 +123,7 @@ class _Carrier:
         for site in sites:
             name = site.store.buffer
             others = [s for s in sites if s.store.buffer == name]
-            if len(others) < counts[name] or not _advances(site.cell, loop) or not _is_plain(site.cell, loop):
+            if len(others) < counts[name] or not _advances(site.element, loop) or not _is_plain(site.element, loop):
                 continue
             distances = tuple(d for d in range(1, min(KEPT, trip - 1) + 1) if _is_read(loop, site, d))
             if distances and all(o is site or _apart(site, o, loop, distances[-1]) for o in others):
@@ -156,18 +156,18 @@ def _sites(loop: For) -> Iterator[_Site]:
     """Yield the stores that run in every iteration, whose lanes the loop does not change."""
     for n, stmt in enumerate(loop.body):
         if isinstance(stmt, Store):
-            yield _Site((n, 0), None, stmt, _cell(stmt.indices, None))
+            yield _Site((n, 0), None, stmt, _element(stmt.indices, None))
         elif _is_vector(stmt) and stmt.lanes > 1 and not uses(loop.var, stmt.lo, stmt.hi):
             for k, inner in enumerate(stmt.body):
                 if isinstance(inner, Store):
-                    yield _Site((n, k), stmt, inner, _cell(inner.indices, stmt))
+                    yield _Site((n, k), stmt, inner, _element(inner.indices, stmt))
 
 
 def _is_vector(stmt: Stmt) -> TypeGuard[For]:
     return isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR
 
 
-def _cell(indices: tuple[KExpr, ...], vector: For | None) -> Cell:
+def _element(indices: tuple[KExpr, ...], vector: For | None) -> Element:
     if vector is None:
         return tuple(polynomial(i) for i in indices)
     lane = {vector.var: Op("add", (vector.lo, _LANE))}
@@ -182,28 +182,28 @@ def _factor(poly: Poly, var: KExpr) -> int | None:
     return poly.get((var,), 0)
 
 
-def _advances(cell: Cell, loop: For) -> bool:
-    """Return whether no two iterations of a loop have one cell, for any lanes of theirs."""
-    return any(_factor(p, Var(loop.var)) and _factor(p, _LANE) == 0 for p in cell)
+def _advances(element: Element, loop: For) -> bool:
+    """Return whether no two iterations of a loop have one element, for any lanes of theirs."""
+    return any(_factor(p, Var(loop.var)) and _factor(p, _LANE) == 0 for p in element)
 
 
-def _is_plain(cell: Cell, loop: For) -> bool:
-    """Return whether a cell's indices depend on nothing that is loaded or bound within the loop, but for its variable."""
+def _is_plain(element: Element, loop: For) -> bool:
+    """Return whether an element's indices depend on nothing that is loaded or bound within the loop, but for its variable."""
     inside = {s.name for s in statements(loop.body) if isinstance(s, Let)}
-    atoms = (e for p in cell for monomial in p for atom in monomial for e in subexpressions(atom))
+    atoms = (e for p in element for monomial in p for atom in monomial for e in subexpressions(atom))
     return not any(isinstance(e, Load) or (isinstance(e, Var) and e.name in inside) for e in atoms)
 
 
-def _earlier(cell: Cell, loop: For, distance: int) -> Cell:
-    """Return a cell of so many iterations before."""
+def _earlier(element: Element, loop: For, distance: int) -> Element:
+    """Return an element of so many iterations before."""
     before = {loop.var: Op("add", (Var(loop.var), Const(-distance * loop.step)))}
-    return tuple(polynomial(substitute(expression(p), before)) for p in cell)
+    return tuple(polynomial(substitute(expression(p), before)) for p in element)
 
 
 def _apart(site: _Site, other: _Site, loop: For, distance: int) -> bool:
-    """Return whether another store misses a cell of `distance` iterations before, in all iterations from that to this."""
+    """Return whether another store misses an element of `distance` iterations before, in all iterations from that to this."""
     var = Var(loop.var)
-    for mine, theirs in zip(site.cell, other.cell, strict=True):
+    for mine, theirs in zip(site.element, other.element, strict=True):
         gap = as_constant(plus(theirs, scaled(mine, -1)))
         step, lane = _factor(mine, var), _factor(mine, _LANE)
         if gap is None or step is None or lane is None:
@@ -216,7 +216,7 @@ def _apart(site: _Site, other: _Site, loop: For, distance: int) -> bool:
 
 def _is_read(loop: For, site: _Site, distance: int) -> bool:
     """Return whether the loop's body reads what a store wrote so many iterations ago, lane by lane."""
-    wanted = _earlier(site.cell, loop, distance)
+    wanted = _earlier(site.element, loop, distance)
     for stmt in loop.body:
         vector = stmt if _is_vector(stmt) else None
         if not _same_lanes(vector, site.vector):
@@ -235,12 +235,12 @@ def _same_lanes(a: For | None, b: For | None) -> bool:
     return (a.lanes, polynomial(a.lo), polynomial(a.hi)) == (b.lanes, polynomial(b.lo), polynomial(b.hi))
 
 
-def _matches(expr: KExpr, site: _Site, vector: For | None, wanted: Cell) -> bool:
+def _matches(expr: KExpr, site: _Site, vector: For | None, wanted: Element) -> bool:
     return (
         isinstance(expr, Load)
         and expr.predicate is None
         and expr.buffer == site.store.buffer
-        and _cell(expr.indices, vector) == wanted
+        and _element(expr.indices, vector) == wanted
     )
 
 
@@ -256,8 +256,8 @@ def _starts(loop: For, carried: _Carried) -> Iterator[Stmt]:
         # The iteration that reads it is the first one from which a distance reaches back so far.
         first = min(d for d in carried.distances if d >= distance) - distance
         at = {loop.var: Op("add", (loop.lo, Const(-distance * loop.step)))}
-        cell = Load(site.store.buffer, tuple(substitute(i, at) for i in site.store.indices), dtype)
-        start = in_lanes(Store(carried.buffer.name, carried.place(distance), cell))
+        element = Load(site.store.buffer, tuple(substitute(i, at) for i in site.store.indices), dtype)
+        start = in_lanes(Store(carried.buffer.name, carried.place(distance), element))
         if trip is not None:
             yield start
             continue
@@ -270,14 +270,15 @@ def _starts(loop: For, carried: _Carried) -> Iterator[Stmt]:
 def _changed(
     stmt: Stmt, vector: For | None, position: tuple[int, int], loop: For, carried: list[_Carried]
 ) -> Iterator[Stmt]:
-    """Yield a statement with its loads of carried cells replaced, and where it stores such cells, the passing on of them."""
+    """Yield a statement with its loads of carried elements replaced, and where it stores such elements, the passing on of
+    them."""
 
     def change(expr: KExpr) -> KExpr:
         if isinstance(expr, Load) and expr.predicate is None:
             for c in carried:
                 if c.site.store.buffer == expr.buffer and _same_lanes(vector, c.site.vector):
                     for d in c.distances:
-                        if _matches(expr, c.site, vector, _earlier(c.site.cell, loop, d)):
+                        if _matches(expr, c.site, vector, _earlier(c.site.element, loop, d)):
                             place = c.place(d + (position > c.site.position))
                             return Load(c.buffer.name, _in_lanes(place, c.site.vector, vector), expr.dtype)
         return rebuild(expr, change)

@@ -2,7 +2,7 @@
 
     for l vector(4): for k in range(l, n): B     ->     for l vector(4): for k in range(min of l, n): if k >= l: B
 
-Else each lane would begin with a value of its own, and lanes that share a cell, one after another by k, would meet in it.
+Else each lane would begin with a value of its own, and lanes that share an element, one after another by k, would meet in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Register tiles that a size cuts are computed whole: what lies beyond the end is computed from cells that exist, and never read.
+"""Register tiles that a size cuts are computed whole: what lies beyond the end is computed from elements that exist, and never
+read.
 
 Before, in a tile of 6 rows and 4 vectors at the end of a tensor, each step of the sum tests each of its 24 vectors:
 
@@ -11,7 +12,7 @@ After, none is:
         acc[r, c, v] += a * B[k, 16*(j+c)+v]
 
 The rows beyond the end repeat the last one. The vectors beyond it have no active lane, so that they read nothing. Both write
-cells of a STACK buffer that nothing reads: all loops over the buffer have the same ends, and the first of them sets it anew.
+elements of a STACK buffer that nothing reads: all loops over the buffer have the same ends, and the first of them sets it anew.
 
 A small tile has code of its own for each number of vectors in a row, so that 200 columns are three tiles of 64 and one of 16:
 
@@ -247,7 +248,7 @@ def _loops_to(stmt: Stmt, end: _End) -> bool:
 
 
 def _is_stored_by_rows(stmt: For) -> bool:
-    """Whether the vectors of a nest store to neighbouring cells: else each lane is stored apart, in so much code that
+    """Whether the vectors of a nest store to neighbouring elements: else each lane is stored apart, in so much code that
     accumulators leave the registers where there are shapes of it."""
     for inner in statements((stmt,)):
         if isinstance(inner, For) and inner.kind is LoopKind.VECTOR:
@@ -272,7 +273,7 @@ def _is_plain(loop: For, inside: set[str]) -> bool:
 
 
 def _are_apart(store: Store, cut: list[For], vector: For | None) -> bool:
-    """Whether different iterations of the loops store to different cells."""
+    """Whether different iterations of the loops store to different elements."""
     lanes = {} if vector is None else {vector.var: vector.lanes}
     for loop in cut:
         for index in store.indices:

@@ -123,8 +123,8 @@ def table(rows: Sequence[Row], width: int) -> Table:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         exact = {True: "yes", False: "NO", None: "-"}[row.exact] if row.run is not None else ""
         checks = [_error(row.error), _error(row.allowed), exact]
-        cells = [row.id, *([escape(text)] if texts else []), row.shape + marks[row.status]]
-        result.add_row(*cells, *times, ratio, *checks, style="red" if row.failure else None)
+        elements = [row.id, *([escape(text)] if texts else []), row.shape + marks[row.status]]
+        result.add_row(*elements, *times, ratio, *checks, style="red" if row.failure else None)
     return result
 
 

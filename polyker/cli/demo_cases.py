@@ -15,7 +15,7 @@ import numpy as np
 from polyker.cli.demo_numpy import SPELLINGS, Outputs
 
 CONTRACTION_FLOP = 0.3e9
-QUICK_CELLS = 40_000
+QUICK_ELEMENTS = 40_000
 QUICK_FLOP = 1e6
 
 
@@ -51,19 +51,19 @@ class Case:
 
 def load(*, dtype: str = "f32", quick: bool = False, every_shape: bool = False) -> list[Case]:
     """Return all cases: the operators at the demo's shape (or at each), then the contractions."""
-    cases = operators(dtype, every_shape=every_shape, cells=QUICK_CELLS if quick else None)
+    cases = operators(dtype, every_shape=every_shape, elements=QUICK_ELEMENTS if quick else None)
     for row in read_data("contractions.json")["contractions"]:
         sizes = scale_contraction(row[dtype], QUICK_FLOP if quick else CONTRACTION_FLOP)
         cases.append(contraction(row, sizes, dtype))
     return cases
 
 
-def operators(dtype: str, *, every_shape: bool = False, cells: int | None = None) -> list[Case]:
-    """Return the operators, scaled down to at most `cells` cells of input where given."""
+def operators(dtype: str, *, every_shape: bool = False, elements: int | None = None) -> list[Case]:
+    """Return the operators, scaled down to at most `elements` elements of input where given."""
     cases = []
     for row in read_data("operators.json")["operators"]:
         shapes = row["shapes"] if every_shape else [row["shapes"][row.get("demo", 0)]]
-        found = [_operator(row, shape, dtype, cells) for shape in shapes]
+        found = [_operator(row, shape, dtype, elements) for shape in shapes]
         # Published shapes may differ only in sizes that this operator lacks.
         cases += [case for n, case in enumerate(found) if case.sizes not in [c.sizes for c in found[:n]]]
     return cases
@@ -74,14 +74,14 @@ def read_data(name: str) -> Any:
     return json.loads((resources.files("polyker.data") / name).read_text(encoding="utf-8"))
 
 
-def _operator(row: dict[str, Any], shape: dict[str, Any], dtype: str, cells: int | None) -> Case:
+def _operator(row: dict[str, Any], shape: dict[str, Any], dtype: str, elements: int | None) -> Case:
     types = {name: _split(text) for name, text in row["parameters"].items()}
     fixed = tuple(row.get("fixed", ()))
     used = {d for _, dims in types.values() for d in dims if not d.isdigit()}
     used |= {*row.get("arguments", {}).values(), *row.get("indices", {}).values()}
     sizes = {k: v for k, v in shape["sizes"].items() if k in used}
-    if cells is not None:
-        sizes = scale_down(sizes, [dims for _, dims in types.values()], cells)
+    if elements is not None:
+        sizes = scale_down(sizes, [dims for _, dims in types.values()], elements)
     steps = {k: shape["sizes"][k] for k in fixed}
     numpy = SPELLINGS[row["id"]]
     return Case(
@@ -153,8 +153,8 @@ def scale_contraction(sizes: Mapping[str, int], flop: float) -> dict[str, int]:
     return min(scaled[-2:], key=lambda s: abs(math.log(2 * math.prod(s.values()) / flop)))
 
 
-def scale_down(sizes: Mapping[str, int], shapes: list[list[str]], cells: int) -> dict[str, int]:
-    """Return the sizes, scaled down by one factor until the arrays have at most `cells` cells; none falls below 4."""
+def scale_down(sizes: Mapping[str, int], shapes: list[list[str]], elements: int) -> dict[str, int]:
+    """Return the sizes, scaled down by one factor until the arrays have at most `elements` elements; none falls below 4."""
 
     def scaled(factor: float) -> dict[str, int]:
         return {k: max(min(v, 4), int(v * factor)) for k, v in sizes.items()}
@@ -162,7 +162,7 @@ def scale_down(sizes: Mapping[str, int], shapes: list[list[str]], cells: int) ->
     def total(s: dict[str, int]) -> int:
         return sum(math.prod(_extent(d, s) for d in dims) for dims in shapes)
 
-    return next((s for s in map(scaled, _FACTORS) if total(s) <= cells), scaled(_FACTORS[-1]))
+    return next((s for s in map(scaled, _FACTORS) if total(s) <= elements), scaled(_FACTORS[-1]))
 
 
 _FACTORS = [f / 2048 for f in range(2048, 0, -1)]

@@ -80,7 +80,7 @@ def compare_exact(got: Outputs, expected: Outputs) -> str:
         if not np.array_equal(a, b):
             where = tuple(int(i[0]) for i in np.nonzero(a != b))
             share = np.count_nonzero(a != b)
-            return f"exact data: {share} cells of output {number} differ, first {where}: {a[where]} for {b[where]}"
+            return f"exact data: {share} elements of output {number} differ, first {where}: {a[where]} for {b[where]}"
     return ""
 
 
@@ -145,7 +145,7 @@ def _compare_with_bound(
         largest, allowed = float(np.max(error, initial=0.0)) / scale, float(np.max(limit, initial=0.0)) / scale
         if not np.all(error <= limit):  # NaN is not within any bound
             share = np.count_nonzero(~(error <= limit))
-            return Verdict(largest, allowed, f"{share} cells of output {number} are outside gamma_n")
+            return Verdict(largest, allowed, f"{share} elements of output {number} are outside gamma_n")
         if largest >= worst.error:
             worst = Verdict(largest, allowed)
     return worst

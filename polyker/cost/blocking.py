@@ -89,7 +89,7 @@ class _Groups:
         return max(a.itemsize for a in self.column_reads + self.row_reads)
 
     def of_one(self, measured: Measured, access: MemoryAccess) -> int:
-        """Return how many cells of an operand belong to one iteration of the loops over a batch."""
+        """Return how many elements of an operand belong to one iteration of the loops over a batch."""
         return measured.footprint(access, dict.fromkeys(self.both, 1))
 
     def steps(self, access: MemoryAccess) -> dict[str, int]:
@@ -191,7 +191,7 @@ def _too_dear(share: float) -> str:
 def rows_ahead(
     program: TypedProgram, blocks: Blocking, plan: Plan, measured: Measured, target: Target
 ) -> tuple[Ahead, ...]:
-    """Return the cells of the rows' operands that the next tile of rows reads."""
+    """Return the elements of the rows' operands that the next tile of rows reads."""
     row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
     reads = [a for a in measured.accesses if a.read in blocks.ahead]
     return next_tile(program, measured, plan, reads, row, target)
@@ -366,13 +366,13 @@ def _cheap(access: MemoryAccess, measured: Measured, plan: Plan, depth: int, tar
     """Return the share of the arithmetic that copying an operand may take wherever it exceeds the first cache: the larger
     a part of that cache a panel takes where it lies, with rows that begin within a line, the less of it stays.
 
-    Cells of windows are copied several times. Of extents that nothing is known of it may well be small.
+    Elements of windows are copied several times. Of extents that nothing is known of it may well be small.
     """
     first, row = target.caches[0], plan.size(plan.vector or "") * access.itemsize
-    cells = measured.footprint(access)
-    if any(measured.expected(i) is None for i in access.strides) or cells * access.itemsize <= first.size:
+    elements = measured.footprint(access)
+    if any(measured.expected(i) is None for i in access.strides) or elements * access.itemsize <= first.size:
         return 0.0
-    copies = prod(measured.extent(i) for i in access.strides) / cells
+    copies = prod(measured.extent(i) for i in access.strides) / elements
     return CHEAP * min(1.0, 2 * depth * (row + first.line) / first.size) ** 2 / copies
 
 

@@ -94,9 +94,9 @@ def ranked(
 
 
 def _side_by_side(measured: Measured, free: Sequence[str], reduced: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Return the results that are summed at once where each term is one cell: (iterator, number), if there are many.
+    """Return the results that are summed at once where each term is one element: (iterator, number), if there are many.
 
-    Such cells lie in lines of their own. A core waits for as many lines as it has instructions for in its window; a sum by
+    Such elements lie in lines of their own. A core waits for as many lines as it has instructions for in its window; a sum by
     itself fills half of that with its loop, and waits for each addition.
     """
     many = (i for i in reversed(free) if measured.is_exact(i) and measured.extent(i) >= 2 * TOGETHER)

@@ -20,8 +20,8 @@ from polyker.poly.isl import read_set
 FAR = 1 << 20
 # A stride that depends on sizes is at least this, so that nothing counts on neighbours lying together.
 LEAST_STRIDE = 16
-# Cells that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are.
-CELLS = 1 << 18
+# Elements that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are.
+ELEMENTS = 1 << 18
 # More values than an iterator is taken to have where no sizes bound them.
 UNLIMITED = 1 << 24
 # Terms along an iterator that a window has at most.
@@ -33,8 +33,8 @@ class MemoryAccess:
     """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move).
 
     `read`: the expression, None for the write. `joined`: so many neighbours, `read` the first, are read as one element.
-    `offset`: the cell, in elements, where all iterators are 0; None where it is not known. `reach`: how far apart two cells may
-    lie, in elements, that a gather reads in one step and the next.
+    `offset`: the element, in elements, where all iterators are 0; None where it is not known. `reach`: how far apart two elements
+    may lie, in elements, that a gather reads in one step and the next.
     """
 
     tensor: str
@@ -92,17 +92,17 @@ class Measured:
         return access.tensor in self.steady if self.steady is not None else not self.statement.outer
 
     def is_read_once(self, access: MemoryAccess) -> bool:
-        """Whether no two instances use the same cell of an access, as far as its strides say."""
+        """Whether no two instances use the same element of an access, as far as its strides say."""
         return all(access.stride(i) or self.extent(i) == 1 for i in self.bounds)
 
     def extent(self, iterator: str, guess: int | None = None) -> int:
         """Return the number of an iterator's values; where it depends on sizes `guess`, else the one expected, else as many as
-        tensors of `CELLS` have."""
+        tensors of `ELEMENTS` have."""
         exact = self.bounds[iterator][1]
         known = self.expected(iterator) if guess is None else guess if exact is None else exact
         if known is None:
             ranks = [len(a.strides) for a in self.accesses if iterator in a.strides]
-            side: float = CELLS ** (1 / max(ranks, default=2))
+            side: float = ELEMENTS ** (1 / max(ranks, default=2))
             return round(side)
         return known
 
@@ -126,7 +126,7 @@ class Measured:
         return self.bounds[iterator][0] or 0
 
     def footprint(self, access: MemoryAccess, held: Mapping[str, int] | None = None) -> int:
-        """Return how many cells an access reaches, as if each dimension were walked alone; overlapping windows count once.
+        """Return how many elements an access reaches, as if each dimension were walked alone; overlapping windows count once.
 
         `held`: iterators of which there are so many values only.
         """
@@ -135,13 +135,13 @@ class Measured:
             return (held or {}).get(iterator, self.extent(iterator))
 
         subscripts = self.statement.subscripts if access.read is None else access.read.subscripts
-        cells = 1
+        elements = 1
         for s in subscripts:
             parts = coefficients(s) if is_quasi_affine(s) else None
             if parts is None:
                 return prod(extent(i) for i in access.strides)
-            cells *= 1 + sum(abs(c) * (extent(i) - 1) for i, c in parts.items() if i in self.bounds)
-        return min(-(-cells // access.joined), prod(extent(i) for i in access.strides))
+            elements *= 1 + sum(abs(c) * (extent(i) - 1) for i, c in parts.items() if i in self.bounds)
+        return min(-(-elements // access.joined), prod(extent(i) for i in access.strides))
 
 
 Layouts = Callable[[str], Layout]
@@ -176,10 +176,10 @@ def _bordered(
                 yield kept
 
 
-def tensor_cells(program: TypedProgram, tensor: str) -> int:
-    """Return how many cells a tensor has; of an extent that depends on sizes as `Measured.extent` does."""
+def tensor_elements(program: TypedProgram, tensor: str) -> int:
+    """Return how many elements a tensor has; of an extent that depends on sizes as `Measured.extent` does."""
     shape = program.tensor(tensor).shape
-    side, values = round(CELLS ** (1 / max(1, len(shape)))), dict(program.likely)
+    side, values = round(ELEMENTS ** (1 / max(1, len(shape)))), dict(program.likely)
     known = ({e.name for e in walk(extent) if isinstance(e, Size)} <= {*values} for extent in shape)
     return prod(evaluate_shape(e, values) if given else side for e, given in zip(shape, known, strict=True))
 
@@ -229,7 +229,7 @@ def accesses(program: TypedProgram, statement: TypedStatement, layout: Layouts) 
 
 
 def _neighbours(parts: tuple[Expr, ...]) -> list[Read]:
-    """Return the reads of parts that read one cell each, all of one tensor, each one further along its last dimension."""
+    """Return the reads of parts that read one element each, all of one tensor, each one further along its last dimension."""
     found = [list(dict.fromkeys(reads_in(p))) for p in parts]
     reads = [own[0] for own in found if len(own) == 1]
     if len(reads) < len(parts) or not reads[0].subscripts or any(r.pad is not None for r in reads):

@@ -14,7 +14,7 @@ from polyker.poly.scop import access_relation, parameters, read_relation
 
 
 def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set:
-    """Return the distances of the instances that touch the cell which one of them writes, in one iteration of the loops around
+    """Return the distances of the instances that touch the element which one of them writes, in one iteration of the loops around
     the statement."""
     domain = read_set(statement.domain)
     target = read_map(access_relation(program, statement, statement.target, statement.subscripts))
@@ -31,7 +31,7 @@ def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set:
 def free_iterators(program: TypedProgram, statement: TypedStatement) -> tuple[str, ...]:
     """Return the inner iterators along which no instance of the statement depends on another.
 
-    All of them where the instances do not depend on each other: two instances of `=` write one cell only at gathered places.
+    All of them where the instances do not depend on each other: two instances of `=` write one element only at gathered places.
     """
     inner = statement.iterators[statement.outer :]
     if statement.op == "set" and not statement.is_ordered:
@@ -50,8 +50,8 @@ def free_within(distances: isl.Set, iterators: tuple[str, ...], outer: int) -> t
     )
 
 
-def cells_apart(program: TypedProgram, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of the kept iterators along which no two results fall into one cell."""
+def elements_apart(program: TypedProgram, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the kept iterators along which no two results fall into one element."""
     names = [s.name for s in statement.subscripts if isinstance(s, Index)]
     if len(names) == len(statement.subscripts) and set(kept) <= set(names):
         return kept

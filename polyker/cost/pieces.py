@@ -1,8 +1,8 @@
 """What a tile waits for operands that it reads in short pieces.
 
 The model of the tiles counts the loads of operands that stay in place along the vector as if they lay in the first cache. One
-that is read a cell a cache line fetches whole lines for them, again for each tile. One that lies beyond all caches begins anew
-with each row of the tile, and no hardware foresees where.
+that is read an element a cache line fetches whole lines for them, again for each tile. One that lies beyond all caches begins
+anew with each row of the tile, and no hardware foresees where.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Targe
     """Return the cycles that a statement waits for an operand that nothing asks for ahead."""
     reduced = measured.statement.reduced
     sizes = {i: measured.extent(i) if i in reduced else plan.size(i) for i in access.strides}
-    piece = 1  # cells side by side that a tile reads one after another
+    piece = 1  # elements side by side that a tile reads one after another
     for i in _inside_out(access):
         if abs(access.stride(i)) != piece or (i not in reduced and piece > 1):
             break
         piece *= sizes[i]
-    line, cells, size = target.caches[0].line, measured.footprint(access), piece * access.itemsize
+    line, elements, size = target.caches[0].line, measured.footprint(access), piece * access.itemsize
     tile = prod(sizes.values()) // piece * max(line, size)
     cycles = 0.0
     if size < line and tile > 0.75 * target.caches[0].size:
-        cycles += cells / piece * line * target.beyond(tile)
-    if size < PAGE and target.from_memory(cells * access.itemsize):
-        cycles += cells / piece * min(FOLLOWED, LINE * ceil(size / line))
+        cycles += elements / piece * line * target.beyond(tile)
+    if size < PAGE and target.from_memory(elements * access.itemsize):
+        cycles += elements / piece * min(FOLLOWED, LINE * ceil(size / line))
     return cycles
 
 
@@ -58,8 +58,8 @@ def _beginning(measured: Measured, plan: Plan, access: MemoryAccess, target: Tar
     The next tile is the one beside it until the loops over the result's indices leap over terms.
     """
     reduced = measured.statement.reduced
-    cells = measured.footprint(access)
-    if not target.from_memory(cells * access.itemsize):
+    elements = measured.footprint(access)
+    if not target.from_memory(elements * access.itemsize):
         return 0.0
     chunk, tile, kept = 1, 1, False
     for i in _inside_out(access):
@@ -68,7 +68,7 @@ def _beginning(measured: Measured, plan: Plan, access: MemoryAccess, target: Tar
         kept = kept or i not in reduced
         chunk *= measured.extent(i)
         tile *= measured.extent(i) if i in reduced else plan.size(i)
-    return cells / chunk * LINE * ceil(tile * access.itemsize / target.caches[0].line)
+    return elements / chunk * LINE * ceil(tile * access.itemsize / target.caches[0].line)
 
 
 def _inside_out(access: MemoryAccess) -> list[str]:

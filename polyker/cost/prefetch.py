@@ -40,9 +40,9 @@ ENDS = 1.25
 
 
 def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
-    """Return the cells that a reduction along memory asks for: of operands that it reads once, and that come from far.
+    """Return the elements that a reduction along memory asks for: of operands that it reads once, and that come from far.
 
-    The cells need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
+    The elements need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
     """
     vector = plan.vector
     if vector is None or vector not in measured.statement.reduced or program.sizes or not target.asks_streams:
@@ -61,7 +61,7 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
 def rows_of_block(
     measured: Measured, rows: str, vector: str, extents: Mapping[str, int], target: Target
 ) -> tuple[Ahead, ...]:
-    """Return the cells that the copy of a block asks for: it has parts of rows, too short for prefetchers, that lie apart.
+    """Return the elements that the copy of a block asks for: it has parts of rows, too short for prefetchers, that lie apart.
 
     `rows`: the iterator with one value for each part; `extents`: of the copy's other iterators, the `vector` among them, in one
     block. What lies behind a block's last rows is the next block's. Parts that are transposed are not asked for: each vector
@@ -100,26 +100,26 @@ def _asked(
     return Ahead(Read(access.tensor, tuple(substitute(s, later) for s in subscripts)), cache)
 
 
-def _later(measured: Measured, access: MemoryAccess, vector: str, cells: int, plan: Plan | None) -> dict[str, Expr]:
-    """Return what the iterators are that many cells later: in a tile of several rows some of each row's, behind the last ones
+def _later(measured: Measured, access: MemoryAccess, vector: str, elements: int, plan: Plan | None) -> dict[str, Expr]:
+    """Return what the iterators are that many elements later: in a tile of several rows some of each row's, behind the last ones
     the first of the next tile's. Which they are is told by where a step begins, so that it is one number for all its vectors."""
     at = Index(vector, i64)
     rows = [] if plan is None else [(i, n) for i, n in plan.others if n > 1 and access.stride(i)]
     if plan is None or len(rows) != 1:
-        return {vector: add(at, lit(cells))}
+        return {vector: add(at, lit(elements))}
     ((row, count),) = rows
-    cells //= count
+    elements //= count
     step, length, start = plan.size(vector), measured.extent(vector), measured.lo(vector)
     # Steps begin at multiples of their length, rows at `start`.
-    tiles = floordiv(add(scale(step, floordiv(at, step)), lit(cells - start)), length)
+    tiles = floordiv(add(scale(step, floordiv(at, step)), lit(elements - start)), length)
     return {
-        vector: subtract(add(at, lit(cells)), scale(length, tiles)),
+        vector: subtract(add(at, lit(elements)), scale(length, tiles)),
         row: add(Index(row, i64), scale(count, tiles)),
     }
 
 
 def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
-    """Return the cells that a statement without terms asks for which shares its rows with others: while these compute and
+    """Return the elements that a statement without terms asks for which shares its rows with others: while these compute and
     write, what it reads next comes, and so do the lines that it writes.
 
     Of several reads of a tensor the one farthest on.
@@ -137,17 +137,17 @@ def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: 
     asked = _ahead(measured, list(found.values()), vector, target)
     if program.tensor(write.tensor).role is Role.OUTPUT and is_walked(measured, write, vector, target):
         later = {vector: add(Index(vector, i64), lit(WRITTEN // write.itemsize))}
-        cell = tuple(substitute(s, later) for s in measured.statement.subscripts)
-        asked += (Ahead(Read(write.tensor, cell, dtype=program.tensor(write.tensor).dtype)),)
+        element = tuple(substitute(s, later) for s in measured.statement.subscripts)
+        asked += (Ahead(Read(write.tensor, element, dtype=program.tensor(write.tensor).dtype)),)
     return asked
 
 
 def tiles_ahead(
     program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
 ) -> tuple[Ahead, ...]:
-    """Return the cells that the next register tile reads of operands from beyond the second cache which no prefetcher follows.
+    """Return the elements that the next register tile reads of operands from beyond the second cache which no prefetcher follows.
 
-    `order`: the loops over tiles, outermost first. Of rows that are broadcast a tile reads a few cells in turn, and what they
+    `order`: the loops over tiles, outermost first. Of rows that are broadcast a tile reads a few elements in turn, and what they
     have ends soon; of vectors, where each term's lie in a page of their own, a piece each.
     """
     terms = measured.statement.reduced
@@ -176,7 +176,7 @@ def _is_by_pieces(measured: Measured, access: MemoryAccess, plan: Plan) -> bool:
 def next_tile(
     program: TypedProgram, measured: Measured, plan: Plan, reads: list[MemoryAccess], row: str, target: Target
 ) -> tuple[Ahead, ...]:
-    """Return the cells of operands that the next tile along an iterator reads.
+    """Return the elements of operands that the next tile along an iterator reads.
 
     Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
     into the second cache where this tile's rows and the next one's would throw each other out of the first, or not at all.
@@ -185,7 +185,7 @@ def next_tile(
     found = []
     for a in reads:
         if a.read is None or not all(map(is_quasi_affine, a.read.subscripts)):
-            continue  # a gathered cell would have to be looked up first
+            continue  # a gathered element would have to be looked up first
         if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
             continue
         if target.follows_rows and _row(measured, a) >= FOLLOWED:
@@ -213,7 +213,7 @@ def is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Targ
 
 
 def is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
-    """Whether an argument is walked along its memory, each cell once, but for ends of rows."""
+    """Whether an argument is walked along its memory, each element once, but for ends of rows."""
     if access.read is None or access.read.pad is not None or program.tensor(access.tensor).role is not Role.INPUT:
         return False
     if access.stride(vector) != 1 or not all(map(is_quasi_affine, access.read.subscripts)):
@@ -222,23 +222,23 @@ def is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vect
 
 
 def _is_dense(measured: Measured, access: MemoryAccess) -> bool:
-    """Whether each cell from the first to the last is used once, but for ends of rows."""
-    cells = measured.points
-    return cells <= _reach(measured, access) <= ENDS * cells
+    """Whether each element from the first to the last is used once, but for ends of rows."""
+    elements = measured.points
+    return elements <= _reach(measured, access) <= ENDS * elements
 
 
 def _reach(measured: Measured, access: MemoryAccess) -> int:
-    """Return how many cells lie from the first to the last that is read."""
+    """Return how many elements lie from the first to the last that is read."""
     return 1 + sum(abs(access.stride(i)) * (measured.extent(i) - 1) for i in measured.bounds)
 
 
 def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str, target: Target) -> bool:
-    """Whether the cells of an operand are walked once, one after another, and lie beyond the second cache."""
+    """Whether the elements of an operand are walked once, one after another, and lie beyond the second cache."""
     if not is_row(program, measured, access, vector):
         return False
-    cells = measured.points
-    if not cells == _reach(measured, access) == measured.footprint(access):
+    elements = measured.points
+    if not elements == _reach(measured, access) == measured.footprint(access):
         return False  # what lies ahead might be no operand, or in the caches
-    size = cells * access.itemsize
+    size = elements * access.itemsize
     row = measured.extent(vector) * access.itemsize
     return size > target.cache(2).size if row <= SHORT else target.from_memory(size)

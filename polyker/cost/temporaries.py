@@ -1,4 +1,4 @@
-"""What a temporary costs that rewrites put between statements: its cells, the memory it may take, the cycles on its way."""
+"""What a temporary costs that rewrites put between statements: its elements, the memory it may take, the cycles on its way."""
 
 from __future__ import annotations
 

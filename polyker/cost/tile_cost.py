@@ -128,7 +128,7 @@ class Tiles:
         one = access_cost(access, vector, width, self.target)
         if access.stride(vector) == 1 or (not access.stride(vector) and not self._is_far(access)):
             one *= self.part  # what waits for its lines is no sooner there
-        if self.parts > 1:  # both parts of a cell are spread over the lanes, or those of a vector's cells sorted
+        if self.parts > 1:  # both parts of an element are spread over the lanes, or those of a vector's elements sorted
             one = self.parts * one if not access.stride(vector) else one + self.parts * SHUFFLE
         unit = unit_iterator(self.measured, access, vector)
         across, columns, shuffles = unit is not None, 1, 0.0
@@ -145,13 +145,13 @@ class Tiles:
         copying = None
         # Without terms a copy is made again in each iteration of the loops around.
         outer = () if self.reduces else self.measured.statement.iterators[: self.measured.statement.outer]
-        cells = prod(self.measured.extent(i) for i in {*access.strides, *outer})
+        elements = prod(self.measured.extent(i) for i in {*access.strides, *outer})
         free = self.may_pack and self.measured.may_copy(access) and access.stride(vector) not in (0, 1)
-        if free and access.joined == 1 and 0 < 4 * cells <= self.total and can_pack(read, vector):
+        if free and access.joined == 1 and 0 < 4 * elements <= self.total and can_pack(read, vector):
             # Along a term it is copied whole, through memory; else by blocks.
-            copying = (PACK_ACROSS if across else PACK) * cells * (FROM_MEMORY if self.folds else 1.0)
+            copying = (PACK_ACROSS if across else PACK) * elements * (FROM_MEMORY if self.folds else 1.0)
             if self.reduces and self.measured.steady is not None:  # it is copied whole, before the common loops
-                copying += 2 * cells * access.itemsize * self.target.beyond(cells * access.itemsize)
+                copying += 2 * elements * access.itemsize * self.target.beyond(elements * access.itemsize)
         panel = 0
         if self.reduces and access.stride(vector):
             held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}

@@ -76,7 +76,7 @@ def is_whole_lines(measured: Measured, iterator: str, size: int, target: Target)
 
 
 def passes_once(measured: Measured, access: MemoryAccess, vector: str, others: tuple[tuple[str, int], ...]) -> bool:
-    """Whether one tile, of vectors along one iterator and so many values of others, has all that an operand's cell is for."""
+    """Whether one tile, of vectors along one iterator and so many values of others, has all that an operand's element is for."""
     tile = dict(others)
     kept = (i for i in measured.bounds if i not in measured.statement.reduced and i != vector)
     return all(access.stride(i) or tile.get(i, 1) >= measured.extent(i) for i in kept)

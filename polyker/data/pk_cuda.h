@@ -35,7 +35,7 @@ PK_FN float pk_inf32() { return __uint_as_float(0x7F800000u); }
 PK_FN double pk_inf64() { return __longlong_as_double(0x7FF0000000000000LL); }
 // A part of that memory, which begins `place` bytes behind its start.
 extern __shared__ __align__(16) unsigned char pk_shared[];
-#define PK_SHARED(type, name, cells, place) type *const name = (type *)(pk_shared + place)
+#define PK_SHARED(type, name, elements, place) type *const name = (type *)(pk_shared + place)
 #endif
 
 typedef signed char i8;

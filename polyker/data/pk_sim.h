@@ -63,7 +63,7 @@ template <class F> static inline void pk_start(const char *name, pk_dim blocks, 
 #define PK_LAUNCH(name, blocks, threads, together, ...)                 \
   pk_start(#name, pk_dim blocks, pk_dim threads, together, [&] { name(__VA_ARGS__); })
 #define PK_LAUNCH_SHARED(name, bytes, ...) PK_LAUNCH(name, __VA_ARGS__)
-#define PK_SHARED(type, name, cells, place) alignas(16) static type name[cells]
+#define PK_SHARED(type, name, elements, place) alignas(16) static type name[elements]
 typedef void *pk_stream;
 static inline void pk_fail(int *failed, int code) { if (!*failed) *failed = code; }
 static inline float pk_inf32() { return HUGE_VALF; }

@@ -13,7 +13,7 @@ class Steps(Generic[S]):
 
     A loop is called as the printed schedule shows it: `s.tile(i=64)`, or `s.tile({"i.tile": 8})` where the name is no word.
     A step raises ScheduleError where it has no place (no such loop, a size below 1), and LegalityError where it would break
-    a dependence: the error shows two instances and the cell between them, and the nearest steps that are legal.
+    a dependence: the error shows two instances and the element between them, and the nearest steps that are legal.
     """
 
     __slots__ = ()
@@ -206,11 +206,11 @@ class Steps(Generic[S]):
         tensor's dimensions, outermost first; `(d, n)` are blocks of n of dimension d, so `((1, 16), 0, 1)` makes panels of 16
         columns.
 
-        Two ways to keep the cells of a column of shared memory in different banks: `pad`, cells of no use after each row of
+        Two ways to keep the elements of a column of shared memory in different banks: `pad`, elements of no use after each row of
         the last of these dimensions; `swizzle`, a power of two: so many chunks of 16 bytes of a row, which has a power of two
-        cells, change places, chunk c of row r to c xor (r mod swizzle). True takes all that helps, up to 8. Rows shorter than
+        elements, change places, chunk c of row r to c xor (r mod swizzle). True takes all that helps, up to 8. Rows shorter than
         128 bytes count as one for each 128 bytes. A swizzle takes no memory, and 16 bytes are still one access; columns that
-        are read cell by cell are better off with `pad=1`.
+        are read element by element are better off with `pad=1`.
 
         >>> import polyker as pk
         >>> s = pk.op("C[i,j] += A[i,k] * B[k,j]").schedule(pk.f32[64, 64], pk.f32[64, 64], auto=False)

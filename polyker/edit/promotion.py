@@ -30,7 +30,7 @@ from polyker.schedule.tree.places import joined
 from polyker.schedule.tree.swizzle import largest_swizzle, why_not_swizzled
 from polyker.schedule.tree.to_isl import scope_ways
 
-REGISTER_CELLS = 512  # of one buffer that is to lie in registers
+REGISTER_ELEMENTS = 512  # of one buffer that is to lie in registers
 SCRATCH_BYTES = 1 << 26  # of one buffer in memory that the call brings
 
 
@@ -242,7 +242,7 @@ class _Copying:
             if several:
                 part = _part(self.now, self.made, dict(f.conditions))
                 if any(not part.intersect(other).is_empty() for other in held):
-                    reason, at = "two parts of its loops use the same cells in one run", self.statement
+                    reason, at = "two parts of its loops use the same elements in one run", self.statement
                     raise failure(NO_BUFFER, tensor=self.now.names.statements[at], loop=self.label, reason=reason)
                 held.append(part)
                 conditions += tuple((s.name, str(part.set_tuple_name(s.name))) for s in self.new)
@@ -282,8 +282,8 @@ def _finished(
     result = state(now.typed, program, replace(schedule, tree=tree))
     if step["memory"] == "registers":
         held = ((p, scope.child) for scope in trees.scopes(tree) for p in scope.promotions if p.tensor == tensor)
-        if any(p.cells() > REGISTER_CELLS or not constant_places(result, p, child) for p, child in held):
-            reason = f"a loop that is not unrolled moves its cells, or there are more than {REGISTER_CELLS}"
+        if any(p.elements() > REGISTER_ELEMENTS or not constant_places(result, p, child) for p, child in held):
+            reason = f"a loop that is not unrolled moves its elements, or there are more than {REGISTER_ELEMENTS}"
             label = result.program.tensor(tensor).label
             raise failure(NO_BUFFER, tensor=label, loop=step["at"] or "all", reason=reason)
     return result
@@ -306,7 +306,7 @@ def _buffers(scop: Scop, tree: Tree, tensor: str, step: Step, numbers: int) -> l
                 modulo = p.modulo or modulo_of(scop, found, here, limit)
                 buffers.append(_laid_out(found, modulo or (1,) * len(found.shape), step, numbers))
     for p in buffers:
-        size = p.cells() * found.dtype.itemsize
+        size = p.elements() * found.dtype.itemsize
         if size > limit:
             raise failure(BIG_BUFFER, tensor=step["tensor"], size=size, limit=limit)
     return buffers

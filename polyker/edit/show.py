@@ -165,7 +165,7 @@ def memory_of(state: State, p: Promotion, child: Tree) -> str:
 
 
 def constant_places(state: State, p: Promotion, child: Tree) -> bool:
-    """Whether no serial loop inside a scope moves a cell of the tensor to another place of the buffer."""
+    """Whether no serial loop inside a scope moves an element of the tensor to another place of the buffer."""
     moving: dict[str, set[str]] = {}
 
     def visit(tree: Tree) -> None:

@@ -173,7 +173,7 @@ def _padding(value: object) -> int | None:
         return None
     number = integer(value)
     if number is None or not 1 <= number <= LIMIT:
-        raise _Bad(f"pad={printed(value)} is no whole number of cells from 1 to {LIMIT}")
+        raise _Bad(f"pad={printed(value)} is no whole number of elements from 1 to {LIMIT}")
     return number
 
 

@@ -8,13 +8,13 @@ NO_RANGE = register("PK801", ShapeError, "index `{index}` has no range", "give i
 DISAGREE = register(
     "PK802", ShapeError, "index `{index}` runs over {first} in `{tensor1}` and over {second} in `{tensor2}`"
 )
-OUTSIDE = register("PK803", ShapeError, "`{tensor}` has shape {shape} and is subscripted at {cell}, for {instance}")
-UNWRITTEN_READ = register("PK804", ShapeError, "`{tensor}` is read at {cell} before anything is written there")
+OUTSIDE = register("PK803", ShapeError, "`{tensor}` has shape {shape} and is subscripted at {element}, for {instance}")
+UNWRITTEN_READ = register("PK804", ShapeError, "`{tensor}` is read at {element} before anything is written there")
 WRITTEN_TWICE = register(
-    "PK805", ShapeError, "two instances of one `=` write `{tensor}` at {cell}: {first} and {second}"
+    "PK805", ShapeError, "two instances of one `=` write `{tensor}` at {element}: {first} and {second}"
 )
-NEVER_WRITTEN = register("PK806", ShapeError, "output `{tensor}` is never written at {cells}", "use `pad=` or `for`")
-GATHERED = register("PK807", GatherError, "`{tensor}` has shape {shape} and is gathered at {cell}")
+NEVER_WRITTEN = register("PK806", ShapeError, "output `{tensor}` is never written at {elements}", "use `pad=` or `for`")
+GATHERED = register("PK807", GatherError, "`{tensor}` has shape {shape} and is gathered at {element}")
 RANK = register("PK808", ShapeError, "`{tensor}` has {found} dimensions and is subscripted with {wanted}")
 SIZE = register("PK809", ShapeError, "size `{size}`: {found} in one place and {wanted} in another")
 MISSING = register("PK810", ShapeError, "no value for `{name}`")
@@ -25,7 +25,7 @@ UNDECLARED = register("PK814", ShapeError, "`{tensor}` is scattered into and has
 OPERANDS = register("PK815", DTypeError, "`{op}` does not take {types}")
 LITERAL = register("PK816", DTypeError, "{value} does not fit {dtype}")
 ARGUMENT = register("PK817", DTypeError, "`{tensor}` is declared {wanted} and is given {found}")
-EMPTY_PAD = register("PK818", ShapeError, "`{tensor}` has no cell along dimension {dim} to pad from")
+EMPTY_PAD = register("PK818", ShapeError, "`{tensor}` has no element along dimension {dim} to pad from")
 NOT_INTEGER = register("PK819", DTypeError, "a subscript, bound or condition needs integers; `{what}` is none")
 NARROWER = register("PK821", DTypeError, "`{tensor}` of type {wanted} is given a value of type {found}")
 NEGATIVE_POWER = register("PK820", ShapeError, "an integer to a negative integer power")

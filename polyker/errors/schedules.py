@@ -99,7 +99,7 @@ NO_TENSOR = register(
 UNBOUNDED = register(
     "PK534",
     ScheduleError,
-    "the cells of {tensor} that one run of this loop uses have no constant bound in dimension {dimension}",
+    "the elements of {tensor} that one run of this loop uses have no constant bound in dimension {dimension}",
     "tile the loops with constant sizes, and promote inside the tile",
 )
 BIG_BUFFER = register(
@@ -193,7 +193,7 @@ NOT_SWIZZLED = register(
     "PK550",
     ScheduleError,
     "{tensor} cannot have swizzle={swizzle} at the loop `{loop}`: {reason}",
-    "rows are the last dimension of the layout: a power of two cells, 32 bytes or more; others take pad=",
+    "rows are the last dimension of the layout: a power of two elements, 32 bytes or more; others take pad=",
 )
 ONLY_GPU = register(
     "PK549",

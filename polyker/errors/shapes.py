@@ -25,22 +25,22 @@ OUT_OF_BOUNDS = register(
 UNWRITTEN = register(
     "PK304",
     ShapeError,
-    "no statement writes the cells {cells} of output `{tensor}`{sizes}",
-    "read with `pad=`, or give the range by `for` so that every cell has a value",
+    "no statement writes the elements {elements} of output `{tensor}`{sizes}",
+    "read with `pad=`, or give the range by `for` so that every element has a value",
 )
 READ_UNWRITTEN = register(
     "PK305",
     ShapeError,
-    "`{access}` reads the cells {cells}, which nothing has written yet{sizes}",
-    "assign these cells in an earlier statement, or restrict the range by `for` or `where`",
+    "`{access}` reads the elements {elements}, which nothing has written yet{sizes}",
+    "assign these elements in an earlier statement, or restrict the range by `for` or `where`",
 )
 WRITTEN_TWICE = register(
     "PK306",
     ShapeError,
-    "two instances of one `=` write the same cell {cell}: {first} and {second}{sizes}",
+    "two instances of one `=` write the same element {element}: {first} and {second}{sizes}",
     "use a reduction such as `+=`, or subscripts that tell the instances apart",
 )
-NEGATIVE_CELL = register(
+NEGATIVE_ELEMENT = register(
     "PK307",
     ShapeError,
     "the subscript `{subscript}` of `{tensor}` reaches below 0{sizes}",
@@ -102,7 +102,7 @@ ARGUMENT_TYPES = register("PK317", ShapeError, "{why}")
 EMPTY_PAD = register(
     "PK318",
     ShapeError,
-    "`{access}` pads with `{mode}`, but dimension {dimension} of `{tensor}` has no cells{sizes}",
+    "`{access}` pads with `{mode}`, but dimension {dimension} of `{tensor}` has no elements{sizes}",
     "use a constant: `pad=0`",
 )
 TOO_MANY_INDICES = register("PK320", ShapeError, "a statement has {count} indices; at most {limit} are taken")
@@ -115,7 +115,7 @@ NO_EXTENT = register(
 EMPTY_RANGE = register(
     "PK322",
     ShapeError,
-    "`{tensor}` has no cells that a statement writes{sizes}, so its shape is not that of the other sizes",
+    "`{tensor}` has no elements that a statement writes{sizes}, so its shape is not that of the other sizes",
     "compile for fixed sizes, or declare the tensor's shape",
 )
 INDEX_TOO_WIDE = register(

@@ -65,13 +65,13 @@ def _buffer(
     """Return a temporary that lives in buffers of scopes.
 
     `constant`: each access has a constant place; `lent`: bytes in memory that the call brings, if they lie there; `whole`: the
-    bytes of all its cells, if the text names it.
+    bytes of all its elements, if the text names it.
     """
-    largest = max(promotions, key=Promotion.cells)
-    size = largest.cells() * tensor.dtype.itemsize if lent is None else lent
+    largest = max(promotions, key=Promotion.elements)
+    size = largest.elements() * tensor.dtype.itemsize if lent is None else lent
     place = "memory" if lent is not None else "registers" if constant else "stack"
     extents = " x ".join(str(n) for n in largest.modulo) or "1"
-    why = f"{extents} cells at a time"
+    why = f"{extents} elements at a time"
     return Intermediate(label, size if whole is None else whole, place, size, whole is not None, why)
 
 

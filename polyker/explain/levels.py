@@ -1,8 +1,8 @@
 """Bytes between the levels of memory, by a model of the kernel's loops.
 
-A loop's body that touches no more than a cache holds brings each cell that the whole loop touches once; a larger one brings what
-its parts bring, again in each iteration. What a loop touches follows from the ranges of its variables, those of the loops around
-it in the middle of theirs. Caches begin cold, hold 3/4 of their size, and know neither sets nor prefetches.
+A loop's body that touches no more than a cache holds brings each element that the whole loop touches once; a larger one brings
+what its parts bring, again in each iteration. What a loop touches follows from the ranges of its variables, those of the loops
+around it in the middle of theirs. Caches begin cold, hold 3/4 of their size, and know neither sets nor prefetches.
 """
 
 from __future__ import annotations
@@ -269,9 +269,9 @@ class _Model:
                 joined = span == self._value(extent)
             else:
                 runs, joined = runs * min(span, count), False
-        cells = sum(min(often, prod(c for _, _, c in t)) for t, often in touches)
+        elements = sum(min(often, prod(c for _, _, c in t)) for t, often in touches)
         lines = -(-run // self.line) * self.line if run > self.line // 2 or runs > 1 else run
-        return float(min(runs * lines, cells * self.line))
+        return float(min(runs * lines, elements * self.line))
 
     def _stride(self, stride: KExpr) -> int:
         value = value_of(stride, self.values)

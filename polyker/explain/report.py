@@ -31,7 +31,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """An argument: the bytes of its cells that are read, and that are written, each cell once."""
+    """An argument: the bytes of its elements that are read, and that are written, each element once."""
 
     tensor: str
     read: Amount
@@ -61,7 +61,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Intermediate:
-    """A temporary: the bytes of all its cells, where it lives, and the bytes that it takes there.
+    """A temporary: the bytes of all its elements, where it lives, and the bytes that it takes there.
 
     `place`: "not stored", "registers", "stack" or "memory". `from_text`: whether the program names it, or an inline reduction in
     it; else the schedule made it, and `whole` is the buffer's size.

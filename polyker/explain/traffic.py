@@ -1,4 +1,4 @@
-"""Compulsory bytes: the cells of the arguments that are read, and those that are written, each once."""
+"""Compulsory bytes: the elements of the arguments that are read, and those that are written, each once."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ def moved_bytes(program: TypedProgram, amounts: Amounts, labels: Mapping[str, st
 
 
 def _read(scop: Scop, tensor: str, amounts: Amounts) -> tuple[Amount, bool]:
-    """Return how many cells are read; of gathers at most those of the tensor, and at most one an instance."""
-    cells, gathered, bound = None, False, 0
+    """Return how many elements are read; of gathers at most those of the tensor, and at most one an instance."""
+    elements, gathered, bound = None, False, 0
     for a in scop.accesses:
         if a.tensor != tensor or (a.is_write and not a.is_update):
             continue
         inside = a.relation.range()
-        cells = inside if cells is None else cells.union(inside)
+        elements = inside if elements is None else elements.union(inside)
         exact = bool(a.subscripts or not scop.program.tensor(tensor).shape) and all(map(is_quasi_affine, a.subscripts))
         gathered = gathered or not exact
         each, _ = amounts(inside if exact else a.relation.domain())
         bound = bound + each
-    if cells is None:
+    if elements is None:
         return 0, True
-    found, exact = amounts(cells)
+    found, exact = amounts(elements)
     if gathered and isinstance(found, int) and isinstance(bound, int):
         found = min(found, bound)
     return found, exact and not gathered
 
 
 def _written(scop: Scop, tensor: str, amounts: Amounts) -> tuple[Amount, bool]:
-    cells = None
+    elements = None
     for a in scop.accesses:
         if a.tensor == tensor and a.is_write:
             inside = a.relation.range()
-            cells = inside if cells is None else cells.union(inside)
-    return (0, True) if cells is None else amounts(cells)
+            elements = inside if elements is None else elements.union(inside)
+    return (0, True) if elements is None else amounts(elements)

@@ -60,7 +60,7 @@ class TypedTensor:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A cell that will be used, and the cache that its line is brought into, 1 the nearest; it need not exist."""
+    """An element that will be used, and the cache that its line is brought into, 1 the nearest; it need not exist."""
 
     read: Read
     cache: int = 1
@@ -72,19 +72,19 @@ class TypedStatement:
 
     `iterators`: in execution order; the iterators of the loops around it come first (`outer` of them). The instance order
     within the statement is lexicographic in `iterators`. `domain`: isl text, `[n0] -> { S0[i0, i1] : … }`, one tuple
-    dimension an iterator. `reduced`: the iterators that the target's cell does not depend on by being its index, that is
+    dimension an iterator. `reduced`: the iterators that the target's element does not depend on by being its index, that is
     those that stand only on the right of a reduction. `expr` has dtype `acc`; what is stored is converted to the target's.
     With op "set" the target is assigned; else it is combined (add, mul, max, min, any, all, and logsumexp
     until polyker.rewrite.normalise.log_sums).
 
-    `defines`: for a reduction, isl text of the target's cells `{ t2[c0] : … }` that start at its identity where nothing
-    defined them before, also those that its `for` or `where` leaves out; None for all cells. It tells reductions into
-    one tensor apart: in `T[i] max= A[i]; T[j] += B[j]` a cell that only the second reaches starts at 0.
+    `defines`: for a reduction, isl text of the target's elements `{ t2[c0] : … }` that start at its identity where nothing
+    defined them before, also those that its `for` or `where` leaves out; None for all elements. It tells reductions into
+    one tensor apart: in `T[i] max= A[i]; T[j] += B[j]` an element that only the second reaches starts at 0.
 
     `prefetch`: what each instance asks the caches for, for a later one. `in_order`: of a reduction, its terms are combined with
-    the cell one by one in the order of the text; what it reads of the target are other cells. `regroups`: of a recurrence
-    `cell = earlier cell op term`, its terms may be combined in any grouping. `seldom`: of a reduction, the iterators that alone
-    decide whether its terms are identities, which for most of their values they are.
+    the element one by one in the order of the text; what it reads of the target are other elements. `regroups`: of a recurrence
+    `element = earlier element op term`, its terms may be combined in any grouping. `seldom`: of a reduction, the iterators that
+    alone decide whether its terms are identities, which for most of their values they are.
     """
 
     name: str

@@ -14,7 +14,7 @@ from polyker.rewrite.indexing.collapse_dims import merge_dimensions
 from polyker.rewrite.indexing.copy_padded import pad_computed
 from polyker.rewrite.indexing.diagonals import number_diagonals
 from polyker.rewrite.indexing.halve_symmetric import halve_symmetric
-from polyker.rewrite.indexing.split_first_elements import part_first_cells
+from polyker.rewrite.indexing.split_first_elements import part_first_elements
 from polyker.rewrite.indexing.split_quotients import split_quotients
 from polyker.rewrite.indexing.transpose_recurrences import turn_recurrences
 from polyker.rewrite.indexing.unroll_short_rows import sum_short_rows, unroll_short_rows
@@ -213,7 +213,7 @@ UNFOLD_WINDOWS = _pass(
 ALGEBRA = _pass("algebra", lambda p, _: square_products(p), why="costs count an operation once", keeps_loops=False)
 SPLIT_FIRST_ELEMENTS = _pass(
     "split_first_elements",
-    lambda p, _: part_first_cells(p),
+    lambda p, _: part_first_elements(p),
     ("inline_values",),
     "padding of inlined values is tested in the recurrence",
     keeps_loops=False,
@@ -344,7 +344,7 @@ HOISTED_SUMS = _told(
 SPLIT_STEPS = _told(
     "split_steps",
     part_steps,
-    "steps are parted where what they read is changed in them by few of their cells",
+    "steps are parted where what they read is changed in them by few of their elements",
     ("hoisted_sums",),
     "what is left of a step is split",
 )

@@ -1,6 +1,6 @@
-"""Dependences between statement instances, by memory: two instances that touch one cell, one of them writing.
+"""Dependences between statement instances, by memory: two instances that touch one element, one of them writing.
 
-Reductions are relaxed: instances of one reduction statement combine into their cell in any order, so the pairs through its
+Reductions are relaxed: instances of one reduction statement combine into their element in any order, so the pairs through its
 own target are left out (and kept apart, for whoever runs instances at the same time).
 """
 
@@ -66,7 +66,7 @@ def _relation(scop: Scop, first: Access, second: Access, apart: bool) -> isl.Map
 
 
 def _is_injective(scop: Scop, access: Access) -> bool:
-    """Whether the subscripts show that two instances never touch one cell: every iterator stands alone in one of them."""
+    """Whether the subscripts show that two instances never touch one element: every iterator stands alone in one of them."""
     alone = {s.name for s in access.subscripts if isinstance(s, Index)}
     return set(scop.statement(access.statement).iterators) <= alone
 

@@ -1,7 +1,8 @@
 """The polyhedral description of a typed program: domains, access relations, and the order that the text says.
 
 Statements carry no inline reductions any more (polyker.rewrite.normalise.extract_reductions lifts them). Relations are exact for
-quasi-affine subscripts; a gathered dimension, and a dimension padded by edge, wrap or reflect, may reach any cell of its extent.
+quasi-affine subscripts; a gathered dimension, and a dimension padded by edge, wrap or reflect, may reach any element of its
+extent.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from polyker.poly.isl import read_map, read_set
 
 @dataclass(frozen=True)
 class Access:
-    """One access of a statement: `relation` is {S[iterators] -> tensor[cell]} within the domain.
+    """One access of a statement: `relation` is {S[iterators] -> tensor[element]} within the domain.
 
     `is_update`: the target of a reduction, which is read, combined and written. `subscripts`: () where they do not say which
-    cell. The relation is made when it is asked for: most inputs are never asked.
+    element. The relation is made when it is asked for: most inputs are never asked.
     """
 
     statement: str
@@ -40,7 +41,7 @@ class Access:
 
     @cached_property
     def inverse(self) -> isl.Map:
-        """{tensor[cell] -> S[iterators]}."""
+        """{tensor[element] -> S[iterators]}."""
         return self.relation.reverse()
 
 
@@ -87,39 +88,39 @@ def parameters(program: TypedProgram) -> str:
 
 
 def access_relation(program: TypedProgram, statement: TypedStatement, tensor: str, subscripts: tuple[Expr, ...]) -> str:
-    """Return the isl text of {S[iterators] -> tensor[cell]}, not yet within the domain; gathers reach every cell."""
-    cells, bounds = [], []
+    """Return the isl text of {S[iterators] -> tensor[element]}, not yet within the domain; gathers reach every element."""
+    elements, bounds = [], []
     extents = program.tensor(tensor).shape
     for d, (subscript, extent) in enumerate(zip(subscripts, extents, strict=True)):
         if is_quasi_affine(subscript):
-            cells.append(print_affine(subscript))
+            elements.append(print_affine(subscript))
         else:
-            cells.append(f"a{d}")
+            elements.append(f"a{d}")
             bounds.append(f"0 <= a{d} < {print_affine(extent)}")
     where = " : " + " and ".join(bounds) if bounds else ""
     return (
         f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> "
-        f"{tensor}[{', '.join(cells)}]{where} }}"
+        f"{tensor}[{', '.join(elements)}]{where} }}"
     )
 
 
 def instances_within(
     program: TypedProgram, statement: TypedStatement, tensor: str, subscripts: tuple[Expr, ...]
 ) -> isl.Set:
-    """Return the instances of a statement, of its domain or not, whose access is to a cell of the tensor."""
+    """Return the instances of a statement, of its domain or not, whose access is to an element of the tensor."""
     access = read_map(access_relation(program, statement, tensor, subscripts))
     return access.intersect_range(read_set(tensor_box(program, tensor))).domain()
 
 
-def cells_written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
-    """Return the cells of its target that a statement writes."""
-    return cells_reached(program, statement, statement.target, statement.subscripts)
+def elements_written(program: TypedProgram, statement: TypedStatement) -> isl.Set:
+    """Return the elements of its target that a statement writes."""
+    return elements_reached(program, statement, statement.target, statement.subscripts)
 
 
-def cells_reached(
+def elements_reached(
     program: TypedProgram, statement: TypedStatement, tensor: str, subscripts: tuple[Expr, ...]
 ) -> isl.Set:
-    """Return the cells of a tensor that affine subscripts of a statement reach."""
+    """Return the elements of a tensor that affine subscripts of a statement reach."""
     relation = read_map(access_relation(program, statement, tensor, subscripts))
     return relation.intersect_domain(read_set(statement.domain)).range()
 
@@ -132,7 +133,7 @@ def values_taken(program: TypedProgram, statement: TypedStatement, columns: Sequ
 
 
 def tensor_box(program: TypedProgram, tensor: str) -> str:
-    """Return the isl text of the set of a tensor's cells."""
+    """Return the isl text of the set of a tensor's elements."""
     shape = program.tensor(tensor).shape
     names = [f"a{d}" for d in range(len(shape))]
     bounds = " and ".join(f"0 <= {a} < {print_affine(e)}" for a, e in zip(names, shape, strict=True))
@@ -146,20 +147,20 @@ def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set)
 
     yield Access(statement.name, statement.target, statement.subscripts, True, target, statement.op != "set")
     for read in dict.fromkeys(statement.reads()):
-        # Outside the tensor, edge, wrap and reflect read another cell than the subscripts say.
+        # Outside the tensor, edge, wrap and reflect read another element than the subscripts say.
         exact = read.pad is None or read.pad.mode == "constant"
         make = partial(read_relation, program, statement, read, domain)
         yield Access(statement.name, read.tensor, read.subscripts if exact else (), False, make)
 
 
 def read_relation(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set) -> isl.Map:
-    """Return {S[iterators] -> tensor[cell]} of a read; a padded one outside the tensor reads nothing, or other cells."""
+    """Return {S[iterators] -> tensor[element]} of a read; a padded one outside the tensor reads nothing, or other elements."""
     relation = read_map(access_relation(program, statement, read.tensor, read.subscripts)).intersect_domain(domain)
     if read.pad is None:
         return relation
     box = read_set(tensor_box(program, read.tensor))
     if read.pad.mode != "constant":
-        # Where a subscript leaves the tensor, the cell has another one that is inside: any is the safe answer.
+        # Where a subscript leaves the tensor, the element has another one that is inside: any is the safe answer.
         reached = relation.range()
         for d in range(len(read.subscripts)):
             if not _along(reached, d).is_subset(_along(box, d)):
@@ -168,9 +169,9 @@ def read_relation(program: TypedProgram, statement: TypedStatement, read: Read, 
     return relation.intersect_range(box)
 
 
-def _along(cells: isl.Set, dimension: int) -> isl.Set:
+def _along(elements: isl.Set, dimension: int) -> isl.Set:
     """Return the values that one subscript takes."""
-    after = cells.project_out(isl.dim_type.set, dimension + 1, cells.dim(isl.dim_type.set) - dimension - 1)
+    after = elements.project_out(isl.dim_type.set, dimension + 1, elements.dim(isl.dim_type.set) - dimension - 1)
     return after.project_out(isl.dim_type.set, 0, dimension).reset_tuple_id()
 
 

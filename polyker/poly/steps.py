@@ -1,4 +1,4 @@
-"""Recurrences that go one step at a time: each cell is the one before, combined with a term by an associative operator."""
+"""Recurrences that go one step at a time: each element is the one before, combined with a term by an associative operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from polyker.ir.expr import Call, Expr, Index, Read
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, substitute
 from polyker.ir.typed import TypedStatement
 
-# The farthest step back whose cell is kept in a register: each is one, and a copy in every iteration
+# The farthest step back whose element is kept in a register: each is one, and a copy in every iteration
 # (polyker.codegen.passes.scalar_replacement).
 KEPT = 4
 # What is combined, by the operator's name in expressions, and the reduction that it is.
@@ -18,7 +18,7 @@ OPERATORS = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min", "or
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A statement is `cell = before op term`, `before` the cell of the instance one value of `iterator` earlier."""
+    """A statement is `element = before op term`, `before` the element of the instance one value of `iterator` earlier."""
 
     iterator: str
     op: str
@@ -29,7 +29,7 @@ class Step:
 def step_of(statement: TypedStatement, iterator: str, *, in_place: bool = False) -> Step | None:
     """Return a statement as a step along an iterator, None where it is none, or reads its tensor elsewhere, too.
 
-    `in_place`: the term may read what the very cell held before.
+    `in_place`: the term may read what the very element held before.
     """
     expr = statement.expr
     if statement.op != "set" or not isinstance(expr, Call) or expr.op not in OPERATORS:
@@ -50,7 +50,7 @@ def step_of(statement: TypedStatement, iterator: str, *, in_place: bool = False)
 
 
 def _is_step(statement: TypedStatement, before: Read, iterator: str) -> bool:
-    """Return whether a read is of the cell that the instance one earlier along an iterator writes."""
+    """Return whether a read is of the element that the instance one earlier along an iterator writes."""
     earlier = {iterator: add(Index(iterator, i64), lit(-1))}
     for own, read in zip(statement.subscripts, before.subscripts, strict=True):
         if not (is_quasi_affine(own) and is_quasi_affine(read)):

@@ -12,7 +12,7 @@ from polyker.ir.typed import TypedStatement
 
 @dataclass(frozen=True)
 class Touch:
-    """One access of an item; `exact`: the cell is the one that the subscripts say, or none.
+    """One access of an item; `exact`: the element is the one that the subscripts say, or none.
 
     `everywhere`: also at other values of the iterators than the statement's own.
     """

@@ -203,6 +203,6 @@ def _prepare(node: Node, runs: Any, sizes: Mapping[str, int]) -> Any:
 def _output(tensor: Tensor, widen: bool) -> NDArray[Any]:
     if tensor.written is not None and not tensor.written.all():
         missing = [tuple(map(int, c)) for c in np.argwhere(~tensor.written)[:8]]
-        raise failure(NEVER_WRITTEN, tensor=tensor.name, cells=missing)
+        raise failure(NEVER_WRITTEN, tensor=tensor.name, elements=missing)
     data = np.asarray(tensor.data)
     return data if widen else data.astype(settle(tensor.tag).numpy)

@@ -1,4 +1,4 @@
-"""Tensors while a program runs: values as they are computed, which cells are written, and how reads go outside."""
+"""Tensors while a program runs: values as they are computed, which elements are written, and how reads go outside."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from polyker.errors.reference import EMPTY_PAD, GATHERED, OUTSIDE, UNWRITTEN_REA
 from polyker.ir.expr import Read
 from polyker.reference.tags import Tag, Weak, evaluated
 
-Cell = tuple[int, ...]
+Element = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Values in the type they are computed in; `written` is None where every cell is (an argument)."""
+    """Values in the type they are computed in; `written` is None where every element is (an argument)."""
 
     name: str
     tag: Tag
@@ -27,7 +27,7 @@ class Tensor:
     written: NDArray[np.bool_] | None = None
 
     @property
-    def shape(self) -> Cell:
+    def shape(self) -> Element:
         """The extents; () for a Python scalar."""
         return self.data.shape if isinstance(self.data, np.ndarray) else ()
 
@@ -39,51 +39,51 @@ def argument(name: str, value: Any, tag: Tag, widen: bool) -> Tensor:
     return Tensor(name, tag, np.asarray(value).astype(evaluated(tag, widen)))
 
 
-def fresh(name: str, shape: Cell, tag: Tag, widen: bool) -> Tensor:
+def fresh(name: str, shape: Element, tag: Tag, widen: bool) -> Tensor:
     """Return a tensor that nothing has written yet."""
     return Tensor(name, tag, np.zeros(shape, evaluated(tag, widen)), np.zeros(shape, bool))
 
 
-def inside(cell: Cell, shape: Cell) -> bool:
-    """Whether a cell lies in a tensor of this shape."""
-    return all(0 <= c < n for c, n in zip(cell, shape, strict=True))
+def inside(element: Element, shape: Element) -> bool:
+    """Whether an element lies in a tensor of this shape."""
+    return all(0 <= c < n for c, n in zip(element, shape, strict=True))
 
 
-def outside(cell: Cell, shape: Cell, gathered: Sequence[bool]) -> str:
-    """Return the error's code for a cell outside: of the shapes where a subscript that reads no tensor leaves them."""
-    affine = [c for c, n, g in zip(cell, shape, gathered, strict=True) if not g and not 0 <= c < n]
+def outside(element: Element, shape: Element, gathered: Sequence[bool]) -> str:
+    """Return the error's code for an element outside: of the shapes where a subscript that reads no tensor leaves them."""
+    affine = [c for c, n, g in zip(element, shape, gathered, strict=True) if not g and not 0 <= c < n]
     return OUTSIDE if affine else GATHERED
 
 
-def load(tensor: Tensor, read: Read, gathered: Sequence[bool]) -> Callable[[Cell], Any]:
-    """Return the function that reads a cell; outside, it pads, or raises ShapeError or GatherError.
+def load(tensor: Tensor, read: Read, gathered: Sequence[bool]) -> Callable[[Element], Any]:
+    """Return the function that reads an element; outside, it pads, or raises ShapeError or GatherError.
 
     `gathered` says for each subscript whether it reads a tensor.
     """
     data, written, shape = tensor.data, tensor.written, tensor.shape
     if not isinstance(data, np.ndarray):
-        return lambda cell: data
+        return lambda element: data
 
-    def plain(cell: Cell) -> Any:
-        if not inside(cell, shape):
-            code = outside(cell, shape, gathered)
-            raise failure(code, span=read.span, tensor=tensor.name, shape=shape, cell=cell, instance="a read")
-        if written is not None and not written[cell]:
-            raise failure(UNWRITTEN_READ, span=read.span, tensor=tensor.name, cell=cell)
-        return data[cell]
+    def plain(element: Element) -> Any:
+        if not inside(element, shape):
+            code = outside(element, shape, gathered)
+            raise failure(code, span=read.span, tensor=tensor.name, shape=shape, element=element, instance="a read")
+        if written is not None and not written[element]:
+            raise failure(UNWRITTEN_READ, span=read.span, tensor=tensor.name, element=element)
+        return data[element]
 
     if read.pad is None:
         return plain
     if read.pad.mode == "constant":
         constant = np.asarray(read.pad.value.value if read.pad.value else 0).astype(data.dtype)[()]
-        return lambda cell: plain(cell) if inside(cell, shape) else constant
+        return lambda element: plain(element) if inside(element, shape) else constant
     move = {"edge": _edge, "wrap": _wrap, "reflect": _reflect}[read.pad.mode]
 
-    def padded(cell: Cell) -> Any:
+    def padded(element: Element) -> Any:
         for dim, extent in enumerate(shape):
             if not extent:
                 raise failure(EMPTY_PAD, span=read.span, tensor=tensor.name, dim=dim)
-        return plain(tuple(move(c, n) for c, n in zip(cell, shape, strict=True)))
+        return plain(tuple(move(c, n) for c, n in zip(element, shape, strict=True)))
 
     return padded
 
@@ -97,7 +97,7 @@ def _wrap(c: int, n: int) -> int:
 
 
 def _reflect(c: int, n: int) -> int:
-    """Reflect about the first and the last cell, which are not repeated, as numpy.pad does."""
+    """Reflect about the first and the last element, which are not repeated, as numpy.pad does."""
     if n == 1:
         return 0
     c %= 2 * (n - 1)

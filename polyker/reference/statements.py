@@ -10,7 +10,7 @@ from polyker.errors import failure
 from polyker.errors.reference import NARROWER, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
 from polyker.reference.integers import Env, gathers, indices_of, points
-from polyker.reference.memory import Cell, Tensor, inside, outside
+from polyker.reference.memory import Element, Tensor, inside, outside
 from polyker.reference.ranges import Ranged
 from polyker.reference.reductions import accumulator, result_tag, step
 from polyker.reference.tags import converter, identity, rounding, settle
@@ -39,21 +39,21 @@ def _check_kind(ranged: Ranged, scope: Scope) -> None:
         raise failure(NARROWER, span=s.span, tensor=s.target, wanted=target, found=found)
 
 
-def _cells(ranged: Ranged, scope: Scope) -> Callable[[Env], Cell]:
-    """Return the function from an instance to the cell it writes, checked."""
+def _elements(ranged: Ranged, scope: Scope) -> Callable[[Env], Element]:
+    """Return the function from an instance to the element it writes, checked."""
     s = ranged.flat.statement
     shape = scope.tensors[s.target].shape
     subscripts = [scope.integer(e) for e in s.subscripts]
     gathered = [gathers(e) for e in s.subscripts]
 
-    def cell(env: Env) -> Cell:
+    def element(env: Env) -> Element:
         out = tuple([e(env) for e in subscripts])
         if not inside(out, shape):
             code = outside(out, shape, gathered)
-            raise failure(code, span=s.target_span, tensor=s.target, shape=shape, cell=out, instance=dict(env))
+            raise failure(code, span=s.target_span, tensor=s.target, shape=shape, element=out, instance=dict(env))
         return out
 
-    return cell
+    return element
 
 
 def _assignment(ranged: Ranged, scope: Scope) -> Run:
@@ -61,7 +61,7 @@ def _assignment(ranged: Ranged, scope: Scope) -> Run:
     tensor = scope.tensors[s.target]
     dtype = settle(tensor.tag)
     value = convert(evaluate(s.expr, scope), dtype, scope.widen)
-    rounded, cell_of = rounding(dtype, scope.widen), _cells(ranged, scope)
+    rounded, element_of = rounding(dtype, scope.widen), _elements(ranged, scope)
     conditions = [scope.integer(c) for c in s.conditions]
     order = ranged.flat.order
     scatters = any(map(gathers, s.subscripts))
@@ -70,23 +70,25 @@ def _assignment(ranged: Ranged, scope: Scope) -> Run:
     def run(env: Env) -> None:
         env = dict(env)
         # What nothing defined before is 0 where no gathered place reaches it.
-        for cell in _untouched(ranged, scope, env) if scatters else ():
-            tensor.data[cell] = zero
+        for element in _untouched(ranged, scope, env) if scatters else ():
+            tensor.data[element] = zero
             if tensor.written is not None:
-                tensor.written[cell] = True
-        writers: dict[Cell, dict[str, int]] = {}
+                tensor.written[element] = True
+        writers: dict[Element, dict[str, int]] = {}
         for _ in points(order, ranged.ranges, env):
             if not all(c(env) for c in conditions):
                 continue
-            cell = cell_of(env)
+            element = element_of(env)
             here = {n: env[n] for n in order}
-            if cell in writers and not scatters:
-                raise failure(WRITTEN_TWICE, span=s.span, tensor=s.target, cell=cell, first=writers[cell], second=here)
-            writers[cell] = here
+            if element in writers and not scatters:
+                raise failure(
+                    WRITTEN_TWICE, span=s.span, tensor=s.target, element=element, first=writers[element], second=here
+                )
+            writers[element] = here
             v = value(env)
-            tensor.data[cell] = v if rounded is None else rounded(v)
+            tensor.data[element] = v if rounded is None else rounded(v)
             if tensor.written is not None:
-                tensor.written[cell] = True
+                tensor.written[element] = True
 
     return run
 
@@ -100,38 +102,38 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
     value = convert(term, acc, scope.widen)
     combine, none = step(s.op, acc), identity(s.op, acc, scope.widen)
     widened, back = converter(dtype, acc, scope.widen), converter(acc, dtype, scope.widen)
-    rounded, cell_of = rounding(dtype, scope.widen), _cells(ranged, scope)
-    admits = scope.admits(s.conditions, cell_of, term.of)
+    rounded, element_of = rounding(dtype, scope.widen), _elements(ranged, scope)
+    admits = scope.admits(s.conditions, element_of, term.of)
 
-    def store(cell: Cell, v: Any) -> None:
+    def store(element: Element, v: Any) -> None:
         v = back(v)
-        tensor.data[cell] = v if rounded is None else rounded(v)
+        tensor.data[element] = v if rounded is None else rounded(v)
         if tensor.written is not None:
-            tensor.written[cell] = True
+            tensor.written[element] = True
 
     def run(env: Env) -> None:
         env = dict(env)
-        # A cell that nothing defined before starts at the identity, and holds it if no instance reaches it.
-        for cell in _untouched(ranged, scope, env):
-            store(cell, none)
-        running: dict[Cell, Any] = {}
+        # An element that nothing defined before starts at the identity, and holds it if no instance reaches it.
+        for element in _untouched(ranged, scope, env):
+            store(element, none)
+        running: dict[Element, Any] = {}
         for _ in points(ranged.flat.order, ranged.ranges, env):
             if not admits(env):
                 continue
-            cell = cell_of(env)
-            before = running[cell] if cell in running else widened(tensor.data[cell])
-            running[cell] = combine(before, value(env))
-            store(cell, running[cell])
+            element = element_of(env)
+            before = running[element] if element in running else widened(tensor.data[element])
+            running[element] = combine(before, value(env))
+            store(element, running[element])
 
     return run
 
 
-def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Cell]:
-    """Return the unwritten cells that a reduction or a scatter defines, whether or not an instance reaches them.
+def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Element]:
+    """Return the unwritten elements that a reduction or a scatter defines, whether or not an instance reaches them.
 
-    Along a dimension that an index with an explicit range (a `for`, or a loop) or a gather decides, these are all cells:
+    Along a dimension that an index with an explicit range (a `for`, or a loop) or a gather decides, these are all elements:
     what `for` left out holds the identity. Along the others they are what the inferred ranges reach, whatever `where`
-    says, so that cells which inference left out stay unwritten.
+    says, so that elements which inference left out stay unwritten.
     """
     s = ranged.flat.statement
     tensor = scope.tensors[s.target]
@@ -141,7 +143,7 @@ def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Cell]:
     whole = [gathers(e) or any(i in given for i in indices_of(e)) for e in s.subscripts]
     inferred = list(dict.fromkeys(i for w, e in zip(whole, s.subscripts, strict=True) if not w for i in indices_of(e)))
     subscripts = [None if w else scope.integer(e) for w, e in zip(whole, s.subscripts, strict=True)]
-    found: dict[Cell, None] = {}
+    found: dict[Element, None] = {}
     here = dict(env)
     for _ in points(inferred, ranged.ranges, here):
         spans = [range(n) if f is None else (f(here),) for f, n in zip(subscripts, tensor.shape, strict=True)]

@@ -102,8 +102,8 @@ class _Search:
             }
             value, known = self.value(gather.subscript, env)
             bad = np.broadcast_to(known & ((value < 0) | (value >= limit)), shape)
-            for cell in np.argwhere(bad):
-                at = [s[int(k)] for s, k in zip(part, cell, strict=True)]
+            for element in np.argwhere(bad):
+                at = [s[int(k)] for s, k in zip(part, element, strict=True)]
                 if _contains(points, at):
                     return dict(zip(names, at, strict=True))
                 tried += 1

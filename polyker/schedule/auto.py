@@ -12,7 +12,7 @@ import islpy as isl
 from polyker.cost.blocking import Blocking, blocking, fetches_result, rows_ahead
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, measure
-from polyker.cost.own_distances import cells_apart, free_iterators, own_distances
+from polyker.cost.own_distances import elements_apart, free_iterators, own_distances
 from polyker.cost.plan import Plan, describe
 from polyker.cost.prefetch import lines_ahead, rows_to_come, tiles_ahead
 from polyker.cost.traffic import least_traffic
@@ -145,7 +145,7 @@ class _Scheduler:
             return None
         free = {s.name: free_iterators(self.program, s) for s in statements_of(loop.body)}
         if not all(free.values()):
-            return None  # what each cell waits for costs more than memory
+            return None  # what each element waits for costs more than memory
         found = time_tiled(self.program, loop, free, self.layout, self.target)
         if found is None:
             return None
@@ -162,7 +162,7 @@ class _Scheduler:
             if not reduces:
                 return free_iterators(program, statement)
             inner = statement.iterators[statement.outer :]
-            return cells_apart(self.program, statement, tuple(i for i in inner if i not in statement.reduced))
+            return elements_apart(self.program, statement, tuple(i for i in inner if i not in statement.reduced))
 
         return Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout), in_order=True)
 
@@ -209,7 +209,8 @@ class _Scheduler:
         return [*self.units(before), fusion, *self.units(after)]
 
     def map(self, statement: TypedStatement, *, copied: bool = False) -> Nest:
-        """Return the nest of a statement whose instances each define a cell of their own; `copied`: it reads copies already."""
+        """Return the nest of a statement whose instances each define an element of their own; `copied`: it reads copies
+        already."""
         if self.plain:
             return serial_nest(statement)
         inner = statement.iterators[statement.outer :]
@@ -296,7 +297,7 @@ class _Scheduler:
         *,
         part: Plan | None = None,
     ) -> Nest:
-        """Return the nest of a reduction over at least one iterator; `start` set its cells to the identity before.
+        """Return the nest of a reduction over at least one iterator; `start` set its elements to the identity before.
 
         `packed`: the vector that operands were copied for. `epilogue`: what reads each result. `part`: the tile of a part.
         """
@@ -311,7 +312,7 @@ class _Scheduler:
         padded = reread_padding(measured)
         if padded:
             return self.without_padding(statement, start, padded, epilogue)
-        free = cells_apart(self.program, statement, kept)
+        free = elements_apart(self.program, statement, kept)
         plan = part or choose(measured, free, statement.reduced, self.target, packed)
         alone = packed is None and self.steady is None and part is None
         if alone and epilogue is None and self.fuse:
@@ -371,7 +372,7 @@ class _Scheduler:
     def may_carry(
         self, epilogue: TypedStatement | None, statement: TypedStatement, plan: Plan, before: list[Nest]
     ) -> bool:
-        """Whether a reduction's tiles may store the epilogue's value: all its cells are theirs, and it is cheap there."""
+        """Whether a reduction's tiles may store the epilogue's value: all its elements are theirs, and it is cheap there."""
         return epilogue is not None and not before and carries(self.program, epilogue, statement, plan, self.layout)
 
     def followed(self, nests: list[Nest], epilogue: TypedStatement | None, *, carried: bool = False) -> Nest:
@@ -386,8 +387,8 @@ class _Scheduler:
     def whole(
         self, measured: Measured, plan: Plan, start: TypedStatement | None, kept: tuple[str, ...]
     ) -> tuple[TypedStatement, TypedStatement | None, isl.Set | None, list[Nest]]:
-        """Return the reduction with whole tiles where its results are no box, the start of the cells that it stores, which these
-        are, and the nest that starts the others."""
+        """Return the reduction with whole tiles where its results are no box, the start of the elements that it stores, which
+        these are, and the nest that starts the others."""
         statement = measured.statement
         tiles = tuple((i, plan.size(i), measured.lo(i)) for i in kept)
         found = whole_tiles(self.program, statement, tiles, plan.grain, moved=self.steady is not None)
@@ -419,7 +420,7 @@ class _Scheduler:
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
         """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
         same = self.program.tensor(statement.target).dtype == statement.acc
-        return self.steady is None and same and cells_apart(self.program, statement, kept) == kept
+        return self.steady is None and same and elements_apart(self.program, statement, kept) == kept
 
     def blocked(
         self,

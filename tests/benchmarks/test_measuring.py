@@ -150,9 +150,9 @@ def test_a_result_within_gamma_n_is_right_and_one_beyond_it_wrong():
     assert not wrong(p, good, want)
     bad = good.copy()
     bad[2, 3] += 2 * np.float32(want.limit[2, 3])
-    assert "1 cells" in wrong(p, bad, want)
+    assert "1 elements" in wrong(p, bad, want)
     bad[2, 3] = np.nan
-    assert "1 cells" in wrong(p, bad, want)
+    assert "1 elements" in wrong(p, bad, want)
 
 
 def test_long_sums_are_held_to_the_likely_error():

@@ -22,7 +22,7 @@ from polyker.einsum_frontend import parse
 from polyker.reference import interpret
 
 CONTRACTIONS = read_data("contractions.json")["contractions"]
-OPERATORS = {case.id: case for case in operators("f32", cells=150)}
+OPERATORS = {case.id: case for case in operators("f32", elements=150)}
 
 
 def interpreted(case, arguments):
@@ -66,7 +66,7 @@ def test_a_contraction_says_what_its_einsum_says(row):
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_exact_inputs_stay_exact_when_summed(dtype):
-    for case in [*operators(dtype, cells=5000), *(small_contraction(row, dtype) for row in CONTRACTIONS)]:
+    for case in [*operators(dtype, elements=5000), *(small_contraction(row, dtype) for row in CONTRACTIONS)]:
         arguments = exact_inputs(case)
         if arguments is None:
             assert not case.exact
@@ -79,15 +79,15 @@ def test_exact_inputs_stay_exact_when_summed(dtype):
             assert np.array_equal(narrow, exact.astype(narrow.dtype)), case.id
 
 
-def test_a_wrong_cell_is_found_in_exact_and_in_random_data():
+def test_a_wrong_element_is_found_in_exact_and_in_random_data():
     case = OPERATORS["tmm"]
     arguments = random_inputs(case)
     right = case.numpy(**arguments)
     wrong = right.copy()
     wrong[-1, -1] += 1e-2
     assert compare_random(case, arguments, right, right).passed
-    assert "1 cells of output 0 are outside gamma_n" in compare_random(case, arguments, wrong, right).detail
-    assert "1 cells of output 0 differ" in compare_exact(wrong, right)
+    assert "1 elements of output 0 are outside gamma_n" in compare_random(case, arguments, wrong, right).detail
+    assert "1 elements of output 0 differ" in compare_exact(wrong, right)
     assert "output 0 is float64" in compare_exact(right.astype(np.float64), right)
 
 

@@ -1,4 +1,4 @@
-"""Prefetches of gathered cells: only of large buffers, never changing a value, never reading an index that is not there."""
+"""Prefetches of gathered elements: only of large buffers, never changing a value, never reading an index that is not there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from polyker.ir.dtypes import bool_, f32, i32, i64
 from polyker.machine.model import PAGE, PAGES, Cache
 from tests.codegen.support import check_same, index
 
-CELLS, WIDTH, COUNT = 60, 8, 56
+ELEMENTS, WIDTH, COUNT = 60, 8, 56
 SMALL = replace(target("cpu"), caches=(Cache(256), Cache(1024)))
 
 
@@ -44,14 +44,14 @@ def buffer(name: str, dtype: object, *shape: int, writable: bool = False) -> Buf
     return Buffer(name, dtype, tuple(map(Const, shape)), strides, Space.ARGUMENT, writable)  # type: ignore[arg-type]
 
 
-T, K = buffer("T", f32, CELLS, WIDTH), buffer("K", i32, COUNT)
+T, K = buffer("T", f32, ELEMENTS, WIDTH), buffer("K", i32, COUNT)
 O = buffer("O", f32, COUNT, WIDTH, writable=True)  # noqa: E741
 AT, J, G = Var("i"), Var("j"), Var("g")
 LANE = index("add", index("mul", WIDTH, "i"), "j")
 HERE = index("mod", index("add", "h", LANE), COUNT)
 
 
-def inside(extent: int = CELLS) -> Guard:
+def inside(extent: int = ELEMENTS) -> Guard:
     return Guard(Op("and", (Op("ge", (G, Const(0)), bool_), Op("lt", (G, Const(extent)), bool_)), bool_), 3)
 
 
@@ -77,7 +77,7 @@ def kernel(*body: object) -> Kernel:
 
 
 FORMS = {
-    "cells": kernel(serial(let(), inside(), row(Const(3)))),
+    "elements": kernel(serial(let(), inside(), row(Const(3)))),
     "rows": kernel(serial(let(), inside(), vector(row()))),
     "rows, the index bound inside": kernel(serial(vector(let(), inside(), row()))),
     "rows by parts": kernel(serial(let(), inside(), serial(row(), hi=Const(WIDTH), var="j"))),
@@ -95,8 +95,8 @@ def run(found: Kernel, n: int = COUNT) -> int:
     verify(found)
     rng = np.random.default_rng(0)
     arrays = {
-        "T": rng.integers(0, 9, (CELLS, WIDTH)).astype("f4"),
-        "K": rng.integers(0, CELLS, COUNT).astype("i4"),
+        "T": rng.integers(0, 9, (ELEMENTS, WIDTH)).astype("f4"),
+        "K": rng.integers(0, ELEMENTS, COUNT).astype("i4"),
         "O": np.zeros((COUNT, WIDTH), "f4"),
     }
     return check_same(found, arrays, {"N": n})
@@ -138,7 +138,7 @@ def value_of(expr: KExpr, values: dict[str, int]) -> int:
 def test_after_a_row_of_indices_those_of_the_next_one_are_asked_for(
     trip: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the row's length is known; of the last row, and of others, the last cell is asked for again."""
+    """Where the row's length is known; of the last row, and of others, the last element is asked for again."""
     monkeypatch.setattr(ahead, "LINES", 2)
     end, count = Const(WIDTH) if trip else Var("N"), COUNT // WIDTH
     gathered = replace(vector(row(Var("c"))), var="c")
@@ -183,9 +183,9 @@ def test_a_vector_whose_lanes_all_gather_with_one_index_asks_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked"), [("cells", True), ("an index in each lane", True), ("rows by parts", False)]
+    ("name", "asked"), [("elements", True), ("an index in each lane", True), ("rows by parts", False)]
 )
-def test_cells_of_the_last_cache_are_asked_for_from_more_pages_than_a_core_keeps_addresses_of(
+def test_elements_of_the_last_cache_are_asked_for_from_more_pages_than_a_core_keeps_addresses_of(
     name: str, asked: bool
 ) -> None:
     machine = replace(SMALL, caches=(Cache(256), Cache(1024), Cache(1 << 30)))
@@ -197,21 +197,21 @@ def test_cells_of_the_last_cache_are_asked_for_from_more_pages_than_a_core_keeps
         assert any(isinstance(s, Prefetch) for s in statements(changed.body)) == (asked and far)
 
 
-def test_one_cell_is_far_ahead_and_a_row_nearer() -> None:
+def test_one_element_is_far_ahead_and_a_row_nearer() -> None:
     def distance(found: Kernel) -> int:
         names = [s.value for s in statements(found.body) if isinstance(s, Let) and s.name == "g.ahead"]
         steps = [e for e in subexpressions(names[0]) if isinstance(e, Op) and e.op == "add"]
         return int(steps[0].args[1].value.real)  # type: ignore[union-attr]
 
-    cells, parts = (prefetch_gathers(FORMS[name], SMALL) for name in ("cells", "rows by parts"))
-    assert distance(cells) == WIDTH * distance(parts)
+    elements, parts = (prefetch_gathers(FORMS[name], SMALL) for name in ("elements", "rows by parts"))
+    assert distance(elements) == WIDTH * distance(parts)
 
 
 @pytest.mark.parametrize(("parts", "near", "caches"), [(3, True, {1}), (3, False, {2}), (2, True, {2})])
 def test_rows_of_several_lines_come_into_the_first_cache_where_that_is_sooner(
     parts: int, near: bool, caches: set[int]
 ) -> None:
-    wide, width = buffer("T", f32, CELLS, 24), 8  # three vectors are a line and a half
+    wide, width = buffer("T", f32, ELEMENTS, 24), 8  # three vectors are a line and a half
     vectors = [vector(row(index("add", width * n, "j"))) for n in range(parts)]
     found = replace(
         kernel(serial(let(), inside(), *vectors)), buffers=(wide, K, buffer("O", f32, COUNT, 24, writable=True))
@@ -220,21 +220,21 @@ def test_rows_of_several_lines_come_into_the_first_cache_where_that_is_sooner(
     assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == caches
 
 
-def test_lanes_that_gather_cells_of_their_own_are_no_rows() -> None:
-    cells = buffer("T", i64, CELLS, 2)
+def test_lanes_that_gather_elements_of_their_own_are_no_rows() -> None:
+    elements = buffer("T", i64, ELEMENTS, 2)
     form = serial(
         vector(let(LANE), inside(), Store("O", (LANE, Const(0)), Load("T", (G, Const(1)), i64))),
         hi=Const(COUNT // WIDTH),
     )
-    found = replace(kernel(form), buffers=(cells, K, buffer("O", i64, COUNT, 2, writable=True)))
+    found = replace(kernel(form), buffers=(elements, K, buffer("O", i64, COUNT, 2, writable=True)))
     caches = (Cache(256, 32), Cache(512, 32))
     changed = prefetch_gathers(found, replace(SMALL, caches=caches, rows_near=True, asks_second=True))
     assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == {2}
 
 
 def test_a_wrong_index_is_found_in_its_own_iteration() -> None:
-    changed = prefetch_gathers(FORMS["cells"], SMALL)
-    arrays = {"T": np.zeros((CELLS, WIDTH), "f4"), "K": np.zeros(COUNT, "i4"), "O": np.ones((COUNT, WIDTH), "f4")}
+    changed = prefetch_gathers(FORMS["elements"], SMALL)
+    arrays = {"T": np.zeros((ELEMENTS, WIDTH), "f4"), "K": np.zeros(COUNT, "i4"), "O": np.ones((COUNT, WIDTH), "f4")}
     arrays["K"][40] = -5
     assert check_same(changed, arrays, {"N": COUNT}) == 3
 
@@ -301,15 +301,15 @@ def test_the_first_lines_of_a_long_row_are_asked_for(bound: str) -> None:
     found = (let(), inside()), (Store("O", (AT, J), Load("X", (G, J), f32)),)
     before, body = (found[0], found[1]) if bound == "before" else ((), (*found[0], *found[1]))
     stream = For("j", Const(0), Const(width), body, kind=LoopKind.STREAM, lanes=32, trip=width)
-    buffers = buffer("X", f32, CELLS, width), K, buffer("O", f32, COUNT, width, writable=True)
+    buffers = buffer("X", f32, ELEMENTS, width), K, buffer("O", f32, COUNT, width, writable=True)
     changed = prefetch_gathers(Kernel("kernel", buffers, (), (serial(*before, stream),)), SMALL)
     verify(changed)
     asked = [s.indices for s in statements(changed.body) if isinstance(s, Prefetch)]
     assert asked == [(Var("g.ahead"), index("add", 0, 16 * k)) for k in range(16)]
     rng = np.random.default_rng(2)
     arrays = {
-        "X": rng.integers(0, 9, (CELLS, width)).astype("f4"),
-        "K": rng.integers(0, CELLS, COUNT).astype("i4"),
+        "X": rng.integers(0, 9, (ELEMENTS, width)).astype("f4"),
+        "K": rng.integers(0, ELEMENTS, COUNT).astype("i4"),
         "O": np.zeros((COUNT, width), "f4"),
     }
     assert check_same(changed, arrays, {}) == 0

@@ -47,7 +47,7 @@ def running(
     name: str, lanes: int, rows: int, lo: int, steps: KExpr, width: int, *, back: bool = False, panels: int = 1
 ) -> Kernel:
     """Return O[r,t] = x, where x is X[r,t] plus what it was a step before, for `steps` t from `lo` on; `back`: in rows of `width`
-    cells from their ends, else from their starts. Rows are taken by `panels` of `rows`."""
+    elements from their ends, else from their starts. Rows are taken by `panels` of `rows`."""
     dtype = DTYPES[name]
     at: KExpr = index("sub", width - 1, "t") if back else Var("t")
     row = index("add", index("mul", "p", rows), "v")
@@ -90,7 +90,7 @@ def across(kernel: Kernel) -> int:
 
 
 def summed(x: np.ndarray, lo: int, steps: int, dtype: DType, *, back: bool) -> np.ndarray:
-    """Return the running sums of rows, one after another in the type of the cells."""
+    """Return the running sums of rows, one after another in the type of the elements."""
     found = x[:, ::-1].copy() if back else x.copy()
     total = np.zeros(len(x), dtype.numpy)
     for t in range(lo, lo + steps):

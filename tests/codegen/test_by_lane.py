@@ -38,7 +38,7 @@ def test_lanes_any_stride_apart_are_copied_and_nothing_else(name: str, lanes: in
             check_same(kernel, values, {"N": n, "S": s, "T": t}, arch, strides={"X": (s,), "Y": (t,)})
 
 
-def test_lanes_that_write_one_cell_leave_the_last_one() -> None:
+def test_lanes_that_write_one_element_leave_the_last_one() -> None:
     x = Buffer("X", DTYPES["u8"], (C(64),), (C(1),), Space.ARGUMENT, writable=False)
     y = Buffer("Y", DTYPES["u8"], (C(16),), (C(1),), Space.ARGUMENT)
     body = Store("Y", (Op("floordiv", (V("v"), C(4)), i64),), Load("X", (V("v"),), DTYPES["u8"]))

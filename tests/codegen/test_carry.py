@@ -1,4 +1,4 @@
-"""Carried cells: a loop that reads what it stored a few iterations ago has it in registers, and means the same."""
+"""Carried elements: a loop that reads what it stored a few iterations ago has it in registers, and means the same."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ S = Buffer("S", f32, (Const(ROWS), Const(COLUMNS)), (Const(COLUMNS), Const(1)), 
 X = Buffer("X", f32, (Const(COLUMNS),), (Const(1),), Space.ARGUMENT, False)
 
 
-def cell(row: KExpr | int, offset: int, factor: int = 1) -> tuple[KExpr, ...]:
+def element(row: KExpr | int, offset: int, factor: int = 1) -> tuple[KExpr, ...]:
     """Return `row, factor * t + offset`."""
     at = index("add", index("mul", factor, "t"), offset)
     return (Const(row) if isinstance(row, int) else row, at)
 
 
 def old(row: KExpr | int, offset: int, factor: int = 1) -> Load:
-    return Load("S", cell(row, offset, factor), f32)
+    return Load("S", element(row, offset, factor), f32)
 
 
 def plus_x(*terms: KExpr) -> Op:
@@ -78,27 +78,28 @@ def lanes(body: Block, hi: KExpr = Const(4), lo: int = 0, trip: int | None = 4) 
 
 
 FORMS = {
-    "one back": loop(Store("S", cell(0, 0), plus_x(old(0, -1)))),
-    "one back, unknown end": loop(Store("S", cell(0, 0), plus_x(old(0, -1))), hi=Var("N")),
-    "four back": loop(Store("S", cell(0, 0), plus_x(old(0, -4))), hi=Var("N")),
-    "one and three back": loop(Store("S", cell(0, 0), plus_x(old(0, -1), old(0, -3))), hi=Var("N")),
-    "two rows": loop(Store("S", cell(0, 0), plus_x(old(0, -1))), Store("S", cell(1, 0), plus_x(old(1, -1)))),
+    "one back": loop(Store("S", element(0, 0), plus_x(old(0, -1)))),
+    "one back, unknown end": loop(Store("S", element(0, 0), plus_x(old(0, -1))), hi=Var("N")),
+    "four back": loop(Store("S", element(0, 0), plus_x(old(0, -4))), hi=Var("N")),
+    "one and three back": loop(Store("S", element(0, 0), plus_x(old(0, -1), old(0, -3))), hi=Var("N")),
+    "two rows": loop(Store("S", element(0, 0), plus_x(old(0, -1))), Store("S", element(1, 0), plus_x(old(1, -1)))),
     "rows that read each other": loop(
-        Store("S", cell(0, 0), plus_x(old(0, -1), old(1, -1))), Store("S", cell(1, 0), plus_x(old(0, -1), old(1, -2)))
+        Store("S", element(0, 0), plus_x(old(0, -1), old(1, -1))),
+        Store("S", element(1, 0), plus_x(old(0, -1), old(1, -2))),
     ),
     "read before it is stored": loop(
-        Store("S", cell(2, 0), plus_x(old(0, -1))), Store("S", cell(0, 0), plus_x(old(0, -2)))
+        Store("S", element(2, 0), plus_x(old(0, -1))), Store("S", element(0, 0), plus_x(old(0, -2)))
     ),
-    "a value that is bound": loop(Let("x", old(0, -1)), Store("S", cell(0, 0), plus_x(Var("x", f32)))),
-    "steps of two": loop(Store("S", cell(0, 0), plus_x(old(0, -2))), step=2),
-    "two cells an iteration": loop(
-        Store("S", cell(0, 0), plus_x(old(0, -2))), Store("S", cell(0, 1), plus_x(old(0, -1))), step=2
+    "a value that is bound": loop(Let("x", old(0, -1)), Store("S", element(0, 0), plus_x(Var("x", f32)))),
+    "steps of two": loop(Store("S", element(0, 0), plus_x(old(0, -2))), step=2),
+    "two elements an iteration": loop(
+        Store("S", element(0, 0), plus_x(old(0, -2))), Store("S", element(0, 1), plus_x(old(0, -1))), step=2
     ),
-    "a row that is a size": loop(Store("S", cell(Var("M"), 0), plus_x(old(Var("M"), -1)))),
-    "backwards in memory": loop(Store("S", cell(0, 39, -1), plus_x(old(0, 40, -1)))),
-    "vectors": loop(lanes((Store("S", cell(Var("i"), 0), plus_x(old(Var("i"), -1))),))),
+    "a row that is a size": loop(Store("S", element(Var("M"), 0), plus_x(old(Var("M"), -1)))),
+    "backwards in memory": loop(Store("S", element(0, 39, -1), plus_x(old(0, 40, -1)))),
+    "vectors": loop(lanes((Store("S", element(Var("i"), 0), plus_x(old(Var("i"), -1))),))),
     "vectors of unknown length": loop(
-        lanes((Store("S", cell(Var("i"), 0), plus_x(old(Var("i"), -1))),), hi=Var("M"), trip=None), hi=Var("N")
+        lanes((Store("S", element(Var("i"), 0), plus_x(old(Var("i"), -1))),), hi=Var("M"), trip=None), hi=Var("N")
     ),
 }
 
@@ -112,25 +113,27 @@ def test_what_was_stored_a_few_iterations_ago_is_carried(name: str, n: int) -> N
 
 
 LEFT = {
-    "nothing is read again": loop(Store("S", cell(0, 0), plus_x(old(1, -1)))),
-    "too far back": loop(Store("S", cell(0, 0), plus_x(old(0, -5)))),
-    "later iterations' cells": loop(Store("S", cell(0, 0), plus_x(old(0, 1)))),
-    "one cell in all iterations": loop(Store("S", (Const(0), Const(3)), plus_x(Load("S", (Const(0), Const(3)), f32)))),
+    "nothing is read again": loop(Store("S", element(0, 0), plus_x(old(1, -1)))),
+    "too far back": loop(Store("S", element(0, 0), plus_x(old(0, -5)))),
+    "later iterations' elements": loop(Store("S", element(0, 0), plus_x(old(0, 1)))),
+    "one element in all iterations": loop(
+        Store("S", (Const(0), Const(3)), plus_x(Load("S", (Const(0), Const(3)), f32)))
+    ),
     "overwritten by another store": loop(
-        Store("S", cell(0, 0), plus_x(old(0, -1))), Store("S", cell(0, -1), plus_x(old(1, -3)))
+        Store("S", element(0, 0), plus_x(old(0, -1))), Store("S", element(0, -1), plus_x(old(1, -3)))
     ),
     "perhaps overwritten": loop(
-        Store("S", cell(0, 0), plus_x(old(0, -1))), Store("S", cell(Var("M"), 0), Const(2.0, f32))
+        Store("S", element(0, 0), plus_x(old(0, -1))), Store("S", element(Var("M"), 0), Const(2.0, f32))
     ),
     "overwritten on a condition": loop(
-        Store("S", cell(0, 0), plus_x(old(0, -1))),
-        If(Op("lt", (Var("t"), Const(12)), bool_), (Store("S", cell(0, -1), Const(1.0, f32)),)),
+        Store("S", element(0, 0), plus_x(old(0, -1))),
+        If(Op("lt", (Var("t"), Const(12)), bool_), (Store("S", element(0, -1), Const(1.0, f32)),)),
     ),
     "a row bound in the loop": loop(
-        Let("r", index("mod", "t", 2)), Store("S", cell(Var("r"), 0), plus_x(old(Var("r"), -1)))
+        Let("r", index("mod", "t", 2)), Store("S", element(Var("r"), 0), plus_x(old(Var("r"), -1)))
     ),
     "lanes that overlap": loop(lanes((Store("S", (Const(0), index("add", "t", "i")), Load("X", (Var("i"),), f32)),))),
-    "one iteration": loop(Store("S", cell(0, 0), plus_x(old(0, -1))), hi=Const(9)),
+    "one iteration": loop(Store("S", element(0, 0), plus_x(old(0, -1))), hi=Const(9)),
 }
 
 
@@ -158,10 +161,10 @@ def test_any_loop_means_the_same(bodies, factor, step, vector, n, fixed) -> None
     def place(where: tuple[int, int]) -> tuple[KExpr, ...]:
         row, offset = where
         if vector == "rows":
-            return cell(index("add", index("mul", 1, "i"), row), base + offset, factor)
+            return element(index("add", index("mul", 1, "i"), row), base + offset, factor)
         if vector == "columns":
             return (Const(row), index("add", index("mul", 4 * factor, "t"), "i", (0 if factor > 0 else 70) + offset))
-        return cell(row, base + offset, factor)
+        return element(row, base + offset, factor)
 
     body: list[object] = []
     for target, reads, bound in bodies:

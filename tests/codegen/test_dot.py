@@ -20,8 +20,8 @@ from tests.passes import emit
 TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
 
 
-def cells(part: np.dtype, seed: int, count: int = 61) -> np.ndarray:
-    """Cells of random parts, a third of them the least or the greatest."""
+def elements(part: np.dtype, seed: int, count: int = 61) -> np.ndarray:
+    """Elements of random parts, a third of them the least or the greatest."""
     rng = np.random.default_rng(seed)
     info = np.iinfo(part)
     values = rng.integers(info.min, info.max, (count, 4 // np.dtype(part).itemsize), dtype=part, endpoint=True)
@@ -46,7 +46,7 @@ def elementwise(value, inputs: dict[str, DType], result: DType, lanes: int) -> K
 @pytest.mark.parametrize(("op", "left", "right"), [("dot2", np.int16, np.int16), ("dot4", np.uint8, np.int8)])
 @pytest.mark.parametrize("dtype", [i32, u32], ids=str)
 def test_sums_of_products_are_numpys_modulo_2_to_the_32(op, left, right, lanes, dtype):
-    x, y = cells(left, 1), cells(right, 2)
+    x, y = elements(left, 1), elements(right, 2)
     wanted = (x.astype(np.int64) * y.astype(np.int64)).sum(1).astype(dtype.numpy)
     a, b = x.view(dtype.numpy)[:, 0], y.view(dtype.numpy)[:, 0]
     kernel = elementwise(
@@ -65,7 +65,7 @@ def test_sums_of_products_are_numpys_modulo_2_to_the_32(op, left, right, lanes, 
 @pytest.mark.parametrize("lanes", [1, 4, 8, 16])
 @pytest.mark.parametrize("op", ["dot2", "dot4"])
 def test_a_sum_of_products_is_added_to_what_was_there(op, lanes):
-    x, y = cells(np.int32, 3)[:, 0], cells(np.int32, 4)[:, 0]
+    x, y = elements(np.int32, 3)[:, 0], elements(np.int32, 4)[:, 0]
 
     def value(at):
         return Op("add", (Load("A", (at,), i32), Op(op, (Load("A", (at,), i32), Load("B", (at,), i32)), i32)), i32)
@@ -79,7 +79,7 @@ def test_a_sum_of_products_is_added_to_what_was_there(op, lanes):
 @pytest.mark.parametrize("part", [i8, u8, i16], ids=str)
 @pytest.mark.parametrize("apart", [False, True])
 def test_joined_parts_lie_side_by_side(part, lanes, apart):
-    values = cells(part.numpy, 5, 40)
+    values = elements(part.numpy, 5, 40)
     count = values.shape[1]
     places = [
         (lambda at, p=p: index("add", index("mul", 40, p), at) if apart else index("add", index("mul", count, at), p))

@@ -149,8 +149,8 @@ def test_a_tile_that_is_stored_lane_by_lane_has_one_shape(across: bool, shapes: 
         lanes = For("v", Const(0), left, (store,), kind=LoopKind.VECTOR, lanes=8)
         return For("c", Const(0), Op("minimum", (Const(4), end)), (lanes,), kind=LoopKind.UNROLL, lanes=4)
 
-    cell = (place, Const(0)) if across else (Const(0), place)
-    body = (nest(Store("acc", (place,), Const(0.0, f64))), nest(Store("out", cell, Load("acc", (place,), f64))))
+    element = (place, Const(0)) if across else (Const(0), place)
+    body = (nest(Store("acc", (place,), Const(0.0, f64))), nest(Store("out", element, Load("acc", (place,), f64))))
     kernel = Kernel("kernel", (out,), ("n",), (Allocate((acc,), body),))
     filled = filling.fill(kernel, 32)
     stores = [s for s in statements(filled.body) if isinstance(s, Store) and s.buffer == "out"]

@@ -1,4 +1,4 @@
-"""Folds of neighbouring vectors into one cell become one fold, with the same value."""
+"""Folds of neighbouring vectors into one element become one fold, with the same value."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SIZE = 64
 
 
 def fold(
-    op: str, dtype: DType, at: int, cell: KExpr | int = 0, *, var: str = "l", lanes: int = 8, trip: int = 8
+    op: str, dtype: DType, at: int, element: KExpr | int = 0, *, var: str = "l", lanes: int = 8, trip: int = 8
 ) -> For:
-    """Return `vector l in 0:trip: s[cell] = op(s[cell], x[at + l])`."""
-    place = (Const(cell) if isinstance(cell, int) else cell,)
+    """Return `vector l in 0:trip: s[element] = op(s[element], x[at + l])`."""
+    place = (Const(element) if isinstance(element, int) else element,)
     term = Load("x", (index("add", at, var),), dtype)
     body = (Store("s", place, Op(op, (Load("s", place, dtype), term), dtype)),)
     return For(var, Const(0), Const(trip), body, kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
@@ -77,11 +77,11 @@ def test_neighbouring_folds_become_one(op: str, name: str, chunks: int) -> None:
 
 F32 = DTYPES["f32"]
 APART = {
-    "two cells": (fold("add", F32, 0), fold("add", F32, 8, 1)),
+    "two elements": (fold("add", F32, 0), fold("add", F32, 8, 1)),
     "two operations": (fold("add", F32, 0), fold("maximum", F32, 8)),
     "a partial vector": (fold("add", F32, 0), fold("add", F32, 8, trip=5)),
     "two widths": (fold("add", F32, 0), fold("add", F32, 8, lanes=4, trip=4)),
-    "cells of the lanes": (fold("add", F32, 0, Op("mod", (Var("l"), Const(4)))),) * 2,
+    "elements of the lanes": (fold("add", F32, 0, Op("mod", (Var("l"), Const(4)))),) * 2,
 }
 
 

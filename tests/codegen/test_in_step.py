@@ -17,7 +17,9 @@ ROWS = "op(N: f32[{n}]) -> O:\n    O *= N[l] where l >= 1"
 
 @pytest.mark.parametrize("n", [2, 5, 12, 13])
 @pytest.mark.parametrize("interpret", [False, True])
-def test_lanes_take_turns_in_a_cell_that_they_share(n: int, interpret: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_take_turns_in_a_element_that_they_share(
+    n: int, interpret: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if interpret:
         monkeypatch.setenv("POLYKER_INTERPRET", "1")
     op = pk.op(ROWS.format(n=n))
@@ -27,7 +29,7 @@ def test_lanes_take_turns_in_a_cell_that_they_share(n: int, interpret: bool, mon
     try:
         s = s["O"].vectorise({"l.tile": 3})
     except pk.PolykerError as error:
-        # With more than one lane at work in an iteration the cell is not theirs in turn.
+        # With more than one lane at work in an iteration the element is not theirs in turn.
         assert "PK501" in str(error) or "PK503" in str(error)
         assert n > 5
         return
@@ -54,8 +56,8 @@ def test_other_loops_stay_as_they_are() -> None:
     assert in_step(kernel) == kernel
 
 
-def test_lanes_that_come_to_a_loop_once_at_their_own_times_share_no_cell_there() -> None:
-    # isl makes no loop of x0, which is 3w + d + 1: all lanes would write their row of B to the one cell B.packed.
+def test_lanes_that_come_to_a_loop_once_at_their_own_times_share_no_element_there() -> None:
+    # isl makes no loop of x0, which is 3w + d + 1: all lanes would write their row of B to the one element B.packed.
     op = pk.op("G[w,d,l] = conj(B[w,d,3*w+d+1]) for l in 0:9")
     s = op.schedule(pk.c64[2, 2, 6], auto=False)
     s = s["G"].interchange("l", "w", "d")
@@ -66,7 +68,8 @@ def test_lanes_that_come_to_a_loop_once_at_their_own_times_share_no_cell_there()
 
 
 def test_isl_takes_no_iteration_out_of_a_loop_in_step() -> None:
-    # One cell holds B for the one lane that is there at a time k; were k == l taken out of the loop, four lanes would meet in it.
+    # One element holds B for the one lane that is there at a time k; were k == l taken out of the loop, four lanes would meet in
+    # it.
     op = pk.op(
         "G[l] += conj(B[l,k]) where l <= 4 - 3*(k//6) and l >= k//6 and k % 6 <= l + 6*(k//6) and k % 6 >= l - 6*(k//6)"
     )

@@ -50,7 +50,7 @@ def test_products_added_to_an_accumulator_are_fused(terms, count):
     check_same(kernel, {"A": np.arange(9, dtype=np.float32), "B": np.ones(9, np.float32)}, {"N": 9})
 
 
-def test_an_accumulator_is_known_by_its_cell_however_that_is_written():
+def test_an_accumulator_is_known_by_its_element_however_that_is_written():
     old, new = index("mul", 2, "i"), index("add", "i", "i")
     store = Store("B", (new,), Op("add", (Load("B", (old,), f32), product(LOAD, LOAD)), f32))
     assert "llvm.fma" in text(loop(store))

@@ -57,15 +57,15 @@ def test_an_unrolled_loop_around_vectors_that_begin_at_its_variable() -> None:
 @pytest.mark.parametrize("offset", [0, 4])
 def test_a_gathered_factor_of_a_row_past_the_caches(offset: int) -> None:
     """Where the row begins at a line nothing comes before its whole vectors: what was loaded there is not what they need."""
-    cells = 1 << 19
-    raw = np.empty(4 * cells + 128, np.uint8)
+    elements = 1 << 19
+    raw = np.empty(4 * elements + 128, np.uint8)
     start = -raw.ctypes.data % 64 + offset
-    out = raw[start : start + 4 * cells].view(np.float32)
+    out = raw[start : start + 4 * elements].view(np.float32)
     small = replace(host(), caches=(Cache(32 << 10), Cache(1 << 18), Cache(1 << 20)))
-    types = {"T": pk.f32[100], "N": pk.i64[3], "X": pk.f32[cells]}
+    types = {"T": pk.f32[100], "N": pk.i64[3], "X": pk.f32[elements]}
     kernel = pk.op("C[j] = T[N[0]] * X[j]").compile(**types, target=small, threads=1)
     assert "stream" in kernel.source("schedule")
-    kernel(np.arange(100, dtype=np.float32), np.array([7, 8, 9]), np.ones(cells, np.float32), out=out)
+    kernel(np.arange(100, dtype=np.float32), np.array([7, 8, 9]), np.ones(elements, np.float32), out=out)
     assert (out == 7).all()
 
 

@@ -214,7 +214,7 @@ def evaluate(expr, env):
 
 @pytest.mark.parametrize("dtype", [pk.bf16, pk.f16, pk.i8, pk.i16], ids=str)
 def test_a_mask_that_llvm_finds_to_hold_for_one_lane_writes_that_lane_alone(dtype):
-    # The last tile of a row has one cell, and a condition that holds there: cells beside it are the next row's first ones.
+    # The last tile of a row has one element, and a condition that holds there: elements beside it are the next row's first ones.
     given = (((np.arange(34) * 7) % 11 - 5).reshape(17, 2)).astype(dtype.numpy)
     kernel = pk.op("E[z,d] += N[d,w] for z in 0:7 where z + 2*d != 3").compile(N=dtype[17, 2], threads=1)
     memory = np.full(7 * 17 + 64, 77).astype(dtype.numpy)

@@ -49,9 +49,9 @@ def test_a_buffer_of_several_blocks_has_a_name_for_each() -> None:
         def loop(var: str, body: tuple[Store, ...]) -> For:
             return For(var, Const(0), Const(4), body, kind=LoopKind.UNROLL)
 
-        cell = Op("add", (Var("a"), Const(place)))
-        first = loop("a", (Store("s", (Var("a"),), Read("x", (cell,), f64)),))
-        return first, loop("a", (Store("y", (cell,), Read("s", (Var("a"),), f64)),))
+        element = Op("add", (Var("a"), Const(place)))
+        first = loop("a", (Store("s", (Var("a"),), Read("x", (element,), f64)),))
+        return first, loop("a", (Store("y", (element,), Read("s", (Var("a"),), f64)),))
 
     held = Buffer("s", f64, (Const(4),), (Const(1),), Space.STACK)
     x, y = (Buffer(n, f64, (Const(8),), (Const(1),), Space.ARGUMENT, writable=n == "y") for n in "xy")

@@ -132,8 +132,8 @@ def test_what_one_vector_has_alone_may_stay_in_memory() -> None:
     vectors = []
     for var in ("v", "w"):
         loop = For(var, Const(0), Const(16), (), kind=LoopKind.VECTOR, lanes=16)
-        cell = Load("B", (Var(var),), pk.f32)
-        vectors.append(replace(loop, body=(Store("C", cell.indices, Op("add", (cell, read, fixed), pk.f32)),)))
+        element = Load("B", (Var(var),), pk.f32)
+        vectors.append(replace(loop, body=(Store("C", element.indices, Op("add", (element, read, fixed), pk.f32)),)))
     tile = For("k", Const(0), Const(8), tuple(vectors))
     assert lone(replace(tile, body=tile.body[:1])) == {read}  # the other one is in a register before the loop
     tested = replace(read, predicate=Op("lt", (Var("k"), Const(4)), pk.bool_), other=Const(0.0, pk.f32))
@@ -155,12 +155,12 @@ def tile(stored: Callable[[int, Op], Store], lanes: int = 16, kind: DType = pk.f
 
 @pytest.mark.parametrize("form", ["abs", "neg", "square"])
 @pytest.mark.parametrize("moves", [True, False])
-def test_lanes_are_added_up_to_one_cell(form: str, moves: bool) -> None:
+def test_lanes_are_added_up_to_one_element(form: str, moves: bool) -> None:
     def stored(n: int, term: Op) -> Store:
-        cell = Load("s", (index("add", 6 * n, "k") if moves else Const(n),), pk.f32)
+        element = Load("s", (index("add", 6 * n, "k") if moves else Const(n),), pk.f32)
         square = Op("pow", (term, Const(2.0, pk.f32)), pk.f32)
         value = square if form == "square" else Op(form, (term,), pk.f32)
-        return Store("s", cell.indices, Op("add", (cell, value), pk.f32))
+        return Store("s", element.indices, Op("add", (element, value), pk.f32))
 
     kernel = tile(stored)
     arrays = {n: np.arange(64, dtype="f4") * 7 % 23 for n in "xys"}
@@ -187,10 +187,10 @@ def test_negative_terms_of_all_lanes_are_added_up(text: str, shape: tuple[int, .
 
 def test_a_negative_product_is_added_as_it_is() -> None:
     def stored(n: int, term: Op) -> Store:
-        cell = Load("s", (index("add", 16 * n, f"v{n}"),), pk.f32)
+        element = Load("s", (index("add", 16 * n, f"v{n}"),), pk.f32)
         less = Op("sub", (term, Const(1.0, pk.f32)), pk.f32)
         product = Op("mul", (term, less), pk.f32)
-        return Store("s", cell.indices, Op("add", (cell, Op("neg", (product,), pk.f32)), pk.f32))
+        return Store("s", element.indices, Op("add", (element, Op("neg", (product,), pk.f32)), pk.f32))
 
     assert "fmul" not in emit(tile(stored), wide(apart=True))
 
@@ -245,8 +245,8 @@ def test_known_processors() -> None:
 def test_parts_of_registers_are_as_whole_ones(lanes: int, kind: DType, op: str, inner: str, moved: str) -> None:
     def kernel(op: str, inner: str) -> Kernel:
         def stored(n: int, term: Op) -> Store:
-            cell = Load("s", (index("add", lanes * n, f"v{n}"),), kind)
-            return Store("s", cell.indices, Op(op, (cell, replace(term, op=inner)), kind))
+            element = Load("s", (index("add", lanes * n, f"v{n}"),), kind)
+            return Store("s", element.indices, Op(op, (element, replace(term, op=inner)), kind))
 
         return tile(stored, lanes, kind)
 

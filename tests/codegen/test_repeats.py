@@ -101,8 +101,8 @@ def test_a_tile_stays() -> None:
 
 def test_what_passes_look_at_copy_by_copy_is_unrolled() -> None:
     before = Load("Y", (index("sub", "r", 1), ROW[1]), f32)
-    assert not stays(nest(Store("Y", ROW, Op("add", (before, X_AT), f32))))  # cells that a loop may carry
-    assert not stays(nest(Store("Y", (V("r"), C(0)), X_AT)))  # folds into one cell
+    assert not stays(nest(Store("Y", ROW, Op("add", (before, X_AT), f32))))  # elements that a loop may carry
+    assert not stays(nest(Store("Y", (V("r"), C(0)), X_AT)))  # folds into one element
     assert not stays(nest(Store("Y", (V("v"), V("r")), X_AT)))  # across rows
     assert not stays(nest(Store("Y", (V("r"), index("mul", 2, "v")), X_AT)))  # apart from each other
     assert not stays(nest(Store("Y", ROW, X_AT), C(9), C(1)))

@@ -1,4 +1,4 @@
-"""SCAN loops: running maxima and their like by whole vectors give what the loop gives cell by cell."""
+"""SCAN loops: running maxima and their like by whole vectors give what the loop gives element by element."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_lengths_that_are_known():
         check_same(scan("maximum", f32, trip=n - 1), {"X": data(f32, n), "Y": data(f32, n)}, {"N": n})
 
 
-def test_the_term_may_read_the_cell_itself_and_nothing_else_of_the_buffer():
+def test_the_term_may_read_the_element_itself_and_nothing_else_of_the_buffer():
     own = Load("Y", (V("v"),), i32)
     assert is_by_vectors(scan("add", i32, own))
     check_same(scan("add", i32, own), {"X": data(i32, 50), "Y": data(i32, 50, seed=1)}, {"N": 50})
@@ -66,7 +66,7 @@ def test_the_term_may_read_the_cell_itself_and_nothing_else_of_the_buffer():
     check_same(first, {"X": data(i32, 50), "Y": data(i32, 50, seed=1)}, {"N": 50})
 
 
-def test_what_is_no_step_from_the_cell_before_runs_as_the_loop_says():
+def test_what_is_no_step_from_the_element_before_runs_as_the_loop_says():
     double = Op("mul", (Load("X", (V("v"),), f32), C(2.0, f32)), f32)
     assert is_by_vectors(scan("maximum", f32, double))
     for kernel in (scan("maximum", f32, double), scan("maximum", f32, before=2), scan("sub", f32)):

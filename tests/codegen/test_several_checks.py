@@ -1,4 +1,4 @@
-"""Cells looked up several at a time: the same cells, in the same order, and no cell that a check forbids."""
+"""Elements looked up several at a time: the same elements, in the same order, and no element that a check forbids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
-from polyker.codegen.passes.x86.several_checks import CELLS, several_checks
+from polyker.codegen.passes.x86.several_checks import ELEMENTS, several_checks
 from polyker.ir.dtypes import DType, bool_, f32, i32, i64
 from tests.codegen.support import C, V, check_same
 
@@ -79,11 +79,11 @@ def steps(found: Kernel) -> list[int]:
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 7, 8, 9, 11, COUNT - 1, COUNT])
 @pytest.mark.parametrize("fixed", [True, False])
-def test_cells_are_the_same(name: str, n: int, fixed: bool) -> None:
+def test_elements_are_the_same(name: str, n: int, fixed: bool) -> None:
     before = kernel(*FORMS[name], hi=C(n), trip=n) if fixed else kernel(*FORMS[name], hi=V("N"), trip=None)
     after = several_checks(before)
     verify(after)
-    assert (CELLS in steps(after)) == (not fixed or n >= 2 * CELLS)
+    assert (ELEMENTS in steps(after)) == (not fixed or n >= 2 * ELEMENTS)
     results = []
     for k in (before, after):
         found = arrays(n)
@@ -104,7 +104,7 @@ def test_the_first_check_that_fails_ends_the_kernel(place: int, wrong: int) -> N
     assert check_same(before, data, {"N": COUNT}) == codes[0]
 
 
-def test_a_cell_that_the_next_check_reads_is_written_before_it() -> None:
+def test_a_element_that_the_next_check_reads_is_written_before_it() -> None:
     """K[g] moves on at each step that comes to it, and the step after looks it up."""
     body = (Let("g", number("J", AT)), inside(G), Let("h", number("K", G)), inside(H), Store("O", (AT,), Load("T", (H,), f32)),
             Store("K", (G,), Convert(Op("mod", (Op("add", (H, C(7))), C(TABLE))), i32)))  # fmt: skip

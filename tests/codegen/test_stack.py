@@ -107,7 +107,7 @@ def test_reductions_whose_conditions_cut_vectors_are_numpys(
     np.testing.assert_array_equal(kernel(a, b), expected)
 
 
-def test_cells_behind_the_ends_of_rows_hold_zeros() -> None:
+def test_elements_behind_the_ends_of_rows_hold_zeros() -> None:
     """Vectors reach them: what they happened to hold, subnormal numbers, took Intel's processors 100 times as long."""
     product = pk.op("C[i,j,a] += A[i,j,k] * B[a,k]")
     cut = product.compile(A=pk.f32[40, 48, 56], B=pk.f32[28, 56], target="cpu:x86-64-v4", threads=1)
@@ -127,7 +127,7 @@ def test_buffers_of_a_parallel_loop_s_body_hold_zeros_where_it_begins() -> None:
     assert np.array_equal(product.compile(A, B, threads=2)(A, B), np.einsum("bik,bak->bia", A, B))
 
 
-def test_cells_of_a_whole_dimension_are_found_without_a_remainder() -> None:
+def test_elements_of_a_whole_dimension_are_found_without_a_remainder() -> None:
     text = "Y[i,j] = X[i,j]*2;  Z[i,j] = sum[b in 0:2](Y[i,j+b]) for i in 0:200, j in 0:191"
     kernel = pk.op(text).compile(X=pk.f32[200, 192], target="cpu:x86-64-v4", threads=1)
     loops = kernel.source("loops")

@@ -1,4 +1,4 @@
-"""STREAM loops: whole aligned vectors past the caches, every cell stored once, and nothing beyond the row touched."""
+"""STREAM loops: whole aligned vectors past the caches, every element stored once, and nothing beyond the row touched."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_other_loops_run_one_by_one(name: str) -> None:
     assert "nontemporal" not in emit(kernel, target("cpu"))
 
 
-def test_inside_a_vector_loop_rows_are_stored_cell_by_cell() -> None:
+def test_inside_a_vector_loop_rows_are_stored_element_by_element() -> None:
     kernel = rows(f32, 4, 40, 40, 0, Load("x", (Var("j"),), f32), 64, fixed=True)
     (outer,) = kernel.body
     assert isinstance(outer, For)

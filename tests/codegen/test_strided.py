@@ -1,4 +1,4 @@
-"""Accesses along strides of 2 to 4: whole vectors, elements picked out and woven in, cells between never written."""
+"""Accesses along strides of 2 to 4: whole vectors, elements picked out and woven in, elements between never written."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ TARGETS = ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"]
 LANES = 8
 
 
-def cells(name, dtype, *, writable=True):
+def elements(name, dtype, *, writable=True):
     return Buffer(name, dtype, (V("M"),), (C(1),), Space.ARGUMENT, writable)
 
 
@@ -31,7 +31,7 @@ def kernel(dtype, stride, firsts, *, source="X", reads=None, trip=LANES):
     )
     hi = index("minimum", "N", LANES) if trip is None else C(trip)
     loop = For("v", C(0), hi, stores, kind=LoopKind.VECTOR, lanes=LANES, trip=trip)
-    return Kernel("k", (cells("X", dtype, writable=False), cells("Y", dtype)), ("M", "N"), (loop,))
+    return Kernel("k", (elements("X", dtype, writable=False), elements("Y", dtype)), ("M", "N"), (loop,))
 
 
 def check(found, dtype, stride, count, name="cpu"):
@@ -43,7 +43,7 @@ def check(found, dtype, stride, count, name="cpu"):
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("stride", [2, 3, 4])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "u8", "f16", "bool", "c64"])
-def test_all_cells_of_a_row_or_some_of_them_are_written(name, stride, dtype):
+def test_all_elements_of_a_row_or_some_of_them_are_written(name, stride, dtype):
     for firsts in ([0], [1], [1, 0], [*range(stride)], [*range(stride)][::-1], [0, stride - 1]):
         check(kernel(DTYPES[dtype], stride, firsts), DTYPES[dtype], stride, LANES, name)
 
@@ -63,29 +63,29 @@ def test_a_whole_row_is_stored_by_plain_vectors_and_loaded_once():
     assert "masked" not in text
 
 
-def test_cells_that_are_missing_are_masked_where_the_target_masks_cheaply():
+def test_elements_that_are_missing_are_masked_where_the_target_masks_cheaply():
     found = kernel(f32, 3, [0, 1])
     assert emit(found, target("cpu:x86-64-v4")).count("call void @llvm.masked.store") == 3
     assert "masked.store" not in emit(found, target("cpu:x86-64-v2"))
 
 
-def test_what_reads_a_cell_written_before_waits_for_it():
+def test_what_reads_a_element_written_before_waits_for_it():
     # Y[2v] = X[2v]; Y[2v+1] = Y[2v], and the reverse of it: Y[2v] = Y[2v+1]; Y[2v+1] = X[2v].
     for source, firsts, reads in (("Y", [0, 1], [1, 0]), ("Y", [1, 0], [0, 1])):
         check(kernel(f32, 2, firsts, source=source, reads=reads), f32, 2, LANES)
 
 
-def test_two_stores_to_one_cell_keep_their_order():
+def test_two_stores_to_one_element_keep_their_order():
     check(kernel(f32, 2, [0, 0, 1], reads=[0, 1, 1]), f32, 2, LANES)
     check(kernel(f32, 2, [0, 2, 1], reads=[0, 1, 1], trip=6), f32, 2, LANES)
 
 
 def test_a_load_that_may_not_happen_says_nothing_about_its_neighbours():
-    # X ends with the even cell of the last lane: the odd one must not be touched.
+    # X ends with the even element of the last lane: the odd one must not be touched.
     odd = Load("X", at(2, 1), f32, Op("lt", (V("v"), C(LANES - 1)), DTYPES["bool"]), Const(0.0, f32))
     total = Op("add", (Load("X", at(2, 0), f32), odd), f32)
     loop = For("v", C(0), C(LANES), (Store("Y", (V("v"),), total),), kind=LoopKind.VECTOR, lanes=LANES, trip=LANES)
-    found = Kernel("k", (cells("X", f32, writable=False), cells("Y", f32)), ("M",), (loop,))
+    found = Kernel("k", (elements("X", f32, writable=False), elements("Y", f32)), ("M",), (loop,))
     check_same(found, {"X": data(f32, 2 * LANES - 1), "Y": data(f32, 2 * LANES - 1, seed=1)}, {"M": 2 * LANES - 1})
 
 
@@ -94,7 +94,7 @@ def test_neighbours_that_begin_anywhere_share_what_they_read():
         size = 2 * LANES + max(reads)
         total = Op("add", tuple(Load("X", at(2, r), f32) for r in reads), f32)
         loop = For("v", C(0), C(LANES), (Store("Y", (V("v"),), total),), kind=LoopKind.VECTOR, lanes=LANES, trip=LANES)
-        found = Kernel("k", (cells("X", f32, writable=False), cells("Y", f32)), ("M",), (loop,))
+        found = Kernel("k", (elements("X", f32, writable=False), elements("Y", f32)), ("M",), (loop,))
         check_same(found, {"X": data(f32, size - 1), "Y": data(f32, size - 1, seed=1)}, {"M": size - 1})
 
 

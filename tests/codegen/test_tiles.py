@@ -40,8 +40,8 @@ def tiled(
 ) -> Kernel:
     """Return O[j*width + i] = X[i*many + j] for many = blocks*rows j, tile by tile: `tiles` tiles along i in each panel.
 
-    A tile has `rows` rows of `line` bytes, the last one `last` cells where that is not 0; `up`: whether later rows lie further on
-    in the result.
+    A tile has `rows` rows of `line` bytes, the last one `last` elements where that is not 0; `up`: whether later rows lie further
+    on in the result.
     """
     dtype = DTYPES[name]
     lanes, many = line // dtype.itemsize, blocks * rows
@@ -52,8 +52,8 @@ def tiled(
     value = Load("x", (index("add", index("mul", i, many), j),), dtype)
     store = Store("o", (index("add", index("mul", row, width), i),), value)
 
-    def body(cells: int) -> Stmt:
-        vector = For("v", Const(0), Const(cells), (store,), kind=LoopKind.VECTOR, lanes=lanes, trip=cells)
+    def body(elements: int) -> Stmt:
+        vector = For("v", Const(0), Const(elements), (store,), kind=LoopKind.VECTOR, lanes=lanes, trip=elements)
         return For("r", Const(0), Const(rows), (vector,), kind=LoopKind.TRANSPOSE, lanes=rows, trip=rows)
 
     inside: Stmt = body(lanes)
@@ -62,8 +62,8 @@ def tiled(
         inside = If(ends, (body(last),), (inside,))
     nest = For("t", Const(0), Const(tiles), (inside,))
     nest = For("p", Const(0), Const(panels), (For("b", Const(0), Const(blocks), (nest,)),))
-    cells = panels * tiles * lanes
-    sizes = {"x": cells * many, "o": (many - 1) * width + cells}
+    elements = panels * tiles * lanes
+    sizes = {"x": elements * many, "o": (many - 1) * width + elements}
     buffers = tuple(
         Buffer(n, dtype, (Const(size),), (Const(1),), Space.ARGUMENT, n == "o", once=n == "o")
         for n, size in sizes.items()
@@ -88,18 +88,18 @@ def test_rows_that_begin_anywhere(
 ) -> None:
     dtype = DTYPES[name].numpy
     lanes = 64 // dtype.itemsize
-    cells, many = panels * tiles * lanes, blocks * rows
-    width, machine = cells + beyond, tiny("cpu")
+    elements, many = panels * tiles * lanes, blocks * rows
+    width, machine = elements + beyond, tiny("cpu")
     kernel = tiled(name, panels, tiles, blocks, rows, width, last=last, up=up)
     verify(kernel)
     code = build(emit(kernel, machine), machine)
-    x = (np.arange(cells * many) % 251).astype(dtype)
-    size = ((many - 1) * width + cells) * dtype.itemsize
+    x = (np.arange(elements * many) % 251).astype(dtype)
+    size = ((many - 1) * width + elements) * dtype.itemsize
     memory = np.full(size + 256, 0x55, np.uint8)
     at = -memory.ctypes.data % 64 + offset // dtype.itemsize * dtype.itemsize
     expected = memory.copy()
-    whole = cells - (lanes - last if last else 0)
-    for r, row in enumerate(x.reshape(cells, many).T[:, :whole]):
+    whole = elements - (lanes - last if last else 0)
+    for r, row in enumerate(x.reshape(elements, many).T[:, :whole]):
         begin = at + (r if up else many - 1 - r) * width * dtype.itemsize
         expected[begin : begin + row.nbytes] = np.ascontiguousarray(row).view(np.uint8)
     out = memory[at : at + size].view(dtype)

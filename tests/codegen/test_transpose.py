@@ -181,7 +181,7 @@ def lookup(columns: int, rows: int) -> Kernel:
 
 @pytest.mark.parametrize("columns", [1, 4, 7])
 @pytest.mark.parametrize("wrong", [None, (0, 0), (3, 0), (15, -1)])
-def test_cells_that_are_looked_up_keep_their_checks(columns: int, wrong: tuple[int, int] | None) -> None:
+def test_elements_that_are_looked_up_keep_their_checks(columns: int, wrong: tuple[int, int] | None) -> None:
     kernel, machine = lookup(columns, 16), target("cpu:x86-64-v4")
     verify(kernel)
     assert "vpinsr" not in assembly(emit(kernel, machine), machine) or columns == 1

@@ -46,7 +46,7 @@ def with_terms(kernel: Kernel, lo: KExpr, hi: KExpr) -> Kernel:
 
 
 def asking(kernel: Kernel, step: int) -> Kernel:
-    """The kernel with a request in each step for a cell of A that lies `step` elements further on with each term."""
+    """The kernel with a request in each step for an element of A that lies `step` elements further on with each term."""
     ahead = Prefetch("A", (C(0), index("add", index("mul", step, "k"), 64)))
     return with_sum(kernel, lambda loop: replace(loop, body=(ahead, *loop.body)))
 

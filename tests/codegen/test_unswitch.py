@@ -122,7 +122,7 @@ def test_rows_of_a_tile_have_no_branches() -> None:
     assert conditions(unswitch(kernel(loop("b", 5, loop("k", 3, lanes)))).body) == [("b",)]
 
 
-def test_integers_extrema_keep_the_cell_where_the_condition_fails() -> None:
+def test_integers_extrema_keep_the_element_where_the_condition_fails() -> None:
     before = kernel(loop("b", 5, loop("l", 7, term())))
     after = masked_terms(before, target("cpu:x86-64-v4"))
     assert after != before
@@ -136,7 +136,7 @@ def test_integers_extrema_keep_the_cell_where_the_condition_fails() -> None:
     assert masked_terms(other, target("cpu:x86-64-v4")) == other
 
 
-def test_lanes_that_share_a_cell_are_combined_as_before() -> None:
+def test_lanes_that_share_a_element_are_combined_as_before() -> None:
     lanes = For("l", Const(0), Const(4), (term(),), 1, LoopKind.VECTOR, 4, 4)
     made = kernel(loop("b", 5, lanes))
     assert masked_terms(made, target("cpu:x86-64-v4")) == made

@@ -49,8 +49,8 @@ def row_kernel(name: str, count: int, width: int, row: KExpr, *after: For | Pref
 
 def arrays(name: str, count: int, width: int) -> dict[str, np.ndarray]:
     kind = DTYPES[name].numpy
-    cells = np.zeros(count * width, kind)
-    return {"x": (100 * np.arange(count) % 97).astype(kind), "y": np.arange(width).astype(kind), "o": cells}
+    elements = np.zeros(count * width, kind)
+    return {"x": (100 * np.arange(count) % 97).astype(kind), "y": np.arange(width).astype(kind), "o": elements}
 
 
 @given(
@@ -120,8 +120,8 @@ def test_rows_before_the_first_element(width: int) -> None:
     """As in a result that is walked backwards: its address is that of the last row in memory."""
     count = 6
     place = Op("add", (index("mul", -width, "i"), Var("j")))
-    cell = Store("o", (place,), Load("x", (Var("i"),), f32))
-    stream = For("j", Const(0), Const(width), (cell,), kind=LoopKind.STREAM, lanes=32)
+    element = Store("o", (place,), Load("x", (Var("i"),), f32))
+    stream = For("j", Const(0), Const(width), (element,), kind=LoopKind.STREAM, lanes=32)
     buffers = tuple(
         Buffer(n, f32, (Const(s),), (Const(1),), Space.ARGUMENT, n == "o")
         for n, s in (("x", count), ("o", count * width))

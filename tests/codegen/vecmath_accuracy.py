@@ -15,14 +15,14 @@ from tests.codegen.vecmath_reference import REAL_OPS, dense_worst
 
 def row(op: str, count: int) -> str:
     """Return one row: with a fused multiply-add in f32 and f64, on this processor, and without."""
-    cells, places = [], []
+    elements, places = [], []
     for fma in (True, False):
         for dtype, lanes in ((f32, 16), (f64, 8)):
             function = Compiled(op, dtype, lanes, fma=fma, avx512=fma and HAS_AVX512)
             error, where = dense_worst(op, function, function.element, count, seed=23)
-            cells.append(f"{error:.2f}")
+            elements.append(f"{error:.2f}")
             places.append(", ".join(f"{w:.9g}" for w in where))
-    return f"| {op} | {cells[0]} | {places[0]} | {cells[1]} | {places[1]} | {cells[2]} | {cells[3]} |"
+    return f"| {op} | {elements[0]} | {places[0]} | {elements[1]} | {places[1]} | {elements[2]} | {elements[3]} |"
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def test_a_result_is_held_in_registers_where_the_loops_around_it_are_unrolled():
     s = s["C"].promote("C", at="i.tile", memory="registers")
     assert "with C.acc: f32[4, 4] in registers" in str(s)
     exact(s)
-    with pytest.raises(pk.ScheduleError, match="a loop that is not unrolled moves its cells"):
+    with pytest.raises(pk.ScheduleError, match="a loop that is not unrolled moves its elements"):
         tiled()["C"].promote("C", at="i.tile", memory="registers")
 
 
@@ -156,7 +156,7 @@ def blocks(high=16, wide=32, dtype=pk.f32):
 
 
 @pytest.mark.parametrize(
-    ("said", "shown", "cells"),
+    ("said", "shown", "elements"),
     [
         ({"swizzle": True}, "f32[16, 32] in shared, swizzled by 8", 512),
         ({"swizzle": 2}, "f32[16, 32] in shared, swizzled by 2", 512),
@@ -165,12 +165,12 @@ def blocks(high=16, wide=32, dtype=pk.f32):
         ({"pad": 4, "layout": (1, 0)}, "laid out by dimensions 1 % 32, 0 % 16, rows padded by 4", 640),
     ],
 )
-def test_rows_of_shared_memory_are_swizzled_or_padded(said, shown, cells):
+def test_rows_of_shared_memory_are_swizzled_or_padded(said, shown, elements):
     s = blocks().promote("A", at="i.tile", memory="shared", **said)
     assert shown in str(s)
     assert s == pk.Schedule.from_json(s.to_json(), TURN)
     assert f", {', '.join(f'{k}={said[k]}' for k in ('pad', 'swizzle') if k in said)})" in str(s.steps[-1])
-    assert f"[{cells}];" in TURN.compile(pk.f32[64, 96], schedule=s).source("cuda")
+    assert f"[{elements}];" in TURN.compile(pk.f32[64, 96], schedule=s).source("cuda")
 
 
 def test_a_schedule_told_before_there_were_swizzles_is_replayed():
@@ -187,8 +187,8 @@ def test_a_schedule_told_before_there_were_swizzles_is_replayed():
         ({"swizzle": -8}, "PK543", "swizzle=-8 is neither"),
         ({"swizzle": "yes"}, "PK543", "swizzle='yes' is neither"),
         ({"swizzle": 8.0}, "PK543", "swizzle=8.0 is neither"),
-        ({"pad": 0}, "PK543", "pad=0 is no whole number of cells from 1"),
-        ({"pad": True}, "PK543", "pad=True is no whole number of cells from 1"),
+        ({"pad": 0}, "PK543", "pad=0 is no whole number of elements from 1"),
+        ({"pad": True}, "PK543", "pad=True is no whole number of elements from 1"),
         ({"pad": 1, "swizzle": 8}, "PK543", "pad=1 and swizzle=8 exclude each other"),
         ({"swizzle": True, "memory": "stack"}, "PK543", 'swizzle=True is said of memory that is not "shared"'),
         ({"pad": 1, "memory": None}, "PK543", "pad=1 is said of memory that is not"),
@@ -205,7 +205,7 @@ def test_a_swizzle_or_padding_that_cannot_be_says_why(said, code, text):
 
 
 @pytest.mark.parametrize(
-    ("wide", "reason"), [(24, "24 cells, which is no power of two"), (4, "1 chunk of 16 bytes, fewer than 2")]
+    ("wide", "reason"), [(24, "24 elements, which is no power of two"), (4, "1 chunk of 16 bytes, fewer than 2")]
 )
 def test_rows_without_a_power_of_two_of_chunks_are_not_swizzled(wide, reason):
     with pytest.raises(pk.ScheduleError, match=reason) as caught:

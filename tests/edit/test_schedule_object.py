@@ -199,7 +199,7 @@ def test_sums_in_half_precision_have_accumulators_in_any_order():
     assert "O.acc" in str(s)
 
 
-def test_an_illegal_step_shows_two_instances_the_cell_and_what_is_legal():
+def test_an_illegal_step_shows_two_instances_the_element_and_what_is_legal():
     with pytest.raises(pk.LegalityError) as caught:
         text(SWEEP, pk.f64[9, 9]).interchange("j", "i")
     message = str(caught.value)

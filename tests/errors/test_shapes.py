@@ -28,13 +28,13 @@ ROWS = [
     ("PK303", "O[i] = A[i] * where(i > 0, A[i-1], 0) for i in 0:4", {"A": f32[4]}, {}, "is -1 at i = 0", "i-1", "pad="),
     ("PK324", "O[i] = A[2147483648*i % 4] for i in 0:2147483649", {"A": f32[4]}, {},
      "`2147483648*i % 4` computes numbers of 2^62 or more", "2147483648*i % 4", "smaller range by `for`"),
-    ("PK304", "O[i] = A[i] * where(i > 0, A[i-1], 0)", {"A": f32[4]}, {}, "the cells O[0] of", ..., "pad="),
-    ("PK304", "O[i] = A[i] for i in 2:5", {"A": f32[5]}, {}, "no statement writes the cells { O[c0] : 0 <= c0 <= 1 }",
+    ("PK304", "O[i] = A[i] * where(i > 0, A[i-1], 0)", {"A": f32[4]}, {}, "the elements O[0] of", ..., "pad="),
+    ("PK304", "O[i] = A[i] for i in 2:5", {"A": f32[5]}, {}, "no statement writes the elements { O[c0] : 0 <= c0 <= 1 }",
      "O[i] = A[i] for i in 2:5", "pad="),
-    ("PK304", "O[2*i] += A[i]", {"A": f32[2]}, {}, "the cells O[1] of output `O`", "O[2*i] += A[i]", "pad="),
-    ("PK305", "T[i] = A[i] for i in 1:4; O[i] = T[i]", {"A": f32[4]}, {}, "`T[i]` reads the cells T[0]", "T[i]", "earlier"),
-    ("PK305", "S[t] = S[t-1] + A[t] for t in 1:4", {"A": f32[4]}, {}, "`S[t-1]` reads the cells S[0]", "S[t-1]", "earlier"),
-    ("PK306", "O[i//2] = A[i]", {"A": f32[4]}, {}, "the same cell O[0]: i = 0 and i = 1", "O[i//2]", "`+=`"),
+    ("PK304", "O[2*i] += A[i]", {"A": f32[2]}, {}, "the elements O[1] of output `O`", "O[2*i] += A[i]", "pad="),
+    ("PK305", "T[i] = A[i] for i in 1:4; O[i] = T[i]", {"A": f32[4]}, {}, "`T[i]` reads the elements T[0]", "T[i]", "earlier"),
+    ("PK305", "S[t] = S[t-1] + A[t] for t in 1:4", {"A": f32[4]}, {}, "`S[t-1]` reads the elements S[0]", "S[t-1]", "earlier"),
+    ("PK306", "O[i//2] = A[i]", {"A": f32[4]}, {}, "the same element O[0]: i = 0 and i = 1", "O[i//2]", "`+=`"),
     ("PK307", "O[i-1] = A[i]", {"A": f32[4]}, {}, "the subscript `i-1` of `O` reaches below 0", "i-1", "shift"),
     ("PK309", "O[i] = A[i]", {"A": f32[4, 5]}, {}, "`A[i]` has 1 subscripts, but A has 2 dimensions: [4, 5]", "A[i]", ""),
     ("PK310", "f(A: f32[N], B: f32[N]) -> C:\n    C[i] = A[i] + B[i]", {"A": f32[4], "B": f32[5]}, {},
@@ -55,7 +55,7 @@ ROWS = [
     ("PK317", "O[i] = A[i] + B[i]", {"A": f32[4]}, {}, "no type for `B`; the inputs are A, B", None, ""),
     ("PK317", "O[i] = A[i]", {"A": f32[4], "B": f32[4]}, {}, "`B` is no input; the inputs are A", None, ""),
     ("PK318", "O[i] = A[i; pad=edge] for i in 0:3", {"A": f32[0]}, {},
-     "`A[i; pad=edge]` pads with `edge`, but dimension 0 of `A` has no cells", "A[i; pad=edge]", "pad=0"),
+     "`A[i; pad=edge]` pads with `edge`, but dimension 0 of `A` has no elements", "A[i; pad=edge]", "pad=0"),
 ]  # fmt: skip
 
 # code, text, types, sizes that stay symbolic, values that fail, part of the message: checks at the call
@@ -68,8 +68,9 @@ CHECKS = [
     ("PK313", "O[i] = argmax[k](A[i,k])", {"A": f32["M", "K"]}, {}, {"M": 1, "K": 0}, "over nothing for M = 1, K = 0"),
     ("PK314", "O[h] += A[h+r] * K[r]", {"A": f32["N"], "K": f32["R"]}, {}, {"N": 4, "R": 0},
      "index `h` has no range from `A[h+r]`: the other indices of the subscript have no values for R = 0"),
-    ("PK318", "O[i] = A[i; pad=wrap] for i in 0:3", {"A": f32["N"]}, {}, {"N": 0}, "has no cells for N = 0"),
-    ("PK322", "O[i] += A[i] where i >= 2", {"A": f32["N"]}, {}, {"N": 2}, "`O` has no cells that a statement writes for N = 2"),
+    ("PK318", "O[i] = A[i; pad=wrap] for i in 0:3", {"A": f32["N"]}, {}, {"N": 0}, "has no elements for N = 0"),
+    ("PK322", "O[i] += A[i] where i >= 2", {"A": f32["N"]}, {}, {"N": 2},
+     "`O` has no elements that a statement writes for N = 2"),
 ]  # fmt: skip
 
 

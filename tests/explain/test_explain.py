@@ -77,17 +77,17 @@ def test_a_report_speaks_in_the_names_of_the_user(name: str) -> None:
 
 
 def brute(typed: TypedProgram) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Return instances by statement, and cells read and written by tensor, by listing them."""
+    """Return instances by statement, and elements read and written by tensor, by listing them."""
     program = extract_reductions(typed)
     scop = build_scop(program)
     instances = {s.name: read_set(s.domain).count_val().to_python() for s in program.statements()}
-    cells: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    elements: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     for a in scop.accesses:
         for kind in {a.is_write} | ({False} if a.is_update else set()):
-            known = cells[kind].get(a.tensor)
+            known = elements[kind].get(a.tensor)
             touched = a.relation.range()
-            cells[kind][a.tensor] = touched if known is None else known.union(touched)
-    read, written = ({t: c.count_val().to_python() for t, c in kind.items()} for kind in cells)
+            elements[kind][a.tensor] = touched if known is None else known.union(touched)
+    read, written = ({t: c.count_val().to_python() for t, c in kind.items()} for kind in elements)
     return instances, read, written
 
 

@@ -29,7 +29,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--findings", type=Path, default=None, help="a folder to write failures to, as they come")
     parser.add_argument("--verbose", action="store_true", help="the programs that took longest, too")
     parser.add_argument("--target", default=None, help="what to compile for, such as cuda-sim")
-    parser.add_argument("--undefined", action="store_true", help="look by isl for results of cells that nothing sets")
+    parser.add_argument(
+        "--undefined", action="store_true", help="look by isl for results of elements that nothing sets"
+    )
     options = parser.parse_args(arguments)
     if options.target is not None:
         os.environ["POLYKER_TARGET"] = options.target

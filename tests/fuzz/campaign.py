@@ -123,5 +123,7 @@ class Campaign:
     def table(self) -> str:
         """Return the share of cases in which each feature fired, the rarest first."""
         rows = sorted(self.features.items(), key=lambda kv: (kv[0].startswith("("), kv[1]))
-        cells = [f"{name} {100 * n / max(self.done, 1):.2f}%" for name, n in rows]
-        return "\n".join("  ".join(f"{c:<38}" for c in cells[k : k + 3]).rstrip() for k in range(0, len(cells), 3))
+        elements = [f"{name} {100 * n / max(self.done, 1):.2f}%" for name, n in rows]
+        return "\n".join(
+            "  ".join(f"{c:<38}" for c in elements[k : k + 3]).rstrip() for k in range(0, len(elements), 3)
+        )

@@ -88,30 +88,30 @@ def update(m: Maker) -> bool:
         return False
     m.taken = set(m.sizes)
     idx = [Idx(m.index_name(), 0, n, "bare", bare=True) for n in shape]
-    cell = f"{name}[{','.join(i.name for i in idx)}]"
+    element = f"{name}[{','.join(i.name for i in idx)}]"
     pick = r.randrange(4)
     if pick == 0:
-        text, _ = fold(m, [(cell, kind)], "=")
+        text, _ = fold(m, [(element, kind)], "=")
         if Kinds.get(text.split("(")[0], kind) == "c" != kind:
             return False
-        m.lines.append(f"{cell} = {text}")
+        m.lines.append(f"{element} = {text}")
         m.features.add("update: in place")
     elif pick == 1:
         other, okind = m.access(idx, idx)
         op = r.choice(["+=", "*=", "max=", "min="] if "c" not in (kind, okind) else ["+=", "*="])
-        m.lines.append(f"{cell} {op} {other}")
+        m.lines.append(f"{element} {op} {other}")
         m.features |= {"update: accumulating", f"op:{op}"}
     elif pick == 2:
         k = Idx(m.index_name(), 0, r.choice([1, 2, 3, 5]), "bare")
         other, okind = m.access([*idx, k], [*idx, k])
         op = r.choice(["+=", "max=", "min="] if "c" not in (kind, okind) else ["+="])
-        m.lines.append(f"{cell} {op} {other}")
+        m.lines.append(f"{element} {op} {other}")
         m.features |= {"update: accumulating", f"op:{op}"}
     else:
         other, _ = m.access(idx, idx)
         hi = m.bound(max(shape[0] - 1, 0))
         where = f" where {idx[0].name} % 2 == 0" if r.random() < 0.4 else f" for {idx[0].name} in 0:{hi}"
-        m.lines.append(f"{cell} = {other}{where}")
+        m.lines.append(f"{element} = {other}{where}")
         m.features.add("update: a part overwritten")
     return True
 
@@ -245,16 +245,16 @@ def time_loop(m: Maker) -> bool:
         two = r.random() < 0.5
         n = min(n, 8) if two else n
         shape = (n, n) if two else (n,)
-        cell, clause = ("i,j", "i in 1:N-1, j in 1:N-1") if two else ("i", "i in 1:N-1")
+        element, clause = ("i,j", "i in 1:N-1, j in 1:N-1") if two else ("i", "i in 1:N-1")
         near = "A[i-1,j] + A[i+1,j] - A[i,j-1] + A[i,j+1]" if two else "A[i-1] + A[i+1] - A[i]"
         header = f"heat(A: {t}[{','.join('N' * len(shape))}], steps) -> A:"
         if pick == 0:
-            body = [f"B[{cell}] = {half}({near}) for {clause}", f"A[{cell}] = B[{cell}] for {clause}"]
+            body = [f"B[{element}] = {half}({near}) for {clause}", f"A[{element}] = B[{element}] for {clause}"]
         elif pick == 1:
-            body = [f"A[{cell}] = {half}({near}) for {clause}"]
+            body = [f"A[{element}] = {half}({near}) for {clause}"]
             m.features.add("time loop: in place")
         else:
-            body = [f"A[{cell}] += {half}A[{cell}]", f"A[{cell}] = {near} for {clause}"]
+            body = [f"A[{element}] += {half}A[{element}]", f"A[{element}] = {near} for {clause}"]
             m.features.add("op:+=")
         m.lines = ["    for t in 0:steps:", *(f"        {b}" for b in body)]
         m.inputs["A"], m.sizes["steps"] = Input("A", t, shape), steps
@@ -374,7 +374,7 @@ def count(m: Maker) -> bool:
         subs = ["+".join(kept)]
     elif kept and r.random() < 0.3:
         subs[0] += r.choice(["//2", "%3"])
-    cell = f"N[{','.join(subs)}]" if subs else "N"
+    element = f"N[{','.join(subs)}]" if subs else "N"
     where = r.choice(
         [
             "",
@@ -384,9 +384,9 @@ def count(m: Maker) -> bool:
             f" where {names[-1]} <= {names[0]} + 1",
         ]
     )
-    other = cell.replace("N", "M", 1)
+    other = element.replace("N", "M", 1)
     ranges = " for " + ", ".join(clauses)
-    m.lines = [f"{cell} += 1{ranges}{where}", f"{other} += {term}{ranges}{where}"]
+    m.lines = [f"{element} += 1{ranges}{where}", f"{other} += {term}{ranges}{where}"]
     m.features |= {"counting", "op:+=", "for", "index as a value", "multi-statement"} | ({"where"} if where else set())
     return valid(m)
 
@@ -435,9 +435,9 @@ def contraction(m: Maker) -> bool:
         text = factors[0]
         for f in factors[1:]:
             text = f"{times}({text}, {f})"
-    cell = f"O[{','.join(i.name for i in left)}]" if left else "O"
+    element = f"O[{','.join(i.name for i in left)}]" if left else "O"
     clauses = [i.clause for i in used if i.source == "for"]
-    line = f"{cell} {op} {text}" + (" for " + ", ".join(clauses) if clauses else "")
+    line = f"{element} {op} {text}" + (" for " + ", ".join(clauses) if clauses else "")
     if len(used) > 1 and r.random() < 0.15:
         a, b = r.sample(used, 2)
         line += f" where {a.name} <= {b.name} + {r.choice([0, 1, 2])}"
@@ -455,7 +455,7 @@ def own_reads(m: Maker) -> bool:
     n, k = r.choice([1, 2, 4, 9]), r.choice([0, 1, 3, 6])
     m.big = False  # always small: so the interpreter tells which of them read what nothing has written
     m.inputs["X"], m.inputs["V"] = Input("X", t, (n, max(n, k))), Input("V", t, (n,))
-    cell = r.choice(["T[i]", "T[i]", f"T[{n - 1}-i]", "T[i//2]", "T[i%2]"])
+    element = r.choice(["T[i]", "T[i]", f"T[{n - 1}-i]", "T[i//2]", "T[i%2]"])
     term = r.choice(["X[i,j]", "V[i]", "X[i,j] * V[i]"])
     reads = [f"T[{n - 1}-i]", "T[0]", "T[i//2]", "T[i]", "sum[q](T[q] * X[i,q])", f"max[q in 0:{n}](T[q] + V[i])"]
     # A place is an i64: what narrower integers would keep of a wider sum depends on when it is stored.
@@ -473,7 +473,7 @@ def own_reads(m: Maker) -> bool:
     m.lines = [f"own({heads}) -> T:"] + ([] if given else [f"    T: {t}[{n}]"])
     loop = r.random() < 0.25
     m.lines += ["    for t in 0:2:"] if loop else []
-    m.lines.append(f"    {'    ' * loop}{cell} {op} {value} for {', '.join(clauses)}{where}")
+    m.lines.append(f"    {'    ' * loop}{element} {op} {value} for {', '.join(clauses)}{where}")
     m.features |= {"declared", f"op:{op}", "reads its own target", f"dtype:{t}"} | ({"time loop"} if loop else set())
     return valid(m)
 

@@ -1,4 +1,4 @@
-"""Random valid programs, by construction: every index has a range, every subscript stays inside, every cell is written."""
+"""Random valid programs, by construction: every index has a range, every subscript stays inside, every element is written."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Relation = Callable[[Case, Program, random.Random], tuple[Program, dict[str, Any
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether all cells are equal, NaN to NaN; numpy takes bf16's NaN for a number."""
+    """Whether all elements are equal, NaN to NaN; numpy takes bf16's NaN for a number."""
     if a.dtype.kind == "V":
         a, b = a.astype("f4"), b.astype("f4")
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")

@@ -130,7 +130,7 @@ def compare(a: Any, val: Any, err: Any) -> tuple[Any, float]:
 
 
 def _first(a: Any, w: Any, bad: Any, err: Any = None) -> str:
-    cells = np.argwhere(bad)
-    c = tuple(map(int, cells[0])) if len(cells) else ()
-    text = f"{len(cells)} of {a.size} cells differ; at {list(c)} got {a[c]!r}, wanted {w[c]!r}"
+    elements = np.argwhere(bad)
+    c = tuple(map(int, elements[0])) if len(elements) else ()
+    text = f"{len(elements)} of {a.size} elements differ; at {list(c)} got {a[c]!r}, wanted {w[c]!r}"
     return text + (f" +- {err[c]:.3g}" if err is not None else "")

@@ -1,4 +1,4 @@
-"""Temporaries full of rubbish: memory that a call gets afresh mostly holds zeros, which hide that a cell was never set."""
+"""Temporaries full of rubbish: memory that a call gets afresh mostly holds zeros, which hide that an element was never set."""
 
 from __future__ import annotations
 

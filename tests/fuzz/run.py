@@ -212,7 +212,7 @@ def _compiled(case: Case, outcome: Outcome) -> tuple[Any, ...]:
         scheduled = kernel._compiled.artifact().scheduled if "POLYKER_FUZZ_UNDEFINED" in os.environ else None
         hole = undefined(scheduled[0]) if scheduled is not None else ""
         if hole:
-            outcome.kind, outcome.problem = "undefined", f"results come of cells that nothing sets: {hole}"
+            outcome.kind, outcome.problem = "undefined", f"results come of elements that nothing sets: {hole}"
             return ()
         got = kernel(*positional, **keywords, out=given)
         if case.mode in ("symbolic", "names") and not case.invalid and "big" not in case.features:

@@ -48,8 +48,8 @@ def last_wins(m: Maker) -> bool:
     values = ["W[b,d]"] * 3 + (["W[b,d] * 2", "-W[b,d]"] if kind in "fc" else [])
     values += ["sum[k](W[b,k])"] if kind in "fc" else ["any[k](W[b,k])"] if kind == "b" else []
     if r.random() < 0.2:
-        cell = ",".join({"d": "d", "b": "b"}.get(s, "0") for s in subs)
-        values = [f"H[{cell}] + W[b,d]"]
+        element = ",".join({"d": "d", "b": "b"}.get(s, "0") for s in subs)
+        values = [f"H[{element}] + W[b,d]"]
         m.features.add("reads its own target")
     line = f"{inner}H[{','.join(subs)}] = {r.choice(values)}"
     if r.random() < 0.4:

@@ -154,7 +154,7 @@ class Evaluator:
             case Index() | Size():
                 return V(WEAK_INT, np.broadcast_to(self.integer(e, env), (n,)).astype(np.int64), np.zeros(n))
             case Read():
-                if n == 0:  # nothing is read, and a cell that no instance depends on need not exist
+                if n == 0:  # nothing is read, and an element that no instance depends on need not exist
                     tag = self.tags[e.tensor]
                     return V(tag, np.zeros(0, numeric(tag)), np.zeros(0))
                 v = self.read(e, env)
@@ -387,7 +387,7 @@ class Evaluator:
             self.write(ranged, points, rows)
 
     def start(self, ranged, outer):
-        """Put the identity where a reduction defines cells that nothing has defined."""
+        """Put the identity where a reduction defines elements that nothing has defined."""
         s, flat = ranged.flat.statement, ranged.flat
         if s.target not in self.fresh:
             return
@@ -415,19 +415,19 @@ class Evaluator:
         s = ranged.flat.statement
         tag = settle(self.tags[s.target])
         shape = self.data[s.target].shape
-        cell = np.zeros(rows, np.int64)
+        element = np.zeros(rows, np.int64)
         for sub, extent in zip(s.subscripts, shape, strict=True):
-            cell = cell * extent + self.integer(sub, env)
+            element = element * extent + self.integer(sub, env)
         value = self.evaluate(s.expr, env, rows, ranged)
         data, errs = self.data[s.target].reshape(-1), self.errs[s.target].reshape(-1)
         if s.op == "set":
             v = convert(value, tag, explicit=True)
-            data[cell], errs[cell] = v.val, v.err
+            data[element], errs[element] = v.val, v.err
             if s.target in self.fresh:
-                self.started[s.target].reshape(-1)[cell] = True
+                self.started[s.target].reshape(-1)[element] = True
         else:
             acc = accumulator(s.op, tag, self.acc)
-            touched, local = np.unique(cell, return_inverse=True)
+            touched, local = np.unique(element, return_inverse=True)
             start = convert(V(tag, data[touched], errs[touched]), acc)
             value = _any_order(s.expr, convert(value, acc))
             if s.op == "logsumexp":

@@ -1,7 +1,7 @@
-"""Whether a scheduled program could hand on a temporary's cell that nothing has set: for all sizes at once, by isl.
+"""Whether a scheduled program could hand on a temporary's element that nothing has set: for all sizes at once, by isl.
 
-A run shows such a cell only where sizes and what memory happened to hold agree; sets show it without one. Statements are taken in
-the order of the text, each as a whole.
+A run shows such an element only where sizes and what memory happened to hold agree; sets show it without one. Statements are
+taken in the order of the text, each as a whole.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ QUOTA = 2_000_000  # isl's operations; programs that take more are left alone
 
 
 def undefined(program: TypedProgram) -> str:
-    """Return an output and its cells that come of cells that nothing sets, "" where there are none."""
+    """Return an output and its elements that come of elements that nothing sets, "" where there are none."""
     try:
-        with isl_job("undefined cells", QUOTA):
+        with isl_job("undefined elements", QUOTA):
             return _undefined(program)
     except CompileError:
         return ""
@@ -30,7 +30,7 @@ def _undefined(program: TypedProgram) -> str:
         return ""  # what an earlier step of a time loop set is not known here
     scop = build_scop(program)
     roles = {t.name: t.role for t in program.tensors}
-    bad: dict[str, isl.Set] = {}  # cells that nothing has set, or that come of such
+    bad: dict[str, isl.Set] = {}  # elements that nothing has set, or that come of such
     for a in scop.accesses:
         if roles[a.tensor] is Role.TEMPORARY:
             bad[a.tensor] = isl.Set.universe(a.relation.range().get_space())
@@ -44,7 +44,7 @@ def _undefined(program: TypedProgram) -> str:
                 instances = _joined(instances, inside.intersect_range(bad[a.tensor]).domain())
         for a in mine:
             if a.is_write and not a.is_update and a.tensor in bad:
-                bad[a.tensor] = bad[a.tensor].subtract(_cells(scop, a))
+                bad[a.tensor] = bad[a.tensor].subtract(_elements(scop, a))
             if a.is_write and instances is not None and not instances.is_empty():
                 bad[a.tensor] = _joined(bad.get(a.tensor), instances.apply(a.relation))
     for t, c in bad.items():
@@ -56,7 +56,7 @@ def _undefined(program: TypedProgram) -> str:
     return ""
 
 
-def _cells(scop: Scop, access: Access) -> isl.Set:
+def _elements(scop: Scop, access: Access) -> isl.Set:
     inside = access.relation.intersect_domain(scop.domains[access.statement])
     return inside.range().intersect_params(scop.context)
 

@@ -4,7 +4,7 @@ import polyker as pk
 from polyker.cli.demo_cases import Case, contraction, operators, read_data
 from polyker.cli.demo_check import compare_exact, compare_random, exact_inputs, random_inputs
 
-OPERATORS = operators("f32", cells=2500)
+OPERATORS = operators("f32", elements=2500)
 SIZES = (3, 5, 2, 7, 4, 9)
 CONTRACTIONS = [
     contraction(row, {label: SIZES[n % len(SIZES)] for n, label in enumerate(row["f32"])}, "f32")

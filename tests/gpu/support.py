@@ -77,7 +77,7 @@ N = 8
 
 
 def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
-    """Return a kernel in which each thread stores a cell in shared memory and reads another thread's."""
+    """Return a kernel in which each thread stores an element in shared memory and reads another thread's."""
     x, y = (
         Buffer(n, f32, (Const(N),), (Const(1),), Space.ARGUMENT, writable=w) for n, w in (("X", False), ("Y", True))
     )

@@ -28,9 +28,9 @@ def launches(kernel):
 
 
 @needs_compiler
-@pytest.mark.parametrize("cells, terms", [(5, 700), (9, 333), (1, 64), (40, 513), (3, 2049)])
-def test_the_threads_of_a_row_sum_it(cells, terms):
-    a = coded(cells, terms)
+@pytest.mark.parametrize("elements, terms", [(5, 700), (9, 333), (1, 64), (40, 513), (3, 2049)])
+def test_the_threads_of_a_row_sum_it(elements, terms):
+    a = coded(elements, terms)
     kernel = compiled("s[i] += A[i,k]", a)
     assert "threads along" in kernel.source("schedule") and "pk_shfl_xor" in kernel.source("cuda")
     np.testing.assert_array_equal(kernel(a), a.sum(1))
@@ -121,7 +121,7 @@ def test_sums_over_the_same_rows_and_what_follows_share_a_launch():
 
 
 @needs_compiler
-def test_blocks_that_share_a_cell_read_once_what_two_sums_read():
+def test_blocks_that_share_a_element_read_once_what_two_sums_read():
     x = coded(2, 40000)
     kernel = compiled("f(X) -> s, q:\n    s[i] += X[i,k]\n    q[i] += X[i,k] * X[i,k]", x)
     assert launches(kernel) <= 3

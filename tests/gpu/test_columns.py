@@ -1,4 +1,5 @@
-"""Reductions down columns: threads side by side read cells side by side, and a block combines what its rows of threads have."""
+"""Reductions down columns: threads side by side read elements side by side, and a block combines what its rows of threads
+have."""
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_an_in_out_sum_goes_on_from_what_is_there():
 
 @needs_compiler
 @pytest.mark.parametrize("specialize", ["always", "never"])
-def test_what_sets_the_cells_before_runs_before_both_parts_of_the_sum(specialize):
+def test_what_sets_the_elements_before_runs_before_both_parts_of_the_sum(specialize):
     text = "S[j] = C[j];  S[j] += A[i,j];  M[j] = C[j] + C[j];  K[j,l] = C[j] * C[l]"
     a, c = coded(3000, 40), coded(40)
     kernel = pk.op(text).compile(c, a, target="cuda-sim", specialize=specialize)

@@ -153,7 +153,7 @@ FAMILIES = {
         ("O[f,w] += X[c,w+s] * K[f,c,s]", [(4, 18), (16, 4, 3)]),
     ],
 )
-def test_the_interpreter_finds_no_race_and_no_undefined_cell(text, shapes):
+def test_the_interpreter_finds_no_race_and_no_undefined_element(text, shapes):
     arrays = [whole(s, n) for n, s in enumerate(shapes)]
     kernel = pk.op(text).compile(*arrays, target="cuda:sm_80")
     assert is_tiled(kernel)
@@ -215,7 +215,7 @@ def test_operands_are_read_from_shared_memory_by_16_bytes():
 
 
 @needs_compiler
-def test_an_operand_of_one_cell_is_copied_by_one_thread():
+def test_an_operand_of_one_element_is_copied_by_one_thread():
     rng = np.random.default_rng(0)
     a, b, c = rng.integers(-4, 5, (32, 70)) * 1.0, np.full(1, 3.0), rng.integers(-4, 5, 85) * 1.0
     kernel = pk.op("D[l,i] += A[i,j] * B[q] * (c[l+j] > 0)").compile(a, b, c, target="cuda-sim")

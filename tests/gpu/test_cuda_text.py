@@ -45,7 +45,7 @@ def test_without_a_gpu_the_text_is_printed_and_a_call_says_why_it_cannot_run(mon
         kernel(np.zeros((60, 64), "f4"), np.zeros((64, 64), "f4"))
 
 
-def test_neighbouring_threads_take_neighbouring_cells_of_the_result():
+def test_neighbouring_threads_take_neighbouring_elements_of_the_result():
     kernel = pk.op("T[j,i] = X[j] + X[i]").compile(pk.f32[64], target="cuda:sm_80")
     assert "block.x i.block = i//32" in str(kernel.schedule) and "thread.x(32) i.thread" in str(kernel.schedule)
 

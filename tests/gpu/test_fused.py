@@ -1,4 +1,4 @@
-"""Statements that share a launch: each thread runs one after the other on its own cells."""
+"""Statements that share a launch: each thread runs one after the other on its own elements."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_two_statements_that_read_the_same_share_a_launch():
         ("Y[i,j] = 2 * X[i,j]\n    Z[i,j] = Y[j,i] + Y[i,j]", lambda x: 2 * (x + x.T)),
     ],
 )
-def test_cells_of_other_threads_are_read_in_a_launch_of_their_own(text, want):
+def test_elements_of_other_threads_are_read_in_a_launch_of_their_own(text, want):
     x = random(40, 40)
     count, found = on_sim(f"f(X) -> Y, Z:\n    {text}", x)
     assert count == 2
@@ -90,7 +90,7 @@ def test_cells_of_other_threads_are_read_in_a_launch_of_their_own(text, want):
 
 
 @needs_compiler
-def test_a_cell_that_is_read_before_another_thread_overwrites_it_is_kept_apart():
+def test_a_element_that_is_read_before_another_thread_overwrites_it_is_kept_apart():
     text = "f(A: f64[50]) -> A, B:\n    B[i] = A[i] * A[i]\n    A[i] = B[49-i]"
     a = random(50)
     count, found = on_sim(text, a.copy())
@@ -99,7 +99,7 @@ def test_a_cell_that_is_read_before_another_thread_overwrites_it_is_kept_apart()
 
 
 @needs_compiler
-def test_parts_of_a_tensor_go_to_the_threads_of_their_cells():
+def test_parts_of_a_tensor_go_to_the_threads_of_their_elements():
     text = "f(X) -> B, C:\n    B[i] = X[i] * 2 for i in 0:40\n    B[i] = X[i] * 3 for i in 40:90\n    C[i] = B[i] + 1"
     x = random(90)
     _, found = on_sim(text, x)
@@ -114,14 +114,14 @@ def test_statements_whose_neighbours_lie_along_other_indices_stay_apart():
 
 
 @needs_compiler
-def test_a_part_of_the_cells_is_updated_by_the_threads_that_have_them():
+def test_a_part_of_the_elements_is_updated_by_the_threads_that_have_them():
     n = np.array([3, 99, 7], "u1")
     _, found = on_sim("O[a] *= -(N[a]) where a >= 1", n)
     np.testing.assert_array_equal(found, [1, 157, 249])
 
 
 @needs_compiler
-def test_a_temporary_without_cells_is_held_nowhere():
+def test_a_temporary_without_elements_is_held_nowhere():
     text = "D[a,b] += X[b,b+1] * R[n,c] for a in 0:n;  O[d,y] = sin(N[d] - D[y,d])"
     kernel = pk.op(text).compile(random(17, 19), random(1, 1), random(17), target="cuda-sim")
     assert "one thread" not in kernel.source("schedule")

@@ -55,7 +55,7 @@ def test_a_variable_has_32_bits_where_it_has_them_after_its_last_step():
 
 
 @pytest.mark.parametrize(("size", "wide"), [(40000, False), (50000, True)])
-def test_arrays_beyond_two_thousand_million_cells_have_indices_of_64_bits(size, wide):
+def test_arrays_beyond_two_thousand_million_elements_have_indices_of_64_bits(size, wide):
     kernel = pk.op("T[j,i] = X[i,j]").compile(pk.i8[size, size], target="cuda:sm_90a")
     body = kernel.source("cuda").split("__global__ void __launch_bounds__")[1].split("#ifndef")[0]
     assert "const i32 v0 = blockIdx" in body and ("i64(v0)" in body) is wide

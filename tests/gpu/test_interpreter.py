@@ -101,7 +101,7 @@ def test_a_barrier_that_some_threads_miss_is_found():
         run_reversing(replace(kernel, body=(changed,)))
 
 
-def test_two_blocks_that_write_one_cell_are_a_race():
+def test_two_blocks_that_write_one_element_are_a_race():
     y = Buffer("Y", f32, (Const(2),), (Const(1),), Space.ARGUMENT)
     loop = For(
         "b", Const(0), Const(2), (Store("Y", (Const(0),), Const(1.0, f32)),), kind=LoopKind.BLOCK, trip=2, axis="x"

@@ -97,7 +97,7 @@ def test_partial_sums_that_begin_between_two_blocks_lie_in_registers():
     assert "8 partial sums" in kernel.source("schedule")
     places = re.findall(r"t\d+_p\d+\[(.*?)\] [+=]", kernel.source("cuda").split("// t0:")[1])
     assert places and all(p.isdigit() for p in places)
-    for terms, cells in ((40, 30), (7, 7), (16, 3), (5, 9)):
-        c, j, x = (np.arange(n) % 7 - 3.0 for n in (terms, 4, cells))
+    for terms, elements in ((40, 30), (7, 7), (16, 3), (5, 9)):
+        c, j, x = (np.arange(n) % 7 - 3.0 for n in (terms, 4, elements))
         wide = np.concatenate([np.repeat(j, 3), np.ones(terms)])[:terms] * c
         np.testing.assert_array_equal(kernel(c, j, x), [v * wide[b:].sum() for b, v in enumerate(x)])

@@ -49,7 +49,7 @@ def test_nothing_at_which_threads_meet_or_wait_can_be_left_out(family):
 
 @needs_compiler
 def test_threads_meet_inside_what_isl_tests_of_their_numbers():
-    # That threads have cells of the triangle is known of each statement of the product, so isl tests it around all of them.
+    # That threads have elements of the triangle is known of each statement of the product, so isl tests it around all of them.
     text = (
         "f(Q: [B,S,D]) -> m:\n    A[b,q,k] += Q[b,q,d] * Q[b,k,d] for q in 0:S, k in 0:S where k <= q\n"
         "    m[b,q] max= A[b,q,k] for q in 0:S, k in 0:S where k <= q"

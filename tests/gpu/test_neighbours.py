@@ -1,4 +1,4 @@
-"""Programs without sums, whose threads take neighbouring cells by accesses of up to 16 bytes."""
+"""Programs without sums, whose threads take neighbouring elements by accesses of up to 16 bytes."""
 
 import re
 

@@ -162,12 +162,12 @@ def test_a_row_in_registers_is_read_once_from_memory(family):
     assert "pk_put(&t" in kernel.source("cuda").split("// t0:")[1]
 
 
-def test_rows_that_begin_at_no_multiple_of_16_bytes_are_read_cell_by_cell():
+def test_rows_that_begin_at_no_multiple_of_16_bytes_are_read_element_by_element():
     kernel, _ = compiled("softmax", arguments("softmax", 4096, 2047, "f4"), "cuda:sm_90a")
     assert loads(kernel) == (0, 16)
 
 
-def test_rows_of_too_many_cells_for_registers_are_read_again():
+def test_rows_of_too_many_elements_for_registers_are_read_again():
     kernel, _ = compiled("softmax", arguments("softmax", 3, 40000, "f4"), "cuda:sm_90a")
     assert "unroll" not in kernel.source("schedule")
     kernel = pk.op(SOFTMAX).compile(pk.f32["M", "N"], target="cuda:sm_90a")

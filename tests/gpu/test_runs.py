@@ -78,7 +78,7 @@ def test_contractions_in_runs_are_right(many, text, shapes, wanted):
 def test_a_skinny_product_fills_the_gpu_and_reads_its_operands_once():
     artifact = artifact_of(PRODUCT, pk.f32[64, 65536], pk.f32[65536, 64], target="cuda:sm_90a")
     first, *_ = grids(artifact)
-    # One tile has all cells, so each operand is read by one run of blocks, once; a block to a cell read it 64 times.
+    # One tile has all elements, so each operand is read by one run of blocks, once; a block to an element read it 64 times.
     assert first == (1, 1, 256)
     artifact = artifact_of(PRODUCT, pk.f32[512, 65536], pk.f32[65536, 512], target="cuda:sm_90a")
     assert grids(artifact)[0] == (4, 4, 8)

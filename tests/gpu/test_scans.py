@@ -1,4 +1,4 @@
-"""Scans: recurrences and reductions over all terms up to a cell, whose terms are dealt out to the threads of a block."""
+"""Scans: recurrences and reductions over all terms up to an element, whose terms are dealt out to the threads of a block."""
 
 import re
 from dataclasses import replace
@@ -99,7 +99,7 @@ PREFIXES = {
 
 @needs_compiler
 @pytest.mark.parametrize("case", PREFIXES)
-def test_a_reduction_over_all_terms_up_to_a_cell_is_a_scan(case):
+def test_a_reduction_over_all_terms_up_to_a_element_is_a_scan(case):
     op, compare, dtype, want = PREFIXES[case]
     x = coded(5, 333) % 3 - 1 if op == "*=" else coded(5, 333)
     x = (x > 4 if dtype == "bool" else x).astype(dtype)
@@ -109,7 +109,7 @@ def test_a_reduction_over_all_terms_up_to_a_cell_is_a_scan(case):
 
 
 @needs_compiler
-def test_terms_from_a_cell_on_are_scanned_from_the_end():
+def test_terms_from_a_element_on_are_scanned_from_the_end():
     x = coded(5, 333)
     kernel = compiled(PREFIX.format("+=", 333, ">="), x)
     assert is_scan(kernel)
@@ -117,7 +117,7 @@ def test_terms_from_a_cell_on_are_scanned_from_the_end():
 
 
 @needs_compiler
-def test_sums_over_windows_and_cells_of_their_own_are_no_scans():
+def test_sums_over_windows_and_elements_of_their_own_are_no_scans():
     x = coded(3, 100)
     t, j = np.ogrid[:100, :100]
     for where, mask in (
@@ -143,7 +143,7 @@ def test_long_rows_are_scanned_by_runs(shape):
 
 
 @needs_compiler
-def test_long_rows_of_a_size_begin_with_what_pads_the_first_cell():
+def test_long_rows_of_a_size_begin_with_what_pads_the_first_element():
     text = "f(X: i32[N]) -> S: i32[N]:\n    S[t] = S[t-1; pad=3] + X[t] for t in 0:N"
     kernel = compiled(text, pk.i32["N"])
     assert "runs of" in kernel.source("schedule")
@@ -241,7 +241,7 @@ def test_a_long_scan_in_place_is_right():
 
 
 @needs_compiler
-def test_sums_up_to_each_cell_are_a_recurrence_of_a_thread_where_rows_are_many():
+def test_sums_up_to_each_element_are_a_recurrence_of_a_thread_where_rows_are_many():
     text = "S[t,b] += X[j,b] for t in 0:70 where j <= t"
     x = coded(70, 300, dtype="f4")
     kernel = compiled(text, x)

@@ -18,25 +18,25 @@ from tests.gpu.support import needs_compiler, needs_nvcc, needs_sanitizer
 TEXT = "f(X: f32[B,N]) -> O:\n    O[b,i] = X[b,i] + X[b,N-1-i] for b in 0:B, i in 0:N"
 
 
-def held(cells, target="cuda-sim", dtype=pk.f32):
-    """Return a schedule in which each block has a row of so many cells in shared memory, and the types it is for."""
-    types = {"X": dtype[2, cells]}
-    text = TEXT.replace("f32", dtype.name).replace("N", str(cells)).replace("B", "2")
+def held(elements, target="cuda-sim", dtype=pk.f32):
+    """Return a schedule in which each block has a row of so many elements in shared memory, and the types it is for."""
+    types = {"X": dtype[2, elements]}
+    text = TEXT.replace("f32", dtype.name).replace("N", str(elements)).replace("B", "2")
     s = pk.op(text).schedule(**types, target=target, auto=False).map(b="block.x").tile(i=256)
     s = s.map({"i.point": "thread.x"})
     return pk.op(text), s.promote("X", at="b", memory="shared"), types
 
 
 @needs_compiler
-@pytest.mark.parametrize("cells", [STATIC // 4, STATIC // 4 + 1, 58112])
-def test_a_row_larger_than_what_there_is_without_asking_is_asked_for(cells):
-    op, s, types = held(cells)
+@pytest.mark.parametrize("elements", [STATIC // 4, STATIC // 4 + 1, 58112])
+def test_a_row_larger_than_what_there_is_without_asking_is_asked_for(elements):
+    op, s, types = held(elements)
     kernel = op.compile(**types, schedule=s)
     text = kernel.source("cuda").split("// t0:")[1]
-    asked = -(-cells // 4) * 16
+    asked = -(-elements // 4) * 16
     assert (f"PK_LAUNCH_SHARED(kernel0, {asked}, " in text) is (asked > STATIC)
-    assert (f", {cells}, 0);" in text) is (asked > STATIC)
-    x = np.random.default_rng(0).normal(size=(2, cells)).astype("f4")
+    assert (f", {elements}, 0);" in text) is (asked > STATIC)
+    x = np.random.default_rng(0).normal(size=(2, elements)).astype("f4")
     np.testing.assert_array_equal(kernel(x), x + x[:, ::-1])
 
 
@@ -52,12 +52,12 @@ def test_no_block_has_more_than_its_gpu():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("target, cells", [("cuda:sm_80", 41728), ("cuda:sm_90a", 58112)])
-def test_machine_code_takes_as_much_as_a_block_has(target, cells):
-    op, s, types = held(cells, target)
+@pytest.mark.parametrize("target, elements", [("cuda:sm_80", 41728), ("cuda:sm_90a", 58112)])
+def test_machine_code_takes_as_much_as_a_block_has(target, elements):
+    op, s, types = held(elements, target)
     kernel = op.compile(**types, schedule=s)
     (used,) = kernel.resources().values()
-    assert used.shared == 4 * cells == GPUS[target].gpu.shared
+    assert used.shared == 4 * elements == GPUS[target].gpu.shared
 
 
 @needs_compiler
@@ -78,12 +78,12 @@ def test_a_launch_asks_the_driver_for_what_its_kernel_takes(device):
 @pytest.mark.parametrize("asks", [False, True])
 def test_what_cuda_keeps_of_shared_memory_is_not_the_kernel_s(target, reserved, asks):
     gpu = GPUS[target].gpu
-    cells = gpu.shared // 4 if asks else 1000
-    op, s, types = held(cells, target)
+    elements = gpu.shared // 4 if asks else 1000
+    op, s, types = held(elements, target)
     kernel = op.compile(**types, schedule=s)
     # On sm_90 the memory of a kernel begins behind what CUDA keeps of each block, and its section in the machine code has that.
     declared = section_size(kernel.cubin(), b".nv.shared.kernel0")
-    assert declared == reserved + (0 if asks else 4 * cells)
+    assert declared == reserved + (0 if asks else 4 * elements)
     # Limits are without it: a block that asks for all it may has the whole multiprocessor.
     assert not asks or kernel.resources()["kernel0"].shared == gpu.shared
     assert gpu.resident_blocks(256, 32, gpu.shared) == 1 and gpu.shared + gpu.reserved in (164 << 10, 228 << 10)

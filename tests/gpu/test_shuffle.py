@@ -57,7 +57,7 @@ def exchanging(dtype, mask, count=64, *, inside=None):
 
 
 def combining(dtype, op, count, rows=1):
-    """Return a kernel whose blocks each combine a row of X into a cell of Y."""
+    """Return a kernel whose blocks each combine a row of X into an element of Y."""
     t, b = Var("t"), Var("b")
     row = Op("add", (Op("mul", (b, Const(count))), t))
     body = Combine("Y", (b,), op, Load("X", (row,), dtype), "x")

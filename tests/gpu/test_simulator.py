@@ -138,7 +138,7 @@ def test_functions_of_complex_numbers_are_near_numpys(dtype):
         np.testing.assert_allclose(got, want, rtol=40 * np.finfo(dtype).eps, err_msg=name)
 
 
-def test_threads_with_several_cells_leave_no_cell_out():
+def test_threads_with_several_elements_leave_no_element_out():
     a, b = coded(150, 19, dtype=np.float32), coded(19, 12, dtype=np.float32, start=5)
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(a, b, target="cuda-sim")
     assert "4 x i0 in registers" in kernel.source("schedule")
@@ -159,7 +159,7 @@ def test_partial_sums_of_a_thread_take_in_the_last_terms():
 def test_long_sums_of_few_columns_are_cut_for_many_threads():
     a = coded(3000, 4)
     kernel = pk.op("s[j] += A[i,j]").compile(a, target="cuda-sim")
-    assert "partial results in memory for each cell" in kernel.source("schedule")
+    assert "partial results in memory for each element" in kernel.source("schedule")
     np.testing.assert_array_equal(kernel(a), a.sum(0))
 
 
@@ -181,7 +181,7 @@ def test_the_kernels_header_is_compiled_once_and_lines_are_those_of_the_whole_te
 
 
 @pytest.mark.parametrize("rows", [2, 4, 7])
-def test_cells_that_threads_of_one_launch_start_differently_keep_their_starts(rows):
+def test_elements_that_threads_of_one_launch_start_differently_keep_their_starts(rows):
     """isl then tests the threads' numbers before it comes to the loops over blocks."""
     head = "f(I: i64[N], W: f64[N,M]) -> H:\n    H: f64[8,M]\n"
     text = f"{head}    H[b,j] = 1 for b in 0:{rows}, j in 0:M\n    H[I[n],j] min= W[n,j]"

@@ -1,4 +1,4 @@
-"""Swizzled buffers of shared memory: each cell has a place of its own, columns lie in all banks, and results are right."""
+"""Swizzled buffers of shared memory: each element has a place of its own, columns lie in all banks, and results are right."""
 
 import re
 from collections import Counter
@@ -48,7 +48,7 @@ COUNTS = st.sampled_from([2, 4, 8, 16])
 
 
 @given(row=ROWS, itemsize=ITEMS, count=COUNTS, rows=st.integers(1, 40))
-def test_each_cell_has_a_place_of_its_own_in_its_row_beside_its_neighbours_of_16_bytes(row, itemsize, count, rows):
+def test_each_element_has_a_place_of_its_own_in_its_row_beside_its_neighbours_of_16_bytes(row, itemsize, count, rows):
     if why_not_swizzled(row, itemsize, count):
         assert row * itemsize < CHUNK * count
         return
@@ -80,15 +80,15 @@ def ways(places, size):
 def test_a_warp_that_reads_a_column_meets_all_banks(row, itemsize, size):
     if size < itemsize:
         return
-    cells = row // itemsize
-    way = swizzle_of(cells, itemsize, largest_swizzle(cells, itemsize))
+    elements = row // itemsize
+    way = swizzle_of(elements, itemsize, largest_swizzle(elements, itemsize))
     assert way.count == min(8, row // CHUNK)
-    for column in range(0, cells, size // itemsize):
-        offsets = [n * cells + column for n in range(32)]
+    for column in range(0, elements, size // itemsize):
+        offsets = [n * elements + column for n in range(32)]
         plain, found = (
             ways([itemsize * at for at in places], size) for places in (offsets, [way.place(n) for n in offsets])
         )
-        # A chunk begins at each fourth bank: cells of 4 bytes in 32 rows meet 8 of them, as good as chunks allow.
+        # A chunk begins at each fourth bank: elements of 4 bytes in 32 rows meet 8 of them, as good as chunks allow.
         assert found == LINE // max(size, 4) // 8
         assert plain == LINE // max(size, 4) // max(1, LINE // row)
 
@@ -290,7 +290,7 @@ def given_buffers(change):
         ({"swizzle": 16}, "its rows have 8 chunks of 16 bytes, fewer than 16"),
         ({"pad": 4}, "its rows are padded"),
         ({"shared": False}, "it is not in shared memory"),
-        ({"modulo": (1, 1, 32, 33)}, "its rows have 33 cells, which is no power of two"),
+        ({"modulo": (1, 1, 32, 33)}, "its rows have 33 elements, which is no power of two"),
     ],
 )
 def test_a_schedule_with_rows_that_cannot_be_swizzled_is_refused(change, reason):

@@ -105,12 +105,12 @@ def test_random_parts_of_a_matrix_have_the_blocks_that_they_need(lines, sizes):
         try:
             artifact = artifact_of(text, pk.f32[shape], target="cuda:sm_90a")
         except pk.PolykerError:
-            assume(False)  # no cell at all
+            assume(False)  # no element at all
         for launch in (s for s in statements(artifact.kernel.body) if isinstance(s, Launch)):
             values = dict.fromkeys(artifact.kernel.integers, n * m)
             values |= {name: {"N": n, "M": m}[label] for name, label in artifact.typed.sizes}
-            for grid, axis, cells in zip(launch.grid, "xyz", (m * n, n, 1), strict=True):
-                assert max(1, needed(launch.body, values, axis)) <= evaluate(grid, values) <= cells
+            for grid, axis, elements in zip(launch.grid, "xyz", (m * n, n, 1), strict=True):
+                assert max(1, needed(launch.body, values, axis)) <= evaluate(grid, values) <= elements
 
 
 variables = ("a", "b", "c")

@@ -116,7 +116,7 @@ def test_a_stronger_wait_is_no_error(stages):
 
 
 def shifted(*, used=8):
-    """Return a program whose second statement reads `used` cells of the first one's in each block, and a tree for it."""
+    """Return a program whose second statement reads `used` elements of the first one's in each block, and a tree for it."""
     text = f"f(X) -> O:\n    T[b,i] = exp(X[b,i])\n    O[b,i] = T[b,7-i] for b in 0:4, i in 0:{used}"
     s = pk.op(text).schedule(pk.f32[4, 8], target="cuda-sim", auto=False)
     program, _ = pk.op(text).compile(pk.f32[4, 8], schedule=s)._compiled.artifact().scheduled

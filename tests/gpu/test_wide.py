@@ -49,7 +49,7 @@ def test_operands_and_results_of_a_product_move_by_16_bytes_and_nothing_else(tar
     "dtype, shape, reads, writes",
     [
         (pk.f32, (4000, 32, 4000), {4}, {4}),
-        (pk.f32, (64, 32, 64), {4}, {2}),  # two cells a thread
+        (pk.f32, (64, 32, 64), {4}, {2}),  # two elements a thread
         (pk.f64, (64, 32, 64), {2}, {2}),
         (pk.f16, (4000, 32, 4000), {8}, {8}),
         (pk.c64, (64, 32, 64), {2}, {2}),

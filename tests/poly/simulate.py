@@ -45,7 +45,7 @@ def points(domain: str, values: dict[str, int]) -> list[tuple[int, ...]]:
 
 
 class Machine:
-    """The arrays of one run; a cell of `None` is not written yet."""
+    """The arrays of one run; an element of `None` is not written yet."""
 
     def __init__(self, typed: TypedProgram, arrays: dict[str, np.ndarray], values: dict[str, int]) -> None:
         evaluate_checks(typed, values)
@@ -87,9 +87,9 @@ class Machine:
         array = self.data[s.target]
         if s.defines is not None and s.defines not in self.points:
             self.points[s.defines] = points(s.defines, self.values)
-        for cell in np.ndindex(array.shape) if s.defines is None else self.points[s.defines]:
-            if array[cell] is None:
-                array[cell] = _IDENTITY[s.op]
+        for element in np.ndindex(array.shape) if s.defines is None else self.points[s.defines]:
+            if array[element] is None:
+                array[element] = _IDENTITY[s.op]
 
     def statement(self, s: TypedStatement, env: dict[str, int]) -> None:
         array = self.data[s.target]
@@ -99,10 +99,10 @@ class Machine:
             here = dict(zip(s.iterators, point, strict=True))
             if any(here[i] != v for i, v in env.items() if i in here):
                 continue
-            cell = tuple(self.value(e, here) for e in s.subscripts)
-            assert all(0 <= c < n for c, n in zip(cell, array.shape, strict=True)), (cell, array.shape)
+            element = tuple(self.value(e, here) for e in s.subscripts)
+            assert all(0 <= c < n for c, n in zip(element, array.shape, strict=True)), (element, array.shape)
             value = self.value(s.expr, here)
-            array[cell] = _wrap(value if s.op == "set" else _COMBINE[s.op](array[cell], value))
+            array[element] = _wrap(value if s.op == "set" else _COMBINE[s.op](array[element], value))
 
     def value(self, expr: Expr, env: dict[str, int]) -> int:
         match expr:
@@ -116,13 +116,13 @@ class Machine:
                 return self.value(arg, env)
             case Read(tensor=tensor, subscripts=subscripts, pad=pad):
                 array = self.data[tensor]
-                cell = tuple(self.value(s, env) for s in subscripts)
-                inside = all(0 <= c < n for c, n in zip(cell, array.shape, strict=True))
+                element = tuple(self.value(s, env) for s in subscripts)
+                inside = all(0 <= c < n for c, n in zip(element, array.shape, strict=True))
                 if pad is not None and not inside:
                     return int(pad.value.value)
-                assert inside, (cell, array.shape)
-                assert array[cell] is not None, f"{tensor}{cell} is read and not written"
-                return array[cell]
+                assert inside, (element, array.shape)
+                assert array[element] is not None, f"{tensor}{element} is read and not written"
+                return array[element]
             case Reduce(op=op, ranges=ranges, body=body, domain=domain):
                 if domain not in self.points:
                     self.points[domain] = points(domain, self.values)

@@ -89,7 +89,7 @@ def test_binding_agrees_with_the_interpreter(seed):
         return
     wanted, found = attempt(trial.interpreted), attempt(trial.fixed)
     if found[0] != "ok" and found[1].code in ("PK304", "PK305") and (" for " in trial.text or " where " in trial.text):
-        return  # the interpreter lets any `for` or `where` of a reduction stand for all cells; see coverage.py
+        return  # the interpreter lets any `for` or `where` of a reduction stand for all elements; see coverage.py
     assert_same(found, wanted, trial.text)
 
 

@@ -25,7 +25,7 @@ def accepted(text: str, sizes=None, **types):
     return bind(parse(text), types, sizes or {})
 
 
-def test_cells_that_for_or_where_left_out_of_a_reduction_hold_the_identity():
+def test_elements_that_for_or_where_left_out_of_a_reduction_hold_the_identity():
     ones = {"X": np.arange(1, 6)}
     assert list(simulate(accepted("O[i] += X[i] for i in 2:5", X=i64[5]), ones, {})[0]) == [0, 0, 3, 4, 5]
     triangle = simulate(accepted("O[i,j] += X[i] * X[j] where j < i", X=i64[5]), ones, {})[0]
@@ -34,14 +34,14 @@ def test_cells_that_for_or_where_left_out_of_a_reduction_hold_the_identity():
     assert triangle[4].tolist() == [5, 10, 15, 20]
 
 
-def test_cells_that_inference_left_out_are_an_error():
+def test_elements_that_inference_left_out_are_an_error():
     assert "O[c0] : 0 <= c0 <= 1" in refused("O[i] += X[i-r] * K[r]", "PK304", X=f32[9], K=f32[3])
     assert "O[1]" in refused("O[2*i] += X[i]", "PK304", X=f32[2])
     refused("O[i,i] += X[i]", "PK304", X=f32[2])
     accepted("O[i,i] += X[i]", X=f32[1])
 
 
-def test_an_assignment_has_to_write_every_cell():
+def test_an_assignment_has_to_write_every_element():
     refused("O[i] = X[i] for i in 1:5", "PK304", X=f32[5])
     refused("O[i,j] = X[i] * X[j] where j <= i", "PK304", X=f32[3])
     accepted("O[i,j] = X[i] * X[j] where j <= i; O[i,j] = 0 for i in 0:3, j in i+1:3", X=f32[3])
@@ -113,7 +113,7 @@ def test_padding_reads_only_what_is_written():
     assert "T[0]" in refused(holes.format("reflect", 6), "PK305", X=f32[4])
 
 
-def test_a_gather_may_read_every_cell():
+def test_a_gather_may_read_every_element():
     accepted("T[i] = X[i]; O[i] = T[idx[i]]", X=f32[4], idx=i32[4])
     assert "T[0]" in refused("T[i] = X[i] for i in 1:4; O[i] = T[idx[i]]", "PK305", X=f32[4], idx=i32[4])
 
@@ -123,7 +123,7 @@ def test_a_scatter_defines_its_whole_target():
     accepted(text, {"M": 7}, X=f32[4], idx=i32[4])
 
 
-def test_two_instances_that_write_one_cell_are_shown():
+def test_two_instances_that_write_one_element_are_shown():
     assert "O[0]: i = 0 and i = 1" in refused("O[i//2] = X[i]", "PK306", X=f32[4])
     assert "O[1]: i = 0, j = 1 and i = 1, j = 0" in refused("O[i+j] = X[i] * X[j]", "PK306", X=f32[3])
     accepted("O[i//2] += X[i]", X=f32[4])
@@ -149,7 +149,7 @@ def test_argmax_over_a_triangle_has_to_have_something_to_choose():
     evaluate_checks(typed, {"n0": 0, "n1": 2, "n2": 0})
 
 
-def test_each_cell_starts_at_the_identity_of_the_first_reduction_that_defines_it():
+def test_each_element_starts_at_the_identity_of_the_first_reduction_that_defines_it():
     text = "T[i] max= A[i]; T[j] += B[j]"
     first, _ = accepted(text, A=i64["N"], B=i64["M"]).statements()
     assert first.defines is not None

@@ -1,4 +1,4 @@
-"""Instance-wise dependences, against all pairs of instances that touch one cell."""
+"""Instance-wise dependences, against all pairs of instances that touch one element."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_dependences_are_exact(found: Case) -> None:
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *MORE])
-def test_dependences_are_the_pairs_that_share_a_cell(name: str) -> None:
+def test_dependences_are_the_pairs_that_share_a_element(name: str) -> None:
     assert_dependences_are_exact({**PROGRAMS, **MORE}[name])
 
 

@@ -34,13 +34,13 @@ def assert_accesses_are_exact(found: Case) -> None:
     for tensor in {a.tensor for a in found.scop.accesses}:
         for write in (True, False):
             said = {
-                (a.statement, point, cell)
+                (a.statement, point, element)
                 for a in found.scop.accesses
                 if a.tensor == tensor and a.is_write is write
-                for point, cell in pairs_of(a.relation)
+                for point, element in pairs_of(a.relation)
             }
             seen = {
-                (instance[0], instance[1], t.cell)
+                (instance[0], instance[1], t.element)
                 for instance, touches in truth.touches[tensor].items()
                 for t in touches
                 if t.write is write
@@ -53,12 +53,12 @@ MORE = {
     "a gather with an affine dimension": case("O[l,d] = T[idx[l], d+1] for d in 0:3", T="f64[3,4]", idx="i64[5]"),
     "floors and remainders": case("O[i] = X[i//2] + Y[i%3] for i in 0:8", X="f64[4]", Y="f64[3]"),
     "a gather in a gather": case("O[l] = T[idx[idx2[l]]]", T="f64[3]", idx="i64[4]", idx2="i64[5]"),
-    "a single cell": case("s[] = x[2]", x="f64[4]"),
+    "a single element": case("s[] = x[2]", x="f64[4]"),
 }
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *MORE])
-def test_access_relations_hold_the_cells_that_the_expressions_reach(name: str) -> None:
+def test_access_relations_hold_the_elements_that_the_expressions_reach(name: str) -> None:
     assert_accesses_are_exact({**PROGRAMS, **MORE}[name])
 
 

@@ -95,7 +95,7 @@ ERRORS = [
         "Transpose5D", "O[i,j,k,l,m] = I[j,i,k,i,l]", {"I": f32["I0", "I1", "I2", "I3", "I4"]}, {},
         "PK301", "index `m` has no range: nothing that is read bounds it", "m",
     ),
-    ("Shift1D", "O[i] = I[i-1]", {"I": f32["I0"]}, {}, "PK304", "no statement writes the cells { O[0] }", None),
+    ("Shift1D", "O[i] = I[i-1]", {"I": f32["I0"]}, {}, "PK304", "no statement writes the elements { O[0] }", None),
     ("Shift1D2", "O[i] = I[i+5]", {"I": f32["I0"]}, {}, "PK307", "the subscript `i` of `O` reaches below 0", "i"),
     (
         "ConvGrad", "dI[n,c,h,w] += dO[n,m,h-kh,w-kw] * W1[m,c,kh,kw]", {"dO": f32[2, 3, 8, 9], "W1": f32[3, 4, 3, 3]},
@@ -104,7 +104,7 @@ ERRORS = [
     (
         "PaddedConv", "P[n,c,h,w] = I[n,c,h-5,w-7]; T[n,m,h,w] += P[n,c,2*h+kh,3*w+kw] * W1[m,c,kh,kw]",
         {"I": f32["N", "C", "H", "W"], "W1": f32["M", "C", "KH", "KW"]}, {},
-        "PK305", "reads the cells P[0, 0, 0, 0] and others, which nothing has written yet", "P[n,c,2*h+kh,3*w+kw]",
+        "PK305", "reads the elements P[0, 0, 0, 0] and others, which nothing has written yet", "P[n,c,2*h+kh,3*w+kw]",
     ),
     (
         "TCB", "O[i] += A[i+j,i+j,i+j]", {"A": f32["I0", "I1", "I2"]}, {},
@@ -130,7 +130,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
-OFFSET = "a tensor that starts at the least subscript, where polyker's start at 0 and every cell needs a value"
+OFFSET = "a tensor that starts at the least subscript, where polyker's start at 0 and every element needs a value"
 AMBIGUOUS = "an error: both indices stand alone, and their sum is checked at the call here"
 TC = {
     "Shift1D": OFFSET, "Shift1D2": OFFSET, "ConvGrad": OFFSET, "PaddedConv": OFFSET, "PartialCopy": OFFSET,

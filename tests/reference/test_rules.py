@@ -50,13 +50,13 @@ def test_statements_run_in_order_and_accumulate_into_what_is_defined():
     same(run("C[i] += A[i,k]; C[i] = relu(C[i])", A=A), np.maximum(A.sum(1), 0))
 
 
-def test_two_instances_of_one_assignment_may_not_write_one_cell():
+def test_two_instances_of_one_assignment_may_not_write_one_element():
     with pytest.raises(ShapeError, match="PK805"):
         run("C[i+j] = A[i,j]", A=coded(2, 3))
     same(run("C[i+j] += A[i,j]", A=coded(2, 3)), np.array([sum(coded(2, 3)[::-1].diagonal(d)) for d in range(-1, 3)]))
 
 
-def test_reading_a_cell_that_nothing_wrote_is_an_error():
+def test_reading_a_element_that_nothing_wrote_is_an_error():
     with pytest.raises(ShapeError, match="PK804"):
         run("S[t] = S[t-1] + X[t] for t in 1:5; R[t] = S[t] for t in 1:5", X=coded(5))
 
@@ -65,14 +65,14 @@ def test_extents_are_one_more_than_the_largest_subscript():
     same(run("C[i+1] = A[i]; C[0] = 7", A=coded(3)), np.concatenate([[7], coded(3)]))
 
 
-def test_a_cell_that_inference_left_out_is_an_error():
+def test_a_element_that_inference_left_out_is_an_error():
     with pytest.raises(ShapeError, match="PK806"):
         run("O[i] = X[i-1]", X=coded(4))
     with pytest.raises(ShapeError, match="PK806"):
         run("O[i] += X[i-1,k]", X=coded(4, 2))
 
 
-def test_cells_that_for_left_out_of_a_reduction_hold_the_identity():
+def test_elements_that_for_left_out_of_a_reduction_hold_the_identity():
     X = coded(6)
     same(run("O[h] += X[h] for h in 2:5", X=X), np.concatenate([[0, 0], X[2:5]]))
     same(run("O[h] max= X[h] for h in 2:5", X=X), np.concatenate([[-np.inf] * 2, X[2:5]]))
@@ -80,7 +80,7 @@ def test_cells_that_for_left_out_of_a_reduction_hold_the_identity():
         run("O[h] = X[h] for h in 2:5", X=X)
 
 
-def test_neither_for_nor_where_excuses_cells_that_no_subscript_reaches():
+def test_neither_for_nor_where_excuses_elements_that_no_subscript_reaches():
     with pytest.raises(ShapeError, match="PK806"):
         run("P[x,2-e] += L[e] for x in 0:2", L=coded(1))
     with pytest.raises(ShapeError, match="PK806"):

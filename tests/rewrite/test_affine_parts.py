@@ -74,7 +74,7 @@ def test_symbolic_values_are_those_of_numpy(mode, rows, columns, a, b):
 
 
 def test_an_edge_of_a_tensor_that_may_be_empty_is_parted_once():
-    """Where a size has no values the first cell still seems to lie outside."""
+    """Where a size has no values the first element still seems to lie outside."""
     text = "f(J: f32[d], A, E, w: f32[40]) -> P:\n    S[a,b] = J[a+b] + A[b]\n    P[h,c] = fmod(E[39-h; pad=edge], w[h]) * S[c,h]"
     J, A, E, w = (np.arange(n, dtype="f4") + 1 for n in (70, 40, 40, 40))
     with pk.options(specialize="never"):
@@ -118,7 +118,7 @@ def test_values_are_those_of_numpy(mode, rows, columns, shifts, factor, sums):
     x = np.random.default_rng(rows).normal(size=(rows, columns))
     around = 2 * max(rows, 1) + 16
     if mode == "reflect" and 1 in (rows, columns):
-        around = 0  # numpy takes no mirror of one cell
+        around = 0  # numpy takes no mirror of one element
     text = f"O[i,j] = X[{factor}*i+{shifts[0]}, j+{shifts[1]}; pad={mode}] for i in 0:{rows}, j in 0:{columns}"
     if sums:
         read = f"X[{factor}*i+r+{shifts[0]}, j+s+{shifts[1]}; pad={mode}]"

@@ -61,7 +61,7 @@ def test_short_reductions_over_what_is_written_are_values(text: str) -> None:
     assert_same(found, scop, schedule)
 
 
-def test_a_maximum_within_a_sum_over_the_steps_before_is_taken_once_a_cell() -> None:
+def test_a_maximum_within_a_sum_over_the_steps_before_is_taken_once_a_element() -> None:
     found = case(
         "S[0,j] = A[0,j]; S[t,j] = logsumexp[i](S[t-1,i] + A[i,j]) for t in 1:6", A="f64[6,6]"
     )  # fmt: skip
@@ -91,8 +91,8 @@ def test_a_reduction_that_is_all_of_a_value_has_no_temporary(text: str, made: in
 
 
 @pytest.mark.parametrize("where", ["l < i - 3", "l + i < 7", "l > i", "l <= i", "l < 30"])
-def test_one_maximum_of_all_cells_serves_a_logsumexp_over_windows(where: str) -> None:
-    """Cells without terms have a maximum, too: the sum's terms, and what is added to its logarithm, read the same place."""
+def test_one_maximum_of_all_elements_serves_a_logsumexp_over_windows(where: str) -> None:
+    """Elements without terms have a maximum, too: the sum's terms, and what is added to its logarithm, read the same place."""
     X = np.random.default_rng(7).standard_normal((20, 30))
     term = eval(where, {"i": np.arange(20)[:, None], "l": np.arange(30)[None, :]})
     with np.errstate(divide="ignore"):
@@ -104,7 +104,7 @@ def test_one_maximum_of_all_cells_serves_a_logsumexp_over_windows(where: str) ->
     assert shapes == {"max": (lit(20),)}  # one
 
 
-def test_a_reduction_of_fewer_cells_is_read_where_the_one_of_all_has_them() -> None:
+def test_a_reduction_of_fewer_elements_is_read_where_the_one_of_all_has_them() -> None:
     text = "Y[i] = sum[k](X[i,k] where k < i - 2) + sum[j](X[j+3,j] * sum[k](X[i,k] where k < i - 2) where j < i - 2)"
     X = np.random.default_rng(7).standard_normal((9, 8))
     low = [X[i, : max(0, i - 2)].sum() for i in range(9)]
@@ -118,8 +118,8 @@ def test_a_reduction_of_fewer_cells_is_read_where_the_one_of_all_has_them() -> N
 
 @pytest.mark.parametrize("where", ["i + k < 4", "k >= i", "k < i"])
 @pytest.mark.parametrize("terms", [1, 3])
-def test_a_mean_counts_the_terms_of_each_cell(where: str, terms: int) -> None:
-    """A cell without terms has no mean, also where all others have the same number."""
+def test_a_mean_counts_the_terms_of_each_element(where: str, terms: int) -> None:
+    """An element without terms has no mean, also where all others have the same number."""
     X = np.arange(1.0, 1 + terms)
     taken = eval(where, {"i": np.arange(9)[:, None], "k": np.arange(terms)[None, :]})
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Recurrences whose first cells read padding are parted from them; the values stay those of a loop."""
+"""Recurrences whose first elements read padding are parted from them; the values stay those of a loop."""
 
 import numpy as np
 import pytest
@@ -10,23 +10,23 @@ from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f64
 from polyker.ir.expr import reads_in
 from polyker.poly.binding.bind import bind
-from polyker.rewrite.indexing.split_first_elements import part_first_cells
+from polyker.rewrite.indexing.split_first_elements import part_first_elements
 
 ONE = "f(X: f64[N,T]) -> Y:\n    Y[n,t] = X[n,t] - 0.5*Y[n,t-2; pad=0] for n in 0:N, t in 0:T"
 
 
 def parts(text, **shapes):
-    return list(part_first_cells(bind(parse(text), {n: f64[s] for n, s in shapes.items()}, {})).statements())
+    return list(part_first_elements(bind(parse(text), {n: f64[s] for n, s in shapes.items()}, {})).statements())
 
 
-def test_what_follows_the_first_cells_has_no_padding():
+def test_what_follows_the_first_elements_has_no_padding():
     first, rest = parts(ONE, X=(9, 20))
     assert any(r.pad is not None for r in reads_in(first.expr))
     assert not any(r.pad is not None for r in reads_in(rest.expr))
 
 
 @pytest.mark.parametrize("text", [
-    # The others need what was there before the first cells.
+    # The others need what was there before the first elements.
     "f(X: f64[N,T]) -> X:\n    X[n,t] = X[n,t] + 0.5*X[T-1-n,t-2; pad=0] for n in 0:N, t in 0:T",
     # Nothing is left.
     "f(X: f64[N,T]) -> Y:\n    Y[n,t] = X[n,t] - 0.5*Y[n,t-20; pad=0] for n in 0:N, t in 0:T",
@@ -37,7 +37,7 @@ def test_what_gains_nothing_stays_whole(text):
 
 @settings(deadline=None, max_examples=25)
 @given(st.sampled_from(["N-1-n", "n-1", "n+1", "n"]), st.integers(-3, 3), st.integers(1, 9), st.integers(1, 9))
-def test_cells_of_other_rows_are_read_in_the_order_of_the_text(row, shift, rows, steps):
+def test_elements_of_other_rows_are_read_in_the_order_of_the_text(row, shift, rows, steps):
     text = (
         f"f(X: f64[N,T], w: f64[N,T]) -> X:\n    X[n,t] = w[n,t] + 0.5*X[{row},t-{shift + 4}; pad=0]"
         f" - 0.25*X[n,t-{shift + 3}; pad=1] for n in 0:N, t in 0:T"
@@ -61,9 +61,9 @@ def test_cells_of_other_rows_are_read_in_the_order_of_the_text(row, shift, rows,
 def test_filters_are_those_of_a_loop(rows, steps, taps, across, written):
     rng = np.random.default_rng(rows + steps)
     x, a = rng.normal(size=(rows, steps)), rng.normal(size=7) / 8
-    cell = "t-k,n" if across else "n,t-k"
-    terms = [f"a[{k}]*Y[{cell.replace('k', str(k))}; pad=0]" for k in taps]
-    total = " + ".join(terms) if written else f"sum[k in 1:{max(taps) + 1}](a[k]*Y[{cell}; pad=0])"
+    element = "t-k,n" if across else "n,t-k"
+    terms = [f"a[{k}]*Y[{element.replace('k', str(k))}; pad=0]" for k in taps]
+    total = " + ".join(terms) if written else f"sum[k in 1:{max(taps) + 1}](a[k]*Y[{element}; pad=0])"
     here = "t,n" if across else "n,t"
     order = "t in 0:T, n in 0:N" if across else "n in 0:N, t in 0:T"
     text = (

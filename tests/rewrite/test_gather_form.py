@@ -1,4 +1,4 @@
-"""Scattered terms, gathered cell by cell: transposed convolutions and full products of polynomials."""
+"""Scattered terms, gathered element by element: transposed convolutions and full products of polynomials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.cost.own_distances import cells_apart
+from polyker.cost.own_distances import elements_apart
 from polyker.poly.scop import build_scop
 from polyker.rewrite.reductions.gather_form import gather_terms
 from polyker.schedule.legality.prove import prove
@@ -27,7 +27,7 @@ SCATTERED = {
     "the shorter one counts": (LINE + "O[r+i] += X[i] * K[r] + i", "X=3 K=8 O=10"),
 }
 APART = {
-    "no two in one cell": (LINE + "O[3*i+r] += X[i] * K[r]", "X=4 K=3 O=12"),
+    "no two in one element": (LINE + "O[3*i+r] += X[i] * K[r]", "X=4 K=3 O=12"),
     "phases that count down": (LINE + "O[2*i-r+3] += X[i] * K[r]", "X=5 K=4 O=12"),
     "each in a row of its own": (LINE + "O[i+r] += X[i] * K[r]  for i in 0:4, r in 0:1", "X=4 K=3 O=4"),
 }
@@ -49,7 +49,7 @@ def test_results_are_apart_and_what_the_text_says(name: str) -> None:
     gathered = gather_terms(found.flat, always)
     statement = next(s for s in gathered.statements() if s.op != "set")
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-    assert statement.reduced and cells_apart(gathered, statement, kept) == kept
+    assert statement.reduced and elements_apart(gathered, statement, kept) == kept
     scop, plain = build_scop(gathered), default_schedule(gathered)
     prove(scop, plain)
     assert_same(found, scop, plain)

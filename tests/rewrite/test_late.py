@@ -23,8 +23,8 @@ LATE = {
     "some of the rows": "        A[i,j] = A[i,k] * A[k,j] % 2 + A[i,j]  for i in k+1:16, j in k+1:21",
 }
 NOT_LATE = {
-    "every cell is read by the next step": "        A[i,j] = A[i,j] - A[i-1,j]  for i in k+1:21, j in k+1:21",
-    "a term hangs on what the cell holds": "        A[i,k] = A[i,k] % 3  for i in k+1:21\n"
+    "every element is read by the next step": "        A[i,j] = A[i,j] - A[i-1,j]  for i in k+1:21, j in k+1:21",
+    "a term hangs on what the element holds": "        A[i,k] = A[i,k] % 3  for i in k+1:21\n"
     "        A[i,j] = A[i,j] - A[i,k] * A[i,j]  for i in k+1:21, j in k+1:21",
     "paths: what is read changes in the block": "        A[i,j] = minimum(A[i,j], A[i,k] + A[k,j])",
     "another statement reads all but a border": "        A[i,j] = A[i,j] - k  for i in 0:20, j in 0:21\n"
@@ -71,12 +71,12 @@ def test_a_loop_of_late_updates_alone_has_no_steps() -> None:
     assert_same(found, scop, schedule, native=True)
 
 
-def test_each_cell_takes_its_terms_in_order() -> None:
+def test_each_element_takes_its_terms_in_order() -> None:
     """No partial sums of their own, and no vector along the steps: the rounding is the text's."""
     found = case(HEAD + LATE["square"], A="f64[21,21]")
     (update,) = (s for s in late_updates(found.flat).statements() if s.in_order)
     scop, _ = found.automatic(target(SMALL))
     starts = [s for s in scop.program.statements() if s.target.startswith("t") and s.outer == 1 and s.op == "set"]
     reads = {r.tensor for s in starts for r in s.reads()}
-    assert update.target in reads  # accumulators go on from what the cell holds
+    assert update.target in reads  # accumulators go on from what the element holds
     assert not any(s.op == "add" and s.target == update.target for s in scop.program.statements())

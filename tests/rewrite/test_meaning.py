@@ -83,15 +83,15 @@ def test_equal_reductions_share_a_temporary_and_indices_that_do_not_matter_are_d
 
 STARTS = {
     "a fresh result": (case("O[i] += X[i,k]", X="f64[3,4]"), 1),
-    "cells that a condition leaves out": (case("O[i,j] += X[i] * X[j] where j <= i", X="f64[4]"), 1),
+    "elements that a condition leaves out": (case("O[i,j] += X[i] * X[j] where j <= i", X="f64[4]"), 1),
     "products and extremes": (case("P[i] *= X[i,k];  M[i] max= X[i,k];  L[i] min= X[i,k]", X="f64[3,4]"), 3),
     "integers' least value": (case("M[i] max= X[i,k]", X="i32[3,4]"), 1),
     "truth": (case("M[i] any= X[i,k] > 4;  L[i] all= X[i,k] > 4", X="f64[3,4]"), 2),
-    "cells that are partly set before": (
+    "elements that are partly set before": (
         case("O[0] = X[0,0];  O[i] += X[i,k]", X="f64[3,4]"),
         1,
     ),
-    "cells that are all set before": (case("O[i] = X[i,0];  O[i] += X[i,k]", X="f64[3,4]"), 0),
+    "elements that are all set before": (case("O[i] = X[i,0];  O[i] += X[i,k]", X="f64[3,4]"), 0),
     "an argument": (case("f(A: f64[N], X: f64[N,M]) -> A:\n    A[i] += X[i,k]", A="f64[3]", X="f64[3,4]"), 0),
     "a sum over a time loop": (
         case(
@@ -201,15 +201,17 @@ def test_a_packed_result_keeps_the_meaning(vector: int) -> None:
     assert start is not None
     fresh = Fresh(found.flat)
     packed = pack_result(found.flat, fresh, statement, statement.iterators[vector])
-    # The packed result starts at the identity in all of its cells.
-    cells = tuple(dict(zip(statement.subscripts, start.iterators, strict=True))[s] for s in packed.statement.subscripts)
+    # The packed result starts at the identity in all of its elements.
+    elements = tuple(
+        dict(zip(statement.subscripts, start.iterators, strict=True))[s] for s in packed.statement.subscripts
+    )
     begin = replace(
-        start, target=packed.statement.target, subscripts=tuple(replace(start.subscripts[0], name=c) for c in cells)
+        start, target=packed.statement.target, subscripts=tuple(replace(start.subscripts[0], name=c) for c in elements)
     )  # type: ignore[type-var]
     assert_means_the_same(found, fresh.finish((begin, packed.statement, packed.copy)))
 
 
 @pytest.mark.parametrize(("first", "second"), [("+=", "+="), ("=", "="), ("=", "+="), ("+=", "=")])
-def test_a_cell_is_started_once_however_many_statements_define_parts_of_its_tensor(first: str, second: str) -> None:
+def test_a_element_is_started_once_however_many_statements_define_parts_of_its_tensor(first: str, second: str) -> None:
     found = case(f"T[i] {first} A[i];  T[j+2] {second} B[j];  T[k] += C[k]", A="f64[2]", B="f64[2]", C="f64[5]")
     assert_means_the_same(found, found.flat)

@@ -1,4 +1,4 @@
-"""Reductions with one term for each cell are statements that set it; the values stay."""
+"""Reductions with one term for each element are statements that set it; the values stay."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def statements(text, **shapes):
         ("C[i,j] += A[i] * B[j] where i <= j", ["set", "set"]),  # the others hold 0
         ("C[i] += A[i] * B[j]", ["set", "add"]),
         ("C[i] = A[i]; C[i] += B[i]", ["set", "add"]),
-        ("C[i+j] += A[i] * B[j]", ["set", "add"]),  # cells with several terms
+        ("C[i+j] += A[i] * B[j]", ["set", "add"]),  # elements with several terms
     ],
 )
 def test_only_single_terms_are_set(text, found):

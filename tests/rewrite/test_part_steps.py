@@ -1,4 +1,4 @@
-"""Steps in parts: what few cells of a step change is kept apart, so that the others do not wait for each other."""
+"""Steps in parts: what few elements of a step change is kept apart, so that the others do not wait for each other."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PARTED = {
     "a triangle": STEPS + "D[i,j] = minimum(D[i,j], D[i,k] + D[k,j])  for i in 0:N, j in 0:i+1",
 }
 WHOLE = {
-    "each cell waits for a neighbour": STEPS + "D[i,j] = D[i,j] + D[i-1,j]  for i in 1:N, j in 0:N",
+    "each element waits for a neighbour": STEPS + "D[i,j] = D[i,j] + D[i-1,j]  for i in 1:N, j in 0:N",
     "no instance waits": STEPS + "D[i,j] = D[i,j] - D[i,k] * D[k,j]  for i in k+1:N, j in k+1:N",
-    "a cell is read before it is written on both sides": STEPS + "D[i,j] = D[j,i] + D[i,j]",
+    "an element is read before it is written on both sides": STEPS + "D[i,j] = D[j,i] + D[i,j]",
 }
 
 

@@ -76,7 +76,7 @@ def test_quotients_by_other_numbers_stay_wherever_they_stand(text, specialize):
         np.testing.assert_array_equal(pk.op(text + " for i in 0:100")(**given), want)
 
 
-def test_cells_of_a_target_by_another_quotient_lie_in_it():
+def test_elements_of_a_target_by_another_quotient_lie_in_it():
     memory = np.full(5000, -1, "f4")
     X = np.arange(100, dtype="f4")
     pk.op("O[i//50,i%50] = X[i//2] for i in 0:100")(X=X, out=memory[:100].reshape(2, 50))

@@ -1,4 +1,4 @@
-"""Reductions over all terms up to each cell are recurrences, where there are many of them."""
+"""Reductions over all terms up to each element are recurrences, where there are many of them."""
 
 import numpy as np
 import pytest
@@ -23,11 +23,11 @@ CASES = {
     "sums": ("S[b,t] += X[b,j] for t in 0:90 where j <= t", lambda x: x.cumsum(1)),
     "sums before": ("S[b,t] += X[b,j] for t in 0:90 where j < t", lambda x: x.cumsum(1) - x),
     "columns": ("S[b,t] += X[j,t] for b in 0:70 where j <= b", lambda x: x[:70].cumsum(0)),
-    "sums from a cell on": ("S[b,t] += X[b,j] for t in 0:90 where j >= t", lambda x: x[:, ::-1].cumsum(1)[:, ::-1]),
+    "sums from an element on": ("S[b,t] += X[b,j] for t in 0:90 where j >= t", lambda x: x[:, ::-1].cumsum(1)[:, ::-1]),
     "sums after": ("S[b,t] += X[b,j] for t in 0:90 where j > t", lambda x: x[:, ::-1].cumsum(1)[:, ::-1] - x),
     "columns from below": ("S[b,t] += X[j,t] for b in 0:80 where j >= b", lambda x: x[::-1].cumsum(0)[::-1]),
     "an inline sum": ("S[b,t] = sum[j in 0:t+1](X[b,j]) for t in 0:90", lambda x: x.cumsum(1)),
-    "an inline sum, the cells in another order": (
+    "an inline sum, the elements in another order": (
         "S[t,b] = sum[j in t:90](X[b,j]) for t in 0:90",
         lambda x: x[:, ::-1].cumsum(1)[:, ::-1].T,
     ),
@@ -37,7 +37,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_cell_goes_on_from_the_one_before(case):
+def test_each_element_goes_on_from_the_one_before(case):
     text, want = CASES[case]
     x = coded(80, 90)
     kernel = compiled(text, x)
@@ -54,7 +54,7 @@ def test_each_cell_goes_on_from_the_one_before(case):
         ("S[b,t] += X[b,j] for t in 0:90 where j >= t and j < t + 40", "f8"),
         ("S[b,t] += X[b,j] * Y[t] for t in 0:90 where j <= t", "f8"),
         ("S[b,t] += X[b,j] for t in 0:90 where 2 * j <= t", "f8"),
-        ("S[b,t] += X[b,j] for t in 0:90 where j <= t + 2", "f8"),  # the first cell has three
+        ("S[b,t] += X[b,j] for t in 0:90 where j <= t + 2", "f8"),  # the first element has three
     ],
 )
 def test_other_reductions_stay_as_they_are(text, dtype):
@@ -70,7 +70,7 @@ def test_other_reductions_stay_as_they_are(text, dtype):
     np.testing.assert_array_equal(kernel(*inputs), want.astype(dtype))
 
 
-def test_sizes_may_be_symbols_and_cells_may_hold_something_before():
+def test_sizes_may_be_symbols_and_elements_may_hold_something_before():
     text = "f(X: f64[B,N]) -> S:\n    S[b,t] += X[b,j] for t in 0:N where j <= t"
     kernel = compiled(text, pk.f64["B", "N"])
     assert is_running(kernel)
@@ -89,7 +89,7 @@ def test_sizes_may_be_symbols_and_cells_may_hold_something_before():
         ("f(X: f64[B,N]) -> Y:\n  Y[b,i] min= X[b,k] for b in 0:B, i in 0:N, k in i:N", np.minimum.accumulate),
     ],
 )
-def test_reductions_from_a_cell_on_of_symbolic_sizes_go_backwards(text, want):
+def test_reductions_from_a_element_on_of_symbolic_sizes_go_backwards(text, want):
     kernel = pk.op(text).compile(target="cpu")
     assert "depends on itself" in kernel.source("schedule")
     for n in (1, 40, 97):

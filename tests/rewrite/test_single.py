@@ -32,7 +32,7 @@ def fixed(text: str, **shapes: tuple[int | str, ...]) -> str:
         ("O[f,h,w] += X[c,h+r-1,w+s; pad=0] * K[f,c,r,s] for h in 0:9, w in 0:9", (1, 1), "X[c, h - 1, w; pad=0.0]"),
     ],
 )
-def test_windows_of_one_cell_are_none(text: str, window: tuple[int, int], found: str) -> None:
+def test_windows_of_one_element_are_none(text: str, window: tuple[int, int], found: str) -> None:
     shown = fixed(text, X=(4, 20, 20), K=(5, 4, *window))
     assert found in shown
 
@@ -42,7 +42,7 @@ def test_sizes_and_bare_indices_stay() -> None:
     assert "X[i, j]" in fixed("O[i] += X[i,j]", X=(1, 1))
 
 
-def test_a_product_with_a_window_of_one_cell_is_one_over_merged_rows() -> None:
+def test_a_product_with_a_window_of_one_element_is_one_over_merged_rows() -> None:
     kernel = pk.op(CONV).compile(pk.f32[64, 14, 14], pk.f32[64, 64, 1, 1])
     assert "windows" not in kernel.source("schedule")
 

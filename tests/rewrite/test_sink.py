@@ -54,7 +54,7 @@ SINKS = {
     "not": ("O[i] = any[k](not (X[i,k] > 2))", {"X": "f64[3,4]"}, "all bool"),
     "a condition of all": ("O[i] = all[k](X[i,k] > -9 or a[i] > 1)", {"X": "f64[3,4]", "a": "f64[3]"}, "all bool"),
     "over nothing": ("O[i] = max[k in 2:i](-X[i,k] - 1)", {"X": "f64[4,4]"}, "min f64"),
-    "into cells beside others": (WIDER + "O[i] += 3 * X[i,k] * a[k] for i in 0:3", {"X": "i32[3,4]", "a": "i32[4]"}, "add i32"),
+    "into others' elements": (WIDER + "O[i] += 3 * X[i,k] * a[k] for i in 0:3", {"X": "i32[3,4]", "a": "i32[4]"}, "add i32"),
 }  # fmt: skip
 
 
@@ -78,7 +78,7 @@ STAYS = {
     "relu of results without terms": ("O[i] = max[k in 2:i](relu(X[i,k]))", {"X": "f64[4,4]"}),
     "conversions of integers without terms": ("O[i] = max[k in 2:i](i32(X[i,k]))", {"X": "i8[4,4]"}),
     "another range": ("O[i] = max[k](u8(X[i,k]))", {"X": "i8[3,4]"}),
-    "factors of cells without terms": (WIDER + "O[i] += a[i] * X[i,k] for i in 0:3", {"X": "i32[3,4]", "a": "i32[3]"}),
+    "factors of elements without terms": (WIDER + "O[i] += a[i] * X[i,k] for i in 0:3", {"X": "i32[3,4]", "a": "i32[3]"}),
     "what is added to": ("f(X: i32[3,4], O: i32[3]) -> O:\n    O[i] += 3 * X[i,k]", {"X": "i32[3,4]", "O": "i32[3]"}),
     "a product of all": ("O[i] *= -X[i,k]", {"X": "f64[3,4]"}),
 }  # fmt: skip
@@ -133,7 +133,7 @@ def test_a_note_says_what_was_applied_to_the_result() -> None:
     np.testing.assert_array_equal(kernel(X), (3 * X).sum(1, dtype="i4"))
 
 
-def test_an_index_that_is_no_cell_s_alone_is_no_factor_of_the_result() -> None:
+def test_an_index_that_is_no_element_s_alone_is_no_factor_of_the_result() -> None:
     X = np.arange(20, dtype="i4").reshape(10, 2)
     want = (np.arange(5)[:, None] * X.sum(0)).reshape(10)
     np.testing.assert_array_equal(pk.op("A[2*q+p] += q * X[k,p] for q in 0:5")(X), want)

@@ -52,7 +52,7 @@ def test_a_half_is_copied(text):
         "C[i,j] += A[i,k] * A[j,k] * k * j",
         "C[i,j] += A[i,k] * A[j,k] where j <= i + 3",
         "C[i,j] += (A[i,k] - A[j,k]) * A[i,k]",
-        f"C[i,j] += w[k] for i in 0:{N}, j in 0:{N}",  # all cells are the same
+        f"C[i,j] += w[k] for i in 0:{N}, j in 0:{N}",  # all elements are the same
     ],
 )
 def test_what_is_not_symmetric_stays_whole(text):

@@ -35,7 +35,7 @@ def test_any_byte_but_zero_is_true() -> None:
     np.testing.assert_array_equal(found.view(np.uint8), [[1], [0]])
 
 
-def test_results_that_share_a_cell_stay_truths() -> None:
+def test_results_that_share_a_element_stay_truths() -> None:
     a, where = np.array([True, False, False, True]), np.array([0, 0, 1, 2])
     found = pk.op("s(I: i64[N], A: bool[N]) -> C:\n    C: bool[4]\n    C[I[n]] any= A[n]")(where, a)
     np.testing.assert_array_equal(found, [True, False, True, False])

@@ -82,7 +82,7 @@ def test_scratch_bytes_bound_the_turned_tensors() -> None:
         "Y[0,i] = X[0,i];  Y[j,i] = Y[j-1,i] + X[j,i] for j in 1:40",  # goes across
         "Y[j,0] = X[j,0];  Y[j,i] = Y[j,i-1] + X[j,i] for i in 1:70",  # several rows side by side
         "Y[j,i] = X[j,i] * 2",
-        "f(X: f64[40,70]) -> X:\n    X[j,i] = X[j,i] - X[j,i-1] for i in 1:70, j in 0:3",  # few of the cells
+        "f(X: f64[40,70]) -> X:\n    X[j,i] = X[j,i] - X[j,i-1] for i in 1:70, j in 0:3",  # few of the elements
     ],
 )
 def test_others_are_left(text: str) -> None:

@@ -17,18 +17,18 @@ from polyker.rewrite.core.value_range import modulo, type_range, value_range
 READS = {"a": i8, "b": u8, "c": i16, "d": bool_}
 
 
-def value(expr: Expr, cells: dict[str, np.ndarray]) -> np.ndarray:
+def value(expr: Expr, elements: dict[str, np.ndarray]) -> np.ndarray:
     """The value of an expression, wrapped as numpy wraps."""
     match expr:
         case Literal(value=number, dtype=dtype):
             return np.array(number, dtype.numpy)
         case Read(tensor=name):
-            return cells[name]
+            return elements[name]
         case Cast(arg=arg, to=to):
-            return convert(value(arg, cells), to)
+            return convert(value(arg, elements), to)
         case Call(op=op, args=args, dtype=dtype):
             with np.errstate(over="ignore"):
-                return apply(op, [value(a, cells) for a in args], dtype)
+                return apply(op, [value(a, elements) for a in args], dtype)
         case _:
             raise AssertionError(expr)
 
@@ -77,8 +77,8 @@ def test_every_value_lies_in_the_range(expr: Expr) -> None:
 @given(expr=st.sampled_from([i16, i32, i64]).flatmap(trees), part=st.sampled_from([i8, u8, i16, u16]))
 @settings(max_examples=150, deadline=None)
 def test_a_value_converted_is_the_same_computed_in_the_narrow_type(expr: Expr, part: DType) -> None:
-    cells = corners()
-    wanted, found = convert(value(expr, cells), part), value(modulo(expr, part), cells)
+    elements = corners()
+    wanted, found = convert(value(expr, elements), part), value(modulo(expr, part), elements)
     np.testing.assert_array_equal(np.broadcast_to(found, wanted.shape), wanted)
 
 

@@ -1,4 +1,4 @@
-"""Half-precision sums into shared cells are rounded once."""
+"""Half-precision sums into shared elements are rounded once."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_one_step_of_a_time_loop_rounds_what_it_stores_once(dtype: str) -> None:
     np.testing.assert_array_equal(got.view("u2"), want.view("u2"))
 
 
-def test_cells_that_sums_share_in_a_loop_round_once_each_time_around() -> None:
+def test_elements_that_sums_share_in_a_loop_round_once_each_time_around() -> None:
     text = "s(X: f16[N]) -> H:\n    H: f16[3]\n    for t in 0:2:\n        H[i//4000 + t] += X[i] for i in 0:N"
     np.testing.assert_array_equal(pk.op(text)(X=np.ones(8000, "f2")), [4000, 8000, 4000])

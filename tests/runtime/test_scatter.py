@@ -21,7 +21,7 @@ SHAPES = st.tuples(st.integers(0, 20), st.integers(1, 5), st.integers(0, 19))
 
 
 def strided(rng, shape, draw):
-    """Return an array with steps of 1, 2 or -1 between its cells."""
+    """Return an array with steps of 1, 2 or -1 between its elements."""
     steps = [draw(st.sampled_from([1, 1, 2, -1])) for _ in shape]
     whole = rng.random([n * abs(s) for n, s in zip(shape, steps, strict=True)])
     return whole[tuple(slice(None, None, s) for s in steps)]

@@ -1,6 +1,6 @@
 """Legality by enumeration, for small extents: the ground truth that the proof by isl is held against.
 
-Every instance is put through the tree in plain Python, every cell that it touches is computed from its expressions, and all
+Every instance is put through the tree in plain Python, every element that it touches is computed from its expressions, and all
 pairs are compared. isl only lists the points of the sets that stand in the program and in the tree as texts.
 """
 
@@ -74,9 +74,9 @@ def value(expr: Expr, at: dict[str, int]) -> int | None:
 
 @dataclass(frozen=True)
 class Touch:
-    """One access of one cell by one instance; `update` marks the target of a reduction."""
+    """One access of one element by one instance; `update` marks the target of a reduction."""
 
-    cell: Point
+    element: Point
     write: bool
     update: bool
 
@@ -95,7 +95,7 @@ class Visit:
 
 
 class Truth:
-    """The instances, their original order and their cells, of one program for given sizes (by generated name)."""
+    """The instances, their original order and their elements, of one program for given sizes (by generated name)."""
 
     def __init__(self, program: TypedProgram, sizes: dict[str, int] | None = None) -> None:
         self.program = program
@@ -103,8 +103,8 @@ class Truth:
         self.fixed = tuple(sorted(self.sizes.items()))
         self.statements = {s.name: s for s in program.statements()}
         self.order: dict[Instance, tuple[int, ...]] = {}
-        self.touches: dict[str, dict[Instance, list[Touch]]] = defaultdict(dict)  # tensor -> instance -> cells
-        self.spread: set[str] = set()  # tensors of which an access may reach any cell
+        self.touches: dict[str, dict[Instance, list[Touch]]] = defaultdict(dict)  # tensor -> instance -> elements
+        self.spread: set[str] = set()  # tensors of which an access may reach any element
         self._walk(program.body, ())
         self.clashes = self._clashes()
 
@@ -136,7 +136,7 @@ class Truth:
                 self.spread.add(tensor)
             ranges = [range(n) if p is ANY else (p,) for p, n in zip(spots, shape, strict=True)]
             found = self.touches[tensor].setdefault(instance, [])
-            found += [Touch(cell, write, update) for cell in itertools.product(*ranges)]
+            found += [Touch(element, write, update) for element in itertools.product(*ranges)]
 
         add(s.target, s.subscripts, True, s.op != "set", None)
         for tree in (s.expr, *s.subscripts):
@@ -145,14 +145,14 @@ class Truth:
                     add(e.tensor, e.subscripts, False, False, None if e.pad is None else e.pad.mode)
 
     def _clashes(self) -> list[tuple[Instance, Instance, str, bool]]:
-        """All (first, second, tensor, whether they only combine into a cell of a reduction)."""
+        """All (first, second, tensor, whether they only combine into an element of a reduction)."""
         found: dict[tuple[Instance, Instance, str], bool] = {}
         for tensor, touching in self.touches.items():
-            cells: dict[Point, list[tuple[Instance, Touch]]] = defaultdict(list)
+            elements: dict[Point, list[tuple[Instance, Touch]]] = defaultdict(list)
             for instance, touches in touching.items():
                 for t in touches:
-                    cells[t.cell].append((instance, t))
-            for mine in cells.values():
+                    elements[t.element].append((instance, t))
+            for mine in elements.values():
                 for (a, x), (b, y) in itertools.combinations(mine, 2):
                     if a == b or not (x.write or y.write):
                         continue
@@ -240,7 +240,7 @@ class Truth:
         uniform: dict[tuple[object, ...], bool] = {}
 
         def folds(statement: str, place: int, where: int, prefix: Point, member: Member) -> bool:
-            """Whether all instances of a statement in one run of a vector loop combine into one cell."""
+            """Whether all instances of a statement in one run of a vector loop combine into one element."""
             key = (statement, where, prefix)
             if key not in uniform:
                 s = self.statements[statement]
@@ -251,10 +251,10 @@ class Truth:
                     and any(w == where and p == place for p, w, _ in v.vectors)
                     and v.times[:place] == prefix
                 ]
-                cells = {tuple(value(e, self.at(i)) for e in s.subscripts) for i in mine}
+                elements = {tuple(value(e, self.at(i)) for e in s.subscripts) for i in mine}
                 inside = indices_of(member.time(statement))
                 formal = all(coefficients(e) is not None and not indices_of(e) & inside for e in s.subscripts)
-                uniform[key] = len(cells) == 1 and formal
+                uniform[key] = len(elements) == 1 and formal
             return uniform[key]
 
         for first, second, _, combine in self.clashes:
@@ -300,23 +300,23 @@ class Truth:
                     return
                 for t in touches:
                     run, promotion = at[instance].runs[tensor]
-                    place = tuple(c % m for c, m in zip(t.cell, promotion.modulo, strict=True))
-                    places[run, place].setdefault(t.cell, []).append((at[instance], t.write))
+                    place = tuple(c % m for c, m in zip(t.element, promotion.modulo, strict=True))
+                    places[run, place].setdefault(t.element, []).append((at[instance], t.write))
                     if t.write:
-                        written[t.cell].append((self.order[instance], instance))
-            if any(_is_crowded(tensor, cells) for cells in places.values() if len(cells) > 1):
+                        written[t.element].append((self.order[instance], instance))
+            if any(_is_crowded(tensor, elements) for elements in places.values() if len(elements) > 1):
                 wrong.add("place")
             for instance, touches in self.touches[tensor].items():
                 for t in touches:
                     if t.write and not t.update:
                         continue
-                    before = [w for w in written[t.cell] if w[0] < self.order[instance]]
+                    before = [w for w in written[t.element] if w[0] < self.order[instance]]
                     if before and at[max(before)[1]].runs[tensor][0] != at[instance].runs[tensor][0]:
                         wrong.add("flow")
 
 
-def _is_crowded(tensor: str, cells: dict[Point, list[tuple[Visit, bool]]]) -> bool:
-    """Return whether some cell at a place is not done with when another one is written there."""
+def _is_crowded(tensor: str, elements: dict[Point, list[tuple[Visit, bool]]]) -> bool:
+    """Return whether some element at a place is not done with when another one is written there."""
 
     def before(a: Visit, b: Visit) -> bool:
         """Whether a runs before b: lanes run together, and so do threads that share the buffer."""
@@ -334,7 +334,7 @@ def _is_crowded(tensor: str, cells: dict[Point, list[tuple[Visit, bool]]]) -> bo
     def done(first: list[tuple[Visit, bool]], second: list[tuple[Visit, bool]]) -> bool:
         return all(before(a, b) for a, _ in first for b, write in second if write)
 
-    return any(not done(x, y) and not done(y, x) for x, y in itertools.combinations(cells.values(), 2))
+    return any(not done(x, y) and not done(y, x) for x, y in itertools.combinations(elements.values(), 2))
 
 
 def _is_well_nested(tree: Tree, around: frozenset[Kind] = frozenset()) -> bool:

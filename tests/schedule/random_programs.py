@@ -8,7 +8,7 @@ from tests.schedule.support import Case, case
 
 
 def random_case(rng: random.Random) -> Case:
-    """Return a program with extents of a few cells."""
+    """Return a program with extents of a few elements."""
     forms = (
         _chain,
         _chain,

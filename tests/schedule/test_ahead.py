@@ -56,7 +56,7 @@ def test_behind_the_rows_of_a_tile_come_those_of_the_next_one() -> None:
     found = case("O[i] += X[i,k] * w[k]", X="f32[4096,1024]", w="f32[1024]")
     scop, schedule = found.automatic(target(SMALL))
     assert "vectors of 4 along i1, 2 at a time x 6 i0" in str(schedule.notes)
-    # Of 8192 bytes 341 cells of each row: in a row's last ones, from where the step begins, of the rows 6 further on.
+    # Of 8192 bytes 341 elements of each row: in a row's last ones, from where the step begins, of the rows 6 further on.
     past = "(((8 * v4) + 341) // 1024)"
     asked = f"prefetch t0[((6 * v0) + v5 + (6 * {past})), ((8 * v4) + (4 * v6) + v7 + (-1024 * {past}) + 341)]"
     assert asked in print_kernel(lowered(scop, schedule).kernel)
@@ -189,7 +189,7 @@ def test_whole_lines_of_a_result_in_memory_are_asked_for(first: int, last: int, 
     assert bool(re.search(r"prefetch \w+\[.*to write", str(kernel.source("loops")))) == found
 
 
-def test_of_a_result_that_an_epilogue_stores_the_cells_written_are_asked_for() -> None:
+def test_of_a_result_that_an_epilogue_stores_the_elements_written_are_asked_for() -> None:
     kernel = pk.op("O[b,n] = relu(sum[m](I[b,m] * W[n,m]) + bias[n])").compile(
         I=pk.f32[4160, 17], W=pk.f32[1024, 17], bias=pk.f32[1024], target="cpu:x86-64-v4"
     )

@@ -48,7 +48,7 @@ def test_the_loops_that_carry_all_are_written_out(text: str, types: dict[str, st
     assert count == found
 
 
-def test_the_cells_of_a_step_are_computed_in_vectors() -> None:
+def test_the_elements_of_a_step_are_computed_in_vectors() -> None:
     scop, schedule = case(WAVE, U="f32[5,20,70]").automatic(TINY)
     assert any(m.kind is Kind.VECTOR for m in loops(schedule.tree))
     prove(scop, schedule)
@@ -56,7 +56,7 @@ def test_the_cells_of_a_step_are_computed_in_vectors() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
-    """A tensor with all its steps, each cell made of cells of steps before it, in the order of time or with it inside."""
+    """A tensor with all its steps, each element made of elements of steps before it, in the order of time or with it inside."""
     far = draw(st.integers(0, 2))
     pad = draw(st.sampled_from(["", "; pad=3", "; pad=edge", "; pad=wrap", "; pad=reflect"]))
     near = 0 if pad else far
@@ -95,7 +95,7 @@ def test_kernels_of_any_sizes_and_on_threads_give_the_same() -> None:
         ("D[i,j] *= D[k,j] / 2 for i in k+1:N", "D[i,j] = D[i,j] * (D[k,j] / 2) for i in k+1:N"),
     ],
 )
-def test_an_update_by_one_term_in_a_step_is_what_it_sets_its_cell_to(update: str, value: str) -> None:
+def test_an_update_by_one_term_in_a_step_is_what_it_sets_its_element_to(update: str, value: str) -> None:
     steps = "f(D: f64[N,N]) -> D:\n    for k in 0:N:\n        "
     found = [case(steps + text, D="f64[21,21]") for text in (update, value)]
     schedules = [str(f.automatic(target(SMALL))[1].tree) for f in found]

@@ -29,7 +29,7 @@ def blocks_of(text: str, plan: Plan, **types: str) -> Blocking:
 
 
 def test_a_result_of_short_rows_is_written_from_end_to_end() -> None:
-    # 150 MB in rows of 17 cells; the columns' operand stays in the second cache for all rows.
+    # 150 MB in rows of 17 elements; the columns' operand stays in the second cache for all rows.
     text, plan = "C[f,d,c,a] += A[c,d,g] * B[a,g,f]", Plan("i2", 8, 4, (("i3", 6),), 0.0)
     found = blocks_of(text, plan, A="f64[153,17,25]", B="f64[17,25,425]")
     assert (found.row_blocks, found.columns, found.rows) == ((("i0", 1),), ("i1", "i2"), ("i3",))

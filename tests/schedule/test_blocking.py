@@ -84,7 +84,7 @@ def test_the_next_rows_are_not_asked_for_through_a_gather(tiny_caches: list[bool
 
 
 @pytest.mark.parametrize("triangle", ["k >= i", "k <= i"])
-def test_cells_that_the_first_block_of_terms_does_not_reach_start_at_zero(
+def test_elements_that_the_first_block_of_terms_does_not_reach_start_at_zero(
     tiny_caches: list[bool], triangle: str
 ) -> None:
     a, b = operands("ik,kj->ij", {"i": 200, "j": 65, "k": 200}, np.float32)
@@ -101,7 +101,7 @@ def test_tiles_of_a_packed_block_divide_it(tiny_caches: list[bool]) -> None:
     assert all(columns == size and int(block) % int(size) == 0 for columns, block, size in found)
 
 
-def test_one_kernel_for_all_sizes_starts_its_cells_with_any_number_of_terms(tiny_caches: list[bool]) -> None:
+def test_one_kernel_for_all_sizes_starts_its_elements_with_any_number_of_terms(tiny_caches: list[bool]) -> None:
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32["I", "K"], pk.f32["K", "J"])
     for i, j, k in ((3, 5, 0), (3, 5, 1), (70, 9, 160), (17, 33, 65), (0, 5, 4), (5, 0, 4)):
         a, b = operands("ik,kj->ij", {"i": i, "j": j, "k": k}, np.float32)
@@ -133,7 +133,7 @@ def test_triangles_are_cut_into_blocks_and_give_numpys_values(tiny_caches: list[
 
 
 def test_terms_without_values_make_no_blocks_of_none() -> None:
-    """With fewer than 25 columns O has rows of no cells, so the sum over them has no terms."""
+    """With fewer than 25 columns O has rows of no elements, so the sum over them has no terms."""
     text = "O[c,h] += (E[c,3*h+2*x]*Q[x] + K[a-x+16,a])\nL[d,n] += (X[n] + O[d,y])*n"
     E, Q, K, X = np.ones((3, 20), "f4"), np.ones(13, "f4"), np.ones((20, 2), "f4"), np.ones(2, "f4")
     kernel = pk.op(text).compile(E=pk.f32[3, "N"], Q=pk.f32[13], K=pk.f32["N", 2], X=pk.f32[2])

@@ -238,7 +238,7 @@ LABELS = "ijkl"
 
 @st.composite
 def contractions(draw: st.DrawFn) -> tuple[str, list[np.ndarray], int]:
-    """Return an einsum of several factors, its operands of odd, single and no cells in memory of any strides, and a rank."""
+    """Return an einsum of several factors, its operands of odd, single and no elements in memory of any strides, and a rank."""
     sizes = {x: draw(st.sampled_from([0, 1, 2, 3, 5, 7])) for x in LABELS}
     count = draw(st.integers(2, 4))
     terms = [draw(st.lists(st.sampled_from(LABELS), min_size=1, max_size=3, unique=True)) for _ in range(count)]
@@ -281,11 +281,11 @@ def test_what_is_not_finite_reaches_every_result_that_depends_on_it(bad: float) 
     rng = np.random.default_rng(2)
     shapes = {"X": (6, 5), "W": (5, 7), "Y": (6, 7)}
     for name, shape in shapes.items():
-        for cell in np.ndindex(shape):
+        for element in np.ndindex(shape):
             operands = {n: rng.standard_normal(s) for n, s in shapes.items()}
-            operands[name][cell] = bad
+            operands[name][element] = bad
             with insist(0):
                 found = pk.op("C[n] += X[n,i] * W[i,j] * Y[n,j]")(**operands)
-            reached = np.ones(6, bool) if name == "W" else np.arange(6) == cell[0]
+            reached = np.ones(6, bool) if name == "W" else np.arange(6) == element[0]
             assert (np.isnan(found) if np.isnan(bad) else ~np.isfinite(found))[reached].all()
             assert np.isfinite(found[~reached]).all()

@@ -35,7 +35,8 @@ def test_rows_that_each_step_would_convert_are_converted_before() -> None:
 @pytest.mark.parametrize(
     ("text", "operands"),
     [
-        # Each cell is used once or a few times; few cells are read; what is read is gathered, padded or made by the program.
+        # Each element is used once or a few times; few elements are read; what is read is gathered, padded or made by the
+        # program.
         ("y[i] += A[i,k] * x[k]", {"A": pk.f16[400, 400], "x": pk.f32[(400,)]}),
         ("C[i,j] += A[i,k] * B[k,j]", {"A": pk.f16[300, 300], "B": pk.f32[300, 2]}),
         ("C[i,j] += A[i,k] * B[k,j] for i in 0:20, k in 0:20", {"A": pk.f16[3000, 3000], "B": pk.f32[20, 300]}),
@@ -74,12 +75,12 @@ def test_values_are_those_of_the_text(
     m, n, k = shape
     rng = np.random.default_rng(m * n)
 
-    def cells(name: str, rows: int, columns: int) -> np.ndarray:
+    def elements(name: str, rows: int, columns: int) -> np.ndarray:
         low = 0 if name == "u8" else -3
         found = rng.integers(low, 4, (rows * 2, columns)).astype(getattr(pk, name).numpy)
         return found[::-2] if strided else np.ascontiguousarray(found[::2])
 
-    A, B = cells(types[0], m, k), cells(types[1], k, n)
+    A, B = elements(types[0], m, k), elements(types[1], k, n)
     found = pk.op(text).compile(A=A, B=B, threads=threads)(A=A, B=B)
     x, y = A.astype("f8")[:, :, None], B.astype("f8")[None]
     want = (abs(x - y) if "abs" in text else x * y).sum(1) if "max" not in text else (x + y).max(1)

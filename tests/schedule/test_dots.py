@@ -143,7 +143,7 @@ def test_what_is_read_once_is_multiplied_where_it_lies():
     assert "scratch" not in kernel.source("loops").replace("512], strides (1", "")
 
 
-def test_sums_go_on_from_what_a_cell_holds():
+def test_sums_go_on_from_what_a_element_holds():
     rng = np.random.default_rng(2)
     a, b, c = extreme(rng, np.int8, 30, 29), extreme(rng, np.int8, 29, 40), extreme(rng, np.int32, 30, 40)
     op = pk.op("f(A, B, C) -> C:\n    C[i,j] += i32(A[i,k]) * i32(B[k,j])")

@@ -128,10 +128,10 @@ def test_a_part_of_what_no_cache_holds_may_have_half_of_the_last_one() -> None:
     found = case(softmax_like(SOFTMAX), X="f32[3,700]")
     scop, schedule = found.automatic(replace(TINY, caches=(Cache(1024), Cache(2048), Cache(1 << 13))))
     assert_same(found, scop, schedule, native=True)
-    sizes = [4 * p.cells() for p in promotions(schedule)]
+    sizes = [4 * p.elements() for p in promotions(schedule)]
     assert any(2048 < size <= 1 << 13 for size in sizes)
     _, far = found.automatic(replace(TINY, caches=(Cache(1024), Cache(2048), Cache(1 << 12))))
-    assert not any(size > 2048 for size in (4 * p.cells() for p in promotions(far)))
+    assert not any(size > 2048 for size in (4 * p.elements() for p in promotions(far)))
 
 
 def test_statements_of_small_arrays_run_one_after_another() -> None:
@@ -206,7 +206,7 @@ def test_a_window_s_buffer_that_is_a_row_short_is_refused(monkeypatch: pytest.Mo
     assert isinstance(scope, Scope)
     (held,) = scope.promotions
     short = replace(scope, promotions=(replace(held, modulo=(held.modulo[0] - 1, *held.modulo[1:])),))
-    with pytest.raises(LegalityError, match="two cells that they use share a place"):
+    with pytest.raises(LegalityError, match="two elements that they use share a place"):
         prove(scop, Schedule(short))
 
 
@@ -236,7 +236,7 @@ def test_a_product_of_matrices_keeps_its_tiles() -> None:
 
 
 def test_no_common_loop_reads_a_part_of_each_cache_line() -> None:
-    # In one iteration over k, which both statements have, each line of X would be read for one cell.
+    # In one iteration over k, which both statements have, each line of X would be read for one element.
     text = "T[i,k,r] += X[i,j,k] * B[j,r];  O[k,r] += T[i,k,r] * A[i,r]"
     far = case(text, X="f32[200,180,220]", B="f32[180,32]", A="f32[200,32]").automatic(target("cpu:x86-64-v4"))[1]
     assert not any("run together" in n and " by 1;" in n for n in map(str, far.notes))
@@ -252,7 +252,7 @@ def test_what_no_row_needs_is_computed_before_them(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("rows", ["S[i,j] + X[i,0,j]", "S[29-i,j] + X[i,0,j]"])
-def test_a_start_over_more_cells_than_the_terms_reach_is_kept_apart_from_other_rows(
+def test_a_start_over_more_elements_than_the_terms_reach_is_kept_apart_from_other_rows(
     rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
@@ -265,7 +265,7 @@ def test_the_start_of_a_sum_by_blocks_stays_in_the_common_loop(monkeypatch: pyte
     assert together(text, X="f32[40,200]") == ["m e s O"]
 
 
-def test_buffers_of_rows_hold_whole_tiles_so_that_their_cells_need_no_remainder() -> None:
+def test_buffers_of_rows_hold_whole_tiles_so_that_their_elements_need_no_remainder() -> None:
     scop, schedule = case(softmax_like(SOFTMAX), X="f32[40,45]").automatic(TINY)
     text = print_kernel(lowered(scop, schedule).kernel)
     assert "t1_p0[" in text
@@ -275,7 +275,7 @@ def test_buffers_of_rows_hold_whole_tiles_so_that_their_cells_need_no_remainder(
 def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     def prove_once(scop: Scop, schedule: Schedule) -> None:
         if any("run together" in n for n in map(str, schedule.notes)):
-            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
+            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", element="T[0]")
         prove(scop, schedule)
 
     monkeypatch.setattr(lowering, "prove", prove_once)
@@ -324,7 +324,7 @@ def test_sizes_that_the_call_refuses_ask_for_no_larger_buffer() -> None:
 
 
 def test_what_a_sum_of_a_fusion_without_loops_begins_with_stays_with_it() -> None:
-    # Both sums begin with cells of whole tiles that are set apart, before the buffer that the second result is held in.
+    # Both sums begin with elements of whole tiles that are set apart, before the buffer that the second result is held in.
     text = """
     S[x,j,y] += L[x,y%4,w] * any[n]((V[n] == argmin[d in 0:1](H[x+d] * G[d]))) for y in 0:3, j in 0:y
     O[x,l,a] += -(L[x,a%4,z] * any[j]((V[j] == argmin[s in 0:1](H[x+s] * G[s])))) for a in 0:3, l in 0:a
@@ -352,7 +352,7 @@ def test_where_no_part_sets_a_thread_s_buffer_the_kernel_still_has_one() -> None
     np.testing.assert_array_equal(kernel(U=U, N=N), np.arange(13)[:, None] * rows)
 
 
-def test_a_temporary_without_cells_is_held_in_no_buffer() -> None:
+def test_a_temporary_without_elements_is_held_in_no_buffer() -> None:
     text = """f(A: f64[2], T: f64[a,6,b], I: f64[b], C: f64[c], L: f64[2,7]) -> S:
     S[y,n,k] = logsumexp[s](expm1(logsumexp[m](A[1] + T[m,3*y+n+1,3*n]) * I[n+s] + C[s]) where s + 2 <= y) - L[n,k] for y in 0:2
     """
@@ -377,7 +377,7 @@ def test_what_shares_loops_inside_the_text_s_own_copies_nothing_before_them() ->
 @pytest.mark.parametrize("left_out", ["x < h", "2 * x < h", "x + h != 3"])
 @pytest.mark.parametrize("processor", ["cpu:x86-64-v3", "cpu:x86-64-v4"])
 def test_what_is_started_ahead_of_common_loops_is_held_in_no_buffer_inside_them(left_out: str, processor: str) -> None:
-    """Cells that a condition leaves out are started by a nest of their own, which runs before the statements' common loops."""
+    """Elements that a condition leaves out are started by a nest of their own, which runs before the statements' common loops."""
     text = f"P[x,h,q] += A[x+2*q,k] * D[k,h] for q in 0:3 where {left_out}; F[e,n,x,m] = P[x,e,n] * G[m]"
     types = {"A": pk.i64[16, 1], "D": pk.i64[1, 16], "G": pk.i64[2]}
     kernel = pk.op(text).compile(**types, target=processor, threads=1)

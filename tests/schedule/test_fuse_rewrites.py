@@ -32,10 +32,10 @@ def statements(text: str, **types: str | int) -> int:
         ("T[i,j] = 2 * X[i,j];  O[i,j] = T[i,j] + T[i,0]", 2),  # two reads
         ("T[i,j] = 2 * X[i,j];  O[i] += T[i,j];  P[i,j] = T[i,j]", 3),  # cheaper to compute twice
         ("T[i,j] = X[i,j+1] - X[i,j] for j in 0:8;  O[i,j] = T[i,j] + T[i,j+1] for j in 0:7", 1),
-        ("T[i,j] = X[i,j] / 7;  O[i,j] = T[i,j] + T[i,j+1] for j in 0:8", 2),  # two divisions a cell
+        ("T[i,j] = X[i,j] / 7;  O[i,j] = T[i,j] + T[i,j+1] for j in 0:8", 2),  # two divisions an element
         ("T[i] = 2 * X[i,0];  O[i,j] = T[i] + X[i,j]", 2),  # read more often than it is written
         ("T[i] = X[i,i];  O[i] = T[i]", 1),
-        ("T[9*i+j] = X[i,j];  O[k] = T[k] + 1", 2),  # which row and column a cell is of would have to be computed
+        ("T[9*i+j] = X[i,j];  O[k] = T[k] + 1", 2),  # which row and column an element is of would have to be computed
         ("T[i,j] = X[i,j];  O[i,j] = T[i,j-1; pad=0] for j in 0:9", 2),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_value_that_no_cache_would_hold_is_computed_twice() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "O[i,j] = exp(X[i,j]);  Q[i,j] = exp(X[j+1,i]) for j in 0:4",  # not the same cells
+        "O[i,j] = exp(X[i,j]);  Q[i,j] = exp(X[j+1,i]) for j in 0:4",  # not the same elements
         "O[i,j] = exp(X[i,j]);  Q[i,j] = exp(X[i,j]) for i in 0:3, j in 0:3",
         "f(X: f32[N,N]) -> X, O:\n    O[i,j] = exp(X[i,j])\n    X[i,j] = exp(O[i,j]) + 1\n    O[i,j] = exp(X[i,j])",
     ],
@@ -106,7 +106,7 @@ def test_a_division_by_what_two_statements_share_runs_in_their_loop() -> None:
 
 
 def stored_window(taps: int, dtype: str, last: str) -> bool:
-    """Return whether the sum of so many neighbours, which a recurrence with `last` of its cells reads, is stored."""
+    """Return whether the sum of so many neighbours, which a recurrence with `last` of its elements reads, is stored."""
     window = " + ".join(f"{r + 1}*X[n,t+{r}]" for r in range(taps))
     text = f"V[n,t] = {window} for n in 0:256, t in 0:1000;  Y[n,t] = V[n,t] - 0.5*{last} for n in 0:256, t in 0:1000"
     kernel = pk.op(text).compile(X=getattr(pk, dtype)[256, 1000 + taps], target="cpu:x86-64-v4", threads=1)

@@ -106,16 +106,16 @@ def test_lanes_of_two_statements_may_not_depend_on_each_other_even_forwards() ->
     assert refusal(found.scop, step(found.scop, fused, Step("vectorise", ("S0", "i0", 4)))).code == "PK502"
 
 
-def test_a_gathered_target_may_be_one_cell_in_two_lanes() -> None:
+def test_a_gathered_target_may_be_one_element_in_two_lanes() -> None:
     error = refusal(*stepped("histogram", Step("vectorise", ("S0", "i0", 4))))
     assert error.code == "PK502"
     assert "through H" in error.message
 
 
-@pytest.mark.parametrize(("cells", "fits"), [(8, True), (4, False)])
-def test_a_buffer_has_a_place_for_each_remainder_that_subscripts_it(cells: int, fits: bool) -> None:
+@pytest.mark.parametrize(("elements", "fits"), [(8, True), (4, False)])
+def test_a_buffer_has_a_place_for_each_remainder_that_subscripts_it(elements: int, fits: bool) -> None:
     found = case("T[(i+3)%8] = X[i];  O[j] = T[j%8]  for j in 0:8", X="f64[8]")
-    schedule = Schedule(Scope((Promotion("t1", (cells,)),), found.start.tree))
+    schedule = Schedule(Scope((Promotion("t1", (elements,)),), found.start.tree))
     assert found.flat.tensor("t1").label == "T"
     if fits:
         assert_same(found, found.scop, schedule)
@@ -123,17 +123,17 @@ def test_a_buffer_has_a_place_for_each_remainder_that_subscripts_it(cells: int, 
         assert refusal(found.scop, schedule).code == "PK503"
 
 
-def test_lanes_that_combine_into_one_cell_are_folded() -> None:
+def test_lanes_that_combine_into_one_element_are_folded() -> None:
     found = PROGRAMS["dot"]
     prove(*stepped("dot", Step("vectorise", ("S0", "i0", 4))))
     assert_same(found, *stepped("dot", Step("vectorise", ("S0", "i0", 4))))
 
 
-def test_lanes_that_share_a_cell_here_and_there_are_refused() -> None:
+def test_lanes_that_share_a_element_here_and_there_are_refused() -> None:
     found = case("s[i//2] += x[i] for i in 0:8", x="f64[8]")
     lanes = step(found.scop, found.start, Step("vectorise", ("S0", "i0", 4)))
     assert refusal(found.scop, lanes).code == "PK502"
-    # Lanes of one cell, but a cell whose subscript has the lane in it: the code would not see that it is one.
+    # Lanes of one element, but an element whose subscript has the lane in it: the code would not see that it is one.
     pairs = step(found.scop, found.start, Step("vectorise", ("S0", "i0", 2)))
     assert refusal(found.scop, pairs).code == "PK502"
     skewed = case("s[i+j] += x[i,j]", x="f64[4,4]")
@@ -235,7 +235,7 @@ def _buffered(
     return scop, Schedule(replace(schedule.tree, child=held))
 
 
-def test_cells_used_in_one_run_need_places_of_their_own() -> None:
+def test_elements_used_in_one_run_need_places_of_their_own() -> None:
     prove(*_buffered("chain", "t1", (1, 9)))
     error = refusal(*_buffered("chain", "t1", (1, 8)))
     assert error.code == "PK503"
@@ -296,7 +296,7 @@ UNSOUND = [((0, 1, 1), (1, 1, 8)), ((0, 1, 1), (1, 2, 5)), ((0, 1, 1), (1, 3, 3)
 
 
 @pytest.mark.parametrize("layout", UNSOUND)
-def test_a_layout_keeps_cells_apart(layout: tuple[tuple[int, int, int], ...]) -> None:
+def test_a_layout_keeps_elements_apart(layout: tuple[tuple[int, int, int], ...]) -> None:
     prove(*_buffered("chain", "t1", (1, 9), ((1, 3, 3), (0, 1, 1), (1, 1, 3))))
     assert "layout" in refusal(*_buffered("chain", "t1", (1, 9), layout)).message
 
@@ -331,8 +331,8 @@ def test_the_runs_of_a_buffer_in_a_vector_loop_are_one_run() -> None:
     scop, schedule = stepped("chain", Step("fuse", ("S0", "S1", 2)), Step("vectorise", ("S0", "i1", 4)))
     assert isinstance(schedule.tree, Band)
 
-    def held(cells: int) -> Schedule:
-        return Schedule(replace(schedule.tree, child=Scope((Promotion("t1", (1, cells)),), schedule.tree.child)))  # type: ignore[type-var, union-attr]
+    def held(elements: int) -> Schedule:
+        return Schedule(replace(schedule.tree, child=Scope((Promotion("t1", (1, elements)),), schedule.tree.child)))  # type: ignore[type-var, union-attr]
 
     prove(scop, held(4))
     assert_same(found, scop, held(4))
@@ -349,14 +349,16 @@ def test_a_symbolic_schedule_is_proven_for_all_sizes_at_once() -> None:
     assert not is_legal(scop, Schedule(Sequence(schedule.tree.children[::-1])))  # type: ignore[union-attr]
 
 
-def test_cells_that_are_fixed_in_a_run_by_tiles_of_different_sizes_are_not_one_cell() -> None:
+def test_elements_that_are_fixed_in_a_run_by_tiles_of_different_sizes_are_not_one_element() -> None:
     text = "T[i] = X[i] for i in 0:8;  T[i+8] = X[i] * 2 for i in 0:8;  O[i] = T[i] for i in 0:8;  P[i] = T[i+8] for i in 0:8"
     found = case(text, X="f64[8]")
     names = [s.name for s in found.flat.statements()]
-    cells = {s.name: add(Index(s.iterators[0], i64), lit(8 * (n % 2))) for n, s in enumerate(found.flat.statements())}
+    elements = {
+        s.name: add(Index(s.iterators[0], i64), lit(8 * (n % 2))) for n, s in enumerate(found.flat.statements())
+    }
     sizes = {s: (4, 8)[n % 2] for n, s in enumerate(names)}
-    tiles = loop({s: floordiv(cells[s], sizes[s]) for s in names}, "tile")
-    rows = loop({s: mod(cells[s], sizes[s]) for s in names}, "row")
+    tiles = loop({s: floordiv(elements[s], sizes[s]) for s in names}, "tile")
+    rows = loop({s: mod(elements[s], sizes[s]) for s in names}, "row")
     inside = Sequence(tuple(Filter((s,), Leaf()) for s in names))
     temporary = next(t.name for t in found.flat.tensors if t.label == "T")
     error = refusal(found.scop, Schedule(Band((tiles, rows), Scope((Promotion(temporary, (1,)),), inside))))

@@ -97,7 +97,7 @@ def test_a_loop_over_blocks_behind_a_barrier_is_refused():
     assert refusal(lambda: s["D#3"].map({"j": "block.y"})).code == "PK508"
 
 
-def test_threads_without_a_term_of_a_sum_are_refused_where_each_cell_has_one_term():
+def test_threads_without_a_term_of_a_sum_are_refused_where_each_element_has_one_term():
     s = plain("P[i%3] any= U[i,j,k]", pk.f32[4, 5, 1], auto=True)["P"]
     error = refusal(lambda: s.map({"k": "thread.x(32)"}))
     assert error.code == "PK513"

@@ -92,7 +92,7 @@ def test_one_after_another_means_in_one_run_of_the_loops_around() -> None:
     assert not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for *pair, _ in pairs(typed))
 
 
-def test_a_temporary_takes_the_place_of_the_one_it_is_computed_from_cell_by_cell() -> None:
+def test_a_temporary_takes_the_place_of_the_one_it_is_computed_from_element_by_element() -> None:
     def together(text: str) -> bool:
         typed = bound(text, X=f32[8])
         return not any({typed.tensor(u.tensor).label for u in pair} == {"A", "B"} for *pair, _ in pairs(typed))
@@ -138,7 +138,7 @@ def test_an_arena_keeps_apart_what_is_alive_together(sizes: list[int], data: st.
         assert same or ends[a] <= offsets[b] or ends[b] <= offsets[a]
 
 
-def test_what_replaces_another_cell_by_cell_begins_where_that_began() -> None:
+def test_what_replaces_another_element_by_element_begins_where_that_began() -> None:
     both = frozenset((1, 2))
     assert arena([300, 200, 200], set(), {both}) == ((0, 320, 320), 576)
     # Where it cannot begin there it has memory of its own, though a part of the other's would do.
@@ -152,7 +152,7 @@ def test_an_arena_is_no_larger_than_it_must_be(sizes: list[int], total: int) -> 
 
 @st.composite
 def chains(draw: st.DrawFn) -> str:
-    """Draw a program of temporaries of one shape, each computed from some before it, at the same cell or another."""
+    """Draw a program of temporaries of one shape, each computed from some before it, at the same element or another."""
     names = ["X"]
     lines = []
     for n in range(draw(st.integers(3, 7))):

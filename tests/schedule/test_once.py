@@ -28,7 +28,7 @@ CASES = {
     "two factors": case("C[i,j] += abs(A[i,k]) * relu(B[k,j])", A="f64[3,4]", B="f64[4,5]"),
     "no product": case("D[i,j] max= abs(A[i,k] * 2) - abs(B[j,k] + 1)", A="f64[3,4]", B="f64[5,4]"),
     "the same value twice": case("O[i,j] += abs(A[i,k]) * B[j,k] + abs(A[i,k])", A="f64[3,4]", B="f64[5,4]"),
-    "values of one cell's index": case("O[i,j] = abs(A[j] - 1) * B[i,j]", A="f64[4]", B="f64[3,4]"),
+    "values of one element's index": case("O[i,j] = abs(A[j] - 1) * B[i,j]", A="f64[4]", B="f64[3,4]"),
     "of a triangle": case("L[i,j] += abs(A[i,k]) * A[j,k] where j <= i and k < i", A="f64[5,5]"),
     "of ranges that begin later": case("O[i,j] += abs(A[k-1]) * B[i,j] for k in 2:5, i in 1:3", A="f64[4]", B="f64[3,4]"),
     "padded": case("O[h,c] += abs(X[h+r-1; pad=3]) * K[r,c] for h in 0:H", X="f64[5]", K="f64[3,2]", H=5),

@@ -35,7 +35,7 @@ PAIRS = {
 APART = {
     "one pass anyway": "M[i] max= X[i,k];  S[i] += exp(X[i,k] - a[i])",
     "another row": "M[i] max= X[i,k] for i in 0:6;  S[i] += exp(X[i+1,k] - M[i]) for i in 0:5",
-    "other cells": "M[i] max= X[i,k] for k in 0:9;  S[i] += exp(X[i,k] - M[i])",
+    "other elements": "M[i] max= X[i,k] for k in 0:9;  S[i] += exp(X[i,k] - M[i])",
     "a place of another value": "M[i] max= X[i,k];  p[i] max= where(X[i,k] == M[i] / 2, k, -9223372036854775808)",
     "what is not chosen counts": "M[i] max= X[i,k];  p[i] max= where(X[i,k] == M[i], k, 0)",
     "a triangle": "O[i] = logsumexp[k](X[i,k] where k <= i)",
@@ -44,7 +44,7 @@ APART = {
 
 
 def blocked(found: Case) -> tuple[TypedProgram, int]:
-    """Return the program by blocks of four cells, and how many pairs it has."""
+    """Return the program by blocks of four elements, and how many pairs it has."""
     with insist(0):
         program, notes = one_pass(found.flat, TARGET)
     return program, len(notes)
@@ -134,11 +134,11 @@ def test_a_variance_of_a_long_row_is_within_the_bounds_of_sums() -> None:
     assert abs(kernel(x) - want) <= 1e-5 * want
 
 
-@pytest.mark.parametrize("cells", [9_000_000, 9_000_001])
-def test_the_two_reductions_of_a_block_run_together(cells: int) -> None:
-    """Also where their results for whole rows could share fewer loops, and where the last block has fewer cells."""
+@pytest.mark.parametrize("elements", [9_000_000, 9_000_001])
+def test_the_two_reductions_of_a_block_run_together(elements: int) -> None:
+    """Also where their results for whole rows could share fewer loops, and where the last block has fewer elements."""
     wide = target("cpu:x86-64-v4")
-    program, _ = one_pass(case("O[a] = mean[k]((X[a,k] - mean[l](X[a,l])) ** 2)", X=f"f32[4,{cells}]").flat, wide)
+    program, _ = one_pass(case("O[a] = mean[k]((X[a,k] - mean[l](X[a,l])) ** 2)", X=f"f32[4,{elements}]").flat, wide)
     notes = auto_schedule(program, wide, lambda _: DENSE)[1].notes
     together = [n for n in notes if "run together" in n and ", i5 by 1" in n]
     assert len(together) == 1

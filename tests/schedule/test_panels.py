@@ -108,7 +108,7 @@ def test_rows_and_columns_along_the_terms_take_no_register_too_many() -> None:
 
 @pytest.mark.parametrize(("stride", "copied"), [(1, True), (2, True), (3, False)])
 def test_what_windows_share_is_copied_with_its_padding(stride: int, copied: bool) -> None:
-    """Windows of 3 x 3 read a cell nine times, nearly two times where the stride is 2, and once."""
+    """Windows of 3 x 3 read an element nine times, nearly two times where the stride is 2, and once."""
     size = -(-14 // stride)
     found = chosen(
         target("cpu:x86-64-v4"),
@@ -118,7 +118,7 @@ def test_what_windows_share_is_copied_with_its_padding(stride: int, copied: bool
     assert ("scratch" in found) == copied
 
 
-def test_windows_whose_cells_a_copy_repeats_are_read_where_they_are_but_from_pages_of_their_own() -> None:
+def test_windows_whose_elements_a_copy_repeats_are_read_where_they_are_but_from_pages_of_their_own() -> None:
     processor = target("cpu:x86-64-v4")
     pixels, steps = "O[g,f,h,w] += X[g,c,h+r,w+s] * K[g,f,c,r,s]", "O[f,t] += X[c,t+4*r] * K[f,c,r]"
     assert "X is packed" not in chosen(processor, pixels, X=(4, 32, 30, 30), K=(4, 32, 32, 3, 3))

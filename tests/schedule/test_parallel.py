@@ -87,7 +87,7 @@ def test_iterations_that_depend_on_each_other_are_refused_with_two_instances(nam
     assert "at the same time" in caught.value.message
 
 
-def test_a_gathered_target_is_one_cell_for_all_that_is_known() -> None:
+def test_a_gathered_target_is_one_element_for_all_that_is_known() -> None:
     found = PROGRAMS["indirect"]
     with pytest.raises(LegalityError) as caught:
         stepped(found, [Step("parallel", ("S1", "i1", 2))])

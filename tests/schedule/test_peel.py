@@ -123,13 +123,13 @@ def test_results_are_numpys(
         np.testing.assert_array_equal(pk.op(text)(a, b), expected)
         return
     start = rng.integers(-4, 5, expected.shape).astype(dtype)
-    cell = text[: text.index("]") + 1]
-    got = pk.op(f"{cell} = {cell.replace('C', 'S')};  {text}")(start, a, b)
+    element = text[: text.index("]") + 1]
+    got = pk.op(f"{element} = {element.replace('C', 'S')};  {text}")(start, a, b)
     np.testing.assert_array_equal(got, np.maximum(start, expected) if "max=" in text else start + expected)
 
 
 @pytest.mark.parametrize("m", [65, 66])
-def test_cells_without_terms_are_started_too(m: int) -> None:
+def test_elements_without_terms_are_started_too(m: int) -> None:
     a, b = np.ones((9, 7), np.float32), np.ones((7, m), np.float32)
     found = pk.op("C[i,j] += A[i,k] * B[k,j] for j in 1:m, i in 2:9")(a, b, m=m)
     expected = np.zeros((9, m), np.float32)
@@ -137,7 +137,7 @@ def test_cells_without_terms_are_started_too(m: int) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_cells_of_two_iterators_are_started_by_the_part_that_adds_to_them() -> None:
+def test_elements_of_two_iterators_are_started_by_the_part_that_adds_to_them() -> None:
     op, X, K = pk.op("O[n,f,2*h+r,2*w+t] += X[n,c,h,w] * K[c,f,r,t]"), np.ones((1, 1, 9, 17)), np.ones((1, 1, 2, 2))
     assert "are computed apart" in str(op.compile(X=X, K=K, target=V4).source("schedule"))
     out = np.full((1, 1, 18, 34), -7.0)

@@ -30,8 +30,8 @@ def test_an_operand_that_the_first_cache_holds_is_there() -> None:
     assert waits("C[i,j] += A[i,k] * B[k,j]", A="f32[64,32]", B="f32[32,64]") == 0
 
 
-def test_a_cell_of_each_line_costs_the_line() -> None:
-    # A tile of 8 rows reads 8 x 192 lines for as many cells, and the tile beside it reads the same lines.
+def test_a_element_of_each_line_costs_the_line() -> None:
+    # A tile of 8 rows reads 8 x 192 lines for as many elements, and the tile beside it reads the same lines.
     rows = Plan("i2", 16, 2, (("i0", 8),), 0.0)
     text = "O[k,l,r] += X[j,k,l] * T[j,r]"
     apart = waits(text, rows, X="f32[192,14,18]", T="f32[192,32]")

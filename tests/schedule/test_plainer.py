@@ -36,7 +36,7 @@ def test_a_schedule_that_fails_is_not_tried_again(text: str, monkeypatch: pytest
     def refuse(scop: Scop, schedule: Schedule) -> None:
         tried.append(str(schedule.tree))
         if len(tried) == 1:
-            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
+            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", element="T[0]")
         prove(scop, schedule)
 
     monkeypatch.setattr(lowering, "prove", refuse)
@@ -55,7 +55,7 @@ def lowered_on_threads(text: str, n: int, monkeypatch: pytest.MonkeyPatch, *, re
     def lowered(scop: Scop, schedule: Schedule, *rest: object) -> Lowered:
         found.append(any(m.kind is Kind.PARALLEL for m in loops(schedule.tree)))
         if refused and found[-1]:
-            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", cell="T[0]")
+            raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", element="T[0]")
         return lower(scop, schedule, *rest)
 
     monkeypatch.setattr(lowering, "lower", lowered)

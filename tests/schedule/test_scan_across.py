@@ -14,7 +14,7 @@ import polyker as pk
 
 Step = Callable[..., object]
 
-# The text after `t`'s first steps, the operands beside S, and a step in NumPy: `s(d)` is the cell of d steps before.
+# The text after `t`'s first steps, the operands beside S, and a step in NumPy: `s(d)` is the element of d steps before.
 FORMS: dict[str, tuple[str, dict[str, str], int, Step]] = {
     "sum": ("S[b,t-1] + X[b,t]", {"X": "BT"}, 1, lambda s, t, X: s(1) + X[:, t]),
     "decay": ("A[b] * S[b,t-1] + X[b,t]", {"X": "BT", "A": "B"}, 1, lambda s, t, X, A: A * s(1) + X[:, t]),
@@ -39,7 +39,7 @@ def source(form: str, dtype: str, *, back: bool) -> str:
 
 
 def expected(form: str, S: np.ndarray, operands: dict[str, np.ndarray], *, back: bool) -> np.ndarray:
-    """Return what the steps give, each rounded to the type of the cells; time runs backwards where `back`."""
+    """Return what the steps give, each rounded to the type of the elements; time runs backwards where `back`."""
     _, kinds, order, step = FORMS[form]
     turned = {n: np.flip(x, kinds[n].index("T")) if back and "T" in kinds[n] else x for n, x in operands.items()}
     found = (S[:, ::-1] if back else S).copy()
@@ -72,7 +72,7 @@ def test_steps_are_taken_one_after_another(
     kind = getattr(pk, dtype)
     sizes = {"B": rows, "T": steps}
 
-    def cells(shape: str) -> np.ndarray:
+    def elements(shape: str) -> np.ndarray:
         found = rng.integers(-3, 4, [sizes[s] for s in SHAPES[shape]]).astype(kind.numpy)
         if not strided:
             return found
@@ -80,7 +80,7 @@ def test_steps_are_taken_one_after_another(
         wide[:] = found
         return wide
 
-    operands = {n: cells(shape) for n, shape in FORMS[form][1].items()}
+    operands = {n: elements(shape) for n, shape in FORMS[form][1].items()}
     S = rng.integers(-3, 4, (rows, steps)).astype(kind.numpy)
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = expected(form, S, operands, back=back)

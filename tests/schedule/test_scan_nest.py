@@ -106,12 +106,12 @@ def test_the_loop_loads_nothing_that_it_stored(text: str) -> None:
         ("edge", "j+1", "the order of the text is kept"),  # needs what is to the right, too
     ],
 )
-def test_a_recurrence_that_is_padded_before_its_first_cell_is_free_across_the_others(
+def test_a_recurrence_that_is_padded_before_its_first_element_is_free_across_the_others(
     mode: str, across: str, order: str
 ) -> None:
     text = "f(X: f32[9,7]) -> Y: f32[9,7]:\n"
     text += f"    Y[i,j] = X[i,j] + Y[i-1,{across}; pad={mode}] * 2 - Y[i-2,j; pad=0]  for i in 0:9, j in 0:7"
-    if mode == "edge":  # before the first cell is the first cell: read before it is written
+    if mode == "edge":  # before the first element is the first element: read before it is written
         text = text.replace("Y: f32[9,7]:", "Y:").replace("f(X", "f(Y: f32[9,7], X")
     found = case(text, **dict.fromkeys("YX" if mode == "edge" else "X", "f32[9,7]"))
     scop, schedule = found.automatic(target(SMALL))
@@ -130,10 +130,10 @@ def test_a_tile_of_chains_whose_shape_changes_on_the_way_is_taken_in_order(
     for i in range(rows):
         for j in (j for j in range(steps) if j != i):
             wanted[rows - 1 - i] += X[i, j] * wanted[rows - 1 - i] + V[i]
-    cell = f"T[{rows - 1}-i]"
+    element = f"T[{rows - 1}-i]"
     where = f"for i in 0:{rows}, j in 0:{steps} where j != i"
     chains = pk.op(
-        f"f(X: f64[{rows},{steps}], V: f64[{rows}], T: f64[{rows}]) -> T:\n    {cell} += X[i,j]*{cell} + V[i] {where}"
+        f"f(X: f64[{rows},{steps}], V: f64[{rows}], T: f64[{rows}]) -> T:\n    {element} += X[i,j]*{element} + V[i] {where}"
     )
     with caplog.at_level(logging.INFO, "polyker"):
         np.testing.assert_allclose(chains(X=X, V=V, T=np.ones(rows)), wanted, rtol=1e-12)

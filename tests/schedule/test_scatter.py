@@ -81,7 +81,7 @@ def test_no_tile_has_two_borders_and_its_vectors_begin_at_its_first_lane(terms: 
     processor=st.sampled_from((SMALL, "cpu:x86-64-v3", "cpu")),
 )
 @settings(max_examples=30, deadline=None)
-def test_no_factor_reaches_a_cell_that_its_window_does_not(
+def test_no_factor_reaches_a_element_that_its_window_does_not(
     shape: tuple[int, int, int, int, int], strides: tuple[int, int], up: tuple[bool, bool], processor: str
 ) -> None:
     c, h, w, r, s = shape
@@ -89,7 +89,7 @@ def test_no_factor_reaches_a_cell_that_its_window_does_not(
     assume((p <= r or h == 1) and (q <= s or w == 1))
     rng = np.random.default_rng(sum(shape))
     G, K = rng.integers(-4, 5, (h, w)).astype("f4"), rng.integers(-4, 5, (c, r, s)).astype("f4")
-    K[0, -1, -1], K[-1, 0, 0] = np.inf, np.nan  # 0 * inf, of a cell outside, would be NaN
+    K[0, -1, -1], K[-1, 0, 0] = np.inf, np.nan  # 0 * inf, of an element outside, would be NaN
     rows, columns = ("+r" if up[0] else f"-r+{r - 1}"), ("+s" if up[1] else f"-s+{s - 1}")
     kernel = pk.op(f"D[c,{p}*h{rows},{q}*w{columns}] += G[h,w] * K[c,r,s]").compile(
         G=pk.f32[G.shape], K=pk.f32[K.shape], target=processor, threads=1
@@ -154,10 +154,10 @@ def test_few_values_part_the_terms_and_many_do_not(text: str, types: dict[str, s
     ("text", "types", "fresh"),
     [
         ("D[2*q+p] += X[q,k] * W[k,p]", {"X": "f32[7,5]", "W": "f32[5,2]"}, True),
-        ("D[2*q+p] += X[q,k] * W[k,p]", {"X": "f32[7,5]", "W": "f32[5,3]"}, False),  # cells with two values of q
+        ("D[2*q+p] += X[q,k] * W[k,p]", {"X": "f32[7,5]", "W": "f32[5,3]"}, False),  # elements with two values of q
     ],
 )
-def test_a_result_whose_cells_are_met_once_is_not_filled_beforehand(
+def test_a_result_whose_elements_are_met_once_is_not_filled_beforehand(
     text: str, types: dict[str, str], fresh: bool
 ) -> None:
     found = case(text, **types)

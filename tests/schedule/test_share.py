@@ -37,9 +37,9 @@ SHARED = {
     "factors in another order": ("P[i] = sum[k](X[i,k] * (k + 1));  Q[i] = 1 - sum[k]((k + 1) * X[i,k])", 2),
     "two results": ("A[i] += X[i,k];  B[j] += X[j,l]", 1),  # the second is copied
     "a result and a temporary before it": ("T[i] += X[i,k];  P[i] = T[i] * 2;  f[j] += X[j,l]", 2),
-    "fewer cells": ("P[i] = X[i,0] - max[k](X[i,k]);  Q[i] = max[k](X[i,k]) for i in 0:2", 1),  # copied
+    "fewer elements": ("P[i] = X[i,0] - max[k](X[i,k]);  Q[i] = max[k](X[i,k]) for i in 0:2", 1),  # copied
     "a triangle": ("P[i] = sum[k in 0:i+1](X[i,k]) + 1;  Q[j] = sum[l](X[j,l] where l <= j) - 1", 2),
-    "cells in other places": ("T[i+2] = X[i,0] / 3;  U[i+1] = X[i,0] / 3;  P[i] = T[i+2] * U[i+1] for i in 0:4", 1),
+    "elements in other places": ("T[i+2] = X[i,0] / 3;  U[i+1] = X[i,0] / 3;  P[i] = T[i+2] * U[i+1] for i in 0:4", 1),
     "a recurrence": (
         "f(X: f64[4,4]) -> O:\n    S[i,0] = X[i,0]\n    S[i,t] = S[i,t-1] / 2 + X[i,t] for t in 1:4\n    T[j,0] = X[j,0]\n"
         "    T[j,u] = T[j,u-1] / 2 + X[j,u] for u in 1:4\n    O[i] = S[i,3] - T[i,2]", 2,
@@ -49,7 +49,7 @@ SHARED = {
         "        X[i,j] = X[i,j] - A[i] + B[i]", 2,
     ),
     "a stored value": ("E[i,j] = exp(X[i,j]);  S[i] += exp(X[i,k])", 1),
-    "a stored value of fewer cells": ("E[j,i] = 9 / (X[i,j] + 20);  S[i] += 9 / (X[k,i] + 20) for k in 0:2", 1),
+    "a stored value of fewer elements": ("E[j,i] = 9 / (X[i,j] + 20);  S[i] += 9 / (X[k,i] + 20) for k in 0:2", 1),
 }  # fmt: skip
 
 
@@ -62,13 +62,13 @@ def test_what_statements_compute_alike_is_computed_once(name: str) -> None:
 APART = {
     "what is read changes": "f(X: f64[4,4]) -> A, X, B:\n    A[i] = max[k](X[i,k])\n    X[i,0] = 9\n    B[i] = max[k](X[i,k])",
     "other terms": "A[i] = 1 + sum[k in 0:3](X[i,k]);  B[i] = 1 - sum[k](X[i,k])",
-    "more cells": "A[i] = 1 + max[k](X[i+1,k]) for i in 0:2;  B[i] = 1 - max[k](X[i,k])",
+    "more elements": "A[i] = 1 + max[k](X[i+1,k]) for i in 0:2;  B[i] = 1 - max[k](X[i,k])",
     "another operator": "A[i] = 1 + max[k](X[i,k]);  B[i] = 1 - min[k](X[i,k])",
     "another type": "A[i] = 1 + sum[k](X[i,k]);  B[i] = 1 - f64(sum[k](f32(X[i,k])))",
     "another zero": "A[i] = 1 / min[k](0.0 / X[i,k]) + 2;  B[i] = 1 / min[k](-0.0 / X[i,k]) + 2",
     "the transpose": "A[i] = 1 + sum[k](X[i,k] / 3) ;  B[i] = 1 - sum[k](X[k,i] / 3) ",
     "two indices where one was": "E[i] = 1 / (X[i,i] + 20);  S[i,j] = 1 / (X[i,j] + 20) for j in 0:3",
-    "values of cells that are not stored": "E[i,j] = 1 / (X[i,j] + 20) for i in 0:2;  S[i] += 1 / (X[i,k] + 20)",
+    "values of elements that are not stored": "E[i,j] = 1 / (X[i,j] + 20) for i in 0:2;  S[i] += 1 / (X[i,k] + 20)",
     "only cheap copies": "A[i,j] = X[i,j];  B[i,j] = X[i,j]",
     "later steps": "f(X: f64[4,4], n) -> X, O:\n    for t in 0:n:\n        A[i] = max[k](X[i,k])\n        X[i,j] = X[i,j] - A[i]"
     "\n    O[i] = max[k](X[i,k])",
@@ -87,7 +87,7 @@ def test_a_padded_read_keeps_the_extent_that_it_is_padded_at() -> None:
     assert fewer(text, X=X) == 0
 
 
-def test_gathers_into_the_same_cells_are_one() -> None:
+def test_gathers_into_the_same_elements_are_one() -> None:
     text = """f(idx: i64[4], w: f64[4]) -> O:
     H: f64[5]
     G: f64[5]

@@ -1,4 +1,4 @@
-"""Short rows are written out cell by cell; the values stay, long rows and rows that are used again are left alone."""
+"""Short rows are written out element by element; the values stay, long rows and rows that are used again are left alone."""
 
 import numpy as np
 import pytest

@@ -48,7 +48,7 @@ def test_any_reduction_may_be_taken_so(text: str, numpy: object) -> None:
     assert found(x) == numpy(x)
 
 
-def test_an_operand_of_one_cell_is_none_that_is_walked() -> None:
+def test_an_operand_of_one_element_is_none_that_is_walked() -> None:
     x, a = np.arange(50021, dtype="i8"), np.int64(3)
     found = kernel("s += a * X[i]", X=x, a=a)
     assert NOTE in str(found.source("schedule"))

@@ -76,15 +76,15 @@ def test_whole_tiles_have_constant_shapes_but_where_an_end_of_the_results_cuts_t
     tiles = (i, 4, 0), (j, 32, 0)
     whole = whole_tiles(flat, update, tiles, (j, 8))
     assert whole is not None
-    cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
-    parts = tile_parts(flat, cells, (i, j), tiles, Separation(j, one_by_one=True, grain=(j, 8)))
+    elements = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
+    parts = tile_parts(flat, elements, (i, j), tiles, Separation(j, one_by_one=True, grain=(j, 8)))
     assert [p.is_own_shape for p in parts][-2:] == [False, False]
     assert all(p.is_own_shape for p in parts[:-2])
     union = parts[0].domain
     for part in parts[1:]:
         assert union.is_disjoint(part.domain)
         union = union.union(part.domain)
-    assert union.is_equal(cells.intersect_params(read_set(flat.context)))
+    assert union.is_equal(elements.intersect_params(read_set(flat.context)))
 
 
 def test_terms_that_all_results_of_a_tile_have_come_first() -> None:

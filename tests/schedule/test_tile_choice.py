@@ -171,7 +171,7 @@ def test_sums_from_memory_read_half_vectors_where_whole_ones_pass_in_halves(
 
 
 @pytest.mark.parametrize(("rows", "together"), [(3000, 4), (8, 4), (7, 1)])
-def test_several_results_are_summed_at_once_where_each_term_is_one_cell(rows: int, together: int) -> None:
+def test_several_results_are_summed_at_once_where_each_term_is_one_element(rows: int, together: int) -> None:
     kernel = pk.op("C[i] += A[i,j,j]").compile(A=pk.f32[rows, 70, 70], target=V4, threads=1)
     assert (" x 4 i0" in str(kernel.source("schedule"))) == (together == 4)
     A = np.arange(rows * 4900, dtype="f4").reshape(rows, 70, 70) % 11
@@ -251,7 +251,7 @@ def test_windows_that_are_made_of_each_other_s_vectors_cost_less(text: str) -> N
     assert tile[0] == tile[1]  # along results
 
 
-def test_a_lone_sum_of_cells_that_are_looked_up_is_taken_by_vectors() -> None:
+def test_a_lone_sum_of_elements_that_are_looked_up_is_taken_by_vectors() -> None:
     """Each addition would wait for the one before; of several sums side by side none waits."""
     assert "vectors of 16 along i0" in chosen("s += X[i] * T[I[i]]", pk.f32[4000], pk.f32[2000], pk.i32[4000])
     rows = pk.op("s[r] += X[r,i] * T[I[r,i]]").compile(

@@ -85,8 +85,8 @@ def test_tiles_that_a_known_extent_cuts_are_alike_where_another_extent_is_a_size
     for n in (0, 3, 4, 10):
         sizes = read_set(f"[n0] -> {{ : n0 = {n} }}")
         seen = [p.domain.intersect_params(sizes) for p in parts]
-        cells = [d.count_val().to_python() for d in seen]
-        assert cells == [8 * (n // 4 * 4) * 9, 2 * (n // 4 * 4) * 9, 10 * (n % 4) * 9]
+        elements = [d.count_val().to_python() for d in seen]
+        assert elements == [8 * (n // 4 * 4) * 9, 2 * (n // 4 * 4) * 9, 10 * (n % 4) * 9]
         assert all(a.is_disjoint(b) for x, a in enumerate(seen) for b in seen[:x])
 
 

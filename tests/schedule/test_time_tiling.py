@@ -30,7 +30,7 @@ def ranges(rank: int, lo: int, hi: int) -> str:
     return ", ".join(f"{AXES[d]} in {lo}:{'NMK'[d]}-{hi}" for d in range(rank))
 
 
-def cell(tensor: str, rank: int, offset: tuple[int, ...] = ()) -> str:
+def element(tensor: str, rank: int, offset: tuple[int, ...] = ()) -> str:
     places = [f"{AXES[d]}{o:+d}" if o else AXES[d] for d, o in enumerate(offset or (0,) * rank)]
     return f"{tensor}[{','.join(places)}]"
 
@@ -46,7 +46,7 @@ def stencils(draw: st.DrawFn) -> Case:
 
     def term(names: list[str]) -> str:
         offsets = st.tuples(*[st.integers(-reach, reach)] * rank)
-        found = [cell(draw(st.sampled_from(names)), rank, draw(offsets)) for _ in range(draw(st.integers(1, 4)))]
+        found = [element(draw(st.sampled_from(names)), rank, draw(offsets)) for _ in range(draw(st.integers(1, 4)))]
         signs = [draw(st.sampled_from([" + ", " - "])) for _ in found]
         source = draw(st.sampled_from(["", " + t", " - q[t]"]))
         return "".join(s + f for s, f in zip(signs, found, strict=True)).removeprefix(" + ").strip() + source
@@ -55,29 +55,29 @@ def stencils(draw: st.DrawFn) -> Case:
     body: list[str] = []
     match form:
         case "copied back":
-            body += [f"{cell('new' + f, rank)} = {term(fields)}  for {inside}" for f in fields]
-            body += [f"{cell(f, rank)} = {cell('new' + f, rank)}  for {inside}" for f in fields]
+            body += [f"{element('new' + f, rank)} = {term(fields)}  for {inside}" for f in fields]
+            body += [f"{element(f, rank)} = {element('new' + f, rank)}  for {inside}" for f in fields]
         case "to and fro":
             fields = ["A", "C"]
             body += [
-                f"{cell('C', rank)} = {term(['A'])}  for {inside}",
-                f"{cell('A', rank)} = {term(['C'])}  for {inside}",
+                f"{element('C', rank)} = {term(['A'])}  for {inside}",
+                f"{element('A', rank)} = {term(['C'])}  for {inside}",
             ]
         case "in place" | "fields":
-            body += [f"{cell(f, rank)} = {term(fields)}  for {inside}" for f in fields]
+            body += [f"{element(f, rank)} = {term(fields)}  for {inside}" for f in fields]
         case "padded":
-            pads = [cell("A", rank, tuple(draw(st.integers(-reach, reach)) for _ in range(rank))) for _ in range(2)]
+            pads = [element("A", rank, tuple(draw(st.integers(-reach, reach)) for _ in range(rank))) for _ in range(2)]
             reads = " + ".join(p.replace("]", "; pad=1]") for p in pads)
             body += [
-                f"{cell('new', rank)} = {reads}  for {ranges(rank, 0, 0)}",
-                f"{cell('A', rank)} = {cell('new', rank)}",
+                f"{element('new', rank)} = {reads}  for {ranges(rank, 0, 0)}",
+                f"{element('A', rank)} = {element('new', rank)}",
             ]
         case "border":
-            first = cell("A", rank).replace("[i", "[0")
-            second = cell("A", rank).replace("[i", f"[{draw(st.integers(1, 2))}")
+            first = element("A", rank).replace("[i", "[0")
+            second = element("A", rank).replace("[i", f"[{draw(st.integers(1, 2))}")
             others = ranges(rank, 0, 0).split(", ", 1)[1:]
             body.append(f"{first} = {second} + 1" + (f"  for {others[0]}" if others else ""))
-            body.append(f"{cell('A', rank)} = {term(['A'])}  for {inside}")
+            body.append(f"{element('A', rank)} = {term(['A'])}  for {inside}")
     shape = ",".join("NMK"[:rank])
     kind = draw(st.sampled_from(["f32", "f64", "i64"]))
     head = ", ".join(f"{f}: {kind}[{shape}]" for f in fields)
@@ -186,7 +186,7 @@ f(A: f64[N], s) -> A:
 """
 
 
-def test_a_copy_back_runs_one_cell_behind_and_a_step_two() -> None:
+def test_a_copy_back_runs_one_element_behind_and_a_step_two() -> None:
     assert front_of(COPIED, A="f64[9]", s=4) == (Front(0, 2, (0, 1)),)
 
 
@@ -198,5 +198,5 @@ def test_a_stencil_in_place_has_no_front_along_what_its_steps_go_back() -> None:
     assert front_of(SEIDEL, A="f64[9,9]", s=4) == (Front(0, 1, (0,)),)
 
 
-def test_space_whose_cells_depend_on_far_ones_has_no_front() -> None:
+def test_space_whose_elements_depend_on_far_ones_has_no_front() -> None:
     assert front_of(ANYWHERE, A="f64[99]", s=4) == ()

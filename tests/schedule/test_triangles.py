@@ -51,9 +51,9 @@ def test_tiles_that_a_border_crosses_are_computed_whole_and_only_results_are_sto
     scop, schedule = found.automatic(target(SMALL))
     assert any(WHOLE in note for note in map(str, schedule.notes))
     written = [s for s in scop.program.statements() if s.target in scop.program.outputs]
-    cells = [read_set(s.domain).count_val().to_python() for s in written]
+    elements = [read_set(s.domain).count_val().to_python() for s in written]
     shape = [int(e.value.real) for e in scop.program.tensor(scop.program.outputs[0]).shape]
-    assert sum(cells) == shape[0] * shape[1]  # each cell once: the results, and the identity elsewhere
+    assert sum(elements) == shape[0] * shape[1]  # each element once: the results, and the identity elsewhere
 
 
 def test_what_lies_far_apart_keeps_its_tests_instead_of_computing_what_nobody_asks_for() -> None:
@@ -68,41 +68,41 @@ def test_what_lies_far_apart_keeps_its_tests_instead_of_computing_what_nobody_as
 
 
 def widened(where: str, n: int, rows: int, columns: int, lanes: int):  # type: ignore[no-untyped-def]
-    """Return the cells that a product of n x n with tiles of rows x columns computes, and their parts by shape."""
+    """Return the elements that a product of n x n with tiles of rows x columns computes, and their parts by shape."""
     found = case(f"C[i,j] += A[i,k] * B[k,j] where {where}", A=f"f32[{n},3]", B=f"f32[3,{n}]")
     update = tuple(found.flat.statements())[-1]
     i, j = update.iterators[:2]
     tiles = (i, rows, 0), (j, columns, 0)
     whole = whole_tiles(found.flat, update, tiles, (j, lanes))
     assert whole is not None
-    cells = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
-    return cells, tile_parts(found.flat, cells, (i, j), tiles, Separation(grain=(j, lanes)))
+    elements = read_set(whole.statement.domain).project_out(dim.set, 2, 1).reset_tuple_id()
+    return elements, tile_parts(found.flat, elements, (i, j), tiles, Separation(grain=(j, lanes)))
 
 
 def test_vectors_of_a_tile_without_a_result_are_left_out() -> None:
-    cells, parts = widened("j <= i", 64, 4, 32, 8)
-    assert cells.is_equal(read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 8*floor(j/8) <= 4*floor(i/4) + 3 }"))
+    elements, parts = widened("j <= i", 64, 4, 32, 8)
+    assert elements.is_equal(read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 8*floor(j/8) <= 4*floor(i/4) + 3 }"))
     assert [p.is_own_shape for p in parts] == [True] * 4  # of one to four vectors
     shapes = [sorted({x // 8 % 4 for _, x in points(p.domain)}) for p in parts]
     assert sorted(shapes) == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize(("rows", "shapes"), [(64, 4), (256, 2), (1024, 1)])
-def test_tiles_have_fewer_shapes_where_that_computes_few_more_cells(rows: int, shapes: int) -> None:
-    cells, parts = widened("j <= i", rows, 4, 32, 8)
+def test_tiles_have_fewer_shapes_where_that_computes_few_more_elements(rows: int, shapes: int) -> None:
+    elements, parts = widened("j <= i", rows, 4, 32, 8)
     assert len(parts) == shapes
     least = sum(8 * ((4 * (i // 4) + 3) // 8 + 1) for i in range(rows))
-    assert cells.count_val().to_python() <= least * (1 + 1 / 18)
+    assert elements.count_val().to_python() <= least * (1 + 1 / 18)
 
 
 def test_a_row_of_many_vectors_is_cut_to_few_shapes() -> None:
-    cells, parts = widened("j <= i + 5 and i <= j + 5", 128, 4, 32, 4)
+    elements, parts = widened("j <= i + 5 and i <= j + 5", 128, 4, 32, 4)
     assert 1 < len(parts) <= 5
     assert all(p.is_own_shape for p in parts)
-    assert sum(len(points(p.domain)) for p in parts) == len(points(cells))
+    assert sum(len(points(p.domain)) for p in parts) == len(points(elements))
 
 
-def test_cells_whose_operands_are_not_there_are_not_computed() -> None:
+def test_elements_whose_operands_are_not_there_are_not_computed() -> None:
     found = case("C[i,j] += A[i-j,k] for i in 0:32, j in 0:32 where j <= i", A="f32[32,8]")
     update = tuple(found.flat.statements())[-1]
     assert whole_tiles(found.flat, update, ((update.iterators[0], 4, 0), (update.iterators[1], 8, 0))) is None
@@ -117,7 +117,7 @@ STEPS = "f(C: f32[32,32], A: f32[9,32,4], D: f32[9,32,32]) -> C:\n    for t in 0
     ("term", "found"),
     [
         ("A[t,i,k] * A[t,j,k] + D[t,i,0]", True),
-        ("A[t,i,k] * A[t,j,k] * D[t,i,j]", False),  # nothing else reads the cells of D beyond the border
+        ("A[t,i,k] * A[t,j,k] * D[t,i,j]", False),  # nothing else reads the elements of D beyond the border
         ("A[t,i,k] * D[t+0,j,0] * D[t,i,0]", True),
     ],
 )
@@ -138,8 +138,8 @@ def test_in_a_time_loop_tiles_are_not_whole_where_they_would_read_what_results_w
     assert whole_tiles(bound.flat, update, tiles, (update.iterators[2], 4)) is None
 
 
-def test_a_step_of_a_time_loop_has_no_cells_beyond_its_own_rows() -> None:
-    """The results of a step end with it: rows of the tile behind them are no cells, and not computed."""
+def test_a_step_of_a_time_loop_has_no_elements_beyond_its_own_rows() -> None:
+    """The results of a step end with it: rows of the tile behind them are no elements, and not computed."""
     text = "f(C: f32[40,40], A: f32[40,3]) -> C:\n    for t in 0:9:\n        C[i,j] += A[i,k] * A[j,k] where j <= i and i < 4*t+3"
     bound = case(text, C="f32[40,40]", A="f32[40,3]")
     update = tuple(bound.flat.statements())[-1]
@@ -172,5 +172,7 @@ def test_a_tile_of_few_vectors_is_read_from_registers(text: str) -> None:
 
 def test_tiles_that_lie_on_a_line_keep_their_vectors() -> None:
     # Of tiles of 8 x 16 one vector has a result where the first row is the first column: isl would call that one index.
-    cells, _ = widened("j <= i", 64, 8, 16, 8)
-    assert cells.is_equal(read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 16*floor(j/16) <= 8*floor(i/8) + 7 }"))
+    elements, _ = widened("j <= i", 64, 8, 16, 8)
+    assert elements.is_equal(
+        read_set("{ [i, j] : 0 <= i < 64 and 0 <= j < 64 and 16*floor(j/16) <= 8*floor(i/8) + 7 }")
+    )

@@ -50,7 +50,7 @@ def test_sums_of_integers_are_scanned_and_sums_of_floats_keep_their_order():
         np.testing.assert_array_equal(kernel(x), np.add.accumulate(x))
 
 
-def test_a_reduction_up_to_each_cell_is_scanned():
+def test_a_reduction_up_to_each_element_is_scanned():
     x = values(np.float32, 1000)
     kernel = pk.op("S[t] max= X[k]  for t in 0:N where k <= t", N=1000).compile(x, threads=1)
     assert is_scanned(kernel)
@@ -67,7 +67,7 @@ def test_sizes_that_are_symbols():
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
 @pytest.mark.parametrize("n", [32, 33, 47, 64, 300])
-def test_cells_may_go_down_as_well_as_up(n, dtype):
+def test_elements_may_go_down_as_well_as_up(n, dtype):
     x = (np.arange(5 * n) * 7 % 23).reshape(5, n).astype(dtype)
     down = x[:, ::-1]
     for y in (x, down, np.repeat(x, 2, 1)[:, ::2]):

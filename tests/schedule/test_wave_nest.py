@@ -37,7 +37,7 @@ def test_a_stencil_in_place_keeps_its_bits(shape: tuple[int, int], steps: int) -
 
 @st.composite
 def recurrences(draw: st.DrawFn) -> Case:
-    """A statement in place whose cells depend on each other along rows and along columns."""
+    """A statement in place whose elements depend on each other along rows and along columns."""
     far = draw(st.integers(1, 2))
     offsets = draw(st.lists(st.tuples(st.integers(-far, far), st.integers(-far, far)), max_size=3))
     offsets += [(0, -draw(st.integers(1, far))), (-draw(st.integers(1, far)), draw(st.integers(-far, far)))]
@@ -58,7 +58,7 @@ def test_rows_side_by_side_keep_the_values(found: Case, native: bool) -> None:
     assert_same(found, scop, schedule, native=native)
 
 
-def test_chains_run_side_by_side_a_few_cells_apart() -> None:
+def test_chains_run_side_by_side_a_few_elements_apart() -> None:
     scop, schedule = case(SEIDEL, A="f64[20,200]", steps=2).automatic(TINY)
     assert any("6 of i1 side by side, each 2 of i2 behind" in n for n in map(str, schedule.notes))
     assert any(m.kind is Kind.UNROLL and m.extent == 6 for m in loops(schedule.tree))

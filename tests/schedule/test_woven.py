@@ -1,4 +1,4 @@
-"""Statements that write the cells of one tensor side by side share their vector loops, so that whole rows are stored."""
+"""Statements that write the elements of one tensor side by side share their vector loops, so that whole rows are stored."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_three_statements_share_their_vector_loop():
     np.testing.assert_allclose(kernel(a), np.stack([2 * a, a + 1, a * a], -1).reshape(200, 288), rtol=1e-6)
 
 
-def test_statements_that_write_cells_of_each_other_keep_their_order():
+def test_statements_that_write_elements_of_each_other_keep_their_order():
     a = np.random.default_rng(2).random((200, 96)).astype(np.float32)
     kernel = pk.op("O[y,2*x] = A[y,x]; O[y,2*x+1] = A[y,x]; O[y,2*x] = A[y,x] + 1 for x in 0:50").compile(a, threads=1)
     want = np.stack([a, a], -1)

@@ -62,8 +62,9 @@ def offset_pointer(b: Builder, place: Place, pointer: Reg, offset: Reg) -> Reg:
     return b.pure(f"getelementptr {kind}, {pointer.typed}, {offset.typed}", "ptr", offset.lanes, (pointer, offset))
 
 
-def cell_number(b: Builder, place: Place, pointer: Reg) -> Reg:
-    """Return a pointer's address in cells of so many bytes as an element has: which of a line's cells it is, and how aligned."""
+def element_number(b: Builder, place: Place, pointer: Reg) -> Reg:
+    """Return a pointer's address in elements of so many bytes as an element has: which of a line's elements it is, and how
+    aligned."""
     address = b.convert("ptrtoint", pointer, "i64")
     size = place.itemsize.bit_length() - 1
     return b.binary("lshr", address, const(size, "i64")) if size else address

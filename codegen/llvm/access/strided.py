@@ -3,8 +3,8 @@
     x = X[2i]; y = X[2i+1]      two vectors of X, loaded once, and two shuffles
     Y[2i] = x; Y[2i+1] = y      two shuffles, and two whole vectors stored
 
-Cells that the statements do not write are never stored: where some of a row are missing the vectors are masked, which is for
-targets that mask stores cheaply. Cells between those that are read belong to the same array: they can be read.
+Elements that the statements do not write are never stored: where some of a row are missing the vectors are masked, which is for
+targets that mask stores cheaply. Elements between those that are read belong to the same array: they can be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LANE = Var("\0lane")  # the number of the lane, in index polynomials
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Every `stride`-th cell of a buffer; accesses that differ in where they begin alone have one row."""
+    """Every `stride`-th element of a buffer; accesses that differ in where they begin alone have one row."""
 
     buffer: str
     stride: int
@@ -84,7 +84,7 @@ def load(e: Expressions, expr: Load, active: int, mask: Reg | None = None) -> Va
     if access is None or access[0] not in e.rows:
         return None
     (row, place), (low, high) = access, e.rows[access[0]]
-    last = high - row.stride + 1  # whole vectors that begin there end with the last cell that is read
+    last = high - row.stride + 1  # whole vectors that begin there end with the last element that is read
     if last < low:
         return None
     start = min(low + (place - low) // row.stride * row.stride, last)
@@ -108,11 +108,11 @@ def load(e: Expressions, expr: Load, active: int, mask: Reg | None = None) -> Va
 
 
 def load_masked(b: Builder, place: Place, pointer: Reg, stride: int, mask: Reg) -> Value:
-    """Return every `stride`-th element where the mask is on, by masked vector loads; no other cell is touched."""
+    """Return every `stride`-th element where the mask is on, by masked vector loads; no other element is touched."""
     count, vectors = mask.lanes, []
     for k in range(stride):
-        cells = [divmod(k * count + m, stride) for m in range(count)]
-        own = memory.picked_mask(b, mask, [lane for lane, _ in cells], [rest == 0 for _, rest in cells])
+        elements = [divmod(k * count + m, stride) for m in range(count)]
+        own = memory.picked_mask(b, mask, [lane for lane, _ in elements], [rest == 0 for _, rest in elements])
         at = memory.offset_pointer(b, place, pointer, const(k * count, "i64"))
         vectors.append(memory.raw_of(b, memory.load_vector(b, place, at, count, own)))
     found = _picked(b, vectors, [divmod(stride * lane, count) for lane in range(count)])
@@ -164,10 +164,10 @@ def _woven_fours(b: Builder, vectors: list[Reg], k: int) -> Reg:
 
 
 def woven(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
-    """Return the stores at the head of a vector loop's block that are stored together, in the order of their cells in memory.
+    """Return the stores at the head of a vector loop's block that are stored together, in the order of their elements in memory.
 
     Each is computed before any is stored: none reads what another one writes. `masked`: the target masks stores cheaply; without
-    it they are together all cells of a row.
+    it they are together all elements of a row.
     """
     found: dict[int, Store] = {}
     row: Row | None = None
@@ -195,7 +195,7 @@ def _reads(stmt: Store, buffer: str) -> bool:
 
 
 def store_backwards(e: Expressions, place: Place, base: Poly, value: Value, mask: Reg | None) -> None:
-    """Store a vector whose first lane's cell is at `base`, each other one's before the last one's."""
+    """Store a vector whose first lane's element is at `base`, each other one's before the last one's."""
     first = e.pointer(place, plus(base, constant(1 - value.lanes)))
     memory.store_vector(e.b, place, first, memory.reverse(e.b, value), memory.reverse_mask(e.b, mask))
 
@@ -214,11 +214,11 @@ def store(e: Expressions, stores: list[Store], values: list[Value]) -> None:
     number = {p - start: n for n, p in enumerate(order)}
     pointer = e.pointer(target, _offset(row, start))
     for k in range(row.stride):
-        cells = [divmod(k * count + m, row.stride) for m in range(count)]
-        lanes = [(number[r], lane) if r in number else None for lane, r in cells]
+        elements = [divmod(k * count + m, row.stride) for m in range(count)]
+        lanes = [(number[r], lane) if r in number else None for lane, r in elements]
         if not any(lanes):
             continue
-        mask = memory.picked_mask(b, e.lanes.mask, [lane for lane, _ in cells], [r in number for _, r in cells])
+        mask = memory.picked_mask(b, e.lanes.mask, [lane for lane, _ in elements], [r in number for _, r in elements])
         at = memory.offset_pointer(b, target, pointer, const(k * count, "i64"))
         fours = len(vectors) == row.stride == 4 and count % 4 == 0
         memory.store_raw(b, target, at, _woven_fours(b, vectors, k) if fours else _picked(b, vectors, lanes), mask)

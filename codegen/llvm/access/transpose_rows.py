@@ -23,7 +23,7 @@ PIECE = 16  # bytes: within so many every vector unit shuffles in one cycle
 
 @dataclass(slots=True)
 class Rows:
-    """Columns that are to be stored by rows, `count` of them, in the order of the iterations: from the first cell on, or
+    """Columns that are to be stored by rows, `count` of them, in the order of the iterations: from the first element on, or
     (`direction` -1) towards it. The first row lies at the offset `corner`, the next `stride` further."""
 
     place: Place

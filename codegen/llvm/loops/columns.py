@@ -96,9 +96,9 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
     rows = plus(offset(_next(row.lo), loop.lo), scaled(begin, -1))
     if not exceed(code, place, asked) or not parted_by_lines(code, place, rows, asked):
         return None
-    cell = memory.cell_number(b, place, e.pointer(place, begin))
+    element = memory.element_number(b, place, e.pointer(place, begin))
     onwards = as_constant(plus(offset(row.lo, _next(loop.lo)), scaled(begin, -1))) == 1
-    before = b.binary("sub", const(0, "i64"), cell) if onwards else b.binary("add", cell, const(1, "i64"))
+    before = b.binary("sub", const(0, "i64"), element) if onwards else b.binary("add", element, const(1, "i64"))
     head = b.binary("and", before, const(size - 1, "i64"))
     return begins(code, place, place.itemsize, asked), head
 

@@ -3,9 +3,9 @@
     for i: stream j in 0:n: O[i*n + j] = f(i, j)
 
 A line that holds the end of one row and the beginning of the next cannot go past the caches in two parts. The end of a row is
-kept instead, in memory of the function's own; where the next row begins at the very cell its beginning joins it, and the line is
-stored whole. Where it begins elsewhere, and after the last row, what was kept is stored through the caches. Places are compared
-when the loop runs, so nothing has to be known of strides.
+kept instead, in memory of the function's own; where the next row begins at the very element its beginning joins it, and the line
+is stored whole. Where it begins elsewhere, and after the last row, what was kept is stored through the caches. Places are
+compared when the loop runs, so nothing has to be known of strides.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _LINE, _USED, _FIRST, _SECOND, _REST = "\0line", "\0used", "\0first", "\0second"
 
 @dataclass(slots=True)
 class Weave:
-    """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the cells in `line`, to
-    NOWHERE where there are none; `lanes`: the cells of a line, 0 until the first row was emitted."""
+    """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the elements in `line`, to
+    NOWHERE where there are none; `lanes`: the elements of a line, 0 until the first row was emitted."""
 
     place: Place
     kept: Reg
@@ -86,7 +86,8 @@ def _streams(block: Block) -> Iterator[For]:
 
 
 def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None:
-    """Store a row: `head` cells up to the first one that is aligned to a vector, whole vectors past the caches, the rest kept."""
+    """Store a row: `head` elements up to the first one that is aligned to a vector, whole vectors past the caches, the rest
+    kept."""
     e, b, loop, lanes = code.e, code.b, stream.loop, stream.lanes
     _begin(code, weave, lanes)
     lo = e.uniform(e.poly(loop.lo))
@@ -121,8 +122,8 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     cuts = [(_FIRST, _SECOND, stream.chunks), (_SECOND, _REST, 1)] if stream.chunks > 1 else [(_FIRST, _REST, 1)]
     for start, stop, count in cuts:
         turn = f"{loop.var}{start}"
-        cells = vectors(replace(stream, chunks=count), Var(turn))
-        code.serial_loop(For(turn, Var(start), Var(stop), cells, lanes * count))
+        elements = vectors(replace(stream, chunks=count), Var(turn))
+        code.serial_loop(For(turn, Var(start), Var(stop), elements, lanes * count))
     e.streamed, e.anywhere = "", True
     some = b.compare("icmp ne", b.binary("and", left, const(lanes - 1, "i64")), const(0, "i64"))
     code.either(some, lambda: code.block((_kept(stream, Var(_REST), loop.hi, Var(_REST)),)))
@@ -150,7 +151,7 @@ def end_weave(code: Statements, weave: Weave, lanes: int = 0) -> None:
 
 
 def _begin(code: Statements, weave: Weave, lanes: int) -> None:
-    """Give the line its memory: two vectors, as the beginning of a row is stored from any cell of the first."""
+    """Give the line its memory: two vectors, as the beginning of a row is stored from any element of the first."""
     e, place = code.e, weave.place
     if not weave.lanes:
         weave.lanes = lanes
@@ -161,10 +162,10 @@ def _begin(code: Statements, weave: Weave, lanes: int) -> None:
 
 
 def _kept(stream: Stream, lo: KExpr, hi: KExpr, origin: KExpr) -> For:
-    """Return the loop that computes a row's cells into the line, which begins at `origin`."""
+    """Return the loop that computes a row's elements into the line, which begins at `origin`."""
     loop = stream.loop
-    cell = Store(_LINE, (Op("sub", (Var(loop.var), origin)),), stream.store.value)
-    body = tuple(cell if s is stream.store else s for s in loop.body)
+    element = Store(_LINE, (Op("sub", (Var(loop.var), origin)),), stream.store.value)
+    body = tuple(element if s is stream.store else s for s in loop.body)
     return For(loop.var, lo, hi, body, kind=LoopKind.VECTOR, lanes=stream.lanes)
 
 
@@ -177,7 +178,7 @@ def _store_line(code: Statements, weave: Weave, begin: Reg, used: Reg) -> None:
 
 
 def _store_part(code: Statements, weave: Weave, begin: Reg, used: Reg, count: Reg) -> None:
-    """Store a row's first cells, which nothing was kept for."""
+    """Store a row's first elements, which nothing was kept for."""
     data = _line(code, weave, used)
     memory.store_raw(
         code.b, weave.place, _at(code, weave, begin), data, code.leading(count, weave.lanes, surely=True).mask
@@ -185,10 +186,10 @@ def _store_part(code: Statements, weave: Weave, begin: Reg, used: Reg, count: Re
 
 
 def _store_kept(code: Statements, weave: Weave, kept: Reg) -> None:
-    """Store what was kept, the cells before a place in the result: from the beginning of the line on."""
+    """Store what was kept, the elements before a place in the result: from the beginning of the line on."""
     b, place, lanes = code.b, weave.place, weave.lanes
-    cells = memory.cell_number(b, place, place.pointer)
-    count = b.binary("and", b.binary("add", cells, kept), const(lanes - 1, "i64"))
+    elements = memory.element_number(b, place, place.pointer)
+    count = b.binary("and", b.binary("add", elements, kept), const(lanes - 1, "i64"))
     data, mask = _line(code, weave), code.leading(count, weave.lanes, surely=True).mask
     memory.store_raw(b, place, _at(code, weave, b.binary("sub", kept, count)), data, mask)
 
@@ -198,7 +199,7 @@ def _at(code: Statements, weave: Weave, offset: Reg) -> Reg:
 
 
 def _line(code: Statements, weave: Weave, first: Reg | None = None) -> Reg:
-    """Return a vector of the line's cells, from a cell on."""
+    """Return a vector of the line's elements, from an element on."""
     b, place = code.b, weave.place
     pointer = weave.line if first is None else memory.offset_pointer(b, place, weave.line, first)
     align = place.align * (weave.lanes if first is None else 1)

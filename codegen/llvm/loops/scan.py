@@ -1,4 +1,4 @@
-"""SCAN loops: each cell is the one before combined with a term, by an operator whose operands may be grouped in any way.
+"""SCAN loops: each element is the one before combined with a term, by an operator whose operands may be grouped in any way.
 
     for t in lo:hi: S[t] = max(S[t-1], X[t])       before = S[lo-1]
                                                    for each vector x of X: x = x max (x, one lane on) max (two lanes on) …
@@ -33,8 +33,8 @@ OPERATORS = ("add", "mul", "minimum", "maximum")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A SCAN loop that can be taken by vectors: its one store, the operator, the term, the cell before, the lanes of a vector,
-    and 1 or -1: how far a cell lies from the one before."""
+    """A SCAN loop that can be taken by vectors: its one store, the operator, the term, the element before, the lanes of a vector,
+    and 1 or -1: how far an element lies from the one before."""
 
     loop: For
     store: Store
@@ -47,7 +47,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A scan under way: where the vector is kept whose lanes are all the last cell's value so far."""
+    """A scan under way: where the vector is kept whose lanes are all the last element's value so far."""
 
     scan: Scan
     pointer: Reg
@@ -103,7 +103,7 @@ def parts(scan: Scan, count: KExpr) -> tuple[For, Block]:
 
 
 def store(e: Expressions, stmt: Store, carried: Carried) -> None:
-    """Store the cells of one vector, and keep the last one's value."""
+    """Store the elements of one vector, and keep the last one's value."""
     b, scan, count, mask = e.b, carried.scan, e.lanes.count, e.lanes.mask
     dtype = scan.before.dtype
     value = memory.splat_value(b, e.value(scan.term), count).re
@@ -114,11 +114,11 @@ def store(e: Expressions, stmt: Store, carried: Carried) -> None:
     before = b.impure(f"load {value.type}, {carried.pointer.typed}, align 64", value.elem, count)
     place = e.places[stmt.buffer]
     base = e.split(e.offset(stmt.buffer, stmt.indices))[0]
-    cells = Value(dtype, combine(b, scan.op, before, value, dtype))
+    elements = Value(dtype, combine(b, scan.op, before, value, dtype))
     if scan.direction < 0:
-        store_backwards(e, place, base, cells, mask)
+        store_backwards(e, place, base, elements, mask)
     else:
-        memory.store_vector(b, place, e.pointer(place, base), cells, mask)
+        memory.store_vector(b, place, e.pointer(place, base), elements, mask)
     if mask is None:
         last = b.shuffle(value, None, [count - 1] * count)
         after = combine(b, scan.op, before, last, dtype)

@@ -1,8 +1,8 @@
-"""STREAM loops: neighbouring cells are computed by vectors and written past the caches, whole lines at a time.
+"""STREAM loops: neighbouring elements are computed by vectors and written past the caches, whole lines at a time.
 
-An ordinary store of a cell that is not in the cache fetches its line first, only to overwrite it: a third of the traffic of a
+An ordinary store of an element that is not in the cache fetches its line first, only to overwrite it: a third of the traffic of a
 sum of two arrays. A non-temporal store sends whole lines to memory instead. It has to be aligned to the vector, which arrays
-are not, so the loop is cut where the address says: up to the first aligned cell, then whole vectors, then the rest.
+are not, so the loop is cut where the address says: up to the first aligned element, then whole vectors, then the rest.
 
     for i in 0:n: O[i] = f(i)      head = -address(O[0]) mod vector
                                    O[0:head]; for each whole vector: non-temporal O[…]; O[rest]
@@ -53,7 +53,7 @@ TOGETHER = 4
 class Stream:
     """A STREAM loop that can be taken by vectors: its one store, the lanes of a vector, the vectors of one iteration.
 
-    `short`: one iteration is a whole row, which is streamed if it begins at an aligned cell.
+    `short`: one iteration is a whole row, which is streamed if it begins at an aligned element.
     """
 
     loop: For
@@ -66,7 +66,7 @@ class Stream:
 def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
     """Return how a STREAM loop is carried out; None where it runs as a serial one.
 
-    It runs by vectors where its only store goes to neighbouring cells of a buffer in memory that the loop does not read: then
+    It runs by vectors where its only store goes to neighbouring elements of a buffer in memory that the loop does not read: then
     no iteration depends on another. Inside a vector loop there is no one place to begin at.
     """
     if e.lanes.count > 1:
@@ -106,17 +106,17 @@ def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
 
 
 def head_of(e: Expressions, b: Builder, stream: Stream) -> Reg:
-    """Return how many cells lie before the first one that is aligned to a vector."""
+    """Return how many elements lie before the first one that is aligned to a vector."""
     loop, store = stream.loop, stream.store
     place = e.places[store.buffer]
     first = tuple(substitute(i, {loop.var: loop.lo}) for i in store.indices)
     pointer = e.pointer(place, e.offset(store.buffer, first))
-    before = b.binary("sub", const(0, "i64"), memory.cell_number(b, place, pointer))
+    before = b.binary("sub", const(0, "i64"), memory.element_number(b, place, pointer))
     return b.binary("and", before, const(stream.lanes - 1, "i64"))
 
 
 def last_line(stream: Stream) -> Prefetch:
-    """Return a prefetch of the last cell's line, which the rest of this row, and perhaps the start of the next, is stored to.
+    """Return a prefetch of the last element's line, which the rest of this row, and perhaps the start of the next, is stored to.
 
     Stores reach the cache in their order: one that waits for its line holds up those behind it.
     """
@@ -130,7 +130,7 @@ def _vector(loop: For, lo: KExpr, hi: KExpr, lanes: int, trip: int | None = None
 
 
 def vectors(stream: Stream, first: KExpr) -> Block:
-    """Return one iteration's whole vectors, the first of which begins at a cell."""
+    """Return one iteration's whole vectors, the first of which begins at an element."""
     loop, lanes = stream.loop, stream.lanes
     starts = (Op("add", (first, Const(lanes * c))) for c in range(stream.chunks))
     return tuple(_vector(loop, start, Op("add", (start, Const(lanes))), lanes, lanes) for start in starts)
@@ -168,7 +168,7 @@ def side_by_side(stream: Stream, head: str, runs: str, pieces: tuple[int, int]) 
 def parts(stream: Stream, head: str, first: str, count: str) -> tuple[Block, For, Block]:
     """Return what comes before the whole vectors, the loop over them, and what comes after.
 
-    `head`: the variable that holds the first aligned cell's index; `first`, `count`: those of the loop's bounds.
+    `head`: the variable that holds the first aligned element's index; `first`, `count`: those of the loop's bounds.
     """
     loop, lanes = stream.loop, stream.lanes
     width = lanes * stream.chunks
@@ -184,7 +184,7 @@ def parts(stream: Stream, head: str, first: str, count: str) -> tuple[Block, For
 
 
 def is_long(stream: Stream) -> bool:
-    """Return whether the loop surely reaches its first aligned cell."""
+    """Return whether the loop surely reaches its first aligned element."""
     length = _length(stream.loop)
     return length is not None and length >= stream.lanes
 

@@ -5,7 +5,7 @@
 Where all rows are whole lines and the result begins with one, they pass as they are. A row of a tile has as many bytes as a line,
 but arrays, and the rows in them, begin anywhere: a row's first part ends one line, and its last part begins the next. The loop
 around goes along the rows, so the last part is kept, in memory of the function's own, and the next tile's row joins it: that is
-rotated by the cells that its line has before it, and the two are blended.
+rotated by the elements that its line has before it, and the two are blended.
 
     kept  a b . . . .      the next row  A B C D E F      rotated  E F A B C D      stored  a b A B C D      kept  E F . . . .
 
@@ -57,7 +57,7 @@ class _Site:
 
 @dataclass(slots=True)
 class Tiles:
-    """What is kept in the loop around all tiles of a result; `lanes`: the cells of a line."""
+    """What is kept in the loop around all tiles of a result; `lanes`: the elements of a line."""
 
     place: Place
     lanes: int
@@ -67,7 +67,7 @@ class Tiles:
 def tiles_of(code: Statements, loop: For) -> Tiles | None:
     """Return what keeps the rows of the tiles in a serial loop; None where they have to be stored at once.
 
-    The result's cells are set once, by one statement, and not read in the loop.
+    The result's elements are set once, by one statement, and not read in the loop.
     """
     if code.tiles is not None or not code.b.avx512:
         return None
@@ -276,19 +276,19 @@ def _of_call(code: Statements, atom: KExpr) -> bool:
 
 
 def _used(code: Statements, tiles: Tiles, base: Poly) -> Reg:
-    """Return how many cells of its line lie before a place in the result; it is the same for rows that whole lines part."""
+    """Return how many elements of its line lie before a place in the result; it is the same for rows that whole lines part."""
     b, place = code.b, tiles.place
     within = {m: c % tiles.lanes for m, c in base.items() if c % tiles.lanes}
-    cells = memory.cell_number(b, place, place.pointer)
-    return b.binary("and", b.binary("add", cells, code.e.uniform(within)), const(tiles.lanes - 1, "i64"))
+    elements = memory.element_number(b, place, place.pointer)
+    return b.binary("and", b.binary("add", elements, code.e.uniform(within)), const(tiles.lanes - 1, "i64"))
 
 
 def _rotated(code: Statements, tiles: Tiles, row: Reg, count: Reg) -> Reg:
-    """Return a row with its first cell in lane `count`."""
+    """Return a row with its first element in lane `count`."""
     b, bits = code.b, 8 * tiles.place.itemsize
     places = b.binary("sub", _lanes(tiles), b.convert("trunc", count, f"i{bits}"))
-    cells = b.convert("bitcast", row, f"i{bits}")
-    return b.call(_ROTATE[tiles.place.itemsize], f"i{bits}", tiles.lanes, (cells, places))
+    elements = b.convert("bitcast", row, f"i{bits}")
+    return b.call(_ROTATE[tiles.place.itemsize], f"i{bits}", tiles.lanes, (elements, places))
 
 
 def _before(code: Statements, tiles: Tiles, count: Reg) -> Reg:
@@ -310,13 +310,13 @@ def _line(code: Statements, tiles: Tiles, site: _Site, row: Reg) -> Reg:
 
 
 def _through(code: Statements, tiles: Tiles, site: _Site, begin: Reg, *, heads: bool) -> None:
-    """Store the cells of the rows kept that lie before `begin`, the first row's, in its line, or from there on (`heads`)."""
+    """Store the elements of the rows kept that lie before `begin`, the first row's, in its line, or from there on (`heads`)."""
     b, place, step = code.b, tiles.place, code.e.uniform(site.step)
 
     def store(row: Reg) -> None:
         offset = b.binary("add", begin, b.binary("mul", step, row))
         pointer = memory.offset_pointer(b, place, place.pointer, offset)
-        count = b.binary("and", memory.cell_number(b, place, pointer), const(tiles.lanes - 1, "i64"))
+        count = b.binary("and", memory.element_number(b, place, pointer), const(tiles.lanes - 1, "i64"))
         at = memory.offset_pointer(b, place, pointer, b.binary("sub", const(0, "i64"), count))
         mask = _before(code, tiles, count)
         memory.store_raw(b, place, at, _line(code, tiles, site, row), logical_not(b, mask) if heads else mask)

@@ -123,7 +123,7 @@ class _Writer:
         folded: KExpr = Load(table.name, (Const(0),), dtype)
         for n in range(1, warps):
             folded = Op(stmt.op, (folded, Load(table.name, (Const(n),), dtype)), dtype)
-        first = If(_is(Op("mod", (place, Const(WARP))), 0), (_cell(table.name, place, Var(value, dtype)),))
+        first = If(_is(Op("mod", (place, Const(WARP))), 0), (_element(table.name, place, Var(value, dtype)),))
         fold = If(_is(place, 0), (_update(stmt, buffers, folded),))
         # Where the block comes here again its warps may not write before the last fold has read.
         yield Allocate((table,), (*((Barrier(),) if again else ()), first, Barrier(), fold))
@@ -155,7 +155,7 @@ class _Writer:
         if warps == 1:
             return [*found, Store(stmt.buffer, stmt.indices, own)]
         table, warp = self.table(dtype, warps), Op("floordiv", (place, Const(WARP)))
-        store = If(_is(Op("mod", (place, Const(WARP))), 0), (_cell(table.name, place, total),))
+        store = If(_is(Op("mod", (place, Const(WARP))), 0), (_element(table.name, place, total),))
         rest: list[Stmt] = []
         sums = let(Load(table.name, (Const(0),), dtype), rest)
         for n in range(1, warps - 1):
@@ -168,7 +168,7 @@ class _Writer:
         return found
 
     def table(self, dtype: DType, warps: int) -> Buffer:
-        """Return a buffer of the block with a cell for each warp."""
+        """Return a buffer of the block with an element for each warp."""
         return Buffer(self.name(), dtype, (Const(warps),), (Const(1),), Space.SHARED)
 
     def name(self) -> str:
@@ -181,7 +181,7 @@ def _combines(block: Block) -> bool:
 
 
 def _only(value: KExpr, condition: KExpr) -> KExpr:
-    """Return a cell's value, which memory is asked for where the condition holds."""
+    """Return an element's value, which memory is asked for where the condition holds."""
     if isinstance(value, Load):
         return Load(
             value.buffer,
@@ -192,10 +192,10 @@ def _only(value: KExpr, condition: KExpr) -> KExpr:
         )
     if isinstance(value, Convert):
         return Convert(_only(value.arg, condition), value.dtype)
-    raise InternalError("what threads combine begins with a cell")
+    raise InternalError("what threads combine begins with an element")
 
 
-def _cell(table: str, place: KExpr, value: KExpr) -> Store:
+def _element(table: str, place: KExpr, value: KExpr) -> Store:
     return Store(table, (Op("floordiv", (place, Const(WARP))),), value)
 
 
@@ -204,7 +204,7 @@ def _is(place: KExpr, number: int) -> KExpr:
 
 
 def _update(stmt: Combine, buffers: dict[str, DType], value: KExpr) -> Store:
-    """Return the update of the cell, rounded once."""
+    """Return the update of the element, rounded once."""
     dtype, own = value.dtype, buffers[stmt.buffer]
     old: KExpr = Load(stmt.buffer, stmt.indices, own)
     both = Op(stmt.op, (old if own == dtype else Convert(old, dtype), value), dtype)

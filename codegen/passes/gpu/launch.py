@@ -232,8 +232,8 @@ def shared_memory(launch: Launch) -> SharedMemory:
     """Return the shared memory of a launch; buffers of one name, of parts of one scope, are one."""
     sizes: dict[str, int] = {}
     for buffer in _shared(launch.body):
-        cells = prod(int(e.value.real) for e in buffer.shape if isinstance(e, Const))
-        sizes[buffer.name] = -(-cells * buffer.dtype.itemsize // LINE) * LINE
+        elements = prod(int(e.value.real) for e in buffer.shape if isinstance(e, Const))
+        sizes[buffer.name] = -(-elements * buffer.dtype.itemsize // LINE) * LINE
     places = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
     return SharedMemory(places, sum(sizes.values()))
 

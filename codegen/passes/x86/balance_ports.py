@@ -22,7 +22,7 @@ from functools import partial, reduce
 from typing import NamedTuple
 
 from polyker.codegen.ir.kernel import Block, Const, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store, Var
-from polyker.codegen.ir.polynomial import same_cell
+from polyker.codegen.ir.polynomial import same_element
 from polyker.codegen.ir.walk import factors_of, rebuild, statements, uses, values_of, with_blocks
 from polyker.codegen.passes.x86.pair_extrema import LEAST
 from polyker.machine.model import Target
@@ -78,7 +78,7 @@ def _block(block: Block) -> Block:
 
 
 def _is_tile(stmt: For) -> bool:
-    """Whether a loop is one over the terms of a register tile: it combines vectors of floats with their cells."""
+    """Whether a loop is one over the terms of a register tile: it combines vectors of floats with their elements."""
     if stmt.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE) or len(stmt.body) < LEAST:
         return False
     vectors = [s for s in stmt.body if not isinstance(s, Prefetch)]
@@ -91,7 +91,7 @@ def _is_tile(stmt: For) -> bool:
 
 
 def _combines(stmt: Store) -> bool:
-    """Whether a statement combines its cell with terms, by operations that pass through pipes as is known here."""
+    """Whether a statement combines its element with terms, by operations that pass through pipes as is known here."""
     match stmt.value:
         case Op(args=(Load(buffer=old), *terms), dtype=dtype) if old == stmt.buffer and dtype.kind == "f":
             operations = [e for e in values_of(stmt.value) if not isinstance(e, (Const, Load, Var))]
@@ -171,9 +171,10 @@ def _is_square(expr: KExpr) -> bool:
 
 
 def _is_total(store: Store) -> bool:
-    """Whether a cell is added to that a multiply-add may add to: a term that is no product, and takes the same pipes itself."""
+    """Whether an element is added to that a multiply-add may add to: a term that is no product, and takes the same pipes
+    itself."""
     match store.value:
-        case Op(op="add", args=(Load() as old, term)) if same_cell(store, old):
+        case Op(op="add", args=(Load() as old, term)) if same_element(store, old):
             operations = [e.op for e in values_of(term) if isinstance(e, Op)]
             return not factors_of(term) and any(op in (*_ADDS, "minimum", "maximum") for op in operations)
         case _:
@@ -222,7 +223,7 @@ def _add(pipes: Pipes, value: KExpr) -> Pipes:
 
 
 def _movable(value: KExpr, ops: tuple[str, ...]) -> Iterator[Op]:
-    """Yield the operations of a value that may be moved; a sum with its cell stays, as products are contracted into it."""
+    """Yield the operations of a value that may be moved; a sum with its element stays, as products are contracted into it."""
     for e in values_of(value):
         if isinstance(e, Op) and e.op in ops and len(e.args) == 2 and (e is not value or e.op not in ("add", "sub")):
             yield e

@@ -96,7 +96,7 @@ def _names(kernel: Kernel) -> set[str]:
 
 
 def _extremum(stmt: Stmt) -> Op | None:
-    """Return what a statement stores where it is an extremum of its cell's float and a term."""
+    """Return what a statement stores where it is an extremum of its element's float and a term."""
     match stmt:
         case Store(value=Op(op="maximum" | "minimum", args=(Load(buffer=old), _), dtype=dtype) as value):
             return value if dtype.kind == "f" and dtype.itemsize >= 4 and old == stmt.buffer else None
@@ -194,13 +194,13 @@ class _Check:
         zero = Const(0.0, wide)
         row, lane = self._name("v"), self._name("v")
         sum_ = Load(sums.name, (Var(row), Var(lane)), wide)
-        cell = Load(total.name, (Const(0),), wide)
+        element = Load(total.name, (Const(0),), wide)
         start = self._rows(row, lane, lanes, Store(sums.name, (Var(row), Var(lane)), zero))
-        end = self._rows(row, lane, lanes, Store(total.name, (Const(0),), Op("add", (cell, sum_), wide)))
+        end = self._rows(row, lane, lanes, Store(total.name, (Const(0),), Op("add", (element, sum_), wide)))
         looked = tuple(s for b in inputs for s in self._look(b, sums.name, lanes, wide))
         whole = (start, *looked, Store(total.name, (Const(0),), zero), end)
         clean = Var(self._name("clean"))
-        is_number = Op("where", (Op("eq", (cell, cell), bool_), Const(1), Const(0)))
+        is_number = Op("where", (Op("eq", (element, element), bool_), Const(1), Const(0)))
         # Loops on several threads see numbers of the kernel, none of its small arrays.
         return (Allocate((total,), (Allocate((sums,), whole), Let(clean.name, is_number), *body(clean))),)
 

@@ -3,8 +3,8 @@
     m = minimum(m, where(c, t, inf))   ->   m = where(c, minimum(m, t), m)
 
 AVX-512 has the second as one instruction under a mask; of the first LLVM makes a choice and a minimum. Floats are left: their
-extrema are several instructions, which other passes know by their form. So is a cell that the lanes of a vector share: they are
-combined by the form of their statement.
+extrema are several instructions, which other passes know by their form. So is an element that the lanes of a vector share: they
+are combined by the form of their statement.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.polynomial import same_cell
+from polyker.codegen.ir.polynomial import same_element
 from polyker.codegen.ir.walk import subexpressions, substitute, uses, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import whole_groups
@@ -99,7 +99,7 @@ def _paired(block: Block, var: str, lane: str = "") -> Block | None:
                     return None
                 result.append(replace(s, body=inside))
             case Store(value=Op(op="maximum" | "minimum" as op, args=(Load() as old, Op() as term), dtype=dtype)):
-                if dtype is None or dtype.kind != "f" or not same_cell(s, old):
+                if dtype is None or dtype.kind != "f" or not same_element(s, old):
                     return None
                 loads = [e for e in subexpressions(term) if isinstance(e, Load)]
                 if any(uses(var, i) for i in s.indices) or any(e.buffer == s.buffer for e in loads):

@@ -1,13 +1,13 @@
-"""Cells that are looked up are taken several at a time, their places checked first.
+"""Elements that are looked up are taken several at a time, their places checked first.
 
     for i: let p = I[i]; require 0 <= p < n; O[i] = T[p]
     ->
     for i4 in step 4: let p0 = I[i4]; require 0 <= p0 < n; ... three more; O[i4] = T[p0]; O[i4+1] = T[p1]; ...
     for what is left: as before
 
-A cell takes a check and three instructions, and beside them the loop's counter and branch. The values that are checked must come
-from buffers that the loop does not write. Checks come in the same order as before, and so do stores, whose last ones before a
-check that fails are left out: what a kernel that fails has stored says nothing.
+An element takes a check and three instructions, and beside them the loop's counter and branch. The values that are checked must
+come from buffers that the loop does not write. Checks come in the same order as before, and so do stores, whose last ones before
+a check that fails are left out: what a kernel that fails has stored says nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from polyker.codegen.ir.walk import expressions, loaded, statements, substitute,
 from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import operations, whole_groups
 
-# Cells that are taken at once, and the operations that one may have: beyond, the branch is a small part of them.
-CELLS, MOST = 4, 16
+# Elements that are taken at once, and the operations that one may have: beyond, the branch is a small part of them.
+ELEMENTS, MOST = 4, 16
 
 
 def several_checks(kernel: Kernel) -> Kernel:
-    """Return an equal kernel whose loops over cells that are looked up one by one take several of them in each iteration."""
+    """Return an equal kernel whose loops over elements that are looked up one by one take several of them in each iteration."""
     if not any(isinstance(s, Guard) for s in statements(kernel.body)):
         return kernel
     taken = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
@@ -50,26 +50,29 @@ class _Several:
         return tuple(result)
 
     def _together(self, loop: For, checks: int) -> list[Stmt]:
-        """Return the loop over whole groups of cells, and the one over the rest; `checks`: statements up to the last Guard."""
+        """Return the loop over whole groups of elements, and the one over the rest; `checks`: statements up to the last Guard."""
         trip = trip_count(loop)
-        if trip is not None and trip < 2 * CELLS:
+        if trip is not None and trip < 2 * ELEMENTS:
             return [loop]
         group = Var(f"{loop.var}.group")
         values: list[dict[str, KExpr]] = [
-            {loop.var: Op("add", (group, Const(n))) if n else group} for n in range(CELLS)
+            {loop.var: Op("add", (group, Const(n))) if n else group} for n in range(ELEMENTS)
         ]
         body: list[Stmt] = []
         for part in (loop.body[:checks], loop.body[checks:]):
             body += [self._copy(s, v) for v in values for s in part]
-        whole = whole_groups(loop, CELLS)
+        whole = whole_groups(loop, ELEMENTS)
         found: list[Stmt] = [
-            replace(with_body(loop, tuple(body)), var=group.name, hi=whole, step=CELLS, trip=trip and trip // CELLS)
+            replace(
+                with_body(loop, tuple(body)), var=group.name, hi=whole, step=ELEMENTS, trip=trip and trip // ELEMENTS
+            )
         ]
-        left = None if trip is None else trip % CELLS
+        left = None if trip is None else trip % ELEMENTS
         return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
 
     def _copy(self, stmt: Stmt, values: dict[str, KExpr]) -> Stmt:
-        """Return a statement for one of the cells, a value of it under a name of its own, which `values` knows from then on."""
+        """Return a statement for one of the elements, a value of it under a name of its own, which `values` knows from then
+        on."""
         if isinstance(stmt, Let):
             value = substitute(stmt.value, values)
             name = next(f"{stmt.name}.{n}" for n in range(len(self.taken) + 1) if f"{stmt.name}.{n}" not in self.taken)
@@ -85,7 +88,7 @@ class _Several:
 
 
 def _checks(loop: For) -> int:
-    """Return how many statements of a loop lead to its last Guard, 0 where its cells are not taken together."""
+    """Return how many statements of a loop lead to its last Guard, 0 where its elements are not taken together."""
     if (
         loop.kind is not LoopKind.SERIAL
         or loop.step != 1

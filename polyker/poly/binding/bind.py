@@ -293,7 +293,7 @@ class _Binder:
                     kind.acc,
                     subject.reduced,
                     subject.statement.span,
-                    self.coverage.defined_cells(subject, bounds, self.names[subject.statement.target]),
+                    self.coverage.defined_elements(subject, bounds, self.names[subject.statement.target]),
                 )
             )
         labels = tuple((n, label) for n, label in self.context.labels.items() if n[0] == "i")

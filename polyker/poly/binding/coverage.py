@@ -1,8 +1,8 @@
-"""Coverage: every cell of an output is written, every cell is written before it is read, and `=` writes a cell once.
+"""Coverage: every element of an output is written, every element is written before it is read, and `=` writes an element once.
 
 Exact by isl; the plain cases (a statement that writes its whole target) are seen without it. A reduction defines the
-cells of its target from its start: those it adds nothing to because a `for` or `where` left them out hold the identity,
-while cells that no inferred range reaches stay undefined. `=` at gathered places counts as a reduction that starts at 0.
+elements of its target from its start: those it adds nothing to because a `for` or `where` left them out hold the identity,
+while elements that no inferred range reaches stay undefined. `=` at gathered places counts as a reduction that starts at 0.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Coverage:
         """Check the whole program; `given` are the tensors that arguments define.
 
         Raises:
-            ShapeError: naming the cells, or the two instances.
+            ShapeError: naming the elements, or the two instances.
         """
         for subject, bounds in self.items:
-            if subject.sets_cells:
+            if subject.sets_elements:
                 self._check_once(subject, bounds)
             for scope in subject.scopes.values():
                 if scope.op in ("argmax", "argmin"):
@@ -57,7 +57,7 @@ class Coverage:
             if tensor not in given:
                 self._check_output(tensor)
 
-    # Two instances of one `=` that write one cell
+    # Two instances of one `=` that write one element
 
     def _check_once(self, subject: Subject, bounds: Mapping[str, Bound]) -> None:
         bare = {form.variable for form in subject.target.subscripts if form is not None}
@@ -90,9 +90,9 @@ class Coverage:
             if (name := point.get_space().get_dim_name(isl.dim.param, k)) is not None
         }
         forms = [form.replace(at) for form in subject.target.subscripts if form is not None]
-        cell = f"{subject.statement.target}[{', '.join(self.context.show(f) for f in forms)}]"
+        element = f"{subject.statement.target}[{', '.join(self.context.show(f) for f in forms)}]"
         span = subject.statement.target_span or subject.statement.span
-        shown = {"cell": cell, "first": first, "second": second}
+        shown = {"element": element, "first": first, "second": second}
         self.context.require_none(pairs.domain(), writes.domain(), WRITTEN_TWICE, span, **shown)
 
     # An argmax over nothing
@@ -121,35 +121,35 @@ class Coverage:
             missing = missing.intersect_params(self.context.set)
         if missing.is_empty():
             return
-        cells = self._show_cells(access.tensor, reads.intersect_domain(missing).range())
-        values = {"access": access.text, "cells": cells}
+        elements = self._show_elements(access.tensor, reads.intersect_domain(missing).range())
+        values = {"access": access.text, "elements": elements}
         self.context.require_none(missing, reads.domain(), READ_UNWRITTEN, access.span, **values)
 
     def _reads(self, reader: Subject, bounds: Mapping[str, Bound], access: Access) -> Any:
-        """Return {[time of the statement, own indices of the reductions around the access, cell] -> [cell]}.
+        """Return {[time of the statement, own indices of the reductions around the access, element] -> [element]}.
 
-        The cell is on the left too: a gather may read several, and each has to be written.
+        The element is on the left too: a gather may read several, and each has to be written.
         """
         visible = access.scope.visible()
         inner = [i for i in visible if i not in reader.iterators]
-        cells, constraints = self._cells(access)
+        elements, constraints = self._elements(access)
         conditions = domain_conditions(bounds, access.scope) + constraints
-        return self._map([*self._time(reader), *inner, *cells], [*visible, *cells], cells, conditions)
+        return self._map([*self._time(reader), *inner, *elements], [*visible, *elements], elements, conditions)
 
     def _done_before(
         self, reads: Any, reader: Subject, access: Access, writer: Subject, bounds: Mapping[str, Bound]
     ) -> Any:
-        """Return {read -> write of its cell that comes before}, or -> start of the reduction that defines its cell."""
+        """Return {read -> write of its element that comes before}, or -> start of the reduction that defines its element."""
         inner = len(access.scope.visible()) - len(reader.iterators) + len(access.subscripts)
         time = self._time(writer)
-        cells, constraints = self._cells(writer.target)
-        if writer.sets_cells:
+        elements, constraints = self._elements(writer.target)
+        if writer.sets_elements:
             conditions = domain_conditions(bounds, writer.scope) + constraints
             length, strict = len(time), True
         else:
             conditions = self._defined(writer, bounds)
             length, strict = 2 * len(writer.loops) + 1, False
-        writes = self._map(time[:length], list(writer.iterators), cells, conditions)
+        writes = self._map(time[:length], list(writer.iterators), elements, conditions)
         before = isl.read_map(_before_text(len(time), inner, length, strict))
         return reads.apply_range(writes.reverse()).intersect(before)
 
@@ -173,31 +173,31 @@ class Coverage:
         if missing.is_empty():
             return
         span: Span | None = writers[0][0].statement.span if writers else None
-        cells = self._show_cells(tensor, missing)
-        self.context.require_none(missing, written, UNWRITTEN, span, cells=cells, tensor=tensor)
+        elements = self._show_elements(tensor, missing)
+        self.context.require_none(missing, written, UNWRITTEN, span, elements=elements, tensor=tensor)
 
     def _written(self, writer: Subject, bounds: Mapping[str, Bound]) -> Any:
-        if writer.sets_cells:
+        if writer.sets_elements:
             return self._writes(writer, bounds).range()
-        cells, _ = self._cells(writer.target)
+        elements, _ = self._elements(writer.target)
         iterators = list(writer.iterators)
-        return self._map(iterators, iterators, cells, self._defined(writer, bounds)).range()
+        return self._map(iterators, iterators, elements, self._defined(writer, bounds)).range()
 
-    def defined_cells(self, writer: Subject, bounds: Mapping[str, Bound], name: str) -> str | None:
-        """Return the text of the cells that a reduction defines, under the tensor's generated name; None for all."""
+    def defined_elements(self, writer: Subject, bounds: Mapping[str, Bound], name: str) -> str | None:
+        """Return the text of the elements that a reduction defines, under the tensor's generated name; None for all."""
         shared = sum(s.statement.target == writer.statement.target for s, _ in self.items) > 1
-        if writer.sets_cells or not shared or self._covers(writer, bounds):
+        if writer.sets_elements or not shared or self._covers(writer, bounds):
             return None
-        cells = self._written(writer, bounds).coalesce().set_tuple_name(name)
-        for d in range(cells.dim(isl.dim.set)):
-            cells = cells.set_dim_name(isl.dim.set, d, f"c{d}")
-        return str(cells)
+        elements = self._written(writer, bounds).coalesce().set_tuple_name(name)
+        for d in range(elements.dim(isl.dim.set)):
+            elements = elements.set_dim_name(isl.dim.set, d, f"c{d}")
+        return str(elements)
 
     # What statements write
 
     def _covers(self, writer: Subject, bounds: Mapping[str, Bound]) -> bool:
         """Whether a statement plainly writes (or, a reduction, defines) its whole target each time it is reached."""
-        is_set = writer.sets_cells
+        is_set = writer.sets_elements
         if is_set and writer.scope.conditions:
             return False
         seen: set[str] = set()
@@ -217,10 +217,10 @@ class Coverage:
         return not is_set or seen.issuperset(writer.scope.indices)
 
     def _defined(self, writer: Subject, bounds: Mapping[str, Bound]) -> list[str]:
-        """Return the constraints on loops, indices and cells c0, c1, ... for a reduction to define a cell.
+        """Return the constraints on loops, indices and elements c0, c1, ... for a reduction to define an element.
 
         A dimension that an index of a `for` or a gather decides is defined everywhere, others where the inferred ranges
-        reach; `where` leaves cells at the identity.
+        reach; `where` leaves elements at the identity.
         """
         loops = writer.scope.parent
         conditions = domain_conditions(bounds, loops) if loops is not None else []
@@ -236,15 +236,15 @@ class Coverage:
         return conditions
 
     def _writes(self, subject: Subject, bounds: Mapping[str, Bound]) -> Any:
-        cells, constraints = self._cells(subject.target)
+        elements, constraints = self._elements(subject.target)
         conditions = domain_conditions(bounds, subject.scope) + constraints
-        return self._map(list(subject.iterators), list(subject.iterators), cells, conditions)
+        return self._map(list(subject.iterators), list(subject.iterators), elements, conditions)
 
-    def _cells(self, access: Access) -> tuple[list[str], list[str]]:
-        """Return the cell's coordinates c0, c1, ... and the constraints that tie them to the indices."""
-        cells = [f"c{d}" for d in range(len(access.subscripts))]
+    def _elements(self, access: Access) -> tuple[list[str], list[str]]:
+        """Return the element's coordinates c0, c1, ... and the constraints that tie them to the indices."""
+        elements = [f"c{d}" for d in range(len(access.subscripts))]
         constraints = []
-        for c, form, extent in zip(cells, access.subscripts, self.shapes[access.tensor], strict=True):
+        for c, form, extent in zip(elements, access.subscripts, self.shapes[access.tensor], strict=True):
             inside = f"0 <= {c} and {c} < {extent.text}"
             if form is None:
                 constraints.append(inside)
@@ -254,19 +254,19 @@ class Coverage:
                 constraints.append(f"{c} = {form.text} and {inside}")
             else:
                 constraints.append(f"{inside} and {_padded(access.pad.mode, c, form, extent)}")
-        return cells, constraints
+        return elements, constraints
 
     # isl
 
-    def _map(self, domain: list[str], variables: list[str], cells: list[str], conditions: list[str]) -> Any:
-        """Return {[domain] -> [cells]}; an entry of `domain` is a name, or a number."""
+    def _map(self, domain: list[str], variables: list[str], elements: list[str], conditions: list[str]) -> Any:
+        """Return {[domain] -> [elements]}; an entry of `domain` is a name, or a number."""
         dims = [d if d in variables else f"p{k} = {d}" for k, d in enumerate(domain)]
         hidden = [v for v in variables if v not in domain]
         body = " and ".join(conditions) or "1 = 1"
         if hidden:
             body = f"exists {', '.join(hidden)} : {body}"
         head = isl.parameters(self.context.names)
-        return isl.read_map(f"{head}{{ [{', '.join(dims)}] -> [{', '.join(cells)}] : {body} }}")
+        return isl.read_map(f"{head}{{ [{', '.join(dims)}] -> [{', '.join(elements)}] : {body} }}")
 
     def _points(self, scope: Scope | None, bounds: Mapping[str, Bound]) -> Any:
         assert scope is not None
@@ -278,21 +278,21 @@ class Coverage:
         time = [str(t) for t in self.times[subject.number]]
         return time + ["0"] * (longest - len(time))
 
-    def _show_cells(self, tensor: str, cells: Any) -> str:
-        cells = cells.coalesce()
+    def _show_elements(self, tensor: str, elements: Any) -> str:
+        elements = elements.coalesce()
         if self.context.names:
-            cells = cells.gist_params(cells.params())
-        for k in range(cells.dim(isl.dim.set)):
-            cells = cells.set_dim_name(isl.dim.set, k, f"c{k}")
-        if not self.context.names and cells.is_singleton():
-            point = cells.sample_point()
-            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(cells.dim(isl.dim.set))]
+            elements = elements.gist_params(elements.params())
+        for k in range(elements.dim(isl.dim.set)):
+            elements = elements.set_dim_name(isl.dim.set, k, f"c{k}")
+        if not self.context.names and elements.is_singleton():
+            point = elements.sample_point()
+            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(elements.dim(isl.dim.set))]
             return f"{tensor}[{', '.join(map(str, at))}]" if at else tensor
-        if len(str(cells)) > _LONG:
-            point = cells.lexmin().sample_point()
-            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(cells.dim(isl.dim.set))]
+        if len(str(elements)) > _LONG:
+            point = elements.lexmin().sample_point()
+            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(elements.dim(isl.dim.set))]
             return f"{tensor}[{', '.join(map(str, at))}] and others"
-        text = self.context.relabel(str(cells))
+        text = self.context.relabel(str(elements))
         text = re.sub(r"\bc\d+ = (?=[^\]]*\])", "", text[text.index("{") :])
         return text.replace("{ [", f"{{ {tensor}[").replace("; [", f"; {tensor}[")
 
@@ -313,18 +313,18 @@ def statement_times(tree: tuple[object, ...], items: Sequence[Item]) -> dict[int
     return times
 
 
-def _padded(mode: str, cell: str, form: Affine, extent: Affine) -> str:
-    """Return which cell a padded subscript reads: exact, but any cell where a symbolic extent makes that non-affine."""
+def _padded(mode: str, element: str, form: Affine, extent: Affine) -> str:
+    """Return which element a padded subscript reads: exact, but any element where a symbolic extent makes that non-affine."""
     last = (extent - 1).text
     if mode == "edge":
-        return f"{cell} = max(0, min({form.text}, {last}))"
+        return f"{element} = max(0, min({form.text}, {last}))"
     if not extent.is_constant:
         return "1 = 1"
     if mode == "wrap":
-        return f"{cell} = ({form.text}) mod {max(extent.const, 1)}"
+        return f"{element} = ({form.text}) mod {max(extent.const, 1)}"
     period = max(2 * (extent.const - 1), 1)
     turned = f"(({form.text}) mod {period})"
-    return f"{cell} = min({turned}, {period} - {turned})" if extent.const > 1 else f"{cell} = 0"
+    return f"{element} = min({turned}, {period} - {turned})" if extent.const > 1 else f"{element} = 0"
 
 
 def _lex_text(loops: int, own: int) -> str:

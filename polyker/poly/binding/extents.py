@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_CELL, NO_EXTENT
+from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_ELEMENT, NO_EXTENT
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, constant, extremum
 from polyker.poly.binding.bounds import Bound, domain_conditions
@@ -127,9 +127,9 @@ def _decisive(subject: Subject, bounds: Mapping[str, Bound], names: Iterable[str
 
 
 def _written(subject: Subject, bounds: Mapping[str, Bound]) -> tuple[list[str], list[str]]:
-    """Return the indices and constraints of the instances whose cells have to exist.
+    """Return the indices and constraints of the instances whose elements have to exist.
 
-    A reduction over inferred ranges alone gives the identity to all cells of the target's own indices, even over nothing;
+    A reduction over inferred ranges alone gives the identity to all elements of the target's own indices, even over nothing;
     with `for`, `where` or a loop, only the instances that run count.
     """
     explicit = subject.loops or subject.scope.given or subject.scope.conditions
@@ -157,7 +157,9 @@ def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definit
         domain = isl.read_set(isl.set_text(context.names, tuple(order), constraints))
         below = isl.read_set(isl.set_text(context.names, tuple(order), [f"{form.text} < 0"]))
         subscript = source_text(span) or context.show(form)
-        context.require_none(domain.intersect(below), domain, NEGATIVE_CELL, span, subscript=subscript, tensor=tensor)
+        context.require_none(
+            domain.intersect(below), domain, NEGATIVE_ELEMENT, span, subscript=subscript, tensor=tensor
+        )
         if not (values.is_empty() or values.remove_divs().dim_has_upper_bound(isl.dim.set, 0)):
             raise context.error(NO_EXTENT, span, tensor=tensor, dimension=d, why=": nothing bounds it from above")
         all_values = values if all_values is None else all_values.union(values)

@@ -263,12 +263,12 @@ class Ranges:
     def _check(self, access: Access) -> None:
         for d, (form, extent) in enumerate(zip(access.subscripts, self.shape(access), strict=True)):
             if access.pad is not None and access.pad.mode != "constant":
-                self._need_cells(access, d, extent)
+                self._need_elements(access, d, extent)
             if form is None or access.pad is not None:
                 continue
             check_subscript(self.context, self.bounds, access, d, form, extent)
 
-    def _need_cells(self, access: Access, d: int, extent: Affine) -> None:
+    def _need_elements(self, access: Access, d: int, extent: Affine) -> None:
         assert access.pad is not None
         domain = isl.read_set(scope_text(self.context, self.bounds, access.scope))
         values = {"access": access.text, "mode": access.pad.mode, "dimension": d, "tensor": access.tensor}

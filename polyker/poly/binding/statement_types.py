@@ -182,7 +182,7 @@ def _statement(
         advice = "take `abs(...)` or `real(...)`"
         raise failure(NO_LOOP, span=statement.span, op=f"{op}=", types=found, advice=advice)
     if op in ("max", "min", "logsumexp") and target.dtype.is_complex:
-        # Real values in a tensor that is complex by its declaration or by other statements: its cells have no order.
+        # Real values in a tensor that is complex by its declaration or by other statements: its elements have no order.
         advice = f"reduce into a real tensor, and copy it into `{statement.target}`"
         raise failure(NO_LOOP, span=statement.span, op=f"{op}=", types=target, advice=advice)
     if op in ("any", "all"):

@@ -56,7 +56,7 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """A tensor's cell that a statement reads or writes; a subscript is None where it is gathered.
+    """A tensor's element that a statement reads or writes; a subscript is None where it is gathered.
 
     `bare` has the index of each subscript that is, as written, one index alone (whatever the sizes are).
     """
@@ -102,8 +102,8 @@ class Subject:
         return self.loops + self.scope.indices
 
     @property
-    def sets_cells(self) -> bool:
-        """Whether each instance sets a cell of its own: `=` does, but at gathered places."""
+    def sets_elements(self) -> bool:
+        """Whether each instance sets an element of its own: `=` does, but at gathered places."""
         return self.statement.op == "set" and None not in self.target.subscripts
 
     @property

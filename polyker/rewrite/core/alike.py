@@ -1,4 +1,5 @@
-"""Statements that compute the same values up to the names of their indices, and where the cells of the one lie in the other."""
+"""Statements that compute the same values up to the names of their indices, and where the elements of the one lie in the
+other."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, cells_written, parameters
+from polyker.poly.scop import access_relation, elements_written, parameters
 from polyker.poly.touches import alone
 from polyker.rewrite.core.match import match
 
@@ -24,30 +25,30 @@ Names = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Where a cell of one tensor lies in another: dimension d there is dimension `order[d]` here, plus `offsets[d]`."""
+class Elements:
+    """Where an element of one tensor lies in another: dimension d there is dimension `order[d]` here, plus `offsets[d]`."""
 
     order: tuple[int, ...]
     offsets: tuple[int, ...]
 
     @property
     def same(self) -> bool:
-        """Whether each cell has the same place in both."""
+        """Whether each element has the same place in both."""
         return self.order == tuple(range(len(self.order))) and not any(self.offsets)
 
     def place(self, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Return the subscripts of a cell there."""
+        """Return the subscripts of an element there."""
         moved = zip(self.order, self.offsets, strict=True)
         return tuple(add(subscripts[d], lit(n)) if n else subscripts[d] for d, n in moved)
 
-    def back(self) -> Cells:
-        """Return where a cell of the other lies in the one."""
+    def back(self) -> Elements:
+        """Return where an element of the other lies in the one."""
         order = tuple(self.order.index(d) for d in range(len(self.order)))
-        return Cells(order, tuple(-self.offsets[d] for d in order))
+        return Elements(order, tuple(-self.offsets[d] for d in order))
 
 
-def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[Names, Cells]]:
-    """Yield the ways in which one statement is the other: names for its iterators, and where its target has the other's cells.
+def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[Names, Elements]]:
+    """Yield the ways in which one statement is the other: names for its iterators, and where its target has the other's elements.
 
     Domains are not looked at. A statement that reads its own target, or adds in the order of the text, keeps its order.
     """
@@ -75,10 +76,10 @@ def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[Names, C
         names = {**names, **dict(zip((i for i in one.iterators if i not in names), left, strict=False))}
         if set(names) != set(one.iterators) or set(names.values()) != set(other.iterators):
             continue
-        cells = Cells(order, tuple(offsets))
-        kept = tuple(names[i] for i in one.iterators) == other.iterators and cells.same
+        elements = Elements(order, tuple(offsets))
+        kept = tuple(names[i] for i in one.iterators) == other.iterators and elements.same
         if {names[i] for i in one.reduced} == set(other.reduced) and (kept or not ordered):
-            yield names, cells
+            yield names, elements
 
 
 def _offset(here: Expr, there: Expr, names: Names, tensors: Names) -> tuple[Names, int] | None:
@@ -108,14 +109,14 @@ def points_as(program: TypedProgram, one: TypedStatement, other: TypedStatement,
 
 
 def same_terms(program: TypedProgram, pairs: list[tuple[TypedStatement, TypedStatement, Names]]) -> bool | None:
-    """Whether each cell that the second statements of `pairs` define has the same terms in the first.
+    """Whether each element that the second statements of `pairs` define has the same terms in the first.
 
-    None: it has, and these define other cells, too.
+    None: it has, and these define other elements, too.
     """
     context = read_set(program.context)
-    every = cells_written(program, pairs[0][1])
+    every = elements_written(program, pairs[0][1])
     for _, other, _ in pairs[1:]:
-        every = every.union(cells_written(program, other))
+        every = every.union(elements_written(program, other))
     whole = True
     for one, other, names in pairs:
         terms, own = points_as(program, one, other, names), read_set(other.domain).intersect_params(context)
@@ -123,7 +124,7 @@ def same_terms(program: TypedProgram, pairs: list[tuple[TypedStatement, TypedSta
         if terms.is_equal(own):
             continue
         access = read_map(access_relation(program, other, other.target, other.subscripts))
-        # Of iterations of a loop, one may change a cell that the other keeps.
+        # Of iterations of a loop, one may change an element that the other keeps.
         if other.outer or not terms.intersect(access.intersect_range(every).domain()).is_equal(own):
             return False
         whole = False

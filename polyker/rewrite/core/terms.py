@@ -1,4 +1,4 @@
-"""The terms of a reduction taken several at a time: which cells hold them, which groups are whole, and what is left over."""
+"""The terms of a reduction taken several at a time: which elements hold them, which groups are whole, and what is left over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polyker.rewrite.core.fresh import Fresh
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the cells of a factor lie: one place a dimension, over the statement's iterators; of the terms one by one.
+    """Where the elements of a factor lie: one place a dimension, over the statement's iterators; of the terms one by one.
 
     `read`: the only read, whose dimensions they are, with the place of each (None where it is fixed); None where the places are
     the iterators. `own`: the dimension of the terms alone, None where they share one with others.
@@ -31,7 +31,7 @@ class Places:
 
 
 def places_of(statement: TypedStatement, factor: Expr, term: str) -> Places | None:
-    """Return where a factor's cells lie, None where it does not depend on the term, or as no affine function."""
+    """Return where a factor's elements lie, None where it does not depend on the term, or as no affine function."""
     used = {e.name for e in walk(factor) if isinstance(e, Index)}
     if term not in used:
         return None
@@ -77,8 +77,8 @@ def _dimensions(read: Read, term: str) -> Places | None:
     return Places(tuple(places), read, tuple(of), own)
 
 
-def cells_of(places: Places, term: str, extent: Callable[[str], int], count: int) -> int:
-    """Return how many cells of `count` terms a factor has."""
+def elements_of(places: Places, term: str, extent: Callable[[str], int], count: int) -> int:
+    """Return how many elements of `count` terms a factor has."""
     total = 1
     for d, place in enumerate(places.places):
         parts = coefficients(place)
@@ -93,14 +93,14 @@ def cells_of(places: Places, term: str, extent: Callable[[str], int], count: int
 
 @dataclass(frozen=True)
 class Terms:
-    """A reduction's terms taken `count` at a time: the values of `cell`, each the first of as many terms from `low` on.
+    """A reduction's terms taken `count` at a time: the values of `element`, each the first of as many terms from `low` on.
 
-    `full`: the values that have all their terms; `partial`: those that have fewer, with their number. `statement`: over `cell`;
-    `rest`: the instances of the original statement whose terms are none of `full`.
+    `full`: the values that have all their terms; `partial`: those that have fewer, with their number. `statement`: over
+    `element`; `rest`: the instances of the original statement whose terms are none of `full`.
     """
 
     term: str
-    cell: str
+    element: str
     count: int
     low: int
     full: Set
@@ -128,29 +128,29 @@ def terms_by(program: TypedProgram, fresh: Fresh, statement: TypedStatement, ter
     if not all(b.is_subset(a) for a, b in pairwise(having)):
         return None
     partial = [(p, having[p - 1].subtract(having[p]).coalesce()) for p in range(1, count)]
-    cell = fresh.iterator()
-    iterators = tuple(cell if i == term else i for i in statement.iterators)
+    element = fresh.iterator()
+    iterators = tuple(element if i == term else i for i in statement.iterators)
     before, after = (f"{statement.name}[{', '.join(names)}]" for names in (statement.iterators, iterators))
     groups = read_map(
         f"{parameters(program)}{{ {before} -> {after} : "
-        f"{count} {cell} <= {term} - {least} < {count} {cell} + {count} }}"
+        f"{count} {element} <= {term} - {least} < {count} {element} + {count} }}"
     )
     changed = replace(
         statement,
         iterators=iterators,
         domain=str(domain.apply(groups).coalesce()),
-        reduced=tuple(cell if i == term else i for i in statement.reduced),
+        reduced=tuple(element if i == term else i for i in statement.reduced),
     )
     left = tuple((p, s) for p, s in partial if not s.intersect_params(context).is_empty())
     full = having[-1].coalesce()
     those = full.apply(read_map(f"{{ [q] -> [x] : {least} + {count} q <= x < {least} + {count} q + {count} }}"))
     rest = where(domain, d, values.subtract(those))
-    return Terms(term, cell, count, least, full, left, changed, rest.coalesce())
+    return Terms(term, element, count, least, full, left, changed, rest.coalesce())
 
 
 def whole_groups(terms: Terms) -> Terms:
     """Return the terms without those that make no whole group."""
-    d = terms.statement.iterators.index(terms.cell)
+    d = terms.statement.iterators.index(terms.element)
     domain = where(read_set(terms.statement.domain), d, terms.full)
     return replace(terms, statement=replace(terms.statement, domain=str(domain.coalesce())), partial=())
 
@@ -171,8 +171,8 @@ def remainder(fresh: Fresh, statement: TypedStatement, terms: Terms) -> TypedSta
     )
 
 
-def where(cells: Set, dimension: int, values: Set) -> Set:
-    """Return the cells whose place along a dimension is one of the values."""
-    count, name = cells.dim(dim.set), cells.get_tuple_name()
+def where(elements: Set, dimension: int, values: Set) -> Set:
+    """Return the elements whose place along a dimension is one of the values."""
+    count, name = elements.dim(dim.set), elements.get_tuple_name()
     box = values.insert_dims(dim.set, 0, dimension).insert_dims(dim.set, dimension + 1, count - dimension - 1)
-    return cells.intersect(box.set_tuple_name(name) if name else box)
+    return elements.intersect(box.set_tuple_name(name) if name else box)

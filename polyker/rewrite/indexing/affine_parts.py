@@ -1,8 +1,8 @@
 """Subscripts that wrap around, stop at an edge or turn back there become affine, part by part of the domain.
 
-Before: `O[i] = X[i+7; pad=wrap]` of 100 cells. After: `O[i] = X[i+7]` for i < 93 and `O[i] = X[i-93]` for the others; in the
+Before: `O[i] = X[i+7; pad=wrap]` of 100 elements. After: `O[i] = X[i+7]` for i < 93 and `O[i] = X[i-93]` for the others; in the
 same way `X[(i+7) % 100]`, `pad=edge` and `pad=reflect`. Affine reads are whole vectors where the others are gathers. What is
-left of a domain beside the large parts is few cells, and stays as it is.
+left of a domain beside the large parts is few elements, and stays as it is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Bent:
 
 
 def affine_parts(program: TypedProgram) -> TypedProgram:
-    """Return the program with each statement that only sets cells in parts where what it reads is affine."""
+    """Return the program with each statement that only sets elements in parts where what it reads is affine."""
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> Iterable[TypedNode]:
@@ -84,9 +84,9 @@ def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
         if bent is None:
             found.append((domain, without_padding(program, statement, expr, domain)))
             continue
-        cells = _cells(program, statement, bent.subscript)
+        elements = _elements(program, statement, bent.subscript)
         for piece in bent.pieces:
-            part = domain.intersect(cells.intersect_range(_interval(program, piece)).domain())
+            part = domain.intersect(elements.intersect_range(_interval(program, piece)).domain())
             if not part.is_empty():
                 straight = bent.straight(piece), bent.dimension
                 left.append((part.coalesce(), bent.on(piece, expr), done | {straight}))
@@ -103,7 +103,7 @@ def _may_bend(expr: Expr) -> bool:
     )
 
 
-def _cells(program: TypedProgram, statement: TypedStatement, subscript: Expr) -> Map:
+def _elements(program: TypedProgram, statement: TypedStatement, subscript: Expr) -> Map:
     return read_map(f"{parameters(program)}{{ [{', '.join(statement.iterators)}] -> [{print_affine(subscript)}] }}")
 
 
@@ -132,14 +132,14 @@ def _bent(
             for node in walk(subscript):
                 match node:
                     case Call(op="mod", args=(inner, Literal() as size)) if not isinstance(inner, Literal):
-                        reach = domain.apply(_cells(program, statement, inner))
+                        reach = domain.apply(_elements(program, statement, inner))
                         pieces = _pieces(program, "wrap", reach, size)
                         if pieces:
                             yield _Bent(node, None, inner, pieces)
             if read.pad is None or (read, d) in done:
                 continue
             extent = program.tensor(read.tensor).shape[d]
-            reach = domain.apply(_cells(program, statement, subscript))
+            reach = domain.apply(_elements(program, statement, subscript))
             if not reach.is_subset(_inner(program, extent)):
                 pieces = _pieces(program, read.pad.mode, reach, extent)
                 if pieces:
@@ -194,7 +194,7 @@ def without_padding(program: TypedProgram, statement: TypedStatement, expr: Expr
         if not isinstance(node, Read) or node.pad is None or not all(map(is_quasi_affine, node.subscripts)):
             return node
         for extent, subscript in zip(program.tensor(node.tensor).shape, node.subscripts, strict=True):
-            if not domain.apply(_cells(program, statement, subscript)).is_subset(_inner(program, extent)):
+            if not domain.apply(_elements(program, statement, subscript)).is_subset(_inner(program, extent)):
                 return node
         return replace(node, pad=None)
 

@@ -101,7 +101,7 @@ def _agrees(
 
 
 def _fills_temporary(program: TypedProgram, statement: TypedStatement, tensor: str) -> bool:
-    """Whether a statement only writes a temporary: where its own iterators stay apart it writes cell `width*x + y`."""
+    """Whether a statement only writes a temporary: where its own iterators stay apart it writes element `width*x + y`."""
     reads = {t for t, _, _ in list(_accesses(statement))[1:]}
     temporary = program.tensor(tensor).role is Role.TEMPORARY
     return temporary and statement.op == "set" and statement.target == tensor and tensor not in reads
@@ -145,12 +145,12 @@ def _fills(program: TypedProgram, statement: TypedStatement, x: str, y: str, pai
     return _runs(program, domain, at[x], rows) and _runs(program, domain, at[y], width)
 
 
-def _covers(program: TypedProgram, cells: str, pair: Pair) -> bool:
-    """Whether cells of a tensor are known to run over both dimensions of a pair, where their extents are unknown."""
+def _covers(program: TypedProgram, elements: str, pair: Pair) -> bool:
+    """Whether elements of a tensor are known to run over both dimensions of a pair, where their extents are unknown."""
     rows, width = _extents(program, pair)
     if isinstance(rows, Literal) and isinstance(width, Literal):
         return True
-    found, d = read_set(cells), pair[1]
+    found, d = read_set(elements), pair[1]
     return _runs(program, found, d, rows) and _runs(program, found, d + 1, width)
 
 
@@ -293,18 +293,18 @@ class _Merge:
         return read_set(f"{parameters(self.made)}{{ [x] : 0 <= x < {print_affine(self.merged[pair])} }}")
 
     def defines(self) -> str:
-        """Return the cells that start at the identity, with one dimension for each pair."""
-        cells = read_set(self.old.defines or "")
-        for d in reversed(range(cells.dim(dim.set) - 1)):
+        """Return the elements that start at the identity, with one dimension for each pair."""
+        elements = read_set(self.old.defines or "")
+        for d in reversed(range(elements.dim(dim.set) - 1)):
             pair = self.old.target, d
             if pair not in self.merged:
                 continue
             rows, width = self.extents[pair]
             if isinstance(rows, Literal) and isinstance(width, Literal):
-                names = [f"a{n}" for n in range(cells.dim(dim.set))]
+                names = [f"a{n}" for n in range(elements.dim(dim.set))]
                 places = [*names[:d], f"{int(width.value.real)}*a{d} + a{d + 1}", *names[d + 2 :]]
                 onto = f"{{ [{', '.join(names)}] -> [{', '.join(places)}] }}"
-                cells = cells.reset_tuple_id().apply(read_map(onto))
+                elements = elements.reset_tuple_id().apply(read_map(onto))
             else:
-                cells = along(cells.project_out(dim.set, d + 1, 1), d, self.interval(cells, d, pair))
-        return str(cells.coalesce().set_tuple_name(self.old.target))
+                elements = along(elements.project_out(dim.set, d + 1, 1), d, self.interval(elements, d, pair))
+        return str(elements.coalesce().set_tuple_name(self.old.target))

@@ -12,8 +12,8 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.indexing.affine_parts import parts_of
 from polyker.rewrite.materialise.pack_operand import apart_from_border, pack_padded
 
-# How often a padded cell is read, at least, for a copy of it to pay; where neighbouring results read cells that lie apart, each
-# lane of a vector would be tested and loaded by itself.
+# How often a padded element is read, at least, for a copy of it to pay; where neighbouring results read elements that lie apart,
+# each lane of a vector would be tested and loaded by itself.
 REUSE, REUSE_APART = 2, 1.5
 
 
@@ -46,7 +46,7 @@ def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
 
 
 def reread_padding(measured: Measured) -> tuple[Read, ...]:
-    """Return the padded reads that reach each cell several times: a copy with the padding in it costs less than the tests.
+    """Return the padded reads that reach each element several times: a copy with the padding in it costs less than the tests.
 
     Of what runs with the statement, in common loops, and writes the tensor there is nothing to copy before.
     """
@@ -64,6 +64,6 @@ def reread_padding(measured: Measured) -> tuple[Read, ...]:
 
 
 def _is_apart(read: Read) -> bool:
-    """Whether some index moves a read by several cells of a dimension at once."""
+    """Whether some index moves a read by several elements of a dimension at once."""
     found = (pair for s in read.subscripts for pair in (coefficients(s) or {}).items())
     return any(abs(n) > 1 for index, n in found if index)

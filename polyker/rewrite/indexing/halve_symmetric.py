@@ -96,13 +96,13 @@ def _either(total: Call) -> Call:
 
 
 def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
-    """Return a start without the cells that a copy sets later."""
-    cells = [s.name for s in start.subscripts if isinstance(s, Index)]
+    """Return a start without the elements that a copy sets later."""
+    elements = [s.name for s in start.subscripts if isinstance(s, Index)]
     names = [s.name for s in copy.subscripts if isinstance(s, Index)]
-    if len(names) < len(copy.subscripts) or len(cells) < len(start.subscripts):
+    if len(names) < len(copy.subscripts) or len(elements) < len(start.subscripts):
         return start
     copied = read_set(copy.domain).reset_tuple_id()
-    at = read_map(f"{{ [{', '.join(cells)}] -> [{', '.join(start.iterators)}] }}")
+    at = read_map(f"{{ [{', '.join(elements)}] -> [{', '.join(start.iterators)}] }}")
     turned = read_map(f"{{ [{', '.join(copy.iterators)}] -> [{', '.join(names)}] }}")
     domain = read_set(start.domain).reset_tuple_id().subtract(copied.apply(turned).apply(at))
     return replace(start, domain=domain_text(domain.coalesce(), start.name))

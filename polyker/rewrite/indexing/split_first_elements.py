@@ -1,4 +1,4 @@
-"""Recurrences whose first cells read padding: these cells are a statement of their own, the others read without tests.
+"""Recurrences whose first elements read padding: these elements are a statement of their own, the others read without tests.
 
 Before: `Y[n,t] = X[n,t] - a * Y[n,t-2; pad=0]  for t in 0:T`. After: the same for t in 0:2, and
 `Y[n,t] = X[n,t] - a * Y[n,t-2]  for t in 2:T`.
@@ -18,8 +18,8 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.indexing.affine_parts import without_padding
 
 
-def part_first_cells(program: TypedProgram) -> TypedProgram:
-    """Return the program with each recurrence apart from its first cells, where its own padded reads leave the tensor."""
+def part_first_elements(program: TypedProgram) -> TypedProgram:
+    """Return the program with each recurrence apart from its first elements, where its own padded reads leave the tensor."""
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> Iterable[TypedNode]:
@@ -52,18 +52,20 @@ def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> li
 def _come_later(program: TypedProgram, statement: TypedStatement, first: Set, rest: Set) -> bool:
     """Whether one of the instances `first` has to come after one of the others, `rest`, as it does in the text."""
 
-    def cells(subscripts: tuple[Expr, ...], instances: Set) -> Map:
+    def elements(subscripts: tuple[Expr, ...], instances: Set) -> Map:
         found = read_map(access_relation(program, statement, statement.target, subscripts))
         return found.intersect_domain(instances).intersect_range(read_set(tensor_box(program, statement.target)))
 
     later = Map.lex_lt(first.get_space()).intersect_domain(rest).intersect_range(first)
-    writes = [cells(statement.subscripts, points) for points in (rest, first)]
+    writes = [elements(statement.subscripts, points) for points in (rest, first)]
     reads = [r for r in reads_in(statement.expr) if r.tensor == statement.target]
     if not all(is_quasi_affine(s) for r in reads for s in r.subscripts) or any(
         r.pad and r.pad.value is None for r in reads
     ):
         return True
-    before, after = ([w, *(cells(r.subscripts, p) for r in reads)] for w, p in zip(writes, (rest, first), strict=True))
+    before, after = (
+        [w, *(elements(r.subscripts, p) for r in reads)] for w, p in zip(writes, (rest, first), strict=True)
+    )
     pairs = [(writes[0], used) for used in after] + [(used, writes[1]) for used in before]
     return any(not a.apply_range(b.reverse()).intersect(later).is_empty() for a, b in pairs)
 

@@ -19,7 +19,7 @@ from polyker.rewrite.core.fresh import Fresh
 
 
 def split_quotients(program: TypedProgram) -> TypedProgram:
-    """Return the program with the indices split of each statement that only sets cells."""
+    """Return the program with the indices split of each statement that only sets elements."""
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> Iterable[TypedNode]:

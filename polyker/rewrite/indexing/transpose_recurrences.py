@@ -1,7 +1,7 @@
 """Recurrences that go along memory, and could go across it by whole vectors, are computed in tensors that are turned so.
 
-Before: `Y[j,i] = X[j,i] + maximum(Y[j-1,i-1], Y[j+1,i-1])  for i in 1:N, j in 1:M`, where a row needs its cells one after another
-After, with rows of j: `A[i,j] = X[j,i];  B[i,j] = A[i,j] + maximum(B[i-1,j-1], B[i-1,j+1]);  Y[j,i] = B[i,j]`.
+Before: `Y[j,i] = X[j,i] + maximum(Y[j-1,i-1], Y[j+1,i-1])  for i in 1:N, j in 1:M`, where a row needs its elements one after
+another After, with rows of j: `A[i,j] = X[j,i];  B[i,j] = A[i,j] + maximum(B[i-1,j-1], B[i-1,j+1]);  Y[j,i] = B[i,j]`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from polyker.poly.scop import access_relation, domain_text, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.normalise.argument_order import permuted
 
-# Cells along the dimension that becomes the last, at least; of the whole tensor.
-ROW, CELLS = 16, 1024
-# Tensors that are copied, at most: a copy of a cell takes a third of a nanosecond, a step of a chain one or two.
+# Elements along the dimension that becomes the last, at least; of the whole tensor.
+ROW, ELEMENTS = 16, 1024
+# Tensors that are copied, at most: a copy of an element takes a third of a nanosecond, a step of a chain one or two.
 MOST = 4
 
 # Tensor -> its dimensions in the order of the turned one.
@@ -80,7 +80,7 @@ class _Turned:
     ) -> list[TypedNode] | None:
         """Return a node in turned tensors, with the copies before and after it; None where it is not to be turned.
 
-        `has_values`, `is_needed`: whether cells of a tensor that the node writes are set before, and used later.
+        `has_values`, `is_needed`: whether elements of a tensor that the node writes are set before, and used later.
         """
         inside = list(statements_of((node,)))
         found = ((s, t) for s in inside if (t := self._turns(s, inside, isinstance(node, TypedLoop))))
@@ -121,7 +121,7 @@ class _Turned:
         if not steps and all(off[-1] and not any(off[:-1]) for off in offsets):
             return None
         inner = [d for d, e in enumerate(statement.subscripts) if statement.iterators[-1] in indices_of(e)]
-        # Cell by cell, in the order of the text, if no row is free.
+        # Element by element, in the order of the text, if no row is free.
         across = max(free, key=lambda d: self._extent(target, d)) if free else min(inner, default=rank - 1)
         if across == rank - 1:
             return None
@@ -151,7 +151,7 @@ class _Turned:
         return found
 
     def _is_plain(self, tensor: str, inside: list[TypedStatement]) -> bool:
-        """Whether a tensor lies row by row, and the statements tell its cells by affine subscripts alone."""
+        """Whether a tensor lies row by row, and the statements tell its elements by affine subscripts alone."""
         if not self.layout(tensor).dense or any(s.target == tensor and s.defines is not None for s in inside):
             return False
         uses = [s.subscripts for s in inside if s.target == tensor]
@@ -177,9 +177,9 @@ class _Turned:
             return False
         domain = read_set(statement.domain)
         spans = [ends(domain, d) for d in range(outer, len(statement.iterators))]
-        cells = prod(self._extent(tensor, d) for d in range(len(statement.subscripts)))
+        elements = prod(self._extent(tensor, d) for d in range(len(statement.subscripts)))
         points = prod(hi - lo + 1 for lo, hi in (s for s in spans if s is not None))
-        return None in spans or (cells >= CELLS and 2 * points >= cells)
+        return None in spans or (elements >= ELEMENTS and 2 * points >= elements)
 
     def _extent(self, tensor: str, dimension: int) -> int:
         extent = self.program.tensor(tensor).shape[dimension]
@@ -205,8 +205,8 @@ class _Turned:
     ) -> TypedStatement:
         """Return the statement that copies a tensor to its turned one, or back, in the loops of the statement `around`."""
         found = self.program.tensor(tensor)
-        name, cell = self.fresh.statement(), tuple(self.fresh.iterator() for _ in order)
-        at = tuple(Index(i, i64) for i in cell)
+        name, element = self.fresh.statement(), tuple(self.fresh.iterator() for _ in order)
+        at = tuple(Index(i, i64) for i in element)
         there = tuple(at[d] for d in order)
         domain, outer = read_set(tensor_box(self.program, tensor)).reset_tuple_id(), 0
         if around is not None and around.outer:
@@ -217,14 +217,14 @@ class _Turned:
             if back
             else ((turned, there), Read(tensor, at, None, found.dtype))
         )
-        iterators = (*(around.iterators[:outer] if around is not None else ()), *cell)
+        iterators = (*(around.iterators[:outer] if around is not None else ()), *element)
         return TypedStatement(
             name, iterators, outer, domain_text(domain, name), target, subscripts, "set", read, found.dtype
         )
 
 
 def _rows_last(statement: TypedStatement, across: int) -> TypedStatement:
-    """Return a statement with its rows' loop the innermost one, where it reads no cell of another row."""
+    """Return a statement with its rows' loop the innermost one, where it reads no element of another row."""
     (row,) = indices_of(statement.subscripts[across]) or ("",)
     if row not in statement.iterators[statement.outer : -1] or any(o[across] != 0 for o in _own_offsets(statement)):
         return statement
@@ -249,7 +249,7 @@ def _last(dimension: int, rank: int) -> tuple[int, ...]:
 
 
 def _offsets(statement: TypedStatement, read: Read) -> tuple[int | None, ...]:
-    """Return how far a cell that is read is from the one that is written, in each dimension; None where that differs."""
+    """Return how far an element that is read is from the one that is written, in each dimension; None where that differs."""
     found: list[int | None] = []
     for there, here in zip(read.subscripts, statement.subscripts, strict=True):
         a, b = (coefficients(e) if is_quasi_affine(e) else None for e in (there, here))
@@ -267,7 +267,7 @@ def _own_offsets(statement: TypedStatement) -> list[tuple[int | None, ...]]:
 
 
 def _is_free(dimension: int, offsets: list[tuple[int | None, ...]]) -> bool:
-    """Whether cells of a row along a dimension need none of each other, the other loops being around it."""
+    """Whether elements of a row along a dimension need none of each other, the other loops being around it."""
     for off in offsets:
         others = any(o != 0 for d, o in enumerate(off) if d != dimension)
         if off[dimension] is None or (off[dimension] != 0 and not others):

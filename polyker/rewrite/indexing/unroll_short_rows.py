@@ -1,4 +1,4 @@
-"""Short rows cell by cell: an index with few values, along which memory is contiguous, leaves the loops.
+"""Short rows element by element: an index with few values, along which memory is contiguous, leaves the loops.
 
 Before: `T[p,c] = A[c,p]` with c in 0:3. After: `T[p,0] = A[0,p];  T[p,1] = A[1,p];  T[p,2] = A[2,p]`, which run in one loop
 along p: what they store is woven together, and what lies in rows is picked out of whole vectors
@@ -31,7 +31,7 @@ LONG = 16
 def sum_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
     """Return the program with the sums along short rows written out; as values they may be computed where they are read.
 
-    Rows that are read again for other results are better copied (a tile of a product uses what it loads for several cells),
+    Rows that are read again for other results are better copied (a tile of a product uses what it loads for several elements),
     unless all of it becomes a part of another sum.
     """
     short, shared = set[str](), set[str]()
@@ -70,7 +70,7 @@ def unroll_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
         if statement.op != "set" or statement.is_ordered or not any(True for _ in statement.reads()):
             return (statement,)
         found = next(_along_rows(program, statement, layout), None)
-        return (statement,) if found is None else _cells(statement, found[0], fresh.statement)
+        return (statement,) if found is None else _elements(statement, found[0], fresh.statement)
 
     return fresh.finish(replaced(program.body, change))
 
@@ -103,7 +103,7 @@ def _along_rows(
             yield iterator, access
 
 
-def _cells(statement: TypedStatement, iterator: str, name: Callable[[], str]) -> list[TypedStatement]:
+def _elements(statement: TypedStatement, iterator: str, name: Callable[[], str]) -> list[TypedStatement]:
     """Return the statements that stand for one, each with one value of an iterator."""
     domain, place = read_set(statement.domain), statement.iterators.index(iterator)
     values = free_range(domain, place)

@@ -1,10 +1,10 @@
-"""Whole tiles over a triangle: a register tile that the border of the results crosses computes all its cells, but stores only
+"""Whole tiles over a triangle: a register tile that the border of the results crosses computes all its elements, but stores only
 results.
 
-Before, over `j <= i`: `A[i,j] += e[i,j,k]` with a test for each vector. After: the same for every cell of those vectors of a tile
-of 6 x 64 that hold a result at all, without tests: tiles of 6 x 16, 6 x 32, 6 x 48 and 6 x 64. Accumulators are the tile's own:
-what is computed for other cells is seen by nobody; the store keeps to the results. The terms of an additional cell are those
-that some result of its tile has.
+Before, over `j <= i`: `A[i,j] += e[i,j,k]` with a test for each vector. After: the same for every element of those vectors of a
+tile of 6 x 64 that hold a result at all, without tests: tiles of 6 x 16, 6 x 32, 6 x 48 and 6 x 64. Accumulators are the tile's
+own: what is computed for other elements is seen by nobody; the store keeps to the results. The terms of an additional element are
+those that some result of its tile has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 # Vectors that are computed for each that holds a result, at most: with tests one costs as much as ten without.
 MOST = 8
-# Shapes of tiles, at most; and how many more cells than with the shortest rows are computed for the sake of fewer shapes: each
+# Shapes of tiles, at most; and how many more elements than with the shortest rows are computed for the sake of fewer shapes: each
 # has code of its own, and of symbolic sizes that of tiles which an end cuts comes on top.
 SHAPES, MORE, MORE_OF_SIZES = 5, 1 / 18, 1 / 9
 # Pieces of the additional instances and the others, at most, where sizes are symbolic: of more of them the loops are too dear to
@@ -38,7 +38,7 @@ MOST_PIECES = 3
 
 @dataclass(frozen=True, slots=True)
 class WholeTiles:
-    """The statement with the additional instances, and the cells to store, as a set over the iterators that are kept."""
+    """The statement with the additional instances, and the elements to store, as a set over the iterators that are kept."""
 
     statement: TypedStatement
     results: Set
@@ -74,14 +74,14 @@ def whole_tiles(
     vectors = tuple((i, grain[1], origin) for i, _, origin in tiles if grain and i == grain[0])
     if _computed(program, results, kept, tiles, grain) > MOST * _computed(program, results, kept, vectors, grain):
         return None
-    cells = _cells(program, results, kept, tiles, grain, statement.outer)
+    elements = _elements(program, results, kept, tiles, grain, statement.outer)
     near = mates(program, statement.name, statement.iterators, tiles)
     onto = _onto(program, statement.iterators, kept, statement.name)
     of_tile = domain.apply(near)
-    wide = of_tile.intersect(onto.intersect_range(cells).domain()).coalesce()
+    wide = of_tile.intersect(onto.intersect_range(elements).domain()).coalesce()
     if not wide.intersect(onto.intersect_range(results).domain()).is_subset(domain):
         # Results keep the terms that they have.
-        wide = domain.union(of_tile.intersect(onto.intersect_range(cells.subtract(results)).domain())).coalesce()
+        wide = domain.union(of_tile.intersect(onto.intersect_range(elements.subtract(results)).domain())).coalesce()
     if program.sizes and wide.n_basic_set() > MOST_PIECES:
         return None
     for read in statement.reads():
@@ -103,21 +103,21 @@ def _is_steady(program: TypedProgram, statement: TypedStatement, read: Read, dom
     writes none of it there."""
     step = _onto(program, statement.iterators, statement.iterators[: statement.outer], statement.name)
 
-    def cells(tensor: str, subscripts: tuple[Expr, ...], instances: isl.Set) -> isl.Map:
+    def elements(tensor: str, subscripts: tuple[Expr, ...], instances: isl.Set) -> isl.Map:
         access = read_map(access_relation(program, statement, tensor, subscripts))
         return access.intersect_domain(instances).apply_domain(step)
 
-    if read.pad is not None or not cells(read.tensor, read.subscripts, wide).is_subset(
-        cells(read.tensor, read.subscripts, domain)
+    if read.pad is not None or not elements(read.tensor, read.subscripts, wide).is_subset(
+        elements(read.tensor, read.subscripts, domain)
     ):
         return False
     if read.tensor != statement.target:
         return True
-    written = cells(statement.target, statement.subscripts, domain)
-    return bool(written.intersect(cells(read.tensor, read.subscripts, wide)).is_empty())
+    written = elements(statement.target, statement.subscripts, domain)
+    return bool(written.intersect(elements(read.tensor, read.subscripts, wide)).is_empty())
 
 
-def _cells(
+def _elements(
     program: TypedProgram,
     results: isl.Set,
     kept: tuple[str, ...],
@@ -125,9 +125,9 @@ def _cells(
     grain: tuple[str, int] | None,
     outer: int,
 ) -> isl.Set:
-    """Return the cells of tiles with as few vectors as the number of shapes allows, or with more where these are few."""
+    """Return the elements of tiles with as few vectors as the number of shapes allows, or with more where these are few."""
     box = _box(results, outer)
-    cells = results.apply(mates(program, "", kept, tiles)).intersect(box).coalesce()
+    elements = results.apply(mates(program, "", kept, tiles)).intersect(box).coalesce()
     inside = reduce(isl.Set.intersect, (uncut(results, kept.index(i), s, o) for i, s, o in tiles))
     inside = inside.intersect(box) if outer else inside
     for wide in _widths(program, results, kept, tiles, grain):
@@ -136,8 +136,8 @@ def _cells(
         vectors = results.apply(mates(program, "", kept, of_vectors(tiles, wide))).coalesce().intersect(inside)
         parts = by_vectors(program, expected(program, vectors), kept, tiles, wide)
         if len(parts) <= SHAPES and not any(_are_on_a_line(program, p, kept, tiles, wide[0]) for p in parts):
-            return vectors.union(cells.subtract(inside)).coalesce()
-    return cells
+            return vectors.union(elements.subtract(inside)).coalesce()
+    return elements
 
 
 def _widths(
@@ -146,19 +146,20 @@ def _widths(
     """Return the parts that rows of a tile may be cut to, the best first: the longest of those that are nearly as good as the
     shortest, then the others, and None for whole rows."""
     widths = [*_parts_of_rows(tiles, grain), None]
-    cells = [_computed(program, results, kept, tiles, wide) for wide in widths]
+    elements = [_computed(program, results, kept, tiles, wide) for wide in widths]
     more = MORE_OF_SIZES if program.sizes else MORE
-    good = [w for w, c in zip(widths, cells, strict=True) if c <= (1 + more) * cells[0]]
+    good = [w for w, c in zip(widths, elements, strict=True) if c <= (1 + more) * elements[0]]
     return [*reversed(good), *(w for w in widths if w not in good)]
 
 
-def _are_on_a_line(program: TypedProgram, cells: isl.Set, kept: tuple[str, ...], tiles: Tiling, vector: str) -> bool:
+def _are_on_a_line(program: TypedProgram, elements: isl.Set, kept: tuple[str, ...], tiles: Tiling, vector: str) -> bool:
     """Whether the place of a tile along the vector follows from its other places.
 
-    isl then gives cells in terms of these, and their places in a row of the tile are no longer seen: no registers could hold it.
+    isl then gives elements in terms of these, and their places in a row of the tile are no longer seen: no registers could hold
+    it.
     """
     along = kept.index(vector)
-    for c in cells.apply(_numbers(program, kept, tiles)).affine_hull().get_constraints():
+    for c in elements.apply(_numbers(program, kept, tiles)).affine_hull().get_constraints():
         moving = [d for d in range(len(kept)) if not c.get_coefficient_val(dim.set, d).is_zero()]
         if c.is_equality() and along in moving and len(moving) > 1:
             return True
@@ -179,32 +180,32 @@ def _onto(program: TypedProgram, iterators: tuple[str, ...], kept: tuple[str, ..
 def _computed(
     program: TypedProgram, results: isl.Set, kept: tuple[str, ...], tiles: Tiling, grain: tuple[str, int] | None
 ) -> int:
-    """Return the number of cells of all tiles that hold a result, as far as vectors of them do."""
+    """Return the number of elements of all tiles that hold a result, as far as vectors of them do."""
     fine = of_vectors(tiles, grain)
     numbers = expected(program, results.apply(_numbers(program, kept, fine)))
     return (count(numbers).number or 0) * prod(size for _, size, _ in fine)
 
 
 def _numbers(program: TypedProgram, kept: tuple[str, ...], tiles: Tiling) -> isl.Map:
-    """Return the map of cells to the numbers of their tiles."""
+    """Return the map of elements to the numbers of their tiles."""
     sizes = {i: (size, origin) for i, size, origin in tiles}
     places = [f"floor(({i} - {sizes[i][1]})/{sizes[i][0]})" if i in sizes else i for i in kept]
     return read_map(f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(places)}] }}")
 
 
-def _box(cells: isl.Set, outer: int) -> isl.Set:
+def _box(elements: isl.Set, outer: int) -> isl.Set:
     """Return the least box around a set in each iteration of so many outer loops."""
-    whole = isl.Set.universe(cells.get_space())
-    for d in range(outer, cells.dim(dim.set)):
-        found = None if outer else ends(cells, d)
+    whole = isl.Set.universe(elements.get_space())
+    for d in range(outer, elements.dim(dim.set)):
+        found = None if outer else ends(elements, d)
         if found is not None:
             whole = whole.lower_bound_val(dim.set, d, found[0]).upper_bound_val(dim.set, d, found[1])
         elif not outer:
-            whole = whole.intersect(across(interval_along(cells, d), d, cells.dim(dim.set)))
+            whole = whole.intersect(across(interval_along(elements, d), d, elements.dim(dim.set)))
         else:
-            others = isl.Set.universe(cells.get_space()).identity()
-            for e in range(outer, cells.dim(dim.set)):
+            others = isl.Set.universe(elements.get_space()).identity()
+            for e in range(outer, elements.dim(dim.set)):
                 if e != d:
                     others = others.project_out(dim.out, e, 1).insert_dims(dim.out, e, 1)
-            whole = whole.intersect(isl.Set.from_basic_set(cells.apply(others).simple_hull()))
+            whole = whole.intersect(isl.Set.from_basic_set(elements.apply(others).simple_hull()))
     return whole

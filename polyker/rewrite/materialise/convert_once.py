@@ -23,8 +23,9 @@ from polyker.poly.isl import read_set
 from polyker.poly.scop import domain_text, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 
-# Cycles to convert a vector, or one value that passes on to all lanes then; a cell of the copy; the uses of a cell, at least.
-VECTOR, SPREAD, CELL, USED = 1.0, 2.0, 0.5, 4
+# Cycles to convert a vector, or one value that passes on to all lanes then; an element of the copy; the uses of an element, at
+# least.
+VECTOR, SPREAD, ELEMENT, USED = 1.0, 2.0, 0.5, 4
 
 
 def convert_once(
@@ -74,7 +75,7 @@ class _Converter:
         return [replace(statement, expr=replace_parts(statement.expr, read))]
 
     def _suits(self, cast: Cast) -> bool:
-        """Whether a value is an input's cell, converted, that no gather finds."""
+        """Whether a value is an input's element, converted, that no gather finds."""
         read = cast.arg
         if not isinstance(read, Read) or read.pad is not None or not all(map(is_quasi_affine, read.subscripts)):
             return False
@@ -100,11 +101,11 @@ class _Converter:
             return False  # it is read together with its neighbours
         shape = [_constant(e) for e in self.program.tensor(access.tensor).shape]
         known = [e for e in shape if e is not None]
-        cells = prod(known) if len(known) == len(shape) else measured.footprint(access)
-        size = cells * cast.dtype.itemsize
-        if cells * USED > points or size > room(measured, self.target, self.most):
+        elements = prod(known) if len(known) == len(shape) else measured.footprint(access)
+        size = elements * cast.dtype.itemsize
+        if elements * USED > points or size > room(measured, self.target, self.most):
             return False
-        return saved - (START + cells * CELL + traffic(size, self.target)) > least
+        return saved - (START + elements * ELEMENT + traffic(size, self.target)) > least
 
     def _store(self, statement: TypedStatement, cast: Cast) -> None:
         """Convert a whole tensor."""
@@ -115,12 +116,12 @@ class _Converter:
         name = self.fresh.temporary("converted", cast.dtype, tensor.shape)
         self.made[_key(cast)] = name
         self.notes.append(Decision(statement.name, f"{tensor.label} is converted once, not where it is read"))
-        cell = tuple(self.fresh.iterator() for _ in tensor.shape)
-        at = tuple(Index(i, i64) for i in cell)
+        element = tuple(self.fresh.iterator() for _ in tensor.shape)
+        at = tuple(Index(i, i64) for i in element)
         made = self.fresh.statement()
         box = domain_text(read_set(tensor_box(self.program, read.tensor)).reset_tuple_id(), made)
         value = replace(cast, arg=replace(read, subscripts=at))
-        stored = TypedStatement(made, cell, 0, box, name, at, "set", value, cast.dtype, (), statement.span)
+        stored = TypedStatement(made, element, 0, box, name, at, "set", value, cast.dtype, (), statement.span)
         self.first.append(stored)
 
 

@@ -2,7 +2,7 @@
 
 `times` are those of the loops around at each statement. Before: `C[i,j] += A[i,k] * B[k,j]`. After, of A for each tile of k
 (the time being `floor(k/64)`): `P[q,i,k] = A[i,k]` for all q, i, k that are read; `C[i,j] += P[floor(k/64),i,k] * B[k,j]`.
-The copy's leading dimensions number the runs, so that none reads what another has copied; its buffer holds one run's cells.
+The copy's leading dimensions number the runs, so that none reads what another has copied; its buffer holds one run's elements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Times = Mapping[str, Sequence[Expr]]  # statement -> its time at each of the loo
 class Copied:
     """The program with the copies; `before` and `after` are the statements that copy in, or start, and out.
 
-    `own`: the copy's iterators for its cells. `times`: of the copies at the loops around. `dims`: of the tensor, the number of
+    `own`: the copy's iterators for its elements. `times`: of the copies at the loops around. `dims`: of the tensor, the number of
     dimensions that number the runs. `maps`: isl text of {statement -> copy} for each statement that was changed. `numbers`: the
     copies' iterator of each loop around, None for a loop of the text's.
     """
@@ -51,12 +51,12 @@ class _Runs:
     outer: tuple[str, ...]
     numbered: tuple[int, ...]  # places in the times
     numbers: tuple[str, ...]
-    cell: tuple[str, ...]
+    element: tuple[str, ...]
     times: tuple[Expr, ...]
 
     @property
     def iterators(self) -> tuple[str, ...]:
-        return (*self.outer, *self.numbers, *self.cell)
+        return (*self.outer, *self.numbers, *self.element)
 
     def of_loops(self) -> tuple[str | None, ...]:
         """Return the copy's iterator of each loop around, None for a loop of the text's."""
@@ -67,9 +67,9 @@ class _Runs:
         """Return the copy's subscripts over its own iterators."""
         return tuple(Index(i, i64) for i in self.iterators)
 
-    def of(self, times: Sequence[Expr], cell: Sequence[Expr]) -> tuple[Expr, ...]:
+    def of(self, times: Sequence[Expr], element: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the copy's subscripts over a statement's iterators."""
-        return (*(Index(i, i64) for i in self.outer), *(times[n] for n in self.numbered), *cell)
+        return (*(Index(i, i64) for i in self.outer), *(times[n] for n in self.numbered), *element)
 
 
 def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatement], times: Times) -> Copied:
@@ -81,12 +81,20 @@ def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatem
     maps = {
         s.name: tuple(_map(program, s, runs.of(times[s.name], r.subscripts)) for r in reads[s.name]) for s in readers
     }
-    cells = _union([_image(s, text) for s in readers for text in maps[s.name]])
+    elements = _union([_image(s, text) for s in readers for text in maps[s.name]])
     name = fresh.statement()
     copy = fresh.temporary("pack", found.dtype, (lit(UNBOUNDED),) * len(runs.iterators))
-    source = Read(tensor, tuple(Index(i, i64) for i in runs.cell), dtype=found.dtype)
+    source = Read(tensor, tuple(Index(i, i64) for i in runs.element), dtype=found.dtype)
     made = TypedStatement(
-        name, runs.iterators, len(runs.outer), domain_text(cells, name), copy, runs.here(), "set", source, found.dtype
+        name,
+        runs.iterators,
+        len(runs.outer),
+        domain_text(elements, name),
+        copy,
+        runs.here(),
+        "set",
+        source,
+        found.dtype,
     )
     changed: dict[str, tuple[TypedStatement, ...]] = {
         s.name: (_reading(s, tensor, copy, partial(runs.of, times[s.name])),) for s in readers
@@ -98,7 +106,7 @@ def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatem
         copy,
         (made,),
         (),
-        runs.cell,
+        runs.element,
         runs.times,
         len(runs.outer) + len(runs.numbers),
         maps,
@@ -113,7 +121,7 @@ def copy_writes(program: TypedProgram, writer: TypedStatement, times: Times) -> 
     runs = _runs(fresh, writer, times, len(target.shape))
     there = runs.of(times[writer.name], writer.subscripts)
     text = _map(program, writer, there)
-    cells = _image(writer, text)
+    elements = _image(writer, text)
     reduces = writer.op != "set"
     dtype: DType = writer.acc if reduces else target.dtype
     copy = fresh.temporary("acc" if reduces else "result", dtype, (lit(UNBOUNDED),) * len(runs.iterators))
@@ -122,20 +130,28 @@ def copy_writes(program: TypedProgram, writer: TypedStatement, times: Times) -> 
     if reduces:
         start = fresh.statement()
         one: Literal = identity(writer.op, dtype)
-        domain = domain_text(cells, start)
+        domain = domain_text(elements, start)
         before = (TypedStatement(start, runs.iterators, len(runs.outer), domain, copy, runs.here(), "set", one, dtype),)
     store = fresh.statement()
     value = Read(copy, runs.here(), dtype=dtype)
-    places = tuple(Index(i, i64) for i in runs.cell)
+    places = tuple(Index(i, i64) for i in runs.element)
     reduced = runs.numbers if reduces else ()
     after = TypedStatement(
-        store, runs.iterators, len(runs.outer), domain_text(cells, store), target.name, places, writer.op, value, dtype,
+        store, runs.iterators, len(runs.outer), domain_text(elements, store), target.name, places, writer.op, value, dtype,
         reduced, writer.span,
     )  # fmt: skip
     body = _replaced(program.body, {writer.name: (*before, changed, after)})
     dims = len(runs.outer) + len(runs.numbers)
     return Copied(
-        fresh.finish(body), copy, before, (after,), runs.cell, runs.times, dims, {writer.name: (text,)}, runs.of_loops()
+        fresh.finish(body),
+        copy,
+        before,
+        (after,),
+        runs.element,
+        runs.times,
+        dims,
+        {writer.name: (text,)},
+        runs.of_loops(),
     )
 
 

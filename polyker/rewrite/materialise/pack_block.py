@@ -2,7 +2,7 @@
 
 Before: `C[i,j] += A[i,k] * B[k,j]`. After, with a copy for each block of 256 columns, `around` being `floor(j/256)`:
 `P[floor(j/256), k, j] = B[k,j];  C[i,j] += A[i,k] * P[floor(j/256), k, j]`. The temporary's leading dimensions number the
-runs, so that no run reads what another has copied; its buffer holds one run's cells.
+runs, so that no run reads what another has copied; its buffer holds one run's elements.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class PackedBlock:
     """The copy into `tensor`, and the statement that reads it.
 
     `names`: an iterator of the statement -> the copy's; `numbers`: a time of a loop around -> the copy's iterator for it. The
-    tensor's dimensions are those numbers, then the cells of the iterators `cell` counted from their least values.
+    tensor's dimensions are those numbers, then the elements of the iterators `element` counted from their least values.
     """
 
     copy: TypedStatement
     statement: TypedStatement
     tensor: str
-    cell: tuple[str, ...]
+    element: tuple[str, ...]
     names: Mapping[str, str]
     numbers: Mapping[Expr, str]
 
@@ -48,27 +48,27 @@ def pack_block(
 
     Loops whose time the read's own iterators determine need no number.
     """
-    cell = tuple(i for i in statement.iterators if any(i in indices_of(s) for s in read.subscripts))
-    apart = tuple(dict.fromkeys(t for t in around if not indices_of(t) <= set(cell)))
+    element = tuple(i for i in statement.iterators if any(i in indices_of(s) for s in read.subscripts))
+    apart = tuple(dict.fromkeys(t for t in around if not indices_of(t) <= set(element)))
     numbers = {t: fresh.iterator() for t in apart}
-    names = {i: fresh.iterator() for i in cell}
+    names = {i: fresh.iterator() for i in element}
     iterators = (*numbers.values(), *names.values())
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    places = [*map(print_affine, apart), *cell]
+    places = [*map(print_affine, apart), *element]
     image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(places)}] }}")
     domain = read_set(statement.domain).intersect_params(read_set(program.context))
-    cells = in_one_piece(image.intersect_domain(domain).range().coalesce())
+    elements = in_one_piece(image.intersect_domain(domain).range().coalesce())
     assert read.dtype is not None
     tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED) for _ in iterators))
     here: tuple[Expr, ...] = tuple(Index(n, i64) for n in numbers.values())
-    here += tuple(add(Index(names[i], i64), lit(-origin[i])) for i in cell)
-    there = (*apart, *(add(Index(i, i64), lit(-origin[i])) for i in cell))
+    here += tuple(add(Index(names[i], i64), lit(-origin[i])) for i in element)
+    there = (*apart, *(add(Index(i, i64), lit(-origin[i])) for i in element))
     own = {i: Index(n, i64) for i, n in names.items()}
     value = replace(read, subscripts=tuple(substitute(s, own) for s in read.subscripts))
     name = fresh.statement()
     copy = TypedStatement(
-        name, iterators, 0, domain_text(cells, name), tensor, here, "set", value, read.dtype, (), statement.span
+        name, iterators, 0, domain_text(elements, name), tensor, here, "set", value, read.dtype, (), statement.span
     )
     packed = Read(tensor, there, dtype=read.dtype)
     changed = transform(statement.expr, lambda e: packed if e == read else e)
-    return PackedBlock(copy, replace(statement, expr=changed), tensor, cell, names, numbers)
+    return PackedBlock(copy, replace(statement, expr=changed), tensor, element, names, numbers)

@@ -47,15 +47,15 @@ class PackedLayout:
     aligned: bool = False
 
 
-def pack_cells(
+def pack_elements(
     program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read, layout: PackedLayout, outer: int = 0
 ) -> Packed:
     """Copy what `read` reaches into a temporary; in `outer` loops around the statement again in each iteration."""
     places = layout.places
     around = statement.iterators[:outer]
-    cells = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
+    elements = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
     iterators = tuple(fresh.iterator() for _ in places)
-    lows, extents = box_of(program, cells, range(outer, outer + len(places)))
+    lows, extents = box_of(program, elements, range(outer, outer + len(places)))
     assert read.dtype is not None
     name = fresh.temporary(layout.label, read.dtype, _rows_apart(extents, read.dtype) if layout.aligned else extents)
     values = tuple(Index(i, i64) for i in iterators)
@@ -63,7 +63,7 @@ def pack_cells(
     there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
     copy_name = fresh.statement()
     copy = TypedStatement(
-        copy_name, (*around, *iterators), outer, domain_text(cells, copy_name), name, here, "set",
+        copy_name, (*around, *iterators), outer, domain_text(elements, copy_name), name, here, "set",
         replace(read, subscripts=layout.source(values)), read.dtype, (), statement.span,
     )  # fmt: skip
     packed = Read(name, there, dtype=read.dtype)
@@ -87,7 +87,7 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
         return tuple(substitute(s, own) if vector in indices_of(s) else next(kept) for s in read.subscripts)
 
     places = [*fixed, *(Index(i, i64) for i in spread)]
-    return pack_cells(program, fresh, statement, read, PackedLayout("pack", places, source, aligned=True))
+    return pack_elements(program, fresh, statement, read, PackedLayout("pack", places, source, aligned=True))
 
 
 def _rows_apart(extents: tuple[Expr, ...], dtype: DType) -> tuple[Expr, ...]:
@@ -108,11 +108,11 @@ def pack_padded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     Before: `O[i] += X[i+r-1; pad=0] * K[r]`. After: `P[c] = X[c-1; pad=0];  O[i] += P[i+r] * K[r]`.
     """
     layout = PackedLayout("padded", read.subscripts, lambda values: values)
-    return pack_cells(program, fresh, statement, read, layout)
+    return pack_elements(program, fresh, statement, read, layout)
 
 
 def apart_from_border(program: TypedProgram, fresh: Fresh, copy: TypedStatement) -> list[TypedStatement]:
-    """Return a copy of a tensor with constants around it as two: the tensor's own cells, and the constants.
+    """Return a copy of a tensor with constants around it as two: the tensor's own elements, and the constants.
 
     Without a test the first is a value like others: it may be computed where it would be read.
     """
@@ -121,8 +121,8 @@ def apart_from_border(program: TypedProgram, fresh: Fresh, copy: TypedStatement)
         return [copy]
     domain = read_set(copy.domain)
     own = instances_within(program, copy, read.tensor, read.subscripts)
-    cells, border = domain.intersect(own).coalesce(), domain.subtract(own).coalesce()
-    found = [replace(copy, domain=domain_text(cells, copy.name), expr=replace(read, pad=None))]
+    elements, border = domain.intersect(own).coalesce(), domain.subtract(own).coalesce()
+    found = [replace(copy, domain=domain_text(elements, copy.name), expr=replace(read, pad=None))]
     if not border.is_empty():
         name, value = fresh.statement(), replace(read.pad.value, dtype=read.dtype)
         found.append(replace(copy, name=name, domain=domain_text(border, name), expr=value))
@@ -132,14 +132,14 @@ def apart_from_border(program: TypedProgram, fresh: Fresh, copy: TypedStatement)
 def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, vector: str) -> Packed:
     """Let a reduction with bare subscripts write a temporary whose last dimension is `vector`, and copy it to its target.
 
-    The copy covers every cell of the target: those that the reduction leaves out hold its identity.
+    The copy covers every element of the target: those that the reduction leaves out hold its identity.
     """
     order = [s for s in statement.subscripts if s != Index(vector, i64)] + [Index(vector, i64)]
     names = [s.name for s in order if isinstance(s, Index)]
     own = [s.name for s in statement.subscripts if isinstance(s, Index)]
     swap = read_map(f"{parameters(program)}{{ {statement.target}[{', '.join(own)}] -> [{', '.join(names)}] }}")
-    cells = read_set(tensor_box(program, statement.target)).apply(swap)
-    lows, extents = box_of(program, cells, range(len(order)))
+    elements = read_set(tensor_box(program, statement.target)).apply(swap)
+    lows, extents = box_of(program, elements, range(len(order)))
     dtype = program.tensor(statement.target).dtype
     name = fresh.temporary("result", dtype, extents)
     iterators = tuple(fresh.iterator() for _ in order)
@@ -148,7 +148,7 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     value = Read(name, tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True)), dtype=dtype)
     copy_name = fresh.statement()
     copy = TypedStatement(
-        copy_name, iterators, 0, domain_text(cells, copy_name), statement.target, target, "set", value, dtype, (),
+        copy_name, iterators, 0, domain_text(elements, copy_name), statement.target, target, "set", value, dtype, (),
         statement.span,
     )  # fmt: skip
     places = tuple(subtract(s, low) for s, low in zip(order, lows, strict=True))
@@ -158,7 +158,7 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
 def start_of_packed(
     program: TypedProgram, start: TypedStatement, before: TypedStatement, after: TypedStatement
 ) -> TypedStatement:
-    """Return the start of the packed result: the same cells, their dimensions in the packed order."""
+    """Return the start of the packed result: the same elements, their dimensions in the packed order."""
     dimension = dict(zip(before.subscripts, start.iterators, strict=True))
     iterators = tuple(dimension[s] for s in after.subscripts)
     old, new = ", ".join(start.iterators), ", ".join(iterators)
@@ -173,8 +173,8 @@ def image_of(program: TypedProgram, statement: TypedStatement, places: Sequence[
     return values_taken(program, statement, tuple(map(print_affine, places))).coalesce()
 
 
-def box_of(program: TypedProgram, cells: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+def box_of(program: TypedProgram, elements: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """Return the least values of dimensions of a set, and how many values there are up to the greatest."""
-    bounds = [bounds_of(cells, d, program) for d in dimensions]
+    bounds = [bounds_of(elements, d, program) for d in dimensions]
     lows = tuple(low for low, _ in bounds)
     return lows, tuple(add(subtract(high, low), lit(1)) for low, high in bounds)

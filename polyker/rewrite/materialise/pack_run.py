@@ -1,9 +1,9 @@
-"""Packing for each run of the loops around: the box of an operand's cells that the run reads, counted from the box's corner.
+"""Packing for each run of the loops around: the box of an operand's elements that the run reads, counted from the box's corner.
 
 Before: `O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]`. After, with a copy for each tile of 8 values of h and 2 of c, the times being
 a = floor(h/8) and q = floor(c/2): `P[a,q,x,y,z] = X[2q+x, 8a+y, z];  O[f,h,w] += P[a,q,c-2q,h+r-8a,w+s] * K[f,c,r,s]`.
 The temporary's leading dimensions number the runs, so that no run reads what another has copied; its buffer holds one box, and
-overlapping windows have each cell in it once.
+overlapping windows have each element in it once.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Tile:
 class PackedRun:
     """The copy into `tensor`, and the statement that reads it.
 
-    `numbers`: a time of a loop around -> the copy's iterator for it; `cells`: the copy's other iterators, one a dimension of the
-    operand, each from 0 to below its extent in `extents`.
+    `numbers`: a time of a loop around -> the copy's iterator for it; `elements`: the copy's other iterators, one a dimension of
+    the operand, each from 0 to below its extent in `extents`.
     """
 
     copy: TypedStatement
     statement: TypedStatement
     tensor: str
     numbers: Mapping[Expr, str]
-    cells: tuple[str, ...]
+    elements: tuple[str, ...]
     extents: tuple[int, ...]
 
 
@@ -66,33 +66,33 @@ def pack_run(
 ) -> PackedRun:
     """Copy what each run of the loops `times` (over the statement's iterators) reads of an operand, which has a box.
 
-    A cell outside the operand, where the statement's domain has instances that nobody needs the value of, is a 0.
+    An element outside the operand, where the statement's domain has instances that nobody needs the value of, is a 0.
     """
     numbers = {t: fresh.iterator() for t in times}
     extents = box_of(read, tiles)
     assert extents is not None
     assert read.dtype is not None
-    cells = tuple(fresh.iterator() for _ in extents)
+    elements = tuple(fresh.iterator() for _ in extents)
     corners = [_corner(s, tiles) for s in read.subscripts]
     local = tuple(subtract(s, c) for s, c in zip(read.subscripts, corners, strict=True))
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, (*times, *local)))}] }}")
     domain = image.intersect_domain(read_set(statement.domain)).range().coalesce()
-    tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED) for _ in (*times, *cells)))
-    here = tuple(Index(n, i64) for n in (*numbers.values(), *cells))
+    tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED) for _ in (*times, *elements)))
+    here = tuple(Index(n, i64) for n in (*numbers.values(), *elements))
     own: dict[Expr, Expr] = {t: Index(n, i64) for t, n in numbers.items()}
     places = tuple(
-        add(Index(n, i64), transform(c, lambda e: own.get(e, e))) for n, c in zip(cells, corners, strict=True)
+        add(Index(n, i64), transform(c, lambda e: own.get(e, e))) for n, c in zip(elements, corners, strict=True)
     )
     pad = read.pad or Pad("constant", identity("add", read.dtype))
     name = fresh.statement()
     copy = TypedStatement(
-        name, (*numbers.values(), *cells), 0, domain_text(domain, name), tensor, here, "set",
+        name, (*numbers.values(), *elements), 0, domain_text(domain, name), tensor, here, "set",
         replace(read, subscripts=places, pad=pad), read.dtype, (), statement.span,
     )  # fmt: skip
     packed = Read(tensor, (*times, *local), dtype=read.dtype)
     changed = transform(statement.expr, lambda e: packed if e == read else e)
-    return PackedRun(copy, replace(statement, expr=changed), tensor, numbers, cells, extents)
+    return PackedRun(copy, replace(statement, expr=changed), tensor, numbers, elements, extents)
 
 
 def _corner(subscript: Expr, tiles: Mapping[str, Tile]) -> Expr:

@@ -15,11 +15,11 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_cells
+from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_elements
 
 
 def copyable(program: TypedProgram, statement: TypedStatement) -> frozenset[Read]:
-    """Return the affine reads whose cells the statement does not write in the same iteration of the loops around it: a copy
+    """Return the affine reads whose elements the statement does not write in the same iteration of the loops around it: a copy
     made before it holds what it would read."""
     found = (
         r
@@ -31,11 +31,11 @@ def copyable(program: TypedProgram, statement: TypedStatement) -> frozenset[Read
 
 def _is_apart(program: TypedProgram, statement: TypedStatement, read: Read) -> bool:
     domain = read_set(statement.domain)
-    target, cells = (
+    target, elements = (
         read_map(access_relation(program, statement, statement.target, s)).intersect_domain(domain)
         for s in (statement.subscripts, read.subscripts)
     )
-    distances = target.apply_range(cells.reverse()).deltas()
+    distances = target.apply_range(elements.reverse()).deltas()
     for d in range(statement.outer):
         distances = distances.fix_val(isl.dim_type.set, d, int_val(0))
     return bool(distances.is_empty())
@@ -50,4 +50,4 @@ def pack_step(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
         return tuple(substitute(s, dict(zip(inner, values, strict=True))) for s in read.subscripts)
 
     layout = PackedLayout("pack", [Index(i, i64) for i in inner], source)
-    return pack_cells(program, fresh, statement, read, layout, statement.outer)
+    return pack_elements(program, fresh, statement, read, layout, statement.outer)

@@ -2,7 +2,7 @@
 
 Before: `O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]`. After: `P[c,r,s,h,w] = X[c,h+r,w+s];  O[f,h,w] += P[c,r,s,h,w] * K[f,c,r,s]`,
 in which h and w, and c, r and s walk dimensions together and are merged (polyker.rewrite.indexing.collapse_dims). It pays where
-rows are so short that vectors along them would be half empty, and each copied cell is used often.
+rows are so short that vectors along them would be half empty, and each copied element is used often.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from polyker.machine.model import Target
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_cells
+from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_elements
 
-# Cycles to copy one cell, padding and all, and to pack it again by blocks; to pack one cell of another operand.
+# Cycles to copy one element, padding and all, and to pack it again by blocks; to pack one element of another operand.
 COPY, PACK = 1.4, 4.0
 # How much longer a step takes in place, where rows begin at any address and the loops over a window are short; and along an
 # index that the windows do not move with.
@@ -82,9 +82,9 @@ def _window(statement: TypedStatement, target: Target) -> Read | None:
             others = [r for r in reads if any(name in indices_of(s) for s in r.subscripts)]
             copied = [prod(extents[i] for i in {i for s in r.subscripts for i in indices_of(s)}) for r in others]
             in_place = min(in_place, APART * filled(extents[name]) + PACK * sum(copied))
-    cells = prod(extents[i] for i in inside)
-    fits = cells * statement.acc.itemsize <= target.caches[-1].size // 4
-    unfolded = filled(prod(extents[i or ""] for i in rows)) + COPY * cells
+    elements = prod(extents[i] for i in inside)
+    fits = elements * statement.acc.itemsize <= target.caches[-1].size // 4
+    unfolded = filled(prod(extents[i or ""] for i in rows)) + COPY * elements
     return windows[0] if fits and unfolded < in_place else None
 
 
@@ -103,10 +103,10 @@ def _unfolded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     order = [s.name for r in elsewhere for s in r.subscripts if isinstance(s, Index)]
     terms = [i for i in dict.fromkeys((*order, *statement.reduced)) if i in inside and i in statement.reduced]
     kept = [s.name for s in statement.subscripts if isinstance(s, Index) and s.name in inside]
-    cell = (*terms, *kept)
+    element = (*terms, *kept)
 
     def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(substitute(s, dict(zip(cell, values, strict=True))) for s in read.subscripts)
+        return tuple(substitute(s, dict(zip(element, values, strict=True))) for s in read.subscripts)
 
-    layout = PackedLayout("windows", [Index(i, i64) for i in cell], source)
-    return pack_cells(program, fresh, statement, read, layout)
+    layout = PackedLayout("windows", [Index(i, i64) for i in element], source)
+    return pack_elements(program, fresh, statement, read, layout)

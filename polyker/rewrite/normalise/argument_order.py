@@ -103,7 +103,7 @@ def strided(layout: Layout) -> Layout:
 
 
 def _by_places(program: TypedProgram) -> set[str]:
-    """Return the tensors of which a statement looks up cells by values, or whose cells it has by other texts."""
+    """Return the tensors of which a statement looks up elements by values, or whose elements it has by other texts."""
     found: set[str] = set()
     for s in program.statements():
         uses = [(s.target, s.subscripts), *((r.tensor, r.subscripts) for r in reads_in(s.expr, *s.subscripts))]

@@ -28,7 +28,8 @@ def count_truths(program: TypedProgram) -> TypedProgram:
 
 
 def _counted(statement: TypedStatement) -> TypedStatement:
-    """Return the statement over bytes: where each result has a cell of its own, an accumulator has another type at no cost."""
+    """Return the statement over bytes: where each result has an element of its own, an accumulator has another type at no
+    cost."""
     own = set(statement.iterators) - set(statement.reduced) <= {
         s.name for s in statement.subscripts if isinstance(s, Index)
     }

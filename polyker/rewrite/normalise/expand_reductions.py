@@ -125,7 +125,7 @@ def _logsumexp(expr: Reduce, site: Site) -> Expr:
     shift = _finite_or_zero(site.inside(greatest, other), acc)
     inner = Call("exp", (Call("add", (other.body, Call("neg", (shift,), acc)), acc),), acc)
     total = replace(other, op="sum", body=inner, dtype=acc)
-    # The maximum of every cell comes first: the sum, of cells with terms, reads the same one.
+    # The maximum of every element comes first: the sum, of elements with terms, reads the same one.
     again = _finite_or_zero(greatest, acc)
     return _to(Call("add", (again, Call("log", (total,), acc)), acc), expr.dtype)
 

@@ -101,12 +101,12 @@ def _written_out(statement: TypedStatement) -> TypedStatement:
 
 
 def _is_tap(statement: TypedStatement, read: Read) -> bool:
-    """Whether what a term reads lies at a distance from the cell that is written which the term alone decides."""
+    """Whether what a term reads lies at a distance from the element that is written which the term alone decides."""
     for here, there in zip(statement.subscripts, read.subscripts, strict=True):
-        target, cell = coefficients(here), coefficients(there)
-        if target is None or cell is None:
+        target, element = coefficients(here), coefficients(there)
+        if target is None or element is None:
             return False
-        if any(target.get(i, 0) != cell.get(i, 0) for i in statement.iterators):
+        if any(target.get(i, 0) != element.get(i, 0) for i in statement.iterators):
             return False
     return True
 
@@ -114,7 +114,7 @@ def _is_tap(statement: TypedStatement, read: Read) -> bool:
 def _carrying(program: TypedProgram, statement: TypedStatement) -> int:
     """Return how many loops have to stay around a statement and its reductions, so that these read what it wrote before.
 
-    `B[i,j] = B[i,j] + sum[k in i+1:N](A[k,i] * B[k,j])` reads cells that it writes later only: none.
+    `B[i,j] = B[i,j] + sum[k in i+1:N](A[k,i] * B[k,j])` reads elements that it writes later only: none.
     """
     every, least = len(statement.iterators), statement.outer
     write = read_map(access_relation(program, statement, statement.target, statement.subscripts))
@@ -131,8 +131,8 @@ def _carrying(program: TypedProgram, statement: TypedStatement) -> int:
             elsewhere = read.pad is not None and read.pad.mode != "constant"
             if elsewhere or not all(map(is_quasi_affine, read.subscripts)):
                 return every
-            cells = read_map(access_relation(program, around, read.tensor, read.subscripts)).intersect_domain(terms)
-            pairs = onto.reverse().apply_range(cells).apply_range(write.reverse())  # reader -> writer
+            elements = read_map(access_relation(program, around, read.tensor, read.subscripts)).intersect_domain(terms)
+            pairs = onto.reverse().apply_range(elements).apply_range(write.reverse())  # reader -> writer
             for level in range(depth, every):
                 if not _earlier(pairs, level).is_empty():
                     depth = level + 1
@@ -169,9 +169,9 @@ class _Found:
     op: str
     body: str
     domain: isl.Set
-    cells: isl.Set  # those that it is started for
+    elements: isl.Set  # those that it is started for
     used: tuple[str, ...]
-    read: Read  # of the cell of the iterators `used`
+    read: Read  # of the element of the iterators `used`
 
 
 class _Lift:
@@ -207,9 +207,9 @@ class _Lift:
         around, own = statement.iterators, tuple(r.index for r in expr.ranges)
         whole, kept = read_set(expr.domain), self._by_place(around)
         expr = replace(expr, body=self.change(expr.body, (*around, *own), whole))
-        cells = self._onto(read_set(statement.domain), around, kept)
+        elements = self._onto(read_set(statement.domain), around, kept)
         terms = self._onto(whole, around + own, kept + own)
-        self._reduction(expr, (kept, own), (statement.target, statement.subscripts), cells, terms)
+        self._reduction(expr, (kept, own), (statement.target, statement.subscripts), elements, terms)
         return True
 
     def _onto(self, points: isl.Set, around: tuple[str, ...], kept: tuple[str, ...]) -> isl.Set:
@@ -225,24 +225,24 @@ class _Lift:
         keep = tuple(i for i in around if i in fixed) if self.interleaved or fixed else ()
         used = self._used(expr, around, own, domain, whole, keep)
         terms = self._onto(whole, around + own, used + own)
-        cells = self._onto(domain, around, used)
+        elements = self._onto(domain, around, used)
         canonical = {i: Index(f"k{n}", i64) for n, i in enumerate(used + own)}
         shape_of_body = repr(substitute(expr.body, canonical))
         for found in self.found:
             same = found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms)
-            if same and cells.is_subset(found.cells):
+            if same and elements.is_subset(found.elements):
                 here = {i: Index(j, i64) for i, j in zip(found.used, used, strict=True)}
                 place = tuple(substitute(e, here) for e in found.read.subscripts)
                 return _converted(replace(found.read, subscripts=place), expr)
-        read = self._statements(expr, used, own, cells, terms)
-        self.found.append(_Found(expr.op, shape_of_body, terms, cells, used, read))
+        read = self._statements(expr, used, own, elements, terms)
+        self.found.append(_Found(expr.op, shape_of_body, terms, elements, used, read))
         return _converted(read, expr)
 
-    def _subscripts(self, used: tuple[str, ...], cells: isl.Set) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    def _subscripts(self, used: tuple[str, ...], elements: isl.Set) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
         """Return the temporary's subscripts, from 0, and its extents."""
         subscripts, extents = [], []
         for d, iterator in enumerate(used):
-            low, high = bounds_of(cells, d, self.program)
+            low, high = bounds_of(elements, d, self.program)
             subscripts.append(subtract(Index(iterator, i64), low))
             extents.append(subtract(high, subtract(low, lit(1))))
         return tuple(subscripts), tuple(extents)
@@ -279,13 +279,13 @@ class _Lift:
         return tuple(dict.fromkeys((*around[: self.statement.outer], *places, *around)))
 
     def _statements(
-        self, expr: Reduce, used: tuple[str, ...], own: tuple[str, ...], cells: isl.Set, terms: isl.Set
+        self, expr: Reduce, used: tuple[str, ...], own: tuple[str, ...], elements: isl.Set, terms: isl.Set
     ) -> Read:
         acc = expr.acc
         assert acc is not None
-        subscripts, extents = self._subscripts(used, cells)
+        subscripts, extents = self._subscripts(used, elements)
         name = self.fresh.temporary(expr.op, acc, extents)
-        self._reduction(expr, (used, own), (name, subscripts), cells, terms)
+        self._reduction(expr, (used, own), (name, subscripts), elements, terms)
         return Read(name, subscripts, dtype=acc)
 
     def _reduction(
@@ -293,15 +293,15 @@ class _Lift:
         expr: Reduce,
         iterators: tuple[tuple[str, ...], tuple[str, ...]],
         target: tuple[str, tuple[Expr, ...]],
-        cells: isl.Set,
+        elements: isl.Set,
         terms: isl.Set,
     ) -> None:
-        """Add the statements that start a reduction's cells and combine its terms; `iterators`: kept, and reduced ones."""
+        """Add the statements that start a reduction's elements and combine its terms; `iterators`: kept, and reduced ones."""
         acc, op, (kept, own), (tensor, subscripts) = expr.acc, _UPDATES[expr.op], iterators, target
         assert acc is not None
         outer, span, zero = self.statement.outer, self.statement.span, identity(op, acc)
         start, update = self.fresh.statement(), self.fresh.statement()
-        started, summed = domain_text(cells, start), domain_text(terms, update)
+        started, summed = domain_text(elements, start), domain_text(terms, update)
         self.statements += [
             TypedStatement(start, kept, outer, started, tensor, subscripts, "set", zero, acc, (), span),
             TypedStatement(update, kept + own, outer, summed, tensor, subscripts, op, expr.body, acc, own, span),

@@ -40,7 +40,7 @@ def with_first_steps(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ..
 
 
 def _steps_along(program: TypedProgram, statement: TypedStatement) -> int | None:
-    """Return the dimension of a temporary along which a statement goes on from cells that it wrote, by its first iterator."""
+    """Return the dimension of a temporary along which a statement goes on from elements that it wrote, by its first iterator."""
     if statement.op != "set" or statement.outer or not statement.reads_own or not statement.iterators:
         return None
     first = Index(statement.iterators[0], i64)
@@ -54,7 +54,7 @@ def _steps_along(program: TypedProgram, statement: TypedStatement) -> int | None
 def _in_step(
     program: TypedProgram, fresh: Fresh, statement: TypedStatement, dimension: int, value: int
 ) -> TypedStatement:
-    """Return a statement whose cells lie at one place of a dimension with an iterator that has this value."""
+    """Return a statement whose elements lie at one place of a dimension with an iterator that has this value."""
     iterator, name = fresh.iterator(), statement.name
     inner = ", ".join(statement.iterators)
     onto = f"{name}[{', '.join((iterator, *statement.iterators))}] : {iterator} = {value}"

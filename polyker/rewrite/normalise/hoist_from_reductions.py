@@ -132,7 +132,7 @@ class _Terms:
         """Whether a value is the same for all terms of a result, and can be computed for each result."""
         alone = {s.name for s in self.statement.subscripts if isinstance(s, Index)}
         if not indices_of(expr) <= alone - set(self.statement.reduced):
-            return False  # of a cell `2*q + p` neither index is known
+            return False  # of an element `2*q + p` neither index is known
         return self.has_terms or not any(r.subscripts for r in reads_in(expr))
 
     @cached_property
@@ -143,8 +143,8 @@ class _Terms:
             if self.statement.iterators[d] in self.statement.reduced:
                 reached = reached.project_out(dim.set, d, 1)
         kept = [i for i in self.statement.iterators if i not in self.statement.reduced]
-        cells = [s.name for s in self.statement.subscripts if isinstance(s, Index)]
-        if kept != cells:
+        elements = [s.name for s in self.statement.subscripts if isinstance(s, Index)]
+        if kept != elements:
             return False  # the start's dimensions are in another order
         started = read_set(self.start.domain).intersect_params(read_set(self.program.context))
         return bool(started.reset_tuple_id().is_subset(reached.reset_tuple_id()))
@@ -312,9 +312,9 @@ def _statements(
     dtype, target = _type(terms), program.tensor(statement.target)
     name = fresh.temporary({"add": "sum", "mul": "prod"}.get(op, op), dtype, target.shape)
     iterators = tuple(fresh.iterator() for _ in start.iterators)
-    cell = tuple(Index(i, i64) for i in iterators)
-    places = {s.name: c for s, c in zip(statement.subscripts, cell, strict=True) if isinstance(s, Index)}
-    value = substitute(around(Read(name, cell, dtype=dtype)), places)
+    element = tuple(Index(i, i64) for i in iterators)
+    places = {s.name: c for s, c in zip(statement.subscripts, element, strict=True) if isinstance(s, Index)}
+    value = substitute(around(Read(name, element, dtype=dtype)), places)
     if value.dtype != target.dtype:
         value = Cast(target.dtype, value, target.dtype)
     last = fresh.statement()
@@ -322,5 +322,7 @@ def _statements(
     return [
         replace(start, target=name, expr=identity(op, dtype), acc=dtype),
         replace(statement, target=name, op=op, expr=terms, acc=dtype),
-        TypedStatement(last, iterators, 0, domain, target.name, cell, "set", value, target.dtype, (), statement.span),
+        TypedStatement(
+            last, iterators, 0, domain, target.name, element, "set", value, target.dtype, (), statement.span
+        ),
     ]

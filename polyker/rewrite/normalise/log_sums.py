@@ -20,7 +20,7 @@ from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, cells_written, domain_text, parameters, tensor_box
+from polyker.poly.scop import access_relation, domain_text, elements_written, parameters, tensor_box
 from polyker.rewrite.core.fresh import Fresh, identity
 
 
@@ -34,13 +34,13 @@ def log_sums(program: TypedProgram) -> TypedProgram:
     for node in program.body:
         known = dict(held)
         for s in statements_of((node,)):
-            cells = _started(program, s)
+            elements = _started(program, s)
             if s.op == "logsumexp" and (s.target in known or isinstance(node, TypedLoop) or s.reads_own):
-                missing = cells.subtract(held[s.target]) if s.target in held else cells
+                missing = elements.subtract(held[s.target]) if s.target in held else elements
                 if not missing.is_empty():
                     body.append(_start(program, fresh, s, missing))
-                known[s.target] = cells
-            held[s.target] = held[s.target].union(cells).coalesce() if s.target in held else cells
+                known[s.target] = elements
+            held[s.target] = held[s.target].union(elements).coalesce() if s.target in held else elements
 
         def change(s: TypedStatement, known: dict[str, isl.Set] = known) -> list[TypedStatement]:
             if s.op != "logsumexp":
@@ -60,16 +60,16 @@ def _box(program: TypedProgram, tensor: str) -> isl.Set:
 def _started(program: TypedProgram, statement: TypedStatement) -> isl.Set:
     """Return the elements that hold a value after a statement."""
     if statement.op == "set":
-        return cells_written(program, statement)
+        return elements_written(program, statement)
     return _box(program, statement.target) if statement.defines is None else read_set(statement.defines)
 
 
-def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, cells: isl.Set) -> TypedStatement:
+def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, elements: isl.Set) -> TypedStatement:
     """Return the statement that sets elements to the identity."""
     iterators = tuple(fresh.iterator() for _ in program.tensor(statement.target).shape)
     name, dtype = fresh.statement(), program.tensor(statement.target).dtype
     places, value = tuple(Index(i, i64) for i in iterators), identity("max", dtype)
-    text = domain_text(cells, name)
+    text = domain_text(elements, name)
     return TypedStatement(name, iterators, 0, text, statement.target, places, "set", value, dtype, (), statement.span)
 
 
@@ -97,7 +97,7 @@ class _Sums:
         greatest, total = (
             self.fresh.temporary(target.label if gathers else label, s.acc, target.shape) for label in ("max", "sum")
         )
-        iterators, places, cells = self._elements()
+        iterators, places, elements = self._elements()
         shift = _finite(Read(greatest, places, dtype=s.acc))
         old = _as(Read(s.target, places, dtype=target.dtype), s.acc)
         outer = s.outer if self.adds else 0
@@ -105,7 +105,7 @@ class _Sums:
         def put(tensor: str, value: Expr) -> TypedStatement:
             name = self.fresh.statement()
             return TypedStatement(
-                name, iterators, outer, domain_text(cells, name), tensor, places, "set", value, s.acc, (), s.span
+                name, iterators, outer, domain_text(elements, name), tensor, places, "set", value, s.acc, (), s.span
             )
 
         def update(tensor: str, op: str, term: Expr) -> TypedStatement:
@@ -138,10 +138,12 @@ class _Sums:
             onto = read_map(f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> [{', '.join(kept)}] }}")
             values = domain.apply(onto)
             around = replace(s, iterators=kept, name="E")
-            cells = read_map(access_relation(self.program, around, s.target, s.subscripts))
-            cells = cells.intersect_domain(values.set_tuple_name("E"))
+            elements = read_map(access_relation(self.program, around, s.target, s.subscripts))
+            elements = elements.intersect_domain(values.set_tuple_name("E"))
             each = read_map(f"{head}{{ E[{', '.join(kept)}] -> [{', '.join(outer)}] }}")
-            if each.range_product(cells).is_injective():  # instances of one iteration around reach different elements
+            if each.range_product(
+                elements
+            ).is_injective():  # instances of one iteration around reach different elements
                 return kept, s.subscripts, values
         iterators = (*outer, *(self.fresh.iterator() for _ in s.subscripts))
         reached = read_map(access_relation(self.program, s, s.target, s.subscripts)).intersect_domain(domain)

@@ -1,4 +1,4 @@
-"""Reductions of which each cell has one term are no reductions: `C[i,j] += A[i] * B[j]` is `C[i,j] = 0 + A[i] * B[j]`."""
+"""Reductions of which each element has one term are no reductions: `C[i,j] += A[i] * B[j]` is `C[i,j] = 0 + A[i] * B[j]`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
-from polyker.poly.scop import cells_written
+from polyker.poly.scop import elements_written
 from polyker.rewrite.core.accumulate import starts_fresh
 
 
 def set_single_terms(program: TypedProgram) -> TypedProgram:
-    """Return the program with such reductions as statements that set their cells; after `start_reductions`."""
+    """Return the program with such reductions as statements that set their elements; after `start_reductions`."""
     body = list[TypedNode]()
     for node in program.body:
         before = body[-1] if body else None
@@ -25,7 +25,7 @@ def set_single_terms(program: TypedProgram) -> TypedProgram:
             # Zero stays: what is added to it has no negative zero.
             sums = node.op == "add" and node.acc.kind in "fc"
             value = Call("add", (replace(before.expr, dtype=node.acc), node.expr), node.acc) if sums else node.expr
-            if cells_written(program, before).is_subset(cells_written(program, node)):
+            if elements_written(program, before).is_subset(elements_written(program, node)):
                 body.pop()
             node = replace(node, op="set", expr=value, defines=None)
         body.append(node)

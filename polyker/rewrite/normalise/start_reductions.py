@@ -1,7 +1,7 @@
-"""Explicit starts: a reduction into cells that nothing defined before starts at its identity.
+"""Explicit starts: a reduction into elements that nothing defined before starts at its identity.
 
-After this pass a reduction only ever accumulates into cells that hold a value. The start is placed before the outermost loop
-around the first reduction, and covers every cell that no earlier statement wrote; cells that a `for` or `where` left out of
+After this pass a reduction only ever accumulates into elements that hold a value. The start is placed before the outermost loop
+around the first reduction, and covers every element that no earlier statement wrote; elements that a `for` or `where` left out of
 the reduction hold the identity for that reason. Comes after inline reductions were lifted.
 """
 
@@ -16,22 +16,22 @@ from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import cells_reached, cells_written, domain_text, parameters, tensor_box
+from polyker.poly.scop import domain_text, elements_reached, elements_written, parameters, tensor_box
 from polyker.rewrite.core.fresh import Fresh, identity
 
 
 def start_reductions(program: TypedProgram) -> TypedProgram:
-    """Return the program with a `set` statement before each reduction into cells that are not defined yet.
+    """Return the program with a `set` statement before each reduction into elements that are not defined yet.
 
-    Before: `t2[i] += …`. After: `t2[i0] = 0` over the cells not written so far, then `t2[i] += …`.
+    Before: `t2[i] += …`. After: `t2[i0] = 0` over the elements not written so far, then `t2[i] += …`.
     """
     fresh = Fresh(program)
     body: list[TypedNode] = []
     defined: dict[str, isl.Set] = {}
     given = {t.name for t in program.tensors if t.role is Role.INOUT}
 
-    def define(tensor: str, cells: isl.Set) -> None:
-        defined[tensor] = defined[tensor].union(cells) if tensor in defined else cells
+    def define(tensor: str, elements: isl.Set) -> None:
+        defined[tensor] = defined[tensor].union(elements) if tensor in defined else elements
 
     for node in program.body:
         for before, statement in _each((node,)):
@@ -39,41 +39,43 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
                 continue
             known = defined.get(statement.target)
             if before is not None and _starts(program, before, statement):
-                written = cells_written(program, before)
+                written = elements_written(program, before)
                 known = written if known is None else known.union(written)
-            cells = _cells_to_start(program, statement, known)
-            needed = _needed(program, statement.target) if cells is not None else None
-            if cells is not None and needed is not None:
-                cells = cells.intersect(needed).coalesce()
-                cells = None if cells.is_empty() else cells
-            if cells is not None:
-                body.insert(_place(program, body, statement.target, cells), _start(program, fresh, statement, cells))
-                define(statement.target, cells)
+            elements = _elements_to_start(program, statement, known)
+            needed = _needed(program, statement.target) if elements is not None else None
+            if elements is not None and needed is not None:
+                elements = elements.intersect(needed).coalesce()
+                elements = None if elements.is_empty() else elements
+            if elements is not None:
+                body.insert(
+                    _place(program, body, statement.target, elements), _start(program, fresh, statement, elements)
+                )
+                define(statement.target, elements)
         for statement in statements_of((node,)):
             if statement.op == "set" and statement.target not in given:
-                define(statement.target, cells_written(program, statement))
+                define(statement.target, elements_written(program, statement))
         body.append(node)
     return fresh.finish(tuple(body))
 
 
-def _place(program: TypedProgram, body: list[TypedNode], tensor: str, cells: isl.Set) -> int:
-    """Return where in a body cells are started: at its end, or before what reads them.
+def _place(program: TypedProgram, body: list[TypedNode], tensor: str, elements: isl.Set) -> int:
+    """Return where in a body elements are started: at its end, or before what reads them.
 
     That is an inline reduction of the statement that they are started for, lifted out of it.
     """
     for place, node in enumerate(body):
         for s in statements_of((node,)):
             for r in s.reads():
-                if r.tensor == tensor and not _elsewhere(program, s, r, cells):
+                if r.tensor == tensor and not _elsewhere(program, s, r, elements):
                     return place
     return len(body)
 
 
-def _elsewhere(program: TypedProgram, statement: TypedStatement, read: Read, cells: isl.Set) -> bool:
-    """Whether a statement surely reads none of some cells."""
+def _elsewhere(program: TypedProgram, statement: TypedStatement, read: Read, elements: isl.Set) -> bool:
+    """Whether a statement surely reads none of some elements."""
     if (read.pad is not None and read.pad.mode != "constant") or not all(map(is_quasi_affine, read.subscripts)):
         return False
-    return bool(cells_reached(program, statement, read.tensor, read.subscripts).is_disjoint(cells))
+    return bool(elements_reached(program, statement, read.tensor, read.subscripts).is_disjoint(elements))
 
 
 def _each(body: tuple[TypedNode, ...]) -> Iterator[tuple[TypedStatement | None, TypedStatement]]:
@@ -89,7 +91,7 @@ def _each(body: tuple[TypedNode, ...]) -> Iterator[tuple[TypedStatement | None, 
 
 
 def _starts(program: TypedProgram, before: TypedStatement, statement: TypedStatement) -> bool:
-    """Whether in each iteration of the loops around both a statement sets the cells that a reduction combines with."""
+    """Whether in each iteration of the loops around both a statement sets the elements that a reduction combines with."""
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     if (before.op, before.target, before.subscripts) != ("set", statement.target, statement.subscripts):
         return False
@@ -102,18 +104,18 @@ def _starts(program: TypedProgram, before: TypedStatement, statement: TypedState
     return bool(reached.is_subset(read_set(before.domain)))
 
 
-def _cells_to_start(program: TypedProgram, statement: TypedStatement, defined: isl.Set | None) -> isl.Set | None:
-    """Return the cells that begin at the reduction's identity, None where all are defined already."""
-    cells = read_set(statement.defines or tensor_box(program, statement.target))
+def _elements_to_start(program: TypedProgram, statement: TypedStatement, defined: isl.Set | None) -> isl.Set | None:
+    """Return the elements that begin at the reduction's identity, None where all are defined already."""
+    elements = read_set(statement.defines or tensor_box(program, statement.target))
     if defined is None:
-        return cells
-    cells = cells.subtract(defined).coalesce()
-    known = cells.intersect_params(read_set(program.context)) if program.sizes else cells
-    return None if known.is_empty() else cells
+        return elements
+    elements = elements.subtract(defined).coalesce()
+    known = elements.intersect_params(read_set(program.context)) if program.sizes else elements
+    return None if known.is_empty() else elements
 
 
 def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
-    """Return the cells of a temporary that some statement reads or reduces into, None where all may be needed."""
+    """Return the elements of a temporary that some statement reads or reduces into, None where all may be needed."""
     if program.tensor(tensor).role is not Role.TEMPORARY:
         return None
     found: isl.Set | None = None
@@ -127,16 +129,16 @@ def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
         for subscripts in used:
             if not all(map(is_quasi_affine, subscripts)):
                 return None
-            cells = cells_reached(program, s, tensor, subscripts)
-            found = cells if found is None else found.union(cells)
+            elements = elements_reached(program, s, tensor, subscripts)
+            found = elements if found is None else found.union(elements)
     return found
 
 
-def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, cells: isl.Set) -> TypedStatement:
+def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, elements: isl.Set) -> TypedStatement:
     tensor = program.tensor(statement.target)
     name = fresh.statement()
     iterators = tuple(fresh.iterator() for _ in tensor.shape)
-    domain = domain_text(cells, name)
+    domain = domain_text(elements, name)
     value = identity("add" if statement.scatters else statement.op, tensor.dtype)
     places = tuple(Index(i, dtype=i64) for i in iterators)
     return TypedStatement(

@@ -1,7 +1,7 @@
-"""Wide sums: a reduction in f16 or bf16 into cells that several of its results share is accumulated in its own, wider type.
+"""Wide sums: a reduction in f16 or bf16 into elements that several of its results share is accumulated in its own, wider type.
 
 Before: `H[I[n]] += W[n]` (H bf16). After: `A[c] = f32(H[c]);  A[I[n]] += W[n];  H[c] = bf16(A[c])`, rounded once. Comes after
-reductions were started; where each cell has one result an accumulator does the same (polyker.rewrite.core.accumulate).
+reductions were started; where each element has one result an accumulator does the same (polyker.rewrite.core.accumulate).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def widen_reductions(program: TypedProgram) -> TypedProgram:
     fresh = Fresh(program)
 
     def change(statement: TypedStatement) -> tuple[TypedStatement, ...]:
-        return _widened(program, fresh, statement) if _shares_cells(program, statement) else (statement,)
+        return _widened(program, fresh, statement) if _shares_elements(program, statement) else (statement,)
 
     return fresh.finish(replaced(program.body, change))
 
 
-def _shares_cells(program: TypedProgram, statement: TypedStatement) -> bool:
+def _shares_elements(program: TypedProgram, statement: TypedStatement) -> bool:
     if statement.op == "set" or statement.reads_own or statement.acc == program.tensor(statement.target).dtype:
         return False
     if statement.outer and not all(map(is_quasi_affine, statement.subscripts)):
-        return False  # each time around all cells would be copied, whichever are reached
+        return False  # each time around all elements would be copied, whichever are reached
     alone = {s.name for s in statement.subscripts if isinstance(s, Index)}
     return not set(statement.iterators) - set(statement.reduced) <= alone
 
@@ -43,24 +43,24 @@ def _widened(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
     wide = fresh.temporary(target.label, acc, target.shape)
     outer = statement.outer
     inner = tuple(fresh.iterator() for _ in target.shape)
-    cell, iterators = tuple(Index(i, i64) for i in inner), (*statement.iterators[:outer], *inner)
+    element, iterators = tuple(Index(i, i64) for i in inner), (*statement.iterators[:outer], *inner)
     box = _reached(program, statement) if outer else read_set(tensor_box(program, target.name))
     before, after = fresh.statement(), fresh.statement()
-    start = Cast(acc, Read(target.name, cell, dtype=target.dtype), acc)
-    end = Cast(target.dtype, Read(wide, cell, dtype=acc), target.dtype)
+    start = Cast(acc, Read(target.name, element, dtype=target.dtype), acc)
+    end = Cast(target.dtype, Read(wide, element, dtype=acc), target.dtype)
     span = statement.span
     return (
-        TypedStatement(before, iterators, outer, domain_text(box, before), wide, cell, "set", start, acc, (), span),
+        TypedStatement(before, iterators, outer, domain_text(box, before), wide, element, "set", start, acc, (), span),
         replace(statement, target=wide),
         TypedStatement(
-            after, iterators, outer, domain_text(box, after), target.name, cell, "set", end, target.dtype, (), span
+            after, iterators, outer, domain_text(box, after), target.name, element, "set", end, target.dtype, (), span
         ),
     )
 
 
 def _reached(program: TypedProgram, statement: TypedStatement) -> isl.Set:
-    """Return the iterations of the loops around a statement together with the cells that it reaches in each."""
+    """Return the iterations of the loops around a statement together with the elements that it reaches in each."""
     around, every = ", ".join(statement.iterators[: statement.outer]), ", ".join(statement.iterators)
     times = read_map(f"{parameters(program)}{{ {statement.name}[{every}] -> [{around}] }}")
-    cells = read_map(access_relation(program, statement, statement.target, statement.subscripts))
-    return read_set(statement.domain).apply(times.flat_range_product(cells))
+    elements = read_map(access_relation(program, statement, statement.target, statement.subscripts))
+    return read_set(statement.domain).apply(times.flat_range_product(elements))

@@ -18,13 +18,13 @@ from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.core.terms import cells_of, places_of
+from polyker.rewrite.core.terms import elements_of, places_of
 from polyker.rewrite.core.value_range import type_range, value_range
 from polyker.rewrite.reductions.dot_products import Factor, in_groups
 
-# Instructions of a vector of products that are widened, multiplied and added one by one; cycles to store a cell of several terms,
-# to read one once more where its sums are taken off a result.
-WIDENED, CELL, READ = 3.0, 0.7, 0.1
+# Instructions of a vector of products that are widened, multiplied and added one by one; cycles to store an element of several
+# terms, to read one once more where its sums are taken off a result.
+WIDENED, ELEMENT, READ = 3.0, 0.7, 0.1
 # How much longer sums take whose vectors run along the terms, and cycles to add up the lanes of a result; to add what makes no
 # whole group to one; to write one across the vectors, which run along what is stored.
 ALONG, FOLD, REST, TURNED = 1.3, 5.0, 1.0, 0.6
@@ -157,7 +157,7 @@ def _placed(
 ) -> list[tuple[Factor, Factor]]:
     """Return the ways to store factors or to join their terms where they are used: these have to be neighbours in memory.
 
-    What is changed on the way is joined vector by vector alone: for single cells that costs more than to store them.
+    What is changed on the way is joined vector by vector alone: for single elements that costs more than to store them.
     """
     lies = [_bytes_together(f, measured, term, count) for f in factors]
     found = [factors]
@@ -201,15 +201,16 @@ def _more(
     count: int,
     most: int | None,
 ) -> float | None:
-    """Return the cycles of what is done besides the sums: cells stored, sums that a shift takes off, results added up or to."""
+    """Return the cycles of what is done besides the sums: elements stored, sums that a shift takes off, results added up or
+    to."""
     cycles, stored = 0.0, 0
     for factor, other in (factors, factors[::-1]):
         places = places_of(statement, factor.expr, term)
         if places is None:
             return None
-        cells = cells_of(places, term, measured.extent, count)
-        stored += 0 if factor.in_place else cells
-        cycles += cells * ((0 if factor.in_place else CELL) + (READ if other.shift else 0))
+        elements = elements_of(places, term, measured.extent, count)
+        stored += 0 if factor.in_place else elements
+        cycles += elements * ((0 if factor.in_place else ELEMENT) + (READ if other.shift else 0))
     if most is not None and 4 * stored > most:
         return None
     results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)

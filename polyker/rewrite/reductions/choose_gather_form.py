@@ -1,10 +1,11 @@
-"""Whether a reduction whose terms are scattered is better computed cell by cell (polyker.rewrite.reductions.gather_form)."""
+"""Whether a reduction whose terms are scattered is better computed element by element
+(polyker.rewrite.reductions.gather_form)."""
 
 from __future__ import annotations
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, measure
-from polyker.cost.own_distances import cells_apart
+from polyker.cost.own_distances import elements_apart
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.rewrite.reductions.gather_form import gather_terms
@@ -17,6 +18,6 @@ def gather_where_cheaper(program: TypedProgram, target: Target, layout: Layouts)
         # For a term: both ways have the same ones, though the box around the gathered ones has more.
         measured = measure(found, statement, layout)
         kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-        return choose(measured, cells_apart(found, statement, kept), statement.reduced, target).cost
+        return choose(measured, elements_apart(found, statement, kept), statement.reduced, target).cost
 
     return gather_terms(program, lambda found, before, after: cycles(found, after) < cycles(found, before))

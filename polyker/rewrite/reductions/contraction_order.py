@@ -235,8 +235,8 @@ class _Search:
         Of symbolic sizes without expected values a temporary has no more dimensions than a factor or the result.
         """
         if self.program.sizes and not self.program.likely:
-            cell = frozenset(i for s in self.product.statement.subscripts for i in indices_of(s))
-            most = max(map(len, (*self.product.indices, cell)))
+            element = frozenset(i for s in self.product.statement.subscripts for i in indices_of(s))
+            most = max(map(len, (*self.product.indices, element)))
             return all(len(s.kept) <= most for s in steps[:-1])
         if sum(map(self.bytes, steps[:-1])) <= self.room:
             return True

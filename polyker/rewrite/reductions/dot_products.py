@@ -1,12 +1,12 @@
 """Sums of products of narrow integers, several terms at a time: the terms lie side by side in 32 bits.
 
-Before: `C[i,j] += i32(A[i,k]) * i32(B[k,j])` (A u8, B i8). After, with four terms of `k` in a cell:
+Before: `C[i,j] += i32(A[i,k]) * i32(B[k,j])` (A u8, B i8). After, with four terms of `k` in an element:
 
     P[i,q] = join(A[i,4q], A[i,4q+1], A[i,4q+2], A[i,4q+3]);   Q[q,j] = join(B[4q,j], …, B[4q+3,j])
     C[i,j] += dot4(P[i,q], Q[q,j])
 
-Cells beyond the last term hold zeros. What is left is a sum of products over 32-bit cells, scheduled as any other. The sums are
-exact modulo 2^32. dot4 multiplies unsigned by signed bytes: of two factors of one sign the values of one are shifted by 128,
+Elements beyond the last term hold zeros. What is left is a sum of products over 32-bit elements, scheduled as any other. The sums
+are exact modulo 2^32. dot4 multiplies unsigned by signed bytes: of two factors of one sign the values of one are shifted by 128,
 and the sums of the other, 128 times each, are taken off the result.
 """
 
@@ -44,21 +44,21 @@ class Factor:
 def joined(
     program: TypedProgram, fresh: Fresh, terms: Terms, factor: Factor, places: Places, acc: DType
 ) -> tuple[list[TypedStatement], Expr]:
-    """Return the statements that store a factor's cells, and the value of the one of an instance."""
-    group = Index(terms.cell, i64)
+    """Return the statements that store a factor's elements, and the value of the one of an instance."""
+    group = Index(terms.element, i64)
     there = tuple(
         substitute(p, {terms.term: group if d == places.own else terms.at(group, 0)})
         for d, p in enumerate(places.places)
     )
     if factor.in_place:
         return [], Call("join", tuple(_part(terms, factor, places, there, p) for p in range(terms.count)), acc)
-    cells = image_of(program, terms.statement, there)
-    lows, extents = box_of(program, cells, range(len(there)))
+    elements = image_of(program, terms.statement, there)
+    lows, extents = box_of(program, elements, range(len(there)))
     name = fresh.temporary("terms", acc, extents)
     copies = []
-    kinds = [(terms.count, cells)]
+    kinds = [(terms.count, elements)]
     if places.own is not None and terms.partial:
-        kinds = [(n, where(cells, places.own, values)) for n, values in ((terms.count, terms.full), *terms.partial)]
+        kinds = [(n, where(elements, places.own, values)) for n, values in ((terms.count, terms.full), *terms.partial)]
     for number, inside in kinds:
         if inside.intersect_params(read_set(program.context)).is_empty():
             continue
@@ -81,7 +81,7 @@ def _zero(factor: Factor) -> Expr:
 
 
 def _part(terms: Terms, factor: Factor, places: Places, values: Sequence[Expr], part: int) -> Expr:
-    """Return one term of a factor's cell."""
+    """Return one term of a factor's element."""
     read = places.read
     if read is None:
         at: dict[str, Expr] = {}
@@ -102,7 +102,7 @@ def _part(terms: Terms, factor: Factor, places: Places, values: Sequence[Expr], 
 
 
 def _source(terms: Terms, places: Places, values: Sequence[Expr], part: int) -> list[Expr]:
-    """Return the subscripts of one term's cell in the operand."""
+    """Return the subscripts of one term's element in the operand."""
     assert places.read is not None
     found = []
     for s, d in zip(places.read.subscripts, places.of, strict=True):
@@ -204,12 +204,12 @@ def _through(
         value = Call("add", (value, Call("mul", (Literal(-factor.shift, i32), found[1]), i32)), i32)
     acc = statement.acc
     value = value if acc == i32 else Cast(acc, value, acc)
-    cells = image_of(program, statement, tuple(Index(i, i64) for i in kept))
+    elements = image_of(program, statement, tuple(Index(i, i64) for i in kept))
     begins = start is not None and starts_fresh(program, start, statement)
     if begins and start is not None:
         order = {s.name: i for s, i in zip(statement.subscripts, start.iterators, strict=True) if isinstance(s, Index)}
         own_order = read_map(f"{parameters(program)}{{ [{', '.join(order)}] -> [{', '.join(kept)}] }}")
-        begins = read_set(start.domain).reset_tuple_id().apply(own_order).is_subset(cells)
+        begins = read_set(start.domain).reset_tuple_id().apply(own_order).is_subset(elements)
     if not begins:
         dtype = program.tensor(statement.target).dtype
         before: Expr = Read(statement.target, statement.subscripts, dtype=dtype)
@@ -219,7 +219,7 @@ def _through(
     name = fresh.statement()
     at = {i: Index(n, i64) for i, n in names.items()}
     end = TypedStatement(
-        name, tuple(names.values()), 0, domain_text(cells, name), statement.target,
+        name, tuple(names.values()), 0, domain_text(elements, name), statement.target,
         tuple(substitute(s, at) for s in statement.subscripts), "set", substitute(value, at), acc, (), statement.span,
     )  # fmt: skip
     return [*made, *([] if begins or start is None else [start]), end]
@@ -236,17 +236,17 @@ def _summed(
     """Return the statements that sum an expression for each value of some iterators, and what reads the sum; None where one is
     negative. A result of `statement` whose terms make no whole group in `changed` has a sum, too: 0."""
     places = tuple(Index(i, i64) for i in kept)
-    cells = image_of(program, statement, places)
-    if cells.is_empty() or any(
-        not (low := cells.dim_min_val(d)).is_int() or low.get_num_si() < 0 for d in range(len(kept))
+    elements = image_of(program, statement, places)
+    if elements.is_empty() or any(
+        not (low := elements.dim_min_val(d)).is_int() or low.get_num_si() < 0 for d in range(len(kept))
     ):
         return None
-    lows, extents = box_of(program, cells, range(len(kept)))
+    lows, extents = box_of(program, elements, range(len(kept)))
     name = fresh.temporary("sums", i32, tuple(add(n, low) for n, low in zip(extents, lows, strict=True)))
     begin, update = fresh.statement(), fresh.statement()
     zero_iterators = tuple(fresh.iterator() for _ in kept)
     zero = TypedStatement(
-        begin, zero_iterators, 0, domain_text(cells, begin), name, tuple(Index(i, i64) for i in zero_iterators), "set",
+        begin, zero_iterators, 0, domain_text(elements, begin), name, tuple(Index(i, i64) for i in zero_iterators), "set",
         Literal(0, i32), i32, (), changed.span,
     )  # fmt: skip
     iterators = tuple(i for i in changed.iterators if i in kept or i in changed.reduced)

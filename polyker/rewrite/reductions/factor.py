@@ -154,14 +154,14 @@ def outline(
             iterators = tuple(i for i in statement.iterators if i in step.points)
             found.append(replace(statement, iterators=iterators, expr=value, reduced=step.reduced))
             break
-        cell = tuple(subtract(Index(i, i64), places[i][0]) for i in step.kept)
+        element = tuple(subtract(Index(i, i64), places[i][0]) for i in step.kept)
         tensor = fresh.temporary("product", acc, tuple(places[i][1] for i in step.kept))
-        values.append(Read(tensor, cell, dtype=acc))
+        values.append(Read(tensor, element, dtype=acc))
         op = statement.op if step.reduced else "set"
         name = fresh.statement()
         found.append(
             TypedStatement(
-                name, step.points, 0, statement.domain, tensor, cell, op, value, acc, step.reduced, statement.span
+                name, step.points, 0, statement.domain, tensor, element, op, value, acc, step.reduced, statement.span
             )
         )
     return found
@@ -189,13 +189,13 @@ def factored(
         if step.reduced:
             start = fresh.statement()
             count = len(step.kept)
-            cells = domain.project_out(isl.dim_type.set, count, len(step.reduced))
+            elements = domain.project_out(isl.dim_type.set, count, len(step.reduced))
             found.append(
                 replace(
                     update,
                     name=start,
                     iterators=update.iterators[:count],
-                    domain=domain_text(cells, start),
+                    domain=domain_text(elements, start),
                     op="set",
                     expr=identity(statement.op, statement.acc),
                     reduced=(),

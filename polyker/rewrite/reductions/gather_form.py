@@ -1,14 +1,14 @@
-"""Reductions that scatter their terms, cell by cell: each result sums what falls into it.
+"""Reductions that scatter their terms, element by element: each result sums what falls into it.
 
-Before, a transposed convolution: several pairs (h, r) fall into one cell, and no two instances of different h can run at once.
+Before, a transposed convolution: several pairs (h, r) fall into one element, and no two instances of different h can run at once.
 
     O[2h+r] += X[h] * K[r]  for r in 0:4
 
-After, with r = 2t + s and q = h + t, whose cells 2q + s are all different:
+After, with r = 2t + s and q = h + t, whose elements 2q + s are all different:
 
     O[2q+s] += X[q-t] * K[2t+s]  for s in 0:2, over t in 0:2 where q-t is an h
 
-Either may count down: of `R[h-r+3] += X[h] * Y[r]` cell q+3 sums X[q+t] * Y[t].
+Either may count down: of `R[h-r+3] += X[h] * Y[r]` element q+3 sums X[q+t] * Y[t].
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from polyker.rewrite.core.fresh import Fresh
 def gather_terms(
     program: TypedProgram, is_better: Callable[[TypedProgram, TypedStatement, TypedStatement], bool]
 ) -> TypedProgram:
-    """Return the program with reductions over the terms of each cell where the text's terms are scattered along a stride.
+    """Return the program with reductions over the terms of each element where the text's terms are scattered along a stride.
 
     `is_better`: whether a statement (the second one) is cheaper than what it would replace.
     """
@@ -48,7 +48,8 @@ def gather_terms(
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A dimension `stride * ways[0] * h + ways[1] * r` of the target, ways being 1 or -1, of which several pairs are one cell."""
+    """A dimension `stride * ways[0] * h + ways[1] * r` of the target, ways being 1 or -1, of which several pairs are one
+    element."""
 
     h: str
     r: str
@@ -57,7 +58,7 @@ class _Window:
 
 
 def _scattered(program: TypedProgram, statement: TypedStatement) -> _Window | None:
-    """Return a dimension of the target of which several pairs of values are one cell; None if there is none."""
+    """Return a dimension of the target of which several pairs of values are one element; None if there is none."""
     if statement.op == "set" or statement.outer or statement.in_order or statement.reads_own:
         return None
     forms = [coefficients(s) for s in statement.subscripts]
@@ -74,7 +75,7 @@ def _scattered(program: TypedProgram, statement: TypedStatement) -> _Window | No
         counts = {i: _count(program, domain, statement.iterators.index(i)) for i in taps}
         known = {i: n for i, n in counts.items() if n is not None}
         if known:
-            r = min(known, key=lambda i: known[i])  # the shorter of two counts the terms of a cell
+            r = min(known, key=lambda i: known[i])  # the shorter of two counts the terms of an element
             (h,) = moving.keys() - {r}
             if 1 <= abs(moving[h]) < known[r]:
                 return _Window(h, r, abs(moving[h]), (1 if moving[h] > 0 else -1, moving[r]))

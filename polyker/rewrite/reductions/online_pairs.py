@@ -1,6 +1,6 @@
 """Two reductions over one long row, the second of which needs the result of the first, in one pass over the row.
 
-Before: `M max= x[k];  S += exp(x[k] - M)`. After, by blocks of 4096 cells: `m[b] max= x[4096*b+c];  s[b] += exp(x[4096*b+c] -
+Before: `M max= x[k];  S += exp(x[k] - M)`. After, by blocks of 4096 elements: `m[b] max= x[4096*b+c];  s[b] += exp(x[4096*b+c] -
 m[b]);  M max= m[b];  S += s[b] * exp(m[b] - M)`. The statements over blocks share their loop, so that each block is read once
 from memory. Pairs (m, s) are combined in any order, as the terms of a sum are, and rounded as in an order of the sum. So are
 
@@ -33,7 +33,7 @@ from polyker.rewrite.core.alike import Names, points_as
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.match import match
 
-# Cells of a block where a test insists on blocks.
+# Elements of a block where a test insists on blocks.
 FEW = 4
 
 
@@ -42,9 +42,9 @@ class Shifted:
     """Terms of a reduction that depend on `value`, of the row, and on `shift`, the same for the whole row.
 
     `first`: the reductions of the row, one of which gives a block a shift of its own. `inside`: the terms with the shift that
-    follows from the first reduction of a block and the number of its cells; `combined`: the term for a block, of its first and
-    its second reduction, the number of its cells and the shift of the row. `exact`: the shift has to be the first one's result.
-    `counts`: the number of a block's cells is used.
+    follows from the first reduction of a block and the number of its elements; `combined`: the term for a block, of its first and
+    its second reduction, the number of its elements and the shift of the row. `exact`: the shift has to be the first one's
+    result. `counts`: the number of a block's elements is used.
     """
 
     first: tuple[str, ...]
@@ -211,7 +211,7 @@ def _may_share(
     here: int,
     there: int,
 ) -> bool:
-    """Whether both walk the same cells, none of which changes between them, and the second depends on the first's result."""
+    """Whether both walk the same elements, none of which changes between them, and the second depends on the first's result."""
     same = {names[first.reduced[0]]} == set(second.reduced) and len(set(names.values())) == len(second.iterators)
     if not same or not points_as(program, first, second, names).is_equal(read_set(second.domain)):
         return False
@@ -233,7 +233,7 @@ def _may_share(
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The cells of a row from `low` to `high`, by blocks of `size`."""
+    """The elements of a row from `low` to `high`, by blocks of `size`."""
 
     low: int
     high: int
@@ -261,17 +261,17 @@ class _Blocks:
 
     @property
     def alike(self) -> bool:
-        """Whether all blocks have as many cells."""
+        """Whether all blocks have as many elements."""
         return (self.high - self.low + 1) % self.size == 0
 
-    def cells(self, block: Expr) -> Expr:
-        """Return the number of a block's cells."""
+    def elements(self, block: Expr) -> Expr:
+        """Return the number of a block's elements."""
         left = subtract(lit(self.high - self.low + 1), scale(self.size, block))
         return lit(self.size) if self.alike else Call("minimum", (lit(self.size), left), i64)
 
-    def place(self, block: Expr, cell: Expr) -> Expr:
-        """Return the place in the row of a cell of a block."""
-        return add(lit(self.low), scale(self.size, block), cell)
+    def place(self, block: Expr, element: Expr) -> Expr:
+        """Return the place in the row of an element of a block."""
+        return add(lit(self.low), scale(self.size, block), element)
 
 
 def _blocked(
@@ -298,28 +298,30 @@ def _blocked(
     body[here] = _outside(first, Read(one, (*first.subscripts, Index(last, i64)), dtype=first.acc), blocks, last)
     made = [*counts, *ones, *others]
     body[here - 1 : here - 1] = made
-    note = Decision(f"{first.name} and {second.name}", f"read each row once, by blocks of {blocks.size} cells")
+    note = Decision(f"{first.name} and {second.name}", f"read each row once, by blocks of {blocks.size} elements")
     return fresh.finish(tuple(body)), note, len(made)
 
 
 def _counted(
     fresh: Fresh, statement: TypedStatement, terms: Shifted, blocks: _Blocks, block: Index
 ) -> tuple[Expr, list[TypedNode]]:
-    """Return the number of a block's cells, and what stores it where blocks differ: an integer would narrow the vectors."""
+    """Return the number of a block's elements, and what stores it where blocks differ: an integer would narrow the vectors."""
     acc = statement.acc
     if blocks.alike or not terms.counts:
         return Literal(float(blocks.size) if acc.kind == "f" else blocks.size, acc), []
     tensor, name, own = fresh.temporary("count", acc, (lit(blocks.count),)), fresh.statement(), fresh.iterator()
-    domain, value = f"{{ {name}[{own}] : 0 <= {own} < {blocks.count} }}", blocks.cells(Index(own, i64))
-    cell = (Index(own, i64),)
-    made = TypedStatement(name, (own,), 0, domain, tensor, cell, "set", Cast(acc, value, acc), acc, (), statement.span)
+    domain, value = f"{{ {name}[{own}] : 0 <= {own} < {blocks.count} }}", blocks.elements(Index(own, i64))
+    element = (Index(own, i64),)
+    made = TypedStatement(
+        name, (own,), 0, domain, tensor, element, "set", Cast(acc, value, acc), acc, (), statement.span
+    )
     return Read(tensor, (block,), dtype=acc), [made]
 
 
 def _inside(
     fresh: Fresh,
     statement: TypedStatement,
-    cell: tuple[Expr, ...],
+    element: tuple[Expr, ...],
     expr: Expr,
     blocks: _Blocks,
     shape: tuple[Expr, ...],
@@ -327,7 +329,7 @@ def _inside(
 ) -> tuple[str, list[TypedNode]]:
     """Return the tensor of a reduction's results for each block, and the statements that compute it.
 
-    `expr`: the terms, over the statement's iterators and `block`; `cell`: the subscripts of a result.
+    `expr`: the terms, over the statement's iterators and `block`; `element`: the subscripts of a result.
     """
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     own = {i: fresh.iterator() for i in kept}
@@ -338,12 +340,12 @@ def _inside(
     iterators = (*own.values(), number)
     update, start = fresh.statement(), fresh.statement()
     place = f"({statement.reduced[0]} - {blocks.low})"
-    cells = ", ".join((*kept, f"floor({place}/{blocks.size})", f"{place} mod {blocks.size}"))
-    onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {update}[{cells}] }}")
+    elements = ", ".join((*kept, f"floor({place}/{blocks.size})", f"{place} mod {blocks.size}"))
+    onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {update}[{elements}] }}")
     points = read_set(statement.domain).apply(onto)
     acc = statement.acc
     name = fresh.temporary({"add": "sum"}.get(statement.op, statement.op), acc, shape)
-    subscripts = tuple(substitute(s, values) for s in (*cell, block))
+    subscripts = tuple(substitute(s, values) for s in (*element, block))
     begin = TypedStatement(
         start, iterators, 0, domain_text(points.project_out(dim.set, len(iterators), 1), start), name, subscripts, "set",
         identity(statement.op, acc), acc, (), statement.span,
@@ -356,7 +358,7 @@ def _inside(
 
 
 def _outside(statement: TypedStatement, expr: Expr, blocks: _Blocks, number: str) -> TypedStatement:
-    """Return a reduction of the blocks' results in place of that of a row's cells."""
+    """Return a reduction of the blocks' results in place of that of a row's elements."""
     row = statement.reduced[0]
     iterators = tuple(number if i == row else i for i in statement.iterators)
     onto = ", ".join(f"floor(({i} - {blocks.low})/{blocks.size})" if i == row else i for i in statement.iterators)

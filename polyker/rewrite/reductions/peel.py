@@ -25,7 +25,7 @@ from polyker.rewrite.core.fresh import Fresh
 # The part of a vector that the last results may fill; what the two reductions may cost of what the one does.
 LANES, WORTH = 1 / 2, 0.97
 
-# A reduction, the start of its cells, and its tile.
+# A reduction, the start of its elements, and its tile.
 Part = tuple[TypedStatement, TypedStatement | None, Plan]
 
 
@@ -94,7 +94,7 @@ def peeled(
     if start is None:
         return Peeled((whole, None, plans[0]), (rest, None, plans[1]), vector, count)
     kept = [i for i in statement.iterators if i not in statement.reduced]
-    # No more than these: of iterators without bounds any cell of O[2*w+r] would be one of the whole vectors.
+    # No more than these: of iterators without bounds any element of O[2*w+r] would be one of the whole vectors.
     lines = values_taken(program, whole, kept)
     first, second = started_apart(program, fresh, start, whole, lines)
     return Peeled((whole, first, plans[0]), (rest, second, plans[1]), vector, count)

@@ -1,4 +1,5 @@
-"""Reductions over all terms up to each cell, step by step: of `S[t] += X[j] where j <= t`, S[0] = X[0]; S[t] = S[t-1] + X[t]."""
+"""Reductions over all terms up to each element, step by step: of `S[t] += X[j] where j <= t`, S[0] = X[0]; S[t] = S[t-1] +
+X[t]."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan, as_steps, covers, prefixes
 
-# Terms for which it is quicker to take them all for each cell: the cells are computed side by side.
+# Terms for which it is quicker to take them all for each element: the elements are computed side by side.
 FEW = 32
 
 
 def running_reductions(program: TypedProgram) -> TypedProgram:
-    """Return the program with long reductions over all terms up to each cell as recurrences; after `start_reductions`."""
+    """Return the program with long reductions over all terms up to each element as recurrences; after `start_reductions`."""
     fresh, body = Fresh(program), list[TypedNode]()
     for node in program.body:
         before = body[-1] if body else None

@@ -1,7 +1,7 @@
-"""Scans: cells along an iterator, each the one before combined with a term, so that terms may be combined by blocks.
+"""Scans: elements along an iterator, each the one before combined with a term, so that terms may be combined by blocks.
 
     S[b,t] = S[b,t-1] + X[b,t]            a recurrence; of floats only where sums may be rounded in any order
-    S[b,t] += X[b,j] where j <= t         a reduction over all terms up to the cell's
+    S[b,t] += X[b,j] where j <= t         a reduction over all terms up to the element's
 
 Found from the form of the statement and its domain; which runs of terms follow each other is isl's.
 """
@@ -18,7 +18,7 @@ from polyker.ir.expr import Call, Expr, Index, Read, walk
 from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import cells_written, domain_text, parameters
+from polyker.poly.scop import domain_text, elements_written, parameters
 from polyker.poly.steps import OPERATORS, step_of
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.core.accumulate import COMBINE
@@ -31,7 +31,7 @@ class Scan:
 
     `statement`: has the iterators, the domain and the target; its value is the term. `op`: a reduction's name. `before`: what
     stands before the first term, by parts of the other iterators' values (isl text of a set, None for all of them). `is_prefix`:
-    it was a reduction, of many more terms than there are cells.
+    it was a reduction, of many more terms than there are elements.
     """
 
     statement: TypedStatement
@@ -48,7 +48,8 @@ class Scan:
 
 
 def recurrence(program: TypedProgram, statement: TypedStatement, *, loose: bool) -> Scan | None:
-    """Return a statement that reads its own cells as a scan, None where it is none; `loose`: sums of floats may be regrouped."""
+    """Return a statement that reads its own elements as a scan, None where it is none; `loose`: sums of floats may be
+    regrouped."""
     for iterator in statement.iterators[statement.outer :]:
         step = step_of(statement, iterator, in_place=True)
         if step is None:
@@ -74,17 +75,17 @@ def may_regroup(op: str, dtype: DType, *, loose: bool = False) -> bool:
 
 
 def prefixes(program: TypedProgram, statement: TypedStatement) -> Scan | None:
-    """Return a reduction that takes, for each cell, all terms up to it, as a scan; None where it is none."""
+    """Return a reduction that takes, for each element, all terms up to it, as a scan; None where it is none."""
     if len(statement.reduced) != 1 or statement.in_order or statement.outer or statement.op not in COMBINE:
         return None
     (term,) = statement.reduced
     kept = [i for i in statement.iterators if i != term]
-    for cell in kept:
-        if cell in indices_of(statement.expr):
+    for element in kept:
+        if element in indices_of(statement.expr):
             continue
-        found = _as_prefix(program, statement, cell, term)
-        if found is None and (mirrored := _mirrored(program, statement, cell, term)) is not None:
-            found = _as_prefix(program, mirrored, cell, term)
+        found = _as_prefix(program, statement, element, term)
+        if found is None and (mirrored := _mirrored(program, statement, element, term)) is not None:
+            found = _as_prefix(program, mirrored, element, term)
         if found is not None:
             return found
     return None
@@ -93,7 +94,7 @@ def prefixes(program: TypedProgram, statement: TypedStatement) -> Scan | None:
 def _mirrored(program: TypedProgram, statement: TypedStatement, *iterators: str) -> TypedStatement | None:
     """Return a statement with iterators that count from their last value down; None where that is not known.
 
-    All terms from the cell's on are then all up to it.
+    All terms from the element's on are then all up to it.
     """
     names, domain = ", ".join(statement.iterators), read_set(statement.domain)
     turned = {}
@@ -113,25 +114,25 @@ def _mirrored(program: TypedProgram, statement: TypedStatement, *iterators: str)
     )
 
 
-def _as_prefix(program: TypedProgram, statement: TypedStatement, cell: str, term: str) -> Scan | None:
-    """Return the scan of a reduction whose cell moves with the last of its terms."""
+def _as_prefix(program: TypedProgram, statement: TypedStatement, element: str, term: str) -> Scan | None:
+    """Return the scan of a reduction whose element moves with the last of its terms."""
     head = parameters(program)
     names = ", ".join(statement.iterators)
     domain = read_set(statement.domain).reset_tuple_id()
-    ahead = domain.apply(read_map(f"{head}{{ [{names}] -> [{term} - {cell}] }}")).dim_max_val(0)
+    ahead = domain.apply(read_map(f"{head}{{ [{names}] -> [{term} - {element}] }}")).dim_max_val(0)
     if not ahead.is_int():
         return None
     last = ahead.get_num_si()
-    # The instances of the last terms stand for the cells; their terms are all that come before them.
-    ends = domain.intersect(read_set(f"{head}{{ [{names}] : {term} = {cell} + {last} }}"))
-    others = tuple(i for i in statement.iterators if i != cell)
+    # The instances of the last terms stand for the elements; their terms are all that come before them.
+    ends = domain.intersect(read_set(f"{head}{{ [{names}] : {term} = {element} + {last} }}"))
+    others = tuple(i for i in statement.iterators if i != element)
     onto = read_map(f"{head}{{ [{names}] -> {statement.name}[{', '.join(others)}] }}")
     place = add(Index(term, i64), lit(-last))
     ended = replace(
         statement,
         iterators=others,
         domain=domain_text(ends.apply(onto), statement.name),
-        subscripts=tuple(substitute(s, {cell: place}) for s in statement.subscripts),
+        subscripts=tuple(substitute(s, {element: place}) for s in statement.subscripts),
         op="set",
         reduced=(),
         defines=None,
@@ -146,7 +147,7 @@ def _as_prefix(program: TypedProgram, statement: TypedStatement, cell: str, term
 
 
 def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedStatement] | None:
-    """Return a scan as its first cells and the recurrence of the others; None where cells are narrower than terms."""
+    """Return a scan as its first elements and the recurrence of the others; None where elements are narrower than terms."""
     statement, acc = scan.statement, scan.statement.expr.dtype
     if program.tensor(statement.target).dtype != acc or acc is None:
         return None
@@ -154,14 +155,14 @@ def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedState
     domain, found = read_set(statement.domain).reset_tuple_id(), list[TypedStatement]()
 
     def put(sign: str, part: str | None, before: Expr) -> None:
-        cells = domain.intersect(read_set(f"{head}{{ [{names}] : {scan.along} {sign} {scan.lo} }}"))
+        elements = domain.intersect(read_set(f"{head}{{ [{names}] : {scan.along} {sign} {scan.lo} }}"))
         if part is not None:
             place = statement.iterators.index(scan.along)
-            cells = cells.intersect(read_set(part).insert_dims(isl.dim_type.set, place, 1))
-        if not cells.is_empty():
+            elements = elements.intersect(read_set(part).insert_dims(isl.dim_type.set, place, 1))
+        if not elements.is_empty():
             name, term = fresh.statement(), statement.expr
             value = term if before == identity(op, acc) else Call(COMBINE[op], (before, term), acc)
-            step = replace(statement, name=name, domain=domain_text(cells, name), expr=value)
+            step = replace(statement, name=name, domain=domain_text(elements, name), expr=value)
             found.append(replace(step, regroups=scan.is_prefix))
 
     for part, before in scan.before:
@@ -172,8 +173,8 @@ def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedState
 
 
 def covers(program: TypedProgram, scan: Scan, start: TypedStatement) -> bool:
-    """Return whether a scan writes every cell that another statement does."""
-    return bool(cells_written(program, start).is_subset(cells_written(program, scan.statement)))
+    """Return whether a scan writes every element that another statement does."""
+    return bool(elements_written(program, start).is_subset(elements_written(program, scan.statement)))
 
 
 def _first(program: TypedProgram, statement: TypedStatement, iterator: str) -> int | None:

@@ -1,7 +1,7 @@
 """Reductions of a few terms as plain values.
 
 Before: `T[i] = 0;  T[i] += A[i+r] * B[i+r]  for r in 0:3`. After: `T[i] = fma(A[i+2], B[i+2], fma(A[i+1], B[i+1], fma(A[i], B[i],
-0)))`. As a value it can be computed where it is read, with the others that read the same cells.
+0)))`. As a value it can be computed where it is read, with the others that read the same elements.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def unfold_sums(program: TypedProgram, only: frozenset[str]) -> TypedProgram:
 
 
 def unfold_padded(program: TypedProgram) -> TypedProgram:
-    """Return the program in which short sums of a time loop over padded cells that the loop itself writes are values.
+    """Return the program in which short sums of a time loop over padded elements that the loop itself writes are values.
 
-    There is no place outside the loop to copy such cells to with their padding; a value is parted where its reads are affine.
+    There is no place outside the loop to copy such elements to with their padding; a value is parted where its reads are affine.
     """
     found = set[str]()
     for loop in program.body:
@@ -64,9 +64,9 @@ def _unfolded(
 
 
 def short_sums(program: TypedProgram) -> frozenset[str]:
-    """Return the temporaries of reductions that can be written out, and whose terms no other cells of the result share.
+    """Return the temporaries of reductions that can be written out, and whose terms no other elements of the result share.
 
-    (A tile of a product of matrices in registers uses what it loads for several cells.)
+    (A tile of a product of matrices in registers uses what it loads for several elements.)
     """
     found = set()
     for before, node in zip(program.body, program.body[1:], strict=False):
@@ -104,15 +104,15 @@ def _value(
         at = {i: lit(n) for i, n in zip(reduced, point, strict=True)}
         value = combined(statement.op, statement.acc, value, substitute(statement.expr, at))
     kept = tuple(i for i in statement.iterators if i not in reduced)
-    cells = read_set(statement.domain)
+    elements = read_set(statement.domain)
     for d in reversed(range(len(statement.iterators))):
         if statement.iterators[d] in reduced:
-            cells = cells.project_out(dim.set, d, 1)
+            elements = elements.project_out(dim.set, d, 1)
     made = TypedStatement(
-        statement.name, kept, statement.outer, domain_text(cells, statement.name), statement.target,
+        statement.name, kept, statement.outer, domain_text(elements, statement.name), statement.target,
         statement.subscripts, "set", value, statement.acc, (), statement.span,
     )  # fmt: skip
-    # Cells without terms keep the identity.
+    # Elements without terms keep the identity.
     if statement.outer:
         return made if read_set(start.domain).set_tuple_name(made.name).is_subset(read_set(made.domain)) else None
     target = read_map(access_relation(program, made, made.target, made.subscripts))
@@ -128,7 +128,7 @@ def few_points(domain: Set, dimensions: Sequence[int], most: int) -> list[tuple[
 
 
 def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> bool:
-    """Whether `start` sets, in the same iteration of the loops around, the cells that a reduction reaches to the identity."""
+    """Whether `start` sets, in the same iteration of the loops around, the elements that a reduction reaches to the identity."""
     outer, kept = statement.outer, [i for i in statement.iterators if i not in statement.reduced]
     if start.outer != outer or start.op != "set" or start.target != statement.target or statement.reads_own:
         return False

@@ -22,14 +22,15 @@ from polyker.rewrite.reductions.split_sum import SumCut, split_sum
 
 # A result's place from which on it is too far from the first one: partial results have places of their own from there on.
 FAR = 64
-# A statement and the start of its cells.
+# A statement and the start of its elements.
 Part = tuple[TypedStatement, TypedStatement | None]
 
 
 def by_pieces(
     program: TypedProgram, fresh: Fresh, measured: Measured, plan: Plan, start: TypedStatement | None, target: Target
 ) -> list[Part]:
-    """Return what stands for a sum of all cells of operands from memory, in order; nothing where it had better be taken whole."""
+    """Return what stands for a sum of all elements of operands from memory, in order; nothing where it had better be taken
+    whole."""
     statement, along = measured.statement, plan.vector
     if target.streams < 2 or along is None or along not in statement.reduced or program.sizes:
         return []

@@ -31,7 +31,7 @@ from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.reductions.scan import Scan
 
-# Cells of a dimension of a buffer whose places count alone.
+# Elements of a dimension of a buffer whose places count alone.
 _MANY = 1 << 20
 
 
@@ -70,19 +70,19 @@ def split_scan(
     q, r = fresh.iterator(), fresh.iterator()
     extents = (runs, *shape) if beside else (*shape, runs)
     whole, carry = fresh.temporary("runs", acc, extents), fresh.temporary("before", acc, extents)
-    source, cells = ", ".join(statement.iterators), ", ".join((*kept, q))
+    source, elements = ", ".join(statement.iterators), ", ".join((*kept, q))
     cut = f"{along} = {scan.lo} + {count} {q} + {r} and 0 <= {r} < {count}"
     parts = read_set(statement.domain).apply(
-        read_map(f"{head}{{ {statement.name}[{source}] -> [{cells}, {r}] : {cut} }}")
+        read_map(f"{head}{{ {statement.name}[{source}] -> [{elements}, {r}] : {cut} }}")
     )
     places = parts.project_out(isl.dim_type.set, len(kept) + 1, 1)
     term = substitute(statement.expr, {along: add(lit(scan.lo), scale(count, _index(q)), _index(r))})
 
-    def cell_of(run: Expr) -> tuple[Expr, ...]:
+    def element_of(run: Expr) -> tuple[Expr, ...]:
         rows = tuple(map(_index, kept))
         return (run, *rows) if beside else (*rows, run)
 
-    cell = cell_of(_index(q))
+    element = element_of(_index(q))
     total, begin, chain = fresh.statement(), fresh.statement(), fresh.statement()
 
     def made(
@@ -94,7 +94,7 @@ def split_scan(
             0,
             domain_text(domain, name),
             target,
-            cell,
+            element,
             op,
             expr,
             acc,
@@ -104,9 +104,9 @@ def split_scan(
 
     start = made(begin, places, whole, "set", identity(scan.op, acc))
     totals = made(total, parts, whole, scan.op, term, (r,))
-    carried = Scan(made(chain, places, carry, "set", Read(whole, cell, dtype=acc)), q, 0, scan.op, scan.before)
-    later = Read(carry, cell_of(add(_index(q), lit(-1))), dtype=acc)
-    first, rest = (str(read_set(f"{head}{{ [{cells}] : {q} {sign} 0 }}")) for sign in ("=", ">"))
+    carried = Scan(made(chain, places, carry, "set", Read(whole, element, dtype=acc)), q, 0, scan.op, scan.before)
+    later = Read(carry, element_of(add(_index(q), lit(-1))), dtype=acc)
+    first, rest = (str(read_set(f"{head}{{ [{elements}] : {q} {sign} 0 }}")) for sign in ("=", ">"))
     before: list[tuple[str | None, Expr]] = [(rest, later)]
     for domain, expr in scan.before:
         here = read_set(first)
@@ -174,11 +174,11 @@ def in_block(program: TypedProgram, fresh: Fresh, scan: Scan, width: int, run: i
     places = domain.project_out(isl.dim_type.set, statement.iterators.index(scan.along), 1)
 
     def made(
-        cells: isl.Set, iterators: tuple[str, ...], target: str, subscripts: tuple[Expr, ...], expr: Expr
+        elements: isl.Set, iterators: tuple[str, ...], target: str, subscripts: tuple[Expr, ...], expr: Expr
     ) -> TypedStatement:
         name = fresh.statement()
         return TypedStatement(
-            name, (*kept, *iterators), statement.outer, domain_text(cells, name), target, subscripts, "set", expr, acc, (),
+            name, (*kept, *iterators), statement.outer, domain_text(elements, name), target, subscripts, "set", expr, acc, (),
             statement.span,
         )  # fmt: skip
 
@@ -190,9 +190,9 @@ def in_block(program: TypedProgram, fresh: Fresh, scan: Scan, width: int, run: i
 
     before = []
     for part, expr in scan.before:
-        cells = places if part is None else places.intersect(read_set(part))
-        if not cells.is_empty():
-            before.append(made(cells, (), carried, (*rows, lit(0)), expr))
+        elements = places if part is None else places.intersect(read_set(part))
+        if not elements.is_empty():
+            before.append(made(elements, (), carried, (*rows, lit(0)), expr))
     outside = whole.subtract(terms)
     beyond = () if outside.is_empty() else (made(outside, (s,), values, (*rows, _index(s)), identity(scan.op, acc)),)
     place = add(_index(s), lit(scan.lo))

@@ -1,4 +1,4 @@
-"""Long reductions into few cells, cut so that many threads sum: each has a partial result of its own in memory.
+"""Long reductions into few elements, cut so that many threads sum: each has a partial result of its own in memory.
 
 Before: `T[p] += e(p, i)`. After, for `count` partial results: `P[p, q] = 0;  P[p, q] += e(p, k * count + q);  T[p] += P[p, q]`.
 Neighbouring q take neighbouring terms, or runs of `run` of them: `P[p, q] += e(p, (k * count + q) * run + l)` for l below `run`.
@@ -58,7 +58,7 @@ def split_sum(
     head = parameters(program)
     acc = statement.acc
     partial = fresh.temporary("partial", acc, (lit(count), *shape) if apart else (*shape, lit(count)))
-    cell: tuple[Expr, ...] = tuple(Index(i, i64) for i in ((q, *kept) if apart else (*kept, q)))
+    element: tuple[Expr, ...] = tuple(Index(i, i64) for i in ((q, *kept) if apart else (*kept, q)))
     # The terms.
     rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
     within = (fresh.iterator(),) if run > 1 else ()
@@ -78,17 +78,17 @@ def split_sum(
         iterators=iterators,
         domain=domain_text(read_set(statement.domain).apply(pieces), statement.name),
         target=partial,
-        subscripts=cell,
+        subscripts=element,
         expr=substitute(statement.expr, {along: place}),
         reduced=terms_of,
         defines=None,
         prefetch=(),
     )
-    # The cells that have terms, each with all its partial results.
+    # The elements that have terms, each with all its partial results.
     onto = read_map(f"{head}{{ {statement.name}[{source}] -> [{', '.join(kept)}] }}")
     lanes = read_set(f"{head}{{ [{q}] : 0 <= {q} < {count} }}")
-    cells = read_set(statement.domain).apply(onto).flat_product(lanes).coalesce()
-    start, fold = start_and_fold(fresh, statement, partial, (*kept, q), cells, cell)
+    elements = read_set(statement.domain).apply(onto).flat_product(lanes).coalesce()
+    start, fold = start_and_fold(fresh, statement, partial, (*kept, q), elements, element)
     return SplitSum(start, terms, fold, within[0] if within else None)
 
 
@@ -97,24 +97,24 @@ def start_and_fold(
     statement: TypedStatement,
     partial: str,
     iterators: tuple[str, ...],
-    cells: Set,
-    cell: tuple[Expr, ...] | None = None,
+    elements: Set,
+    element: tuple[Expr, ...] | None = None,
 ) -> tuple[TypedStatement, TypedStatement]:
     """Return what sets the partial results of a reduction to its identity, and what reduces them to its results.
 
-    `iterators`: those of the results, then the one that tells the partial results of each apart; `cells`: their values. `cell`:
-    where a partial result lies, in the order of the iterators if not given.
+    `iterators`: those of the results, then the one that tells the partial results of each apart; `elements`: their values.
+    `element`: where a partial result lies, in the order of the iterators if not given.
     """
     begin, fold = fresh.statement(), fresh.statement()
-    acc, cell = statement.acc, cell or tuple(Index(i, i64) for i in iterators)
+    acc, element = statement.acc, element or tuple(Index(i, i64) for i in iterators)
     least = identity(statement.op, acc)
-    start = TypedStatement(begin, iterators, 0, domain_text(cells, begin), partial, cell, "set", least, acc)
+    start = TypedStatement(begin, iterators, 0, domain_text(elements, begin), partial, element, "set", least, acc)
     folded = replace(
         statement,
         name=fold,
         iterators=iterators,
-        domain=domain_text(cells, fold),
-        expr=Read(partial, cell, dtype=acc),
+        domain=domain_text(elements, fold),
+        expr=Read(partial, element, dtype=acc),
         reduced=iterators[-1:],
         prefetch=(),
     )

@@ -62,15 +62,15 @@ def _by_rows(
     rows = fresh.temporary("rows", statement.acc, extents)
     places: tuple[Expr, ...] = tuple(add(Index(i, i64), lit(-ends[i][0])) for i in names)
     onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> [{', '.join(names)}] }}")
-    cells, first, last = read_set(statement.domain).apply(onto), fresh.statement(), fresh.statement()
+    elements, first, last = read_set(statement.domain).apply(onto), fresh.statement(), fresh.statement()
     zero = identity(statement.op, statement.acc)
-    start = TypedStatement(first, names, 0, domain_text(cells, first), rows, places, "set", zero, statement.acc)
+    start = TypedStatement(first, names, 0, domain_text(elements, first), rows, places, "set", zero, statement.acc)
     rest = tuple(i for i in statement.reduced if i != along)
     total = replace(
         statement,
         name=last,
         iterators=names,
-        domain=domain_text(cells, last),
+        domain=domain_text(elements, last),
         expr=Read(rows, places, dtype=statement.acc),
         reduced=(along,),
     )

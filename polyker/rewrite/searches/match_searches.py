@@ -70,12 +70,12 @@ def _search(place: TypedStatement, statements: list[TypedStatement]) -> Search |
             pass
         case _:
             return None
-    cells = len(best.subscripts)
+    elements = len(best.subscripts)
     names = dict(zip(extremum.iterators, place.iterators, strict=False))
     plain = (
         place.reduced == (k,)
         and start.expr == identity(extremum.op, extremum.acc)
-        and all(_is_plain(s, cells) for s in (extremum, place))
+        and all(_is_plain(s, elements) for s in (extremum, place))
         and best.subscripts == place.subscripts
         and extremum.acc == term.dtype
         and match(extremum.expr, term, names) == names
@@ -86,8 +86,8 @@ def _search(place: TypedStatement, statements: list[TypedStatement]) -> Search |
     return Search(extremum, place, best, term, hit)
 
 
-def _is_plain(statement: TypedStatement, cells: int) -> bool:
-    """Whether a reduction is over its last iterator, into the cells that the others name."""
+def _is_plain(statement: TypedStatement, elements: int) -> bool:
+    """Whether a reduction is over its last iterator, into the elements that the others name."""
     unusual = statement.outer or statement.in_order or statement.reads_own or statement.defines
-    at = tuple(Index(i, i64) for i in statement.iterators[:cells])
-    return not unusual and statement.subscripts == at and statement.reduced == statement.iterators[cells:] != ()
+    at = tuple(Index(i, i64) for i in statement.iterators[:elements])
+    return not unusual and statement.subscripts == at and statement.reduced == statement.iterators[elements:] != ()

@@ -105,41 +105,43 @@ class _Blocks:
         """Return the statements that stand for the extremum, and for the place."""
         extremum, place, best = search.extremum, search.place, search.best
         blocks = count // length
-        cells = len(best.subscripts)
+        elements = len(best.subscripts)
         shape = (*self.program.tensor(best.tensor).shape, lit(blocks))
         part = self.fresh.temporary("part", extremum.acc, shape)
         b, inner = self.fresh.iterator(), self.fresh.iterator()
-        kept = extremum.iterators[:cells]
-        cell = tuple(Index(i, i64) for i in (*kept, b))
+        kept = extremum.iterators[:elements]
+        element = tuple(Index(i, i64) for i in (*kept, b))
         partial = replace(
-            self.cut(extremum, (b, inner), length, blocks), target=part, subscripts=cell, reduced=(inner,)
+            self.cut(extremum, (b, inner), length, blocks), target=part, subscripts=element, reduced=(inner,)
         )
-        over = read_set(partial.domain).reset_tuple_id().project_out(dim.set, cells + 1, 1)
+        over = read_set(partial.domain).reset_tuple_id().project_out(dim.set, elements + 1, 1)
         begin, whole = start_and_fold(self.fresh, extremum, part, (*kept, b), over)
         found = self.fresh.temporary("block", place.acc, self.program.tensor(best.tensor).shape)
-        points = over.project_out(dim.set, cells, 1)
+        points = over.project_out(dim.set, elements, 1)
         none, number = identity(place.op, place.acc), Cast(place.acc, Index(b, i64), place.acc)
         unset, look = self.fresh.statement(), self.fresh.statement()
         acc = extremum.acc
-        block = Read(part, cell, dtype=acc)
+        block = Read(part, element, dtype=acc)
         names = {old: Index(new, i64) for old, new in zip(place.iterators, kept, strict=False)}
         term = substitute(search.term, names)
         has = transform(substitute(search.hit, names), lambda e: block if e == term else e)
-        nowhere = TypedStatement(unset, kept, 0, domain_text(points, unset), found, cell[:-1], "set", none, place.acc)
+        nowhere = TypedStatement(
+            unset, kept, 0, domain_text(points, unset), found, element[:-1], "set", none, place.acc
+        )
         first = replace(
             place,
             name=look,
             iterators=(*kept, b),
             domain=domain_text(over, look),
             target=found,
-            subscripts=cell[:-1],
+            subscripts=element[:-1],
             expr=Call("where", (has, number, none), place.acc),
             reduced=(b,),
         )
         searched = self.cut(place, (b, inner), length, blocks)
         there = Call("eq", (number, Read(found, best.subscripts, dtype=place.acc)), bool_)
         value = Call("where", (there, searched.expr, none), place.acc)
-        searched = replace(searched, expr=value, seldom=frozenset({*place.iterators[:cells], b}))
+        searched = replace(searched, expr=value, seldom=frozenset({*place.iterators[:elements], b}))
         rest = count - length * blocks
         behind = [self.behind(s, length * blocks) for s in (extremum, place)] if rest else []
         return [begin, partial, whole, *behind[:1]], [nowhere, first, searched, *behind[1:]]

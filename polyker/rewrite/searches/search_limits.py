@@ -61,13 +61,13 @@ class _Limits:
         extremum, acc = search.extremum, search.extremum.acc
         if extremum.name in self.limits:
             return self.limits[extremum.name]
-        name, cells = self.fresh.statement(), extremum.iterators[: len(search.best.subscripts)]
+        name, elements = self.fresh.statement(), extremum.iterators[: len(search.best.subscripts)]
         limit = self.fresh.temporary("limit", acc, self.original.tensor(search.best.tensor).shape)
-        points = read_set(extremum.domain).reset_tuple_id().project_out(dim.set, len(cells), 1)
-        cell = tuple(Index(i, i64) for i in cells)
+        points = read_set(extremum.domain).reset_tuple_id().project_out(dim.set, len(elements), 1)
+        element = tuple(Index(i, i64) for i in elements)
         beside = "below" if extremum.op == "max" else "above"
-        value = Call(beside, (Read(search.best.tensor, cell, dtype=acc),), acc)
-        sets = TypedStatement(name, cells, 0, domain_text(points, name), limit, cell, "set", value, acc)
+        value = Call(beside, (Read(search.best.tensor, element, dtype=acc),), acc)
+        sets = TypedStatement(name, elements, 0, domain_text(points, name), limit, element, "set", value, acc)
         self.nodes[extremum.name] = (extremum, sets)
         self.limits[extremum.name] = limit
         return limit

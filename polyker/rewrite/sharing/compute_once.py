@@ -148,11 +148,13 @@ def _stored(
         assert part.dtype is not None
         # In the order of memory of what the part reads.
         named = [i for r in reads_in(part) for s in r.subscripts for i in statement.iterators if i in indices_of(s)]
-        cell = tuple(dict.fromkeys((*named, *(i for i in statement.iterators if i in indices_of(part)))))
-        places = tuple(subtract(Index(i, i64), where[i][0]) for i in cell)
-        tensor = fresh.temporary("value", part.dtype, tuple(where[i][1] for i in cell))
+        element = tuple(dict.fromkeys((*named, *(i for i in statement.iterators if i in indices_of(part)))))
+        places = tuple(subtract(Index(i, i64), where[i][0]) for i in element)
+        tensor = fresh.temporary("value", part.dtype, tuple(where[i][1] for i in element))
         reads[part] = Read(tensor, places, dtype=part.dtype)
-        stored = TypedStatement(fresh.statement(), cell, 0, statement.domain, tensor, places, "set", part, part.dtype)
+        stored = TypedStatement(
+            fresh.statement(), element, 0, statement.domain, tensor, places, "set", part, part.dtype
+        )
         made.append(replace(stored, span=statement.span))
 
     def read(e: Expr) -> Expr | None:

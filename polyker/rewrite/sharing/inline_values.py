@@ -1,6 +1,6 @@
 """A temporary that is cheaper to compute again than to store is not stored: the statements that read it compute the value.
 
-Before: `T[i,j] = 2 * X[i,j];  O[i] += T[i,j]`. After: `O[i] += 2 * X[i,j]`. What is read in one cell by one statement is never
+Before: `T[i,j] = 2 * X[i,j];  O[i] += T[i,j]`. After: `O[i] += 2 * X[i,j]`. What is read in one element by one statement is never
 computed more often than before; what is read in several, `D[i] = T[i+1] - T[i]`, only where that takes fewer cycles.
 """
 
@@ -136,19 +136,19 @@ def _pays(found: _Inlining) -> bool:
         count = sum(1 for e in values(reader.expr) if e in reads)
         if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MOST_OPERATIONS:
             return False
-    cells = sum(len(reads) for _, reads in found.readers)
-    return cells == 1 or (cells - 1) * _cycles(found.definition.expr) <= PASS + cells * LOAD
+    elements = sum(len(reads) for _, reads in found.readers)
+    return elements == 1 or (elements - 1) * _cycles(found.definition.expr) <= PASS + elements * LOAD
 
 
 def _turns(definition: TypedStatement) -> bool:
-    """Whether cells that lie side by side come from cells that do not: a recurrence would gather them one by one."""
+    """Whether elements that lie side by side come from elements that do not: a recurrence would gather them one by one."""
     row = indices_of(definition.subscripts[-1]) if definition.subscripts else frozenset()
     reads = (r.subscripts for r in definition.reads() if r.subscripts)
     return any(not indices_of(s[-1]) & row and any(indices_of(e) & row for e in s) for s in reads)
 
 
 def _goes_along_memory(statement: TypedStatement) -> bool:
-    """Whether a statement reads cells of its own row in memory that it wrote before.
+    """Whether a statement reads elements of its own row in memory that it wrote before.
 
     It is computed for several rows at a time, and what it reads is transposed in registers: with more operands than three for
     each four bytes of an element these would take half as many again as there are (32 of 64 bytes, 16 of 32).
@@ -185,7 +185,7 @@ def _defines_once(definition: TypedStatement) -> bool:
 
 
 def _reads(reader: TypedStatement, tensor: str) -> tuple[Read, ...]:
-    """Return the reads of a tensor in a statement whose instances read different cells by each; () where they may not."""
+    """Return the reads of a tensor in a statement whose instances read different elements by each; () where they may not."""
     reads = tuple(dict.fromkeys(r for r in reader.reads() if r.tensor == tensor))
     if reader.target == tensor or not all(map(is_quasi_affine, reader.subscripts)):
         return ()
@@ -199,20 +199,20 @@ def _reads(reader: TypedStatement, tensor: str) -> tuple[Read, ...]:
 
 
 def inlined(program: TypedProgram, definition: TypedStatement, reader: TypedStatement) -> TypedStatement:
-    """Return a statement with the values of the cells that it reads of what another defines."""
+    """Return a statement with the values of the elements that it reads of what another defines."""
     return _merged(program, definition, reader, tuple(r for r in reader.reads() if r.tensor == definition.target))
 
 
 def _merged(
     program: TypedProgram, definition: TypedStatement, reader: TypedStatement, reads: tuple[Read, ...]
 ) -> TypedStatement:
-    """Return the reader with the values of the cells that it reads."""
+    """Return the reader with the values of the elements that it reads."""
     found = {read: _value(program, definition, read) for read in reads}
     return replace(reader, expr=transform(reader.expr, lambda e: found[e] if isinstance(e, Read) and e in found else e))
 
 
 def _value(program: TypedProgram, definition: TypedStatement, read: Read) -> Expr:
-    """Return the value of the cell that is read."""
+    """Return the value of the element that is read."""
     places: dict[str, Expr] = {}
     for own, other in zip(definition.subscripts, read.subscripts, strict=True):
         found = alone(own)

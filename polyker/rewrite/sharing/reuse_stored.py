@@ -34,7 +34,7 @@ def read_stored(program: TypedProgram) -> tuple[TypedProgram, tuple[Decision, ..
 
 
 def _stores(program: TypedProgram, statement: TypedStatement) -> bool:
-    """Whether a statement stores a costly value as it is, of which the cell tells the instance."""
+    """Whether a statement stores a costly value as it is, of which the element tells the instance."""
     tensor = program.tensor(statement.target)
     return (
         (statement.op, statement.outer, statement.expr.dtype) == ("set", 0, tensor.dtype)
@@ -73,8 +73,8 @@ def _reading(program: TypedProgram, stored: TypedStatement, statement: TypedStat
         relation = f"{statement.name}[{', '.join(statement.iterators)}] -> {stored.name}[{onto}]"
         points = read_set(statement.domain).apply(read_map(f"{parameters(program)}{{ {relation} }}"))
         if points.intersect_params(read_set(program.context)).is_subset(read_set(stored.domain)):
-            cell = {i: Index(n, i64) for i, n in names.items()}
-            subscripts = tuple(substitute(s, cell) for s in stored.subscripts)
+            element = {i: Index(n, i64) for i, n in names.items()}
+            subscripts = tuple(substitute(s, element) for s in stored.subscripts)
             found[e] = Read(stored.target, subscripts, dtype=stored.expr.dtype)
 
     def read(e: Expr) -> Expr | None:

@@ -1,7 +1,7 @@
 """What several statements compute alike, up to the names of their indices, is computed once.
 
 Before: `M[i] max= X[i,k];  …  N[j] max= X[j,l];  O[j] = N[j] - 1`. After: `M[i] max= X[i,k];  …  O[j] = M[j] - 1`. A result is
-all that defines a tensor: a statement, or a reduction and its start. Two are alike where each cell has the same terms, by isl,
+all that defines a tensor: a statement, or a reduction and its start. Two are alike where each element has the same terms, by isl,
 and nothing that they read changes between them: the bits are the same. Comes after reductions were started. Values below a
 statement's own are for reread.py (stored ones) and fuse_values.py (in the caches).
 """
@@ -19,8 +19,8 @@ from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.isl import read_set
-from polyker.poly.scop import cells_written, domain_text, tensor_box
-from polyker.rewrite.core.alike import Cells, Names, alike, same_terms
+from polyker.poly.scop import domain_text, elements_written, tensor_box
+from polyker.rewrite.core.alike import Elements, Names, alike, same_terms
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.match import outline_of
 from polyker.rewrite.sharing.reuse_stored import read_stored
@@ -104,19 +104,19 @@ class _Pair:
         here, there = self.program.tensor(self.one.tensor), self.program.tensor(self.other.tensor)
         if here.dtype != there.dtype or len(here.shape) != len(there.shape) or not self.keeps():
             return None
-        cells = self.cells()
-        if cells is None or not self.complete(self.other):
+        elements = self.elements()
+        if elements is None or not self.complete(self.other):
             return None
-        if there.role is Role.TEMPORARY and self.readable(self.other, cells):
-            return self.changed({}, self.other, (here.name, cells)), _note(there.label, here.name)
-        if here.role is Role.TEMPORARY and self.whole(cells) and self.complete(self.one):
-            if not self.readable(self.one, cells):
+        if there.role is Role.TEMPORARY and self.readable(self.other, elements):
+            return self.changed({}, self.other, (here.name, elements)), _note(there.label, here.name)
+        if here.role is Role.TEMPORARY and self.whole(elements) and self.complete(self.one):
+            if not self.readable(self.one, elements):
                 return None
             moved = dict(zip(self.one.places, self.other.statements, strict=True))
-            return self.changed(moved, self.one, (there.name, cells.back())), _note(here.label, there.name)
+            return self.changed(moved, self.one, (there.name, elements.back())), _note(here.label, there.name)
         if self.other.statements[0].outer or not any(map(_is_work, self.other.statements)):
             return None
-        return self.changed({self.other.places[-1]: self.copy(cells)}), _note(there.name, here.name)
+        return self.changed({self.other.places[-1]: self.copy(elements)}), _note(there.name, here.name)
 
     def keeps(self) -> bool:
         """Whether nothing that either reads changes between them."""
@@ -131,56 +131,56 @@ class _Pair:
         readers = (s.name for s in self.program.statements() if any(r.tensor == result.tensor for r in s.reads()))
         return all(name in own or name in later for name in readers)
 
-    def readable(self, result: Result, cells: Cells) -> bool:
-        """Whether all that reads a result can read the other one: what an extent bounds needs the same cells."""
+    def readable(self, result: Result, elements: Elements) -> bool:
+        """Whether all that reads a result can read the other one: what an extent bounds needs the same elements."""
         here, there = (self.program.tensor(r.tensor).shape for r in (self.one, self.other))
-        if cells.same and here == there:
+        if elements.same and here == there:
             return True
         reads = (r for s in self.program.statements() for r in s.reads() if r.tensor == result.tensor)
         return all(r.pad is None and all(map(is_quasi_affine, r.subscripts)) for r in reads)
 
-    def cells(self) -> Cells | None:
-        """Return where the first result has the cells of the second; None where they are not alike."""
-        for _, cells in alike(self.one.statements[-1], self.other.statements[-1]):
-            pairs = self.pairs(cells)
+    def elements(self) -> Elements | None:
+        """Return where the first result has the elements of the second; None where they are not alike."""
+        for _, elements in alike(self.one.statements[-1], self.other.statements[-1]):
+            pairs = self.pairs(elements)
             if pairs and same_terms(self.program, pairs) is not False:
-                return cells
+                return elements
         return None
 
-    def whole(self, cells: Cells) -> bool:
-        """Whether the second result defines all cells of the first."""
-        return bool(same_terms(self.program, self.pairs(cells)))
+    def whole(self, elements: Elements) -> bool:
+        """Whether the second result defines all elements of the first."""
+        return bool(same_terms(self.program, self.pairs(elements)))
 
-    def pairs(self, cells: Cells) -> list[tuple[TypedStatement, TypedStatement, Names]]:
+    def pairs(self, elements: Elements) -> list[tuple[TypedStatement, TypedStatement, Names]]:
         """Return the statements that stand for each other, with the names in the second of the iterators of the first."""
         found = []
         for one, other in zip(self.one.statements, self.other.statements, strict=True):
-            names = next((n for n, c in alike(one, other) if c == cells), None)
+            names = next((n for n, c in alike(one, other) if c == elements), None)
             if names is None:
                 return []
             found.append((one, other, names))
         return found
 
-    def copy(self, cells: Cells) -> TypedStatement:
+    def copy(self, elements: Elements) -> TypedStatement:
         """Return the statement that copies the second result from the first."""
         tensor, fresh = self.program.tensor(self.other.tensor), Fresh(self.program)
         name, iterators = fresh.statement(), tuple(fresh.iterator() for _ in tensor.shape)
-        cell = tuple(Index(i, i64) for i in iterators)
+        element = tuple(Index(i, i64) for i in iterators)
         written = read_set(tensor_box(self.program, tensor.name))
         if all(is_quasi_affine(x) for s in self.other.statements for x in s.subscripts):
-            written = cells_written(self.program, self.other.statements[0])
+            written = elements_written(self.program, self.other.statements[0])
             for more in self.other.statements[1:]:
-                written = written.union(cells_written(self.program, more))
-        value = Read(self.one.tensor, cells.place(cell), dtype=tensor.dtype)
+                written = written.union(elements_written(self.program, more))
+        value = Read(self.one.tensor, elements.place(element), dtype=tensor.dtype)
         span = self.other.statements[-1].span
         domain = domain_text(written.coalesce(), name)
-        return TypedStatement(name, iterators, 0, domain, tensor.name, cell, "set", value, tensor.dtype, (), span)
+        return TypedStatement(name, iterators, 0, domain, tensor.name, element, "set", value, tensor.dtype, (), span)
 
     def changed(
         self,
         instead: Mapping[int, TypedStatement],
         gone: Result | None = None,
-        reads: tuple[str, Cells] | None = None,
+        reads: tuple[str, Elements] | None = None,
     ) -> TypedProgram:
         """Return the program with one of the results alone, and what stands at some places of the body instead.
 
@@ -192,11 +192,11 @@ class _Pair:
         )
         tensors = self.program.tensors
         if gone is not None and reads is not None:
-            name, cells = reads
+            name, elements = reads
 
             def read(e: Expr) -> Expr:
                 if isinstance(e, Read) and e.tensor == gone.tensor:
-                    return replace(e, tensor=name, subscripts=cells.place(e.subscripts))
+                    return replace(e, tensor=name, subscripts=elements.place(e.subscripts))
                 return e
 
             body = replaced(body, lambda s: (_rewritten(s, read),))

@@ -1,4 +1,4 @@
-"""A costly value that several statements compute from the same cells is computed once.
+"""A costly value that several statements compute from the same elements is computed once.
 
 Before: `S[i] += exp(X[i,l] - M[i]);  P[i,j] = exp(X[i,j] - M[i]) / S[i]`.
 After: `E[i,j] = exp(X[i,j] - M[i]);  S[i] += E[i,l];  P[i,j] = E[i,j] / S[i]`.
@@ -109,15 +109,15 @@ def _stored(program: TypedProgram, fresh: Fresh, places: list[Value]) -> tuple[T
     assert dtype is not None
     name = fresh.temporary("value", dtype, tuple(extents))
 
-    def cell(indices: tuple[str, ...]) -> tuple[Expr, ...]:
+    def element(indices: tuple[str, ...]) -> tuple[Expr, ...]:
         return tuple(subtract(Index(i, i64), low) for i, low in zip(indices, lows, strict=True))
 
     statement = fresh.statement()
     definition = TypedStatement(
-        statement, first.indices, 0, domain_text(points, statement), name, cell(first.indices), "set", first.expr, dtype,
+        statement, first.indices, 0, domain_text(points, statement), name, element(first.indices), "set", first.expr, dtype,
         (), first.statement.span,
     )  # fmt: skip
-    reads = {(p.statement.name, p.expr): Read(name, cell(p.indices), dtype=dtype) for p in places}
+    reads = {(p.statement.name, p.expr): Read(name, element(p.indices), dtype=dtype) for p in places}
     body: list[TypedNode] = []
     for node in program.body:
         if isinstance(node, TypedStatement):

@@ -9,8 +9,8 @@ After, with blocks of 64 steps K, and a panel of 64 rows and columns that the bl
     for K: for k in K: { A[i,k] = A[i,k] / A[k,k];  A[i,j] = A[i,j] - A[i,k] * A[k,j]  where i or j is in the panel }
            A[i,j] -= A[i,k] * A[k,j]  for k in K, i, j beyond the panel, in the order of k
 
-The late part is a product of matrices, whose tiles stay in registers for a block of steps; each cell still takes its terms one by
-one in the order of the text. A cell is late if nothing else in its block of steps reads or writes it; isl says which are.
+The late part is a product of matrices, whose tiles stay in registers for a block of steps; each element still takes its terms one
+by one in the order of the text. An element is late if nothing else in its block of steps reads or writes it; isl says which are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.time.step_blocks import BlockLoop, Blocks, blocks_of, in_block, least_in_block, of_block, steps_in
 
-# The reductions that an update may be, by what combines a cell with a term.
+# The reductions that an update may be, by what combines an element with a term.
 _COMBINE = {COMBINE[op]: op for op in ("add", "max", "min")}
 
 
@@ -49,8 +49,8 @@ def late_updates(program: TypedProgram) -> TypedProgram:
 
 @dataclass(frozen=True)
 class _Late:
-    """A loop, its update `statement` with what is combined into the cell by `op`, the instances that are late, and the others in
-    disjoint pieces. `first`: the first step; `steps`: those of a block. `bounds`: of each inner iterator, (slope, offset) of
+    """A loop, its update `statement` with what is combined into the element by `op`, the instances that are late, and the others
+    in disjoint pieces. `first`: the first step; `steps`: those of a block. `bounds`: of each inner iterator, (slope, offset) of
     the least late value in a block."""
 
     loop: TypedLoop
@@ -74,7 +74,7 @@ def _candidates(program: TypedProgram, loop: TypedLoop) -> Iterator[_Late]:
 
 
 def _parts(statement: TypedStatement) -> tuple[str, Expr] | None:
-    """Return the operation that combines a cell's own value with a term, and the term, which must not hang on that value."""
+    """Return the operation that combines an element's own value with a term, and the term, which must not hang on that value."""
     value = statement.expr
     if not isinstance(value, Call) or value.op not in _COMBINE or len(value.args) != 2:
         return None
@@ -106,7 +106,7 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
     touched = _touched(blocks, statement, own)
     if touched is None:
         return None
-    where = blocks.block(statement).range_product(blocks.cells(statement, None))
+    where = blocks.block(statement).range_product(blocks.elements(statement, None))
     late = domain.intersect(whole).subtract(where.intersect_range(touched).domain()).coalesce()
     if late.is_empty() or not _wide(expected(program, late), expected(program, domain)):
         return None
@@ -121,14 +121,14 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
 
 
 def _touched(blocks: Blocks, statement: TypedStatement, own: Read) -> Set | None:
-    """Return the cells that each block of steps touches, but for the update's own ones; None where there are no others."""
+    """Return the elements that each block of steps touches, but for the update's own ones; None where there are no others."""
     touched: Set | None = None
     for s, r in blocks.accesses:
         if s is statement and (r is None or r == own):
             continue
         if (s.target if r is None else r.tensor) != statement.target:
             continue
-        pairs = blocks.block(s).range_product(blocks.cells(s, r)).range()
+        pairs = blocks.block(s).range_product(blocks.elements(s, r)).range()
         touched = pairs if touched is None else touched.union(pairs)
     return touched
 

@@ -25,7 +25,7 @@ from polyker.ir.expr import Expr, Index, Read, transform
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import int_val, read_map, read_set
-from polyker.poly.scop import access_relation, cells_reached, cells_written, domain_text, parameters, tensor_box
+from polyker.poly.scop import access_relation, domain_text, elements_reached, elements_written, parameters, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 
 
@@ -94,7 +94,7 @@ def _steps(program: TypedProgram, loop: TypedLoop) -> _Steps | None:
 
 
 def _copies_back(program: TypedProgram, producer: TypedStatement, copy: TypedStatement) -> bool:
-    """Whether a statement copies just what another one computed, the same cells in every step, from a temporary."""
+    """Whether a statement copies just what another one computed, the same elements in every step, from a temporary."""
     read = copy.expr
     if not isinstance(read, Read) or read.pad is not None or read.subscripts != copy.subscripts:
         return False
@@ -103,12 +103,12 @@ def _copies_back(program: TypedProgram, producer: TypedStatement, copy: TypedSta
         return False
     if any(r.tensor == copy.target and r.pad is not None and r.pad.mode != "constant" for r in producer.reads()):
         return False
-    cells = []
+    elements = []
     for s in (producer, copy):
         target = read_map(access_relation(program, s, s.target, s.subscripts)).reset_tuple_id(isl.dim_type.out)
-        cells.append(_clock(program, s).intersect_domain(read_set(s.domain)).reverse().apply_range(target))
-    always = isl.Map.from_domain_and_range(cells[0].domain(), cells[0].range())
-    return bool(cells[0].is_equal(cells[1]) and cells[0].is_equal(always))
+        elements.append(_clock(program, s).intersect_domain(read_set(s.domain)).reverse().apply_range(target))
+    always = isl.Map.from_domain_and_range(elements[0].domain(), elements[0].range())
+    return bool(elements[0].is_equal(elements[1]) and elements[0].is_equal(always))
 
 
 def _first(all_times: list[isl.Set]) -> int | None:
@@ -226,11 +226,11 @@ def _borders(program: TypedProgram, fresh: Fresh, steps: _Steps, turns: dict[str
     """Yield the copies of what the odd steps read and the even ones do not define."""
     for c in steps.copies:
         tensor = program.tensor(c.target)
-        defined = cells_written(program, c)
+        defined = elements_written(program, c)
         needed = isl.Set.empty(defined.get_space())
         for p in steps.producers:
             for read in dict.fromkeys(r for r in p.reads() if r.tensor == c.target):
-                needed = needed.union(cells_reached(program, p, read.tensor, read.subscripts))
+                needed = needed.union(elements_reached(program, p, read.tensor, read.subscripts))
         rest = needed.intersect(read_set(tensor_box(program, c.target))).subtract(defined).coalesce()
         for part in rest.make_disjoint().get_basic_sets():
             iterators = tuple(fresh.iterator() for _ in tensor.shape)

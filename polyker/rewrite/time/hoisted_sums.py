@@ -92,20 +92,20 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
     blocks = blocks_of(program, loop, first, last)
     if blocks is None:
         return None
-    # The sum's cells are those of one step, and read after it: their start and early terms may come before the block's steps.
+    # The sum's elements are those of one step, and read after it: their start and early terms may come before the block's steps.
     place = {s.name: n for n, s in enumerate(all_of)}
     if sum(s.target == statement.target for s in all_of) != 2:
         return None
     if any(r and r.tensor == statement.target and place[s.name] < place[statement.name] for s, r in blocks.accesses):
         return None
     touching = [(s, r) for s, r in blocks.accesses if (s.target if r is None else r.tensor) == statement.target]
-    uses = [blocks.cells(s, r).reverse().apply_range(blocks.step(s)) for s, r in touching]
+    uses = [blocks.elements(s, r).reverse().apply_range(blocks.step(s)) for s, r in touching]
     of_step = uses[0]
     for more in uses[1:]:
         of_step = of_step.union(more)
     if not of_step.coalesce().is_single_valued():
         return None
-    if not blocks.cells(statement, None).range().is_subset(blocks.cells(start, None).range()):
+    if not blocks.elements(statement, None).range().is_subset(blocks.elements(start, None).range()):
         return None
     domain = read_set(statement.domain).intersect_params(context)
     early = domain

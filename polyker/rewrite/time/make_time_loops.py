@@ -3,7 +3,7 @@
     u[t,i] = u[t-1,i-1] + u[t-1,i+1] for t in 1:T      ->      for t in 1:T: u[t,i] = u[t-1,i-1] + u[t-1,i+1]
 
 No iterator by itself is free of dependences here: with t in another place than outermost, i has to run in order. In one iteration
-of the loop the cells are independent, and are vectorised, dealt out to threads, or tiled in time as those of any step.
+of the loop the elements are independent, and are vectorised, dealt out to threads, or tiled in time as those of any step.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ def time_loops(program: TypedProgram) -> TypedProgram:
 
 
 def _set_updates(program: TypedProgram) -> TypedProgram:
-    """Return a program whose updates of cells by one term in a step, `D[i,j] min= D[i,k] + D[k,j]`, set them to what they were
+    """Return a program whose updates of elements by one term in a step, `D[i,j] min= D[i,k] + D[k,j]`, set them to what they were
     combined with it."""
 
     def written(statement: TypedStatement) -> TypedStatement:
         dtype = program.tensor(statement.target).dtype
         if statement.op == "set" or statement.reduced or not statement.outer or statement.acc != dtype:
             return statement
-        cell = Read(statement.target, statement.subscripts, dtype=dtype)
-        value = Call(COMBINE[statement.op], (cell, statement.expr), dtype)
+        element = Read(statement.target, statement.subscripts, dtype=dtype)
+        value = Call(COMBINE[statement.op], (element, statement.expr), dtype)
         return replace(statement, op="set", expr=value, defines=None)
 
     body = replaced(program.body, lambda s: (written(s),))

@@ -176,7 +176,7 @@ def _in_blocks(
     begin = add(scale(size, Index(block, i64)), lit(first - shift))
     moved = {row: add(begin, Index(row, i64))}
 
-    def cell(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def element(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Return the subscripts in the tensor of a block: the row less the first one there."""
         at, start, _ = rows.needed[tensor]
         back = {row: add(Index(row, i64), lit(first - shift - start))}
@@ -188,7 +188,7 @@ def _in_blocks(
             case Index(name=name) if name == row:
                 return moved[row]
             case Read(tensor=tensor, subscripts=subscripts) if tensor in renamed:
-                return replace(expr, tensor=renamed[tensor], subscripts=cell(tensor, subscripts))
+                return replace(expr, tensor=renamed[tensor], subscripts=element(tensor, subscripts))
             case _:
                 return None
 
@@ -204,6 +204,8 @@ def _in_blocks(
         iterators=iterators,
         domain=domain_text(domain, statement.name),
         target=renamed.get(target, target),
-        subscripts=cell(target, subscripts) if target in renamed else tuple(substitute(s, moved) for s in subscripts),
+        subscripts=element(target, subscripts)
+        if target in renamed
+        else tuple(substitute(s, moved) for s in subscripts),
         expr=replace_parts(statement.expr, changed),
     )

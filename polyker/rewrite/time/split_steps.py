@@ -77,14 +77,14 @@ def _waits(program: TypedProgram, statement: TypedStatement) -> Map | None:
     """Return the pairs of instances of one step of which the second has to wait for the first; None where that is not known."""
     domain = read_set(statement.domain)
 
-    def cells(subscripts: tuple[Expr, ...]) -> Map:
+    def elements(subscripts: tuple[Expr, ...]) -> Map:
         return read_map(access_relation(program, statement, statement.target, subscripts)).intersect_domain(domain)
 
-    write, pairs = cells(statement.subscripts), None
+    write, pairs = elements(statement.subscripts), None
     for read in {e for e in walk(statement.expr) if isinstance(e, Read) and e.tensor == statement.target}:
         if read.pad is not None or not all(map(is_quasi_affine, read.subscripts)):
             return None
-        both = write.apply_range(cells(read.subscripts).reverse())
+        both = write.apply_range(elements(read.subscripts).reverse())
         both = both.union(both.reverse())
         pairs = both if pairs is None else pairs.union(both)
     if pairs is None:

@@ -44,8 +44,8 @@ class Blocks:
     first: int
     steps: int
 
-    def cells(self, s: TypedStatement, read: Read | None) -> Map:
-        """Return the cells that the instances of a statement write, or read."""
+    def elements(self, s: TypedStatement, read: Read | None) -> Map:
+        """Return the elements that the instances of a statement write, or read."""
         tensor, places = (s.target, s.subscripts) if read is None else (read.tensor, read.subscripts)
         return read_map(access_relation(self.program, s, tensor, places)).intersect_domain(read_set(s.domain))
 
@@ -71,10 +71,10 @@ class Blocks:
 
     def writers(self, s: TypedStatement, read: Read) -> Iterator[tuple[TypedStatement, Map]]:
         """Yield the statements that write what one reads, and the pairs of its instances and theirs that do in one block."""
-        mine = self.cells(s, read)
+        mine = self.elements(s, read)
         for other, known in self.accesses:
             if known is None and other.target == read.tensor:
-                pairs = mine.apply_range(self.cells(other, None).reverse())
+                pairs = mine.apply_range(self.elements(other, None).reverse())
                 yield other, pairs.intersect(self.block(s).apply_range(self.block(other).reverse()))
 
     def apart(self, s: TypedStatement, other: TypedStatement, sign: str) -> Map:

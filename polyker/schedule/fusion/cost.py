@@ -15,7 +15,7 @@ from math import ceil, lcm, prod
 from polyker.cost.access_cost import LOAD
 from polyker.cost.blocking import blocking
 from polyker.cost.choose import choose
-from polyker.cost.measure import FAR, MemoryAccess, tensor_cells
+from polyker.cost.measure import FAR, MemoryAccess, tensor_elements
 from polyker.cost.own_distances import free_iterators
 from polyker.cost.plan import Plan
 from polyker.ir.decision import Decision
@@ -173,7 +173,7 @@ class _Costs:
         self.kept: dict[int, frozenset[str]] = {}
         self.blocks: dict[int, bool] = {}
         self.sizes: dict[tuple[int, str, int, int], int] = {}
-        self.cells: dict[str, int] = {}
+        self.elements: dict[str, int] = {}
 
     def choices(self) -> Iterator[Fusion]:
         """Yield the ways to fuse."""
@@ -353,14 +353,14 @@ class _Costs:
     def _lines(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
         """Return the bytes of the cache lines that an access reaches while some iterators have only so many values."""
         line = self.target.caches[0].line
-        cells, near, reach = 1, 1, 1
+        elements, near, reach = 1, 1, 1
         for i in access.strides:
             extent, step = fixed.get(i, item.measured.extent(i)), abs(access.stride(i))
             if step * access.itemsize >= line:
-                cells *= extent
+                elements *= extent
             elif step:
                 near, reach = near * extent, reach + (extent - 1) * step
-        return cells * min(near, ceil(reach * access.itemsize / line)) * line
+        return elements * min(near, ceil(reach * access.itemsize / line)) * line
 
     def _turns(self, steps: tuple[int, ...], item: int | None = None) -> float:
         """Return how many iterations the common loops have, those in which one item runs or all of them."""
@@ -408,10 +408,10 @@ class _Costs:
 
     def _size(self, item: Item, access: MemoryAccess, fixed: dict[str, int]) -> int:
         """Return the bytes of an access while some iterators have only so many values."""
-        cells = prod(fixed.get(i, item.measured.extent(i)) for i in access.strides if access.stride(i))
-        if access.tensor not in self.cells:
-            self.cells[access.tensor] = tensor_cells(self.program, access.tensor)
-        return min(cells, self.cells[access.tensor]) * access.itemsize
+        elements = prod(fixed.get(i, item.measured.extent(i)) for i in access.strides if access.stride(i))
+        if access.tensor not in self.elements:
+            self.elements[access.tensor] = tensor_elements(self.program, access.tensor)
+        return min(elements, self.elements[access.tensor]) * access.itemsize
 
 
 def steady_tensors(group: Group) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """What may run together: statements as the scheduler sees them, and the iterators of two of them that move in step.
 
 An item is a statement, with the one that starts it where it is a reduction. Two items can share a loop if one iterator of
-each can be its time: of two instances that touch one cell, the one that the text runs first comes in the same iteration, or in
+each can be its time: of two instances that touch one element, the one that the text runs first comes in the same iteration, or in
 an earlier one. Mostly the subscripts show it; else isl computes the distances.
 """
 
@@ -35,7 +35,7 @@ class Item:
     make_free: Callable[[], tuple[str, ...]] = field(repr=False)
     make_measured: Callable[[], Measured] = field(repr=False)
     epilogue: TypedStatement | None = None
-    # Whether loops run in order, so that one may carry what a statement reads of its own cells.
+    # Whether loops run in order, so that one may carry what a statement reads of its own elements.
     in_order: bool = False
     # Tiles that the model chose for it inside some loops, by these and by the tensors that may be copied before them.
     plans: dict[tuple[tuple[str, ...], frozenset[str] | None], Plan] = field(default_factory=dict, repr=False)
@@ -47,7 +47,7 @@ class Item:
 
     @cached_property
     def carried(self) -> str | None:
-        """The iterator that is outermost in the text's order and carries what the statement reads of its own cells, None for
+        """The iterator that is outermost in the text's order and carries what the statement reads of its own elements, None for
         another: a loop over it may stand outside all others in that order."""
         s = self.statement
         first = s.iterators[s.outer] if len(s.iterators) > s.outer else None
@@ -66,7 +66,7 @@ class Item:
 
     @cached_property
     def touches(self) -> tuple[Touch, ...]:
-        """The accesses; the start of a reduction may write more cells than its terms reach."""
+        """The accesses; the start of a reduction may write more elements than its terms reach."""
         first, *rest = touches(self.statement)
         last = touches(self.epilogue) if self.epilogue is not None else ()
         return (replace(first, everywhere=self.start is not None), *rest, *last)
@@ -87,7 +87,7 @@ class Item:
 
 
 def are_apart(program: TypedProgram, first: Item, second: Item) -> bool:
-    """Whether two items touch no cell in common that one of them writes."""
+    """Whether two items touch no element in common that one of them writes."""
     return all(
         one.tensor != other.tensor or not (one.is_write or other.is_write) or _are_apart(program, one, other)
         for one in first.touches
@@ -97,18 +97,18 @@ def are_apart(program: TypedProgram, first: Item, second: Item) -> bool:
 
 def _are_apart(program: TypedProgram, one: Touch, other: Touch) -> bool:
     exact = one.exact and other.exact
-    return exact and _cells(program, one).range().is_disjoint(_cells(program, other).range())
+    return exact and _elements(program, one).range().is_disjoint(_elements(program, other).range())
 
 
-def _cells(program: TypedProgram, touch: Touch) -> isl.Map:
-    """Return the cell of each instance of an access."""
+def _elements(program: TypedProgram, touch: Touch) -> isl.Map:
+    """Return the element of each instance of an access."""
     relation = read_map(access_relation(program, touch.statement, touch.tensor, touch.subscripts))
     return relation if touch.everywhere else relation.intersect_domain(read_set(touch.statement.domain))
 
 
 @dataclass(frozen=True)
 class Lag:
-    """How two iterators move together: of two instances that touch one cell, the first item's is at most `most` later.
+    """How two iterators move together: of two instances that touch one element, the first item's is at most `most` later.
 
     `exact`: always by as much.
     """
@@ -143,7 +143,7 @@ def follows(program: TypedProgram, first: Item, a: str, second: Item, b: str) ->
 
 
 def walks_with(first: Item, a: str, second: Item, b: str) -> bool:
-    """Whether some tensor that both access is walked alike by the two iterators, but for few cells, and none differently."""
+    """Whether some tensor that both access is walked alike by the two iterators, but for few elements, and none differently."""
     found = False
     for one in first.touches:
         for other in second.touches:
@@ -161,7 +161,7 @@ def _uses(touch: Touch, iterator: str) -> bool:
 
 
 def _ahead(one: Touch, a: str, other: Touch, b: str) -> int | None:
-    """Return by how much `a` is greater than `b` where the two touch one cell, None if the subscripts do not show it."""
+    """Return by how much `a` is greater than `b` where the two touch one element, None if the subscripts do not show it."""
     if one.exact and other.exact:
         for s, t in zip(one.subscripts, other.subscripts, strict=True):
             here, there = alone(s), alone(t)
@@ -171,14 +171,14 @@ def _ahead(one: Touch, a: str, other: Touch, b: str) -> int | None:
 
 
 def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> Lag | None:
-    """Return how much later the first iterator may be of two accesses of one cell; None if nothing is known."""
+    """Return how much later the first iterator may be of two accesses of one element; None if nothing is known."""
     ahead = _ahead(one, a, other, b)
     if ahead is not None:
         return Lag(ahead, True)
     if not (one.exact and other.exact and _uses(one, a) and _uses(other, b)):
         return None
     head = parameters(program)
-    pairs = _cells(program, one).apply_range(_cells(program, other).reverse())
+    pairs = _elements(program, one).apply_range(_elements(program, other).reverse())
     left = ", ".join(one.statement.iterators)
     right = ", ".join(f"{i}_" for i in other.statement.iterators)
     names = f"{one.statement.name}[{left}] -> {other.statement.name}[{right}]"

@@ -38,7 +38,7 @@ class Scheduler(Protocol):
         """The program with the temporaries made so far."""
 
     def map(self, statement: TypedStatement) -> Nest:
-        """Return the nest of a statement whose instances each define a cell."""
+        """Return the nest of a statement whose instances each define an element."""
 
     def reduction(
         self, statement: TypedStatement, start: TypedStatement | None, *, epilogue: TypedStatement | None = None
@@ -97,7 +97,7 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     children = _paired(program, fusion, children, scheduler.target)
     members = [_member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)]
     inside = spliced(Sequence(tuple(children)))
-    # Cells that a reduction leaves out may be started ahead of the common loops: buffers inside these do not reach them.
+    # Elements that a reduction leaves out may be started ahead of the common loops: buffers inside these do not reach them.
     early = {s.target for nest in before for s in nest.statements}
     local = local_tensors(program, fusion.group, len(loops)) - early
     inside = _held(local, program, fusion, scheduler.target, inside, [], len(loops)) or inside
@@ -208,7 +208,7 @@ def _cuts_evenly(tree: Tree, statement: str, iterator: str, block: int) -> bool:
 def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
     """Return the tree with the times of statements counted within a block.
 
-    Blocks are whole tiles, so the order inside one is the same; but the loops' bounds, and the cells of buffers, do not
+    Blocks are whole tiles, so the order inside one is the same; but the loops' bounds, and the elements of buffers, do not
     depend on the block.
     """
     match tree:
@@ -249,8 +249,8 @@ def _held(
 
 
 def _modulo(program: TypedProgram, fusion: Fusion, tensor: str, depth: int) -> tuple[int, ...] | None:
-    """Return the extents of a temporary's buffer: along each of the first `depth` common loops as many cells as are alive in an
-    iteration."""
+    """Return the extents of a temporary's buffer: along each of the first `depth` common loops as many elements as are alive in
+    an iteration."""
     modulo = []
     touching = [(n, t) for n, item in enumerate(fusion.group.items) for t in item.touches if t.tensor == tensor]
     if not all(t.exact and all(is_quasi_affine(s) for s in t.subscripts) for _, t in touching):
@@ -267,14 +267,15 @@ def _modulo(program: TypedProgram, fusion: Fusion, tensor: str, depth: int) -> t
         else:
             if size is not None:
                 size = max([size, *(_reach(fusion, n, t, d) for n, t in touching)])
-        if not size:  # not known, or none: a sum over nothing has no cells
+        if not size:  # not known, or none: a sum over nothing has no elements
             return None
         modulo.append(size)
     return tuple(modulo)
 
 
 def _span(fusion: Fusion, n: int, subscript: Expr, iterator: str, shift: int) -> tuple[int, int] | None:
-    """Return the least and greatest cell that an item reaches in a loop's first iteration, None if other loops move it, too."""
+    """Return the least and greatest element that an item reaches in a loop's first iteration, None if other loops move it,
+    too."""
     parts = coefficients(subscript)
     if parts is None or parts.get(iterator) != 1:
         return None
@@ -293,7 +294,7 @@ def _span(fusion: Fusion, n: int, subscript: Expr, iterator: str, shift: int) ->
 
 def _reach(fusion: Fusion, n: int, touch: Touch, dimension: int) -> int:
     """Return how far the tiles of an item, or blocks of them, reach in a dimension, partial ones taken as whole: the generated
-    code need not know that a cell's place is below the extent."""
+    code need not know that an element's place is below the extent."""
     found = alone(touch.subscripts[dimension])
     if found is None or found[0] not in fusion.group.items[n].measured.bounds:
         return 0

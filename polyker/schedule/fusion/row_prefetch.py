@@ -94,12 +94,12 @@ def _passing(fusion: Fusion) -> int:
 
 
 def _head(fusion: Fusion, n: int, access: MemoryAccess, row: Mapping[str, Expr], line: int) -> tuple[Ahead, ...]:
-    """Return the first cell of each of a row's first lines; `row`: the values of an item's common iterators."""
+    """Return the first element of each of a row's first lines; `row`: the values of an item's common iterators."""
     item, vector = fusion.group.items[n], fusion.plans[n].vector
     subscripts = item.statement.subscripts if access.read is None else access.read.subscripts
     begin = {i: lit(item.measured.lo(i)) for i in item.statement.iterators} | dict(row)
-    cells = []
+    elements = []
     for k in range(HEAD // line):
         at = begin | ({vector: lit(item.measured.lo(vector) + k * line // access.itemsize)} if vector else {})
-        cells.append(Ahead(Read(access.tensor, tuple(substitute(s, at) for s in subscripts))))
-    return tuple(cells)
+        elements.append(Ahead(Read(access.tensor, tuple(substitute(s, at) for s in subscripts))))
+    return tuple(elements)

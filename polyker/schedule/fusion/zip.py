@@ -1,5 +1,5 @@
 """Two statements in one loop over what both read, so that it is loaded once: reductions over the same terms, and statements that
-write neighbouring cells of one tensor, whose rows are then stored whole.
+write neighbouring elements of one tensor, whose rows are then stored whole.
 
     for c.tile: vector c: s += X            for c.tile:
     for c.tile: vector c: q += X * X   ->       vector c: s += X

@@ -1,4 +1,4 @@
-"""Reductions whose terms are dealt out to the threads of a block: how many threads have a cell, and how many blocks."""
+"""Reductions whose terms are dealt out to the threads of a block: how many threads have an element, and how many blocks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from polyker.cost.measure import Measured
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import Gpu
 
-# Threads of a block that combine into one cell: where several blocks share its terms, and where one has them all.
+# Threads of a block that combine into one element: where several blocks share its terms, and where one has them all.
 FEW, MANY = 256, 1024
-# Terms of a cell for which one block is quick enough, so that what follows can be in the same launch.
+# Terms of an element for which one block is quick enough, so that what follows can be in the same launch.
 LONG = 1 << 14
 # Terms of a thread, at least, for it to pay that others wait for it.
 TERMS = 8
@@ -19,7 +19,8 @@ TERMS = 8
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """A cell's terms along `iterator` are dealt out to `width` threads of a block; `blocks` blocks share those along `cut`."""
+    """An element's terms along `iterator` are dealt out to `width` threads of a block; `blocks` blocks share those along
+    `cut`."""
 
     iterator: str
     width: int
@@ -34,10 +35,11 @@ def has_gathers(measured: Measured) -> bool:
 
 
 def across(measured: Measured, gpu: Gpu) -> Across | None:
-    """Return how the terms of each cell are dealt out; None where a thread had better sum those of its own cells.
+    """Return how the terms of each element are dealt out; None where a thread had better sum those of its own elements.
 
-    So where neighbouring threads then read neighbours, and would not by cells of their own, or cells are too few for the threads
-    of the GPU. An index that is found outside leaves a thread's part out, so gathers are not dealt out: the others would wait.
+    So where neighbouring threads then read neighbours, and would not by elements of their own, or elements are too few for the
+    threads of the GPU. An index that is found outside leaves a thread's part out, so gathers are not dealt out: the others would
+    wait.
     """
     statement = measured.statement
     reads = [a for a in measured.accesses if not a.is_write]
@@ -49,20 +51,20 @@ def across(measured: Measured, gpu: Gpu) -> Across | None:
     if not unit:
         return None
     along = max(unit, key=measured.extent)
-    long, cells = measured.extent(along), max(1, prod(measured.extent(i) for i in kept))
+    long, elements = measured.extent(along), max(1, prod(measured.extent(i) for i in kept))
     terms = prod(measured.extent(i) for i in statement.reduced)
-    if 8 * cells <= gpu.processors and any(measured.expected(i) is None for i in statement.reduced):
+    if 8 * elements <= gpu.processors and any(measured.expected(i) is None for i in statement.reduced):
         terms = max(
             terms, gpu.processors * gpu.resident * TERMS
-        )  # of so few cells, too few threads cost more than too many
-    most = min(gpu.processors * gpu.resident // cells, terms // TERMS)
+        )  # of so few elements, too few threads cost more than too many
+    most = min(gpu.processors * gpu.resident // elements, terms // TERMS)
     if not any(abs(largest.stride(i)) == 1 for i in kept):
         most = max(most, min(gpu.warp, terms // 2))
     if most < gpu.warp or long < gpu.warp // 2:
         return None
     count = _below(most)
     room = _below(long // 2)
-    whole = cells >= gpu.processors or (terms <= LONG and 2 * room >= min(count, MANY))
+    whole = elements >= gpu.processors or (terms <= LONG and 2 * room >= min(count, MANY))
     width = max(gpu.warp, min(count, MANY if whole else FEW, room))
     blocks = 1 if whole else max(1, count // width)
     cut = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyker.cost.measure import Layouts, Measured, measure
-from polyker.cost.own_distances import cells_apart, free_iterators
+from polyker.cost.own_distances import elements_apart, free_iterators
 from polyker.cost.plan import Plan
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
@@ -32,7 +32,7 @@ from polyker.schedule.gpu.columns import ColumnParts, Columns, choose_columns, c
 from polyker.schedule.gpu.contract import Contraction, Runs, choose_contraction, choose_runs
 from polyker.schedule.gpu.contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu.fuse import Together, grown, of_one_shape, promotions
-from polyker.schedule.gpu.map import Mapping, below, cell_shape, partial_sums, sum_cut
+from polyker.schedule.gpu.map import Mapping, below, element_shape, partial_sums, sum_cut
 from polyker.schedule.gpu.row_registers import in_registers
 from polyker.schedule.gpu.rows import Rows, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.gpu.scan import ScanMapping, as_item, choose_column_runs, choose_scan, scan_nest
@@ -138,12 +138,12 @@ class _Scheduler:
         kept = tuple(i for i in inner if i not in statement.reduced)
 
         def free() -> tuple[str, ...]:
-            return cells_apart(program, statement, kept) if reduces else free_iterators(program, statement)
+            return elements_apart(program, statement, kept) if reduces else free_iterators(program, statement)
 
         item = Item(statement, start, reduces, free, lambda: measure(program, statement, self.layout))
         if not reduces or item.free != kept:
             return [item]
-        runs, shape = choose_runs(item.measured, kept, self.gpu), cell_shape(program, item.measured)
+        runs, shape = choose_runs(item.measured, kept, self.gpu), element_shape(program, item.measured)
         in_runs = None if runs is None or shape is None else self.run_items(item, runs, shape)
         if in_runs is not None:
             return in_runs
@@ -164,7 +164,7 @@ class _Scheduler:
             return [item]
         found = split_sum(program, self.fresh, statement, SumCut(*cut), shape)
         self.notes.append(
-            Decision(statement.name, f"{cut[1]} partial results in memory for each cell, cut along {cut[0]}")
+            Decision(statement.name, f"{cut[1]} partial results in memory for each element, cut along {cut[0]}")
         )
         return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
 
@@ -224,14 +224,14 @@ class _Scheduler:
 
     def dealt_items(self, item: Item, found: Across) -> list[Item]:
         """Return a reduction whose terms are dealt out to threads; of one that several blocks share, its two parts."""
-        shape = cell_shape(self.program, item.measured)
+        shape = element_shape(self.program, item.measured)
         if found.blocks == 1 or shape is None:
             self.dealt[item.statement.name] = found
             return [item]
         run = found.width if found.cut == found.iterator else 1
         split = split_sum(self.program, self.fresh, item.statement, SumCut(found.cut, found.blocks, run), shape)
         name = item.statement.name
-        self.notes.append(Decision(name, f"{found.blocks} partial results in memory for each cell, of a block each"))
+        self.notes.append(Decision(name, f"{found.blocks} partial results in memory for each element, of a block each"))
         self.dealt[split.partial.name] = Across(split.within or found.iterator, found.width)
         free = tuple(i for i in split.partial.iterators if i not in split.partial.reduced)
         program, layout = self.program, self.layout
@@ -272,8 +272,8 @@ class _Scheduler:
         parts = ((split.partial, split.start), (split.fold, start))
         (lane,) = split.fold.reduced
         self.columns[item] = ColumnParts(item, parts, found.column, lane, found.height, self.gpu.warp)
-        blocks = f", {found.blocks} blocks to a cell" if found.blocks > 1 else ""
-        self.notes.append(Decision(name, f"{found.height} threads along {found.along} to a cell{blocks}"))
+        blocks = f", {found.blocks} blocks to an element" if found.blocks > 1 else ""
+        self.notes.append(Decision(name, f"{found.height} threads along {found.along} to an element{blocks}"))
         return [item, *rest]
 
     def turned(self, item: Item) -> Turned | None:
@@ -318,8 +318,8 @@ class _Scheduler:
             self.notes.append(Decision(first.statement.name, str(tiles)))
             nest = contraction_nest(self.program, self.fresh, first, tiles, self.layout)
             return [nest.statements], nest
-        cells = {n: launch.size(n) for n in range(len(launch.group.dims))}
-        held = promotions(self.program, launch.group, cells, outside)
+        elements = {n: launch.size(n) for n in range(len(launch.group.dims))}
+        held = promotions(self.program, launch.group, elements, outside)
         found = [
             self.reduction(launch, n) if item.reduces else self.map(launch, n)
             for n, item in enumerate(launch.group.items)
@@ -337,9 +337,11 @@ class _Scheduler:
         held = held_tensors(self.program, rows, outside, self.gpu)
         bodies = [row_body(self.program, self.fresh, rows, n) for n in range(len(rows.group.items))]
         for item, lane in zip(rows.group.items, rows.lanes, strict=True):
-            cells = f", {rows.height} cells to a block" if rows.height > 1 else ""
+            elements = f", {rows.height} elements to a block" if rows.height > 1 else ""
             if lane is not None:
-                self.notes.append(Decision(item.statement.name, f"{rows.width} threads along {lane} to a cell{cells}"))
+                self.notes.append(
+                    Decision(item.statement.name, f"{rows.width} threads along {lane} to an element{elements}")
+                )
         if len(bodies) > 1:
             self.note_together(rows.group, held.tensors())
         statements = tuple(s for b in bodies for s in b.statements)
@@ -363,9 +365,11 @@ class _Scheduler:
         statement, mapping, origin = launch.group.items[n].statement, launch.item_mapping(n), launch.origins(n)
         common = launch.common(n)
         members = []
-        if mapping.cells is not None:
-            i, cells = mapping.cells
-            members.append(shared((statement,), mod(offset(i, origin[i]), cells), f"{i}.point", Kind.UNROLL, cells))
+        if mapping.elements is not None:
+            i, elements = mapping.elements
+            members.append(
+                shared((statement,), mod(offset(i, origin[i]), elements), f"{i}.point", Kind.UNROLL, elements)
+            )
         members += [
             shared((statement,), Index(i, i64), i) for i in statement.iterators[statement.outer :] if i not in common
         ]
@@ -373,18 +377,18 @@ class _Scheduler:
         return Nest((statement,), band(members, Leaf()))
 
     def reduction(self, launch: Together, n: int) -> Nest:
-        """Return what a thread runs of a reduction: it sums the terms of its own cells in registers."""
+        """Return what a thread runs of a reduction: it sums the terms of its own elements in registers."""
         item, mapping, origin = launch.group.items[n], launch.item_mapping(n), launch.origins(n)
         statement, common = item.statement, launch.common(n)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         summed = partial_sums(item.measured, mapping)
         if item.start is not None:
-            origin |= {i: 0 for i in kept if i not in common}  # it starts cells that have no terms, too
+            origin |= {i: 0 for i in kept if i not in common}  # it starts elements that have no terms, too
         lanes = None if summed is None else Lanes(*summed)
         layout = AccumulatorLayout(origin=origin)
         parts = accumulate(self.program, self.fresh, statement, start=item.start, lanes=lanes, layout=layout)
         members = [shared(parts.statements(), Index(i, i64), i) for i in kept if i not in common]
-        others = () if mapping.cells is None else (mapping.cells,)
+        others = () if mapping.elements is None else (mapping.elements,)
         plan = Plan(None, 1, 1, others, 0.0) if lanes is None else Plan(lanes.iterator, lanes.count, 1, others, 0.0)
         tiles = ReductionTiles(self.program, parts, kept, statement.reduced, origin)
         body = lanes_unrolled(tiles.tree(plan, kept))

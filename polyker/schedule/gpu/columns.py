@@ -1,4 +1,5 @@
-"""Reductions whose cells lie side by side in what they read: threads along x take neighbouring cells, those along y their terms.
+"""Reductions whose elements lie side by side in what they read: threads along x take neighbouring elements, those along y their
+terms.
 
 block.x j.block:
     with P, shared:
@@ -26,7 +27,7 @@ from polyker.schedule.gpu.map import AXES
 from polyker.schedule.nests.nest import Nest, ReductionTiles
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Member, Promotion, Scope, Sequence, Tree
 
-# Threads along y at most: each has a partial result of every cell of the block.
+# Threads along y at most: each has a partial result of every element of the block.
 HEIGHT = 16
 
 
@@ -41,7 +42,8 @@ class Columns:
 
 
 def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
-    """Return how the terms of cells that lie side by side are dealt out; None where a thread had better sum its own cells'."""
+    """Return how the terms of elements that lie side by side are dealt out; None where a thread had better sum its own
+    elements'."""
     statement = measured.statement
     reads = [a for a in measured.accesses if not a.is_write]
     if not reads or has_gathers(measured) or statement.in_order:
@@ -52,8 +54,8 @@ def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
     if not unit or any(not largest.stride(i) for i in kept):
         return None
     column, along = max(unit, key=measured.extent), max(statement.reduced, key=measured.extent)
-    cells, terms = prod(measured.extent(i) for i in kept), prod(measured.extent(i) for i in statement.reduced)
-    most = min(gpu.processors * gpu.resident // max(1, cells), terms // TERMS, measured.extent(along) // 2)
+    elements, terms = prod(measured.extent(i) for i in kept), prod(measured.extent(i) for i in statement.reduced)
+    most = min(gpu.processors * gpu.resident // max(1, elements), terms // TERMS, measured.extent(along) // 2)
     height = HEIGHT
     while height > most:
         height //= 2
@@ -65,7 +67,7 @@ def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
 
 @dataclass(frozen=True)
 class ColumnParts:
-    """What a launch runs for an item: two sums, each with its start. The first one has a result for each cell and value of its
+    """What a launch runs for an item: two sums, each with its start. The first one has a result for each element and value of its
     iterator `lane`, the other one combines them."""
 
     item: Item
@@ -88,8 +90,8 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
         tiles = ReductionTiles(program, parts, kept, statement.reduced, origin)
         trees.append(tiles.tree(Plan(None, 1, 1, (), 0.0), kept))
     statements = (*bodies[0], *bodies[1])
-    cells = [i for i in fold.iterators if i not in fold.reduced]
-    order = [launch.column, *(i for i in reversed(cells) if i != launch.column)]
+    elements = [i for i in fold.iterators if i not in fold.reduced]
+    order = [launch.column, *(i for i in reversed(elements) if i != launch.column)]
 
     def over(names: tuple[TypedStatement, ...], time: Expr, label: str, kind: Kind, count: int, axis: str) -> Member:
         return Member(tuple((s.name, time) for s in names), label, kind, count, axis)

@@ -1,4 +1,4 @@
-"""Contractions on a GPU: which tile of the result a block computes, which cells a thread, and which terms are on chip at once.
+"""Contractions on a GPU: which tile of the result a block computes, which elements a thread, and which terms are on chip at once.
 
     block.y: block.x:
         with acc for each thread:
@@ -10,8 +10,8 @@
             thread.y: thread.x: store
 
 An index of the result is a column's if the operand that lies along the result's rows moves with it, a row's if the other one
-does; further ones are those of a batch. Tiles at the border are computed whole: a copy has a 0 where there is no cell, and what
-comes of it is not stored; so threads test nothing, whatever the reduction.
+does; further ones are those of a batch. Tiles at the border are computed whole: a copy has a 0 where there is no element, and
+what comes of it is not stored; so threads test nothing, whatever the reduction.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from polyker.poly.isl import read_set
 from polyker.rewrite.materialise.pack_run import Tile, box_of
 from polyker.schedule.nests.nest import offset
 
-# Threads along x and y, and cells of each along them that are tried, of 32 bits; of wider ones there are fewer.
+# Threads along x and y, and elements of each along them that are tried, of 32 bits; of wider ones there are fewer.
 SIDE = 16
-CELLS = (8, 4, 2)
+ELEMENTS = (8, 4, 2)
 # Terms that are on chip at once, about; and blocks that shared memory has room for: registers have it for as many.
 DEPTH = 16
 RESIDENT = 2
 # What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or
-# column of its cells its part of the copies.
+# column of its elements its part of the copies.
 LOOP, READ, COPY = 2.0, 2.0, 0.15
-# Cycles from asking for a cell of memory to having it, parts of a multiprocessor that issue instructions, steps on chip at most.
+# Cycles from asking for an element of memory to having it, parts of a multiprocessor that issue instructions, steps on chip at
+# most.
 LATENCY, SCHEDULERS, MOST_STAGES = 800, 4, 4
-# Cycles from a read of shared memory to its use, which other warps have to hide; registers of a thread beside its cells and what
-# it multiplies, and the most that two blocks to a multiprocessor leave it.
+# Cycles from a read of shared memory to its use, which other warps have to hide; registers of a thread beside its elements and
+# what it multiplies, and the most that two blocks to a multiprocessor leave it.
 STALL, OTHERS, REGISTERS = 30, 40, 128
 # Cycles that a launch more takes, about 3 us; the part of the cycles of a whole sum that one in runs may take at most, as both
 # are estimates; numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
@@ -56,16 +57,16 @@ UNKNOWN, MORE = 64, 4
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An index of the result that threads share: `threads` along its axis, each with `cells` neighbours."""
+    """An index of the result that threads share: `threads` along its axis, each with `elements` neighbours."""
 
     iterator: str
     threads: int
-    cells: int
+    elements: int
 
     @property
     def size(self) -> int:
         """Values of the index in one block."""
-        return self.threads * self.cells
+        return self.threads * self.elements
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,9 @@ class Contraction:
         (c, r) = self.column, self.row
         on_chip = ", ".join(i if n is None else f"{n} of {i}" for i, n in self.terms)
         return (
-            f"blocks of {r.size} {r.iterator} x {c.size} {c.iterator}, {r.cells} x {c.cells} cells a thread in registers, "
-            f"operands shared for {on_chip}" + (f", {self.stages} steps in turn" if self.stages > 1 else "")
+            f"blocks of {r.size} {r.iterator} x {c.size} {c.iterator}, "
+            f"{r.elements} x {c.elements} elements a thread in registers, operands shared for {on_chip}"
+            + (f", {self.stages} steps in turn" if self.stages > 1 else "")
         )
 
 
@@ -141,9 +143,9 @@ class _Candidate:
 
 
 def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> Contraction | None:
-    """Return the tiles of a reduction whose kept iterators tell its cells apart; None where on-chip tiles do not pay.
+    """Return the tiles of a reduction whose kept iterators tell its elements apart; None where on-chip tiles do not pay.
 
-    `started`: it starts all cells of the result, from 0 on, those too that have no terms.
+    `started`: it starts all elements of the result, from 0 on, those too that have no terms.
     """
     terms = prod(_extent(measured, i) for i in measured.statement.reduced)
     found = [
@@ -163,7 +165,7 @@ def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | N
     if any(measured.bounds[i][1] is None for i in statement.iterators) or not read_set(statement.domain).is_box():
         return None
     terms = prod(_extent(measured, i) for i in statement.reduced)
-    cells = prod(_extent(measured, i) for i in kept) * statement.acc.itemsize
+    elements = prod(_extent(measured, i) for i in kept) * statement.acc.itemsize
     best: tuple[float, Runs | None] = (float("inf"), None)
     for c in _candidates(measured, kept, gpu, started=False):
         along, part = max(c.chosen.terms, key=lambda t: c.chosen.extents[t[0]])
@@ -173,7 +175,7 @@ def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | N
             count = -(-extent // run)
             cycles = c.cycles(terms // extent * run, count, gpu)
             if count > 1:
-                cycles = (cycles + LAUNCH + 2 * count * cells / gpu.bandwidth * gpu.clock) / PAYS
+                cycles = (cycles + LAUNCH + 2 * count * elements / gpu.bandwidth * gpu.clock) / PAYS
             if cycles < best[0]:
                 best = cycles, Runs(along, count, run) if count > 1 else None
     return best[1]
@@ -200,7 +202,7 @@ def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started:
         extents |= {i: origin[i] + extents[i] for i in kept}
         origin |= dict.fromkeys(kept, 0)
     wide = max(1, max(a.itemsize for a in measured.accesses) // 4)
-    registers = max(wide, statement.acc.itemsize // 4)  # of a cell
+    registers = max(wide, statement.acc.itemsize // 4)  # of an element
     terms = _terms(measured, DEPTH // wide)
     blocks = prod(_extent(measured, i) for i in batch)
     # A wait leaves out the copies of the iterations between a copy and its use: with two stages there are none. With more, each
@@ -208,10 +210,10 @@ def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started:
     known = all(measured.bounds[i][1] is not None for i in statement.reduced)
     most = MOST_STAGES if known and read_set(statement.domain).is_box() else 2
     found: list[_Candidate] = []
-    for high, across in product(CELLS, CELLS):
+    for high, across in product(ELEMENTS, ELEMENTS):
         chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
         boxes = [(box_of(a.read, chosen.tiles()), a.itemsize) for a in reads if a.read is not None]
-        if any(b is None for b, _ in boxes) or high * across * registers > CELLS[0] ** 2:
+        if any(b is None for b, _ in boxes) or high * across * registers > ELEMENTS[0] ** 2:
             continue
         shared = sum(prod(b) * size for b, size in boxes if b is not None)
         if shared > gpu.shared // RESIDENT:

@@ -13,7 +13,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import Map, Set, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.poly.tiling import mates
-from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, Stored, accumulate, started_cells
+from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, Stored, accumulate, started_elements
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_run import PackedRun, pack_run
 from polyker.schedule.fusion.items import Item
@@ -34,7 +34,7 @@ UNROLLED = 16
 def results_of(program: TypedProgram, statement: TypedStatement, start: TypedStatement | None) -> Set:
     """Return the values of a reduction's kept iterators that have terms, or that `start` starts."""
     found = read_set(statement.domain).apply(_onto(program, statement))
-    return found if start is None else found.union(started_cells(program, start, statement)).coalesce()
+    return found if start is None else found.union(started_elements(program, start, statement)).coalesce()
 
 
 def _onto(program: TypedProgram, statement: TypedStatement) -> Map:
@@ -50,14 +50,14 @@ def contraction_nest(program: TypedProgram, fresh: Fresh, item: Item, chosen: Co
     results = results_of(program, statement, item.start)
     tiles = tuple((s.iterator, s.size, chosen.origin[s.iterator]) for s in (chosen.row, chosen.column))
     near = mates(program, statement.name, statement.iterators, tiles)
-    # A cell that is no result has the terms of some results of its tile; what is one keeps its own.
+    # An element that is no result has the terms of some results of its tile; what is one keeps its own.
     others = domain.apply(onto).apply(mates(program, "", kept, tiles)).subtract(results)
     whole = domain.union(domain.apply(near).intersect(onto.intersect_range(others).domain())).coalesce()
     wide = statement if others.is_empty() else replace(statement, domain=domain_text(whole, statement.name))
-    cells, stored = AccumulatorLayout(origin=chosen.origin), Stored(results, epilogue=item.epilogue)
-    parts = accumulate(program, fresh, wide, start=item.start, layout=cells, stored=stored)
+    elements, stored = AccumulatorLayout(origin=chosen.origin), Stored(results, epilogue=item.epilogue)
+    parts = accumulate(program, fresh, wide, start=item.start, layout=elements, stored=stored)
     assert parts.carries == (item.epilogue is not None)
-    # All cells of a tile start, stored or not: what they would depend on else, whether there are terms, costs registers.
+    # All elements of a tile start, stored or not: what they would depend on else, whether there are terms, costs registers.
     started = results.apply(mates(program, "", kept, tiles)).union(read_set(parts.start.domain).reset_tuple_id())
     parts = replace(parts, start=replace(parts.start, domain=domain_text(started.coalesce(), parts.start.name)))
     held = chosen.tiles()
@@ -87,12 +87,12 @@ class _Nest:
         statements = (self.parts.start, *(c.copy for c in self.copies), *own[1:])
         tree: Tree = Sequence(
             (
-                Filter((self.parts.start.name,), self.cells(self.parts.start)),
+                Filter((self.parts.start.name,), self.elements(self.parts.start)),
                 Filter((*(c.copy.name for c in self.copies), self.parts.update.name), self.steps()),
-                *(Filter((s.name,), self.cells(s)) for s in self.parts.store),
+                *(Filter((s.name,), self.elements(s)) for s in self.parts.store),
             )
         )
-        sizes = tuple({s.iterator: s.cells for s in self.sides}.get(i, 1) for i in self.parts.cell)
+        sizes = tuple({s.iterator: s.elements for s in self.sides}.get(i, 1) for i in self.parts.element)
         tree = Scope((Promotion(self.parts.accumulator, sizes),), tree)
         far, apart = self.far()
         blocks = [self.batch(far)] if far else []
@@ -145,7 +145,7 @@ class _Nest:
             if tiles[i].size > 1
         ]
         children = [Filter((c.copy.name,), self.copy(c)) for c in self.copies]
-        children.append(Filter((self.parts.update.name,), self.cells(self.parts.update, inner)))
+        children.append(Filter((self.parts.update.name,), self.elements(self.parts.update, inner)))
         tree: Tree = Sequence(tuple(children))
         if self.chosen.stages > 1:
             # A step copies what a later one sums.
@@ -157,19 +157,19 @@ class _Nest:
         ring = times[-1][1] if self.chosen.stages > 1 else None
         return band(loops, Scope(tuple(self.buffer(c, ring) for c in self.copies), tree))
 
-    def cells(self, statement: TypedStatement, terms: list[Member] | None = None) -> Tree:
-        """Return the threads over a statement's cells, the loops over `terms` in each, and the cells of one thread.
+    def elements(self, statement: TypedStatement, terms: list[Member] | None = None) -> Tree:
+        """Return the threads over a statement's elements, the loops over `terms` in each, and the elements of one thread.
 
         The last of the terms' tiles, which may be shorter, stands apart: the loops of the others have no test.
         """
         threads, points = [], []
         for side, axis in zip(self.sides, "yx", strict=True):
             place = offset(side.iterator, self.chosen.origin[side.iterator])
-            time = mod(floordiv(place, side.cells), side.threads)
+            time = mod(floordiv(place, side.elements), side.threads)
             threads.append(_alone(statement, time, f"{side.iterator}.thread", Kind.THREAD, side.threads, axis))
-            if side.cells > 1:
+            if side.elements > 1:
                 label = f"{side.iterator}.point"
-                points.append(_alone(statement, mod(place, side.cells), label, Kind.UNROLL, side.cells))
+                points.append(_alone(statement, mod(place, side.elements), label, Kind.UNROLL, side.elements))
         if terms is None:
             return Band((*threads, *points), Leaf())
         cut = tuple((i, n, self.chosen.origin[i]) for i, n in self.chosen.terms if n is not None)
@@ -179,14 +179,14 @@ class _Nest:
     # -- copies ------------------------------------------------------------------------------------------------------------
 
     def unit(self, copy: PackedRun) -> int:
-        """Return the dimension of a copy's cells along which the operand is contiguous, the last where it is along none."""
+        """Return the dimension of a copy's elements along which the operand is contiguous, the last where it is along none."""
         read = next(copy.copy.reads())
         layout = self.layout(read.tensor)
-        return len(copy.cells) - 1 if layout.dense or layout.unit is None else layout.unit
+        return len(copy.elements) - 1 if layout.dense or layout.unit is None else layout.unit
 
     def last(self, copy: PackedRun) -> int:
         """Return the dimension of a copy that is contiguous in the tile: that of a row's or column's index, or the last."""
-        rank, first = range(len(copy.cells)), len(copy.numbers)
+        rank, first = range(len(copy.elements)), len(copy.numbers)
         along = {s.iterator for s in self.sides}
         read = next(r for r in self.parts.update.reads() if r.tensor == copy.tensor)
         moves = [d for d in rank if indices_of(read.subscripts[first + d]) & along]
@@ -199,27 +199,28 @@ class _Nest:
         return self.chosen.later and self.chosen.stages > 1 and lanes * itemsize >= LEAST
 
     def width(self, copy: PackedRun) -> int:
-        """Return how many neighbouring cells of an operand a thread copies at once: up to 16 bytes, where they never straddle.
+        """Return how many neighbouring elements of an operand a thread copies at once: up to 16 bytes, where they never straddle.
 
         The operand is dense, and its rows, the box of the copy and the place where the box begins are multiples of them.
         """
         read = next(copy.copy.reads())
-        tensor, last = self.program.tensor(read.tensor), len(copy.cells) - 1
+        tensor, last = self.program.tensor(read.tensor), len(copy.elements) - 1
         row, place = tensor.shape[-1], coefficients(read.subscripts[last])
         if not self.layout(read.tensor).dense or not isinstance(row, Literal) or place is None:
             return 1
-        corner = [c for i, c in place.items() if i != copy.cells[last]]
+        corner = [c for i, c in place.items() if i != copy.elements[last]]
         most = max(1, WIDEST // tensor.dtype.itemsize)
-        return gcd(most, copy.extents[last], int(row.value.real), *corner) if place[copy.cells[last]] == 1 else 1
+        return gcd(most, copy.extents[last], int(row.value.real), *corner) if place[copy.elements[last]] == 1 else 1
 
     def copy(self, copy: PackedRun) -> Tree:
-        """Return the loops of a copy: neighbouring threads along x read neighbouring cells, the longest other dimension is y's.
+        """Return the loops of a copy: neighbouring threads along x read neighbouring elements, the longest other dimension is
+        y's.
 
         Dimensions that are shorter than the threads share an axis with others.
         """
         unit = self.unit(copy)
         width = 1 if self.last(copy) != unit and self.later(copy) else self.width(copy)
-        free = sorted((d for d in range(len(copy.cells)) if d != unit), key=lambda d: -copy.extents[d])
+        free = sorted((d for d in range(len(copy.elements)) if d != unit), key=lambda d: -copy.extents[d])
         left = [_Share(d, width if d == unit else 1, copy.extents[d]) for d in (unit, *free)]
         row, column = self.sides
         members: list[Member] = []
@@ -230,10 +231,10 @@ class _Nest:
             time: Expr = lit(0)
             held = 1
             for share, count in taken:
-                place = floordiv(Index(copy.cells[share.dimension], i64), share.by)
+                place = floordiv(Index(copy.elements[share.dimension], i64), share.by)
                 time = add(time, scale(held, place if count == share.count else mod(place, count)))
                 held *= count
-            label = f"{copy.cells[taken[0][0].dimension]}.thread"
+            label = f"{copy.elements[taken[0][0].dimension]}.thread"
             members.insert(0, _alone(copy.copy, time, label, Kind.THREAD, threads, axis))
         # Where sizes are unknown each place is 64 bits of its own: one after another they need few registers.
         known = all(n is not None for _, n in self.measured.bounds.values())
@@ -241,11 +242,11 @@ class _Nest:
         for share in sorted((s for s in left if s.count > 1), key=lambda s: s.count):
             held *= share.count
             kind, most = (Kind.UNROLL, share.count) if known and held <= UNROLLED else (Kind.SERIAL, 0)
-            part = floordiv(Index(copy.cells[share.dimension], i64), share.by)
-            members.append(_alone(copy.copy, part, f"{copy.cells[share.dimension]}.part", kind, most))
+            part = floordiv(Index(copy.elements[share.dimension], i64), share.by)
+            members.append(_alone(copy.copy, part, f"{copy.elements[share.dimension]}.part", kind, most))
         if width > 1:
-            lane = mod(Index(copy.cells[unit], i64), width)
-            members.append(_alone(copy.copy, lane, f"{copy.cells[unit]}.lane", Kind.UNROLL, width))
+            lane = mod(Index(copy.elements[unit], i64), width)
+            members.append(_alone(copy.copy, lane, f"{copy.elements[unit]}.lane", Kind.UNROLL, width))
         return band(members, Leaf())
 
     def buffer(self, copy: PackedRun, ring: Expr | None) -> Promotion:
@@ -253,7 +254,7 @@ class _Nest:
 
         Of the loop whose time is `ring` there are tiles of several steps.
         """
-        first, rank, last = len(copy.numbers), range(len(copy.cells)), self.last(copy)
+        first, rank, last = len(copy.numbers), range(len(copy.elements)), self.last(copy)
         order = [*(d for d in rank if d != last), last]
         held = tuple(self.chosen.stages if t == ring else 1 for t in copy.numbers)
         layout = [(n, 1, count) for n, count in enumerate(held)] + [(first + d, 1, copy.extents[d]) for d in order]
@@ -264,16 +265,16 @@ class _Nest:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Runs of `by` cells along a dimension of so many cells, which are yet to be dealt out; `even`: all have as many."""
+    """Runs of `by` elements along a dimension of so many elements, which are yet to be dealt out; `even`: all have as many."""
 
     dimension: int
     by: int
-    cells: int
+    elements: int
     even: bool = True
 
     @property
     def count(self) -> int:
-        return -(-self.cells // self.by)
+        return -(-self.elements // self.by)
 
 
 def _dealt(shares: list[_Share], threads: int) -> tuple[list[tuple[_Share, int]], list[_Share]]:

@@ -1,8 +1,8 @@
-"""Statements that one launch runs: each thread runs one after the other on its own cells.
+"""Statements that one launch runs: each thread runs one after the other on its own elements.
 
 Nothing that one thread writes is used by another one: along the loops that are dealt out, the distance of every dependence
 between two of the statements is zero. Each keeps the mapping that it would have by itself, so neighbouring threads still take
-neighbouring cells; what is saved is launches, and memory for temporaries, which live in registers.
+neighbouring elements; what is saved is launches, and memory for temporaries, which live in registers.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from polyker.poly.scop import parameters
 from polyker.poly.touches import alone, touches
 from polyker.schedule.fusion.groups import Group, grow
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.map import AXES, WIDEST, Mapping, at_once, choose_mapping, with_cells
+from polyker.schedule.gpu.map import AXES, WIDEST, Mapping, at_once, choose_mapping, with_elements
 from polyker.schedule.nests.nest import band, offset
 from polyker.schedule.tree.nodes import Filter, Kind, Member, Promotion, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
-# Cells of a temporary that a thread holds in registers at most.
+# Elements of a temporary that a thread holds in registers at most.
 REGISTERS = 32
 
 
 @dataclass(frozen=True)
 class Together:
     """The statements of one launch. `axes`: of the group's loops, those dealt out along x, y, z, with the threads of a block;
-    `cells`: one of them of which each thread takes so many neighbours at once. Each thread runs through the group's other loops.
+    `elements`: one of them of which each thread takes so many neighbours at once. Each thread runs through the group's other
+    loops.
     """
 
     group: Group
     axes: tuple[tuple[int, int], ...]
-    cells: tuple[int, int] | None
+    elements: tuple[int, int] | None
 
     def size(self, loop: int) -> int:
         """Return how many neighbours along a loop a thread takes at once."""
-        return self.cells[1] if self.cells is not None and self.cells[0] == loop else 1
+        return self.elements[1] if self.elements is not None and self.elements[0] == loop else 1
 
     def origin(self, loop: int) -> int:
-        """Return the value that comes first in a loop; a reduction that starts cells has those without terms, too."""
+        """Return the value that comes first in a loop; a reduction that starts elements has those without terms, too."""
         found = zip(self.group.items, self.group.dims[loop], strict=True)
         return min(min(i.measured.lo(d), 0 if i.start is not None else i.measured.lo(d)) for i, d in found)
 
     def origins(self, item: int) -> dict[str, int]:
-        """Return what the cells of an item are counted from, for each of its iterators."""
+        """Return what the elements of an item are counted from, for each of its iterators."""
         measured = self.group.items[item].measured
         own = {dim[item]: self.origin(n) for n, dim in enumerate(self.group.dims)}
         return {i: measured.lo(i) for i in measured.statement.iterators} | own
@@ -64,8 +65,8 @@ class Together:
         """Return the mapping in the iterators of one item."""
         dims = self.group.dims
         axes = tuple((dims[n][item], count) for n, count in self.axes)
-        cells = None if self.cells is None else (dims[self.cells[0]][item], self.cells[1])
-        return Mapping(axes, (), cells)
+        elements = None if self.elements is None else (dims[self.elements[0]][item], self.elements[1])
+        return Mapping(axes, (), elements)
 
     def tree(
         self,
@@ -156,14 +157,14 @@ def together(group: Group, gpu: Gpu) -> Together:
         return Together(group, (), None)
     mapping = choose_mapping(item.measured, item.free, gpu)
     if item.reduces:
-        mapping = with_cells(item.measured, mapping, gpu)
+        mapping = with_elements(item.measured, mapping, gpu)
     place = {dim[lead]: n for n, dim in enumerate(group.dims)}
     axes = tuple((place[i], count) for i, count in mapping.axes if i in place)
-    cells = None if mapping.cells is None else (place[mapping.cells[0]], mapping.cells[1])
+    elements = None if mapping.elements is None else (place[mapping.elements[0]], mapping.elements[1])
     if axes and not any(i.reduces for i in group.items):
         side = _side(group, axes, gpu)
-        cells = (axes[0][0], side) if side > 1 else None
-    return Together(group, axes, cells)
+        elements = (axes[0][0], side) if side > 1 else None
+    return Together(group, axes, elements)
 
 
 def _side(group: Group, axes: tuple[tuple[int, int], ...], gpu: Gpu) -> int:
@@ -173,18 +174,18 @@ def _side(group: Group, axes: tuple[tuple[int, int], ...], gpu: Gpu) -> int:
     access would not be aligned, and where too few threads would be left for the GPU.
     """
     loop, width = axes[0]
-    side, cells, many = WIDEST, 0, gpu.processors * gpu.resident
+    side, elements, many = WIDEST, 0, gpu.processors * gpu.resident
     for n, item in enumerate(group.items):
         measured, along = item.measured, group.dims[loop][n]
         lo, count = measured.bounds[along]
-        cells = max(cells, WIDEST * many if count is None else _work(item))
+        elements = max(elements, WIDEST * many if count is None else _work(item))
         for access in measured.accesses:
             side = at_once(access, along, side)
         if side > 1 and not (read_set(item.statement.domain).is_box() or (count is None and len(measured.bounds) == 1)):
             return 1
         while side > 1 and (lo is None or lo % side or (count is not None and (count % side or count < side * width))):
             side //= 2
-    while side > 1 and cells < side * many:
+    while side > 1 and elements < side * many:
         side //= 2
     return side
 
@@ -220,10 +221,10 @@ def of_one_shape(program: TypedProgram, group: Group) -> bool:
                 names = [theirs[places[i]] for i in names]
             source = f"{statement.name}[{', '.join(statement.iterators)}]"
             onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
-            cells = read_set(statement.domain).apply(onto)
-            if found is not None and not found.is_equal(cells):
+            elements = read_set(statement.domain).apply(onto)
+            if found is not None and not found.is_equal(elements):
                 return False
-            found = cells
+            found = elements
     return True
 
 
@@ -232,25 +233,26 @@ def _work(item: Item) -> int:
 
 
 def promotions(
-    program: TypedProgram, group: Group, cells: dict[int, int], outside: Iterable[TypedStatement]
+    program: TypedProgram, group: Group, elements: dict[int, int], outside: Iterable[TypedStatement]
 ) -> tuple[Promotion, ...]:
     """Return the temporaries of a launch that its threads hold in registers; `outside`: the statements of other launches.
 
-    `cells`: of each loop that is dealt out, how many neighbours a thread takes at once.
+    `elements`: of each loop that is dealt out, how many neighbours a thread takes at once.
     """
     used = {t: None for i in group.items for t in sorted(i.tensors)}
     elsewhere = {t.tensor for s in outside for t in touches(s)}
     found = []
     for tensor in used:
         if program.tensor(tensor).role is Role.TEMPORARY and tensor not in elsewhere:
-            modulo = _modulo(program, group, cells, tensor)
+            modulo = _modulo(program, group, elements, tensor)
             if modulo is not None and prod(modulo) <= REGISTERS:
                 found.append(Promotion(tensor, modulo))
     return tuple(found)
 
 
-def _modulo(program: TypedProgram, group: Group, cells: dict[int, int], tensor: str) -> tuple[int, ...] | None:
-    """Return the extents of a temporary's buffer in one thread: of a common loop's dimension the cells that it takes at once."""
+def _modulo(program: TypedProgram, group: Group, elements: dict[int, int], tensor: str) -> tuple[int, ...] | None:
+    """Return the extents of a temporary's buffer in one thread: of a common loop's dimension the elements that it takes at
+    once."""
     touching = [(n, t) for n, item in enumerate(group.items) for t in item.touches if t.tensor == tensor]
     if not all(t.exact for _, t in touching):
         return None
@@ -259,7 +261,7 @@ def _modulo(program: TypedProgram, group: Group, cells: dict[int, int], tensor: 
         size = int(extent.value.real) if isinstance(extent, Literal) else None
         for loop, dim in enumerate(group.dims):
             if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
-                size = cells.get(loop, 1)
+                size = elements.get(loop, 1)
                 break
         if not size:
             return None

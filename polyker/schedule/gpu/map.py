@@ -13,12 +13,12 @@ from polyker.machine.model import Gpu
 
 AXES = ("x", "y", "z")
 
-# Threads of a block that works on its own cells alone, and how they lie where two iterators are dealt out.
+# Threads of a block that works on its own elements alone, and how they lie where two iterators are dealt out.
 THREADS = 256
 ROWS = 8
 
-# Cells of a result that one thread computes at most, along y: what they have in common it reads once.
-CELLS = 8
+# Elements of a result that one thread computes at most, along y: what they have in common it reads once.
+ELEMENTS = 8
 
 # Bytes that a thread reads or writes at once.
 WIDEST = 16
@@ -31,29 +31,29 @@ PARTIAL = 8
 class Mapping:
     """The iterators along the axes x, y, z, each with the number of threads of a block along it (1: only blocks).
 
-    `rest`: iterators that each thread runs through, outermost first. `cells`: an iterator of which each thread takes so many
+    `rest`: iterators that each thread runs through, outermost first. `elements`: an iterator of which each thread takes so many
     neighbours at once, in registers.
     """
 
     axes: tuple[tuple[str, int], ...]
     rest: tuple[str, ...]
-    cells: tuple[str, int] | None = None
+    elements: tuple[str, int] | None = None
 
     def size(self, iterator: str) -> int:
         """Return how many neighbours along an iterator a thread takes at once."""
-        return self.cells[1] if self.cells is not None and self.cells[0] == iterator else 1
+        return self.elements[1] if self.elements is not None and self.elements[0] == iterator else 1
 
     def __str__(self) -> str:
         return ", ".join(
             f"{i} on block.{a}" + (f" and {n} of thread.{a}" if n > 1 else "")
             for a, (i, n) in zip(AXES, self.axes, strict=False)
-        ) + (f", {self.cells[1]} x {self.cells[0]} in registers" if self.cells else "")
+        ) + (f", {self.elements[1]} x {self.elements[0]} in registers" if self.elements else "")
 
 
 def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mapping:
     """Return the mapping of a statement whose iterators `free` carry no dependence.
 
-    Neighbouring threads (axis x) take neighbouring cells of the result; where it has none, of the largest read.
+    Neighbouring threads (axis x) take neighbouring elements of the result; where it has none, of the largest read.
     """
     if not free:
         return Mapping((), ())
@@ -69,31 +69,31 @@ def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mappi
     return Mapping(tuple(axes), tuple(i for i in free if i not in mapped))
 
 
-def with_cells(measured: Measured, mapping: Mapping, gpu: Gpu) -> Mapping:
-    """Return the mapping of a reduction with several cells of the result to a thread, where its terms have reads in common.
+def with_elements(measured: Measured, mapping: Mapping, gpu: Gpu) -> Mapping:
+    """Return the mapping of a reduction with several elements of the result to a thread, where its terms have reads in common.
 
-    Only along y (or z): neighbouring threads still take neighbouring cells. There stay blocks for every multiprocessor.
+    Only along y (or z): neighbouring threads still take neighbouring elements. There stay blocks for every multiprocessor.
     """
     threads = dict(mapping.axes)
     blocks = prod(-(-measured.extent(i) // n) for i, n in mapping.axes)
     for i, _ in mapping.axes[1:]:
         common = any(a.stride(i) == 0 and a.strides for a in measured.accesses if not a.is_write)
-        for cells in (CELLS, CELLS // 2, CELLS // 4):
-            if common and measured.extent(i) >= cells * threads[i] and blocks >= 2 * cells * gpu.processors:
-                return replace(mapping, cells=(i, cells))
+        for elements in (ELEMENTS, ELEMENTS // 2, ELEMENTS // 4):
+            if common and measured.extent(i) >= elements * threads[i] and blocks >= 2 * elements * gpu.processors:
+                return replace(mapping, elements=(i, elements))
     return mapping
 
 
 def partial_sums(measured: Measured, mapping: Mapping) -> tuple[str, int] | None:
-    """Return the reduced iterator of which each thread has so many partial sums; None for several cells, or few terms."""
+    """Return the reduced iterator of which each thread has so many partial sums; None for several elements, or few terms."""
     reduced = measured.statement.reduced
     longest = max(reduced, key=measured.extent)
     count = min(PARTIAL, _power(measured.extent(longest) + 1) // 2)
     terms = prod(measured.extent(i) for i in reduced)
-    return (longest, count) if mapping.cells is None and count > 1 and terms >= 4 * PARTIAL else None
+    return (longest, count) if mapping.elements is None and count > 1 and terms >= 4 * PARTIAL else None
 
 
-def cell_shape(program: TypedProgram, measured: Measured) -> tuple[Expr, ...] | None:
+def element_shape(program: TypedProgram, measured: Measured) -> tuple[Expr, ...] | None:
     """Return, for each iterator that is not reduced, a number that its values are below; None in loops of the text, where no
     extent of the target shows such a number, and for negative values."""
     statement = measured.statement
@@ -121,7 +121,7 @@ def below(program: TypedProgram, measured: Measured, iterator: str) -> Expr | No
 def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int] | None:
     """Return how a reduction is cut into partial results in memory: along which iterator, and how many.
 
-    Where the cells of the result are too few for the threads of the GPU, or neighbouring ones read far apart. None where they
+    Where the elements of the result are too few for the threads of the GPU, or neighbouring ones read far apart. None where they
     are not, or the partial results would be many beside what is read.
     """
     statement = measured.statement

@@ -1,10 +1,11 @@
-"""Rows that the threads of a block hold in registers: what several statements of a launch by rows use at the cells of one thread.
+"""Rows that the threads of a block hold in registers: what several statements of a launch by rows use at the elements of one
+thread.
 
     R[i, j div 4 mod 256, j div 1024, j mod 4] = X[i,j]       the thread's number, and which of its registers
     m[i] max= R[i, k div 4 mod 256, k div 1024, k mod 4];  …  P[i,j] = exp(R[i, …] - m[i]) / s[i]
 
 An operand is read once from memory, by 16 bytes where all rows begin at a multiple of that; a temporary of the launch needs no
-shared memory. A thread's cells have to be few: their places are constants once the loops over them are unrolled.
+shared memory. A thread's elements have to be few: their places are constants once the loops over them are unrolled.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from polyker.schedule.gpu.map import WIDEST, at_once
 from polyker.schedule.gpu.rows import Rows
 from polyker.schedule.tree.nodes import Promotion
 
-# Registers of 32 bits that a thread has for cells of rows; cells of a row for which it pays to have more threads.
-REGISTERS, CELLS = 32, 16
+# Registers of 32 bits that a thread has for elements of rows; elements of a row for which it pays to have more threads.
+REGISTERS, ELEMENTS = 32, 16
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A tensor that the items `users` touch at one cell for each row and value of their lanes, the lane being dimension `along`.
+    """A tensor that the items `users` touch at one element for each row and value of their lanes, the lane being dimension
+    `along`.
 
-    `copied`: an operand, of which each thread copies its cells before the first of the items. `length`: lanes are below it.
+    `copied`: an operand, of which each thread copies its elements before the first of the items. `length`: lanes are below it.
     """
 
     tensor: str
@@ -58,7 +60,7 @@ def in_registers(
     found = [r for t in tensors if (r := _row(program, rows, t, elsewhere)) is not None]
     found.sort(key=lambda r: -len(r.users))
     width, longest = rows.width, max((r.length for r in found), default=0)
-    while width < gpu.threads and width * CELLS < longest:
+    while width < gpu.threads and width * ELEMENTS < longest:
         width *= 2
     side = _side(rows, width, longest)
     turns, held, room = -(-longest // (side * width)), dict[_Row, str](), REGISTERS
@@ -79,7 +81,7 @@ def in_registers(
 
 
 def _side(rows: Rows, width: int, length: int) -> int:
-    """Return how many neighbouring cells a thread takes at once: 16 bytes, where all rows begin at a multiple of that."""
+    """Return how many neighbouring elements a thread takes at once: 16 bytes, where all rows begin at a multiple of that."""
     side = WIDEST
     for n, item in enumerate(rows.group.items):
         lane = rows.lanes[n]
@@ -162,8 +164,8 @@ def _rewritten(
     return replace(rows, group=wider, lanes=lanes, turned=frozenset(turned)), frozenset(copies)
 
 
-def _cell(rows: Rows, n: int) -> tuple[Expr, ...]:
-    """Return where an item finds in registers what it touches: in its row the thread, its turn, and the cell of that."""
+def _element(rows: Rows, n: int) -> tuple[Expr, ...]:
+    """Return where an item finds in registers what it touches: in its row the thread, its turn, and the element of that."""
     lane = Index(str(rows.lanes[n]), i64)
     place = (rows.thread(lane.name), floordiv(lane, rows.side * rows.width), mod(lane, rows.side))
     return (*(Index(dim[n], i64) for dim in rows.group.dims), *place)
@@ -171,23 +173,23 @@ def _cell(rows: Rows, n: int) -> tuple[Expr, ...]:
 
 def _renamed(rows: Rows, n: int, statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:
     """Return a statement that uses registers for rows."""
-    cell = _cell(rows, n)
+    element = _element(rows, n)
 
     def moved(e: Expr) -> Expr:
         if isinstance(e, Read) and e.tensor in names and _along(rows, n, e.subscripts) is not None:
-            return Read(names[e.tensor], cell, dtype=e.dtype)
+            return Read(names[e.tensor], element, dtype=e.dtype)
         return e
 
     target, subscripts = statement.target, statement.subscripts
     if target in names:
-        target, subscripts = names[target], cell
+        target, subscripts = names[target], element
     return replace(statement, target=target, subscripts=subscripts, expr=transform(statement.expr, moved))
 
 
 def _copy(program: TypedProgram, fresh: Fresh, rows: Rows, row: _Row, name: str) -> TypedStatement:
-    """Return the copy of an operand: of all cells that one of its users reads, over the iterators of the first."""
+    """Return the copy of an operand: of all elements that one of its users reads, over the iterators of the first."""
     first = row.users[0]
-    cells: isl.Set | None = None
+    elements: isl.Set | None = None
     for n in row.users:
         statement = rows.group.items[n].statement
         own = dict(zip(_loops(rows, first), _loops(rows, n), strict=True))
@@ -195,14 +197,14 @@ def _copy(program: TypedProgram, fresh: Fresh, rows: Rows, row: _Row, name: str)
         source = f"{statement.name}[{', '.join(statement.iterators)}]"
         onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(order)}] }}")
         here = read_set(statement.domain).apply(onto)
-        cells = here if cells is None else cells.union(here)
+        elements = here if elements is None else elements.union(here)
     statement, copy = rows.group.items[first].statement, fresh.statement()
     places = [Index(i, i64) for i in _loops(rows, first)]
     subscripts = (*places[: row.along], places[-1], *places[row.along : -1])
     tensor = program.tensor(row.tensor)
-    assert cells is not None
+    assert elements is not None
     return TypedStatement(
-        copy, statement.iterators, statement.outer, domain_text(cells.coalesce(), copy), name, _cell(rows, first), "set",
+        copy, statement.iterators, statement.outer, domain_text(elements.coalesce(), copy), name, _element(rows, first), "set",
         Read(row.tensor, subscripts, dtype=tensor.dtype), tensor.dtype,
     )  # fmt: skip
 

@@ -40,7 +40,7 @@ ROWS = 8
 class Rows:
     """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
     dealt out to the threads of a row, None where the first of them runs it. `registers`: what each thread holds of rows, `turns`
-    times `side` neighbouring cells of each; the loops of the items `turned` over these are unrolled (gpu_row_registers)."""
+    times `side` neighbouring elements of each; the loops of the items `turned` over these are unrolled (gpu_row_registers)."""
 
     group: Group
     lanes: tuple[str | None, ...]
@@ -61,7 +61,7 @@ class Rows:
         return found
 
     def _in_one_thread(self, one: int, other: int) -> bool:
-        """Return whether what two items do to each other's cells is done by one thread of a row."""
+        """Return whether what two items do to each other's elements is done by one thread of a row."""
         first, second = self.group.items[one], self.group.items[other]
         for a in first.touches:
             for b in second.touches:
@@ -78,7 +78,7 @@ class Rows:
         return True
 
     def thread(self, lane: str) -> Expr:
-        """Return the number of the thread that has a cell of a row."""
+        """Return the number of the thread that has an element of a row."""
         return mod(floordiv(Index(lane, i64), self.side), self.width)
 
     def _is_thread(self, subscript: Expr, lane: str | None) -> bool:
@@ -86,7 +86,7 @@ class Rows:
         return lane is not None and (alone(subscript) == (lane, 0) or subscript == self.thread(lane))
 
     def turn(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
-        """Return the loops of a thread over its cells of a row: `side` neighbours, `width` threads' apart."""
+        """Return the loops of a thread over its elements of a row: `side` neighbours, `width` threads' apart."""
         kind, extent = (Kind.UNROLL, self.turns) if n in self.turned else (Kind.SERIAL, 0)
         place = Index(lane, i64)
         loops = [shared((statement,), floordiv(place, self.side * self.width), f"{lane}.tile", kind, extent)]
@@ -95,7 +95,7 @@ class Rows:
         return loops
 
     def _lane(self, n: int, touch: Touch) -> str | None:
-        """Return the iterator that says which thread uses a cell, None for the first: what all combine is the first one's."""
+        """Return the iterator that says which thread uses an element, None for the first: what all combine is the first one's."""
         return None if self.group.items[n].reduces and touch.is_write else self.lanes[n]
 
     def origin(self, loop: int) -> int:
@@ -143,7 +143,7 @@ class Rows:
 class Body:
     """The statements that stand for an item, their places along the threads of a row, and what a thread runs of them.
 
-    `result`: what threads combine into, with the iterators of its cells.
+    `result`: what threads combine into, with the iterators of its elements.
     """
 
     statements: tuple[TypedStatement, ...]
@@ -184,19 +184,19 @@ def grown_rows(
 
 def _alike(group: Group, item: Item, dealt: Mapping[str, Across]) -> bool:
     """Return whether an item that the group does not bind reads in the same blocks what the group's last one reads: both are
-    dealt out alike, over as many cells."""
+    dealt out alike, over as many elements."""
     last = group.items[-1]
     both = dealt.get(last.statement.name), dealt.get(item.statement.name)
     if None in both or any(m.conflicts(item) for m in group.items) or not last.tensors & item.tensors:
         return False
-    cells = [[i.measured.bounds[n] for n in i.free] for i in (last, item)]
+    elements = [[i.measured.bounds[n] for n in i.free] for i in (last, item)]
     rows = tuple(dim[-1] for dim in group.dims)
-    return rows == last.free and cells[0] == cells[1] and all(None not in b for b in cells[0])
+    return rows == last.free and elements[0] == elements[1] and all(None not in b for b in elements[0])
 
 
 def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:
     """Return how a group runs by rows, of width 0 while nothing in it is dealt out; None where it does not."""
-    cells = prod(group.items[0].measured.extent(dim[0]) for dim in group.dims)
+    elements = prod(group.items[0].measured.extent(dim[0]) for dim in group.dims)
     lanes: list[str | None] = []
     widths = set()
     for n, item in enumerate(group.items):
@@ -217,7 +217,7 @@ def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:
         else:
             lane = contiguous(item.measured, tuple(i for i in item.free if i not in column))
             lanes.append(lane)
-            if cells < gpu.processors and item.measured.extent(lane) > LONG:
+            if elements < gpu.processors and item.measured.extent(lane) > LONG:
                 return None
     if len(widths) > 1:
         return None
@@ -263,9 +263,9 @@ def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) 
     places: dict[str, Expr] = {s.name: lit(0) for s in parts.statements()}
     places |= {parts.start.name: each, parts.folds[-1].name: each}
     places[parts.update.name] = rows.thread(lane)
-    held = Promotion(parts.accumulator, (1,) * (len(parts.cell) + 1))
+    held = Promotion(parts.accumulator, (1,) * (len(parts.element) + 1))
     tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.turn(n, parts.update, lane)))))
-    return Body(parts.statements(), places, tree, (parts.folded, parts.cell))
+    return Body(parts.statements(), places, tree, (parts.folded, parts.element))
 
 
 def _parts(parts: Accumulated, lane: str, turn: list[Member]) -> list[Filter]:
@@ -318,7 +318,7 @@ def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedState
         modulo = _modulo(program, rows, tensor, rows.height)
         assert modulo is not None
         found = Promotion(tensor, modulo, shared=True)
-        sizes.append((found.cells() * program.tensor(tensor).dtype.itemsize, found))
+        sizes.append((found.elements() * program.tensor(tensor).dtype.itemsize, found))
     for size, promotion in sorted(sizes, key=lambda found: found[0]):
         if size <= room:
             room -= size

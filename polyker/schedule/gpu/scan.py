@@ -1,4 +1,4 @@
-"""Scans across the threads of a block, and over blocks: statements whose cells are the one before combined with a term.
+"""Scans across the threads of a block, and over blocks: statements whose elements are the one before combined with a term.
 
     block.x b:
         with C, shared by the block: what stands before each run of 8 terms
@@ -33,7 +33,7 @@ from polyker.schedule.gpu.map import AXES, THREADS
 from polyker.schedule.nests.nest import Nest, offset
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
-# Bytes of the terms of a thread's run, and their most. Threads on a row of shared memory have their cells in other banks.
+# Bytes of the terms of a thread's run, and their most. Threads on a row of shared memory have their elements in other banks.
 RUN_BYTES, RUN, BANKS = 32, 8, 32
 # Terms for which a row is dealt out to threads where rows are many; those that a block takes of a row, at most.
 SHORT, LONGEST = 64, 1 << 16
@@ -90,8 +90,8 @@ def choose_scan(measured: Measured, scan: Scan, gpu: Gpu) -> ScanMapping | None:
 
 
 def choose_column_runs(measured: Measured, scan: Scan, gpu: Gpu) -> int | None:
-    """Return how many terms a thread takes of a row whose neighbours' cells lie beside its own; None where they do not, or where
-    rows are too few for a warp, or enough for the GPU."""
+    """Return how many terms a thread takes of a row whose neighbours' elements lie beside its own; None where they do not, or
+    where rows are too few for a warp, or enough for the GPU."""
     inner = [i for i in scan.kept if i not in scan.statement.iterators[: scan.statement.outer]]
     rows, terms = prod(measured.extent(i) for i in inner), measured.extent(scan.along)
     largest = max(measured.accesses, key=lambda a: (measured.footprint(a), a.is_write))
@@ -163,9 +163,9 @@ def _rows(
 
 
 def _held(parts: BlockScan, rows: list[int], mapping: ScanMapping) -> tuple[Promotion, Promotion]:
-    """Return the buffers of a block: of the terms of a chunk, in rows of as many cells as there are banks, and of what stands
+    """Return the buffers of a block: of the terms of a chunk, in rows of as many elements as there are banks, and of what stands
     before the runs of two chunks."""
-    cells, last = mapping.width * mapping.run, len(rows)
-    layout = (*((d, 1, n) for d, n in enumerate(rows)), (last, BANKS, cells // BANKS), (last, 1, BANKS))
-    terms = Promotion(parts.values, (*rows, cells), layout, shared=True, pad=1)
+    elements, last = mapping.width * mapping.run, len(rows)
+    layout = (*((d, 1, n) for d, n in enumerate(rows)), (last, BANKS, elements // BANKS), (last, 1, BANKS))
+    terms = Promotion(parts.values, (*rows, elements), layout, shared=True, pad=1)
     return terms, Promotion(parts.carried, (*rows, 2 * mapping.width), shared=True)

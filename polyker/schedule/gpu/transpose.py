@@ -1,9 +1,9 @@
 """Statements that read along another index than they write: what a block reads goes through shared memory, turned there.
 
 block.y i.tile: block.x j.tile:
-    with a tile of A, shared, its rows padded by a cell:
-        thread.y j: thread.x i: copy of A       neighbouring threads read neighbouring cells
-        thread.y i: thread.x j: B[i,j] = …      and write neighbouring cells
+    with a tile of A, shared, its rows padded by an element:
+        thread.y j: thread.x i: copy of A       neighbouring threads read neighbouring elements
+        thread.y i: thread.x j: B[i,j] = …      and write neighbouring elements
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from polyker.schedule.gpu.map import AXES
 from polyker.schedule.nests.nest import Nest, offset
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
-# The side of a tile, a warp's cells; the threads along its other side; and bytes of shared memory for all tiles of a block.
+# The side of a tile, a warp's elements; the threads along its other side; and bytes of shared memory for all tiles of a block.
 SIDE, HEIGHT = 32, 8
 ROOM = 40 << 10
 # Least extents of the two indices: below, what a line of memory has is used by the threads of a warp anyhow.
@@ -121,14 +121,14 @@ def _threads(name: str, along: Expr, across: Expr) -> Tree:
 
 
 def _copy(copy: PackedRun, read: Read, turned: Turned) -> Tree:
-    cells = [Index(c, i64) for c in copy.cells]
-    return _threads(copy.copy.name, cells[_dimension(read, turned.read)], cells[_dimension(read, turned.write)])
+    elements = [Index(c, i64) for c in copy.elements]
+    return _threads(copy.copy.name, elements[_dimension(read, turned.read)], elements[_dimension(read, turned.write)])
 
 
 def _tile(copy: PackedRun, read: Read, turned: Turned) -> Promotion:
-    """Return a copy's tile, a row for each cell along the write: what lies below another in it lies in another bank."""
+    """Return a copy's tile, a row for each element along the write: what lies below another in it lies in another bank."""
     first = len(copy.numbers)
     last = _dimension(read, turned.read)
-    order = [*(d for d in range(len(copy.cells)) if d != last), last]
+    order = [*(d for d in range(len(copy.elements)) if d != last), last]
     layout = [(n, 1, 1) for n in range(first)] + [(first + d, 1, copy.extents[d]) for d in order]
     return Promotion(copy.tensor, (1,) * first + copy.extents, tuple(layout), shared=True, pad=1)

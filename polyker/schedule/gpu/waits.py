@@ -2,7 +2,7 @@
 
 Copies that stand next to each other in a sequence are a group, which is closed behind them. What a thread copied is seen by
 others once it has waited and then met them; so a wait stands before a barrier between a copy and its use, and between it and
-what overwrites the cell that was copied. It leaves out groups
+what overwrites the element that was copied. It leaves out groups
 that are sure to have been closed since the copy: where a use comes d iterations of a loop after it, those of the d - 1 between.
 """
 
@@ -108,9 +108,9 @@ def _pairs(scop: Scop, first: Branch, second: Branch, at: int, a: Access, b: Acc
     there = b.relation.intersect_domain(_instances(scop, second))
     held = first.buffer(a.tensor)
     if held is not None:
-        cells = [f"c{d}" for d in range(len(held[0].modulo))]
-        places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
-        place = read_map(f"{parameters(scop.program)}{{ {a.tensor}[{', '.join(cells)}] -> P[{places}] }}")
+        elements = [f"c{d}" for d in range(len(held[0].modulo))]
+        places = ", ".join(f"{c} mod {m}" for c, m in zip(elements, held[0].modulo, strict=True))
+        place = read_map(f"{parameters(scop.program)}{{ {a.tensor}[{', '.join(elements)}] -> P[{places}] }}")
         here, there = here.apply_range(place), there.apply_range(place)
     found = here.apply_range(there.reverse())
     for n, (one, other) in enumerate(zip(first.steps[: at + 1], second.steps[: at + 1], strict=True)):

@@ -1,7 +1,7 @@
 """The proof that promoted temporaries lose nothing: their buffers are reused by each run of a scope.
 
 A buffer is one for all runs of its scope, which follow each other. Every value has to be read in the run that wrote it; two
-cells of one run may share a place only if the one is used no more when the other is written.
+elements of one run may share a place only if the one is used no more when the other is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROMOTION = register(
     "PK503",
     LegalityError,
     "{tensor} cannot be held in a buffer here: {source} and {sink} both use it, and {reason}",
-    "promote it further out, or with more cells",
+    "promote it further out, or with more elements",
 )
 UNFIT = register(
     "PK507",
@@ -44,7 +44,7 @@ STACK_LIMIT = 1 << 20
 # Bytes of all buffers that the threads of a block share: no GPU that is known has more for them.
 SHARED_LIMIT = max(t.gpu.shared for t in GPUS.values() if t.gpu is not None)
 # Elements of one buffer: it is to hold a part of what memory holds.
-MOST_CELLS = 1 << 28
+MOST_ELEMENTS = 1 << 28
 
 
 def promoted_tensors(tree: Tree) -> frozenset[str]:
@@ -64,7 +64,7 @@ def check_access(scop: Scop, statement: str, domain: isl.Set, homeless: frozense
 
 @dataclass(frozen=True)
 class Shared:
-    """A buffer in which cells that one run of its scope uses share places: `touching` it, by `here` to the scope."""
+    """A buffer in which elements that one run of its scope uses share places: `touching` it, by `here` to the scope."""
 
     promotion: Promotion
     touching: tuple[Access, ...]
@@ -72,7 +72,7 @@ class Shared:
 
 
 def check_buffers(scop: Scop, tree: Tree) -> list[Shared]:
-    """Return the buffers in which two cells that are used in one run share a place.
+    """Return the buffers in which two elements that are used in one run share a place.
 
     Raises LegalityError unless every buffer fits its tensor.
     """
@@ -108,10 +108,10 @@ def _check_fits(scop: Scop, tree: Tree) -> bool:
                 fitting.add(promotion)
             if promotion.tensor in inside or [p.tensor for p in scope.promotions].count(promotion.tensor) > 1:
                 raise _unfit(scop, promotion.tensor, "it has another buffer inside this one")
-            if promotion.cells() > MOST_CELLS:
-                raise _unfit(scop, promotion.tensor, f"{promotion.cells()} elements are more than {MOST_CELLS}")
+            if promotion.elements() > MOST_ELEMENTS:
+                raise _unfit(scop, promotion.tensor, f"{promotion.elements()} elements are more than {MOST_ELEMENTS}")
             itemsize = scop.program.tensor(promotion.tensor).dtype.itemsize
-            total += promotion.cells() * itemsize if promotion.on_stack(itemsize) else 0
+            total += promotion.elements() * itemsize if promotion.on_stack(itemsize) else 0
             held = True
     if total > STACK_LIMIT:
         tensor = next(p.tensor for scope in scopes(tree) for p in scope.promotions)
@@ -123,18 +123,18 @@ def _check_launches(scop: Scop, tree: Tree) -> None:
     """Raise LegalityError unless the shared buffers of each launch fit a block's shared memory."""
     for launch in launch_trees(tree):
         shared = [p for scope in scopes(launch) for p in scope.promotions if p.shared]
-        taken = sum(p.cells() * scop.program.tensor(p.tensor).dtype.itemsize for p in shared)
+        taken = sum(p.elements() * scop.program.tensor(p.tensor).dtype.itemsize for p in shared)
         if taken > SHARED_LIMIT:
             reason = f"the shared buffers of its launch take {taken} bytes, more than {SHARED_LIMIT}"
             raise _unfit(scop, shared[0].tensor, reason)
 
 
 def reuses(scop: Scop, shared: Shared) -> Iterator[Dependence]:
-    """Yield what has to be in order for the cells that share a place to follow each other there, the lesser ones first.
+    """Yield what has to be in order for the elements that share a place to follow each other there, the lesser ones first.
 
-    Of two cells, so many apart in a dimension as the buffer has places there, all that uses the lesser one has to come before
-    all that writes the greater one. Those that are farther apart than a place's next cell are in it, too: it asks for more than
-    is needed, of simpler sets. In a dimension that has a place for each cell the two are the same.
+    Of two elements, so many apart in a dimension as the buffer has places there, all that uses the lesser one has to come before
+    all that writes the greater one. Those that are farther apart than a place's next element are in it, too: it asks for more
+    than is needed, of simpler sets. In a dimension that has a place for each element the two are the same.
     """
     d = range(len(shared.promotion.modulo))
     names = [", ".join(f"{letter}{n}" for n in d) for letter in "ab"]
@@ -177,7 +177,7 @@ def _check_fit(scop: Scop, promotion: Promotion, users: list[TypedStatement]) ->
     if len(promotion.modulo) != len(tensor.shape) or any(m < 1 for m in promotion.modulo):
         raise _unfit(scop, tensor.name, f"{list(promotion.modulo)} is no shape of {len(tensor.shape)} dimensions")
     if not promotion.is_sound():
-        raise _unfit(scop, tensor.name, f"the layout {list(promotion.layout)} does not keep its cells apart")
+        raise _unfit(scop, tensor.name, f"the layout {list(promotion.layout)} does not keep its elements apart")
     if promotion.swizzle and (reason := _why_not_swizzled(promotion, tensor.dtype.itemsize)):
         raise _unfit(scop, tensor.name, f"it is not to be swizzled by {promotion.swizzle}: {reason}")
     for statement in users:
@@ -204,27 +204,27 @@ def _subscripts(statement: TypedStatement, tensor: str) -> Iterator[tuple[Expr, 
 
 
 def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> bool:
-    """Whether two cells that are used in one run of the scope share a place of the buffer."""
+    """Whether two elements that are used in one run of the scope share a place of the buffer."""
     if all(_is_plain(scop, d, m, touching, here) for d, m in enumerate(promotion.modulo)):
         return False
-    cells: isl.Map | None = None
+    elements: isl.Map | None = None
     for access in touching:
         run = here[access.statement].run(scop, access.statement, "P")
         part = run.reverse().apply_range(access.relation)
-        cells = part if cells is None else cells.union(part)
-    if cells is None:
+        elements = part if elements is None else elements.union(part)
+    if elements is None:
         return False
     d = range(len(promotion.modulo))
     zero = " and ".join(f"d{n} mod {m} = 0" for n, m in zip(d, promotion.modulo, strict=True)) or "true"
     differ = " or ".join(f"d{n} != 0" for n in d) or "false"
     same = read_set(f"{{ {promotion.tensor}[{', '.join(f'd{n}' for n in d)}] : {zero} and ({differ}) }}")
 
-    def meet(cells: isl.Map) -> bool:
-        return not cells.reverse().apply_range(cells).deltas().intersect(same).is_empty()
+    def meet(elements: isl.Map) -> bool:
+        return not elements.reverse().apply_range(elements).deltas().intersect(same).is_empty()
 
     # What the call checks of the sizes makes larger sets: mostly they do without.
-    cells = cells.coalesce()
-    return meet(cells) and (not scop.program.checks or meet(_checked(scop, cells)))
+    elements = elements.coalesce()
+    return meet(elements) and (not scop.program.checks or meet(_checked(scop, elements)))
 
 
 def _checked(scop: Scop, relation: isl.Map) -> isl.Map:
@@ -235,9 +235,9 @@ def _checked(scop: Scop, relation: isl.Map) -> isl.Map:
 
 
 def _is_plain(scop: Scop, dimension: int, modulo: int, touching: list[Access], here: dict[str, Way]) -> bool:
-    """Whether the texts show that one run of the scope has different cells of a dimension at different places.
+    """Whether the texts show that one run of the scope has different elements of a dimension at different places.
 
-    Either the cells lie in [0, modulo), or their quotient by it is fixed in a run, by the same loops for all accesses.
+    Either the elements lie in [0, modulo), or their quotient by it is fixed in a run, by the same loops for all accesses.
     """
     if all(_lies_within(scop, a.statement, a.subscripts[dimension], modulo) for a in touching):
         return True
@@ -251,7 +251,7 @@ def _is_plain(scop: Scop, dimension: int, modulo: int, touching: list[Access], h
 def _fixing_loops(subscript: Expr, way: Way, modulo: int) -> set[tuple[int, ...]]:
     """Return the loops above a scope that fix a subscript's quotient by `modulo`, as (size, place of the loop ...).
 
-    For a modulo of one that may be the tile of some size and the row in it: two accesses then have one cell only where both
+    For a modulo of one that may be the tile of some size and the row in it: two accesses then have one element only where both
     the loops and the size are the same.
     """
     places = {t: n for n, t in enumerate(way.times) if n not in way.lanes}
@@ -284,19 +284,19 @@ def _lies_within(scop: Scop, statement: str, subscript: Expr, modulo: int) -> bo
 
 
 def broken_reuse(scop: Scop, shared: Shared) -> Exception:
-    """Return the error for two cells that are used in one run of a scope, and share a place of the buffer."""
+    """Return the error for two elements that are used in one run of a scope, and share a place of the buffer."""
     tensor, promotion = shared.promotion.tensor, shared.promotion
     runs = {s: way.run(scop, s, "P") for s, way in shared.here.items()}
     source, sink = _sharing(tensor, promotion, list(shared.touching), runs)
     one, other = instances(scop, _between(source, sink, tensor, promotion, runs))
-    reason = "two cells that they use share a place of the buffer"
+    reason = "two elements that they use share a place of the buffer"
     return failure(PROMOTION, tensor=label(scop, tensor), source=one, sink=other, reason=reason)
 
 
 def _sharing(
     tensor: str, promotion: Promotion, touching: list[Access], runs: dict[str, isl.Map]
 ) -> tuple[Access, Access]:
-    """Return two accesses, a write first where there is one, whose instances use one place for two cells in one run."""
+    """Return two accesses, a write first where there is one, whose instances use one place for two elements in one run."""
     ordered = sorted(touching, key=lambda a: not a.is_write)
     for first in ordered:
         for second in reversed(ordered):
@@ -338,7 +338,7 @@ def apart(scop: Scop, tree: Tree, tensors: list[str]) -> None:
 
 
 def _last_writers(scop: Scop, tensor: str) -> list[isl.Map]:
-    """Return {writer -> reader} of the values that are read; an update of a cell reads it too."""
+    """Return {writer -> reader} of the values that are read; an update of an element reads it too."""
     touching = [a for a in scop.accesses if a.tensor == tensor]
     empty = isl.UnionMap.empty(scop.context.get_space())
     reads, writes, order = empty, empty, empty

@@ -4,9 +4,9 @@ It shares nothing with the modules that choose schedules: it computes the depend
 the finished tree, and asks isl at each node for a pair of dependent instances that comes in the wrong order there. It proves:
 
 - each instance runs exactly once;
-- of two dependent instances the first runs first (instances of one reduction that combine into a cell may come in any order);
-- the lanes of a vector loop do not depend on each other; if all of them combine into one cell they are folded first;
-- what the threads of a block combine into one cell has a term of each of them, and is in the cell for the first of them;
+- of two dependent instances the first runs first (instances of one reduction that combine into an element may come in any order);
+- the lanes of a vector loop do not depend on each other; if all of them combine into one element they are folded first;
+- what the threads of a block combine into one element has a term of each of them, and is in the element for the first of them;
 - a launch is one that a GPU can run (polyker.schedule.legality.launches);
 - threads of one block of a GPU do not depend on each other where no barrier stands between (polyker.schedule.legality.threads);
 - the iterations of a parallel loop do not depend on each other, but through buffers of scopes inside it: each thread has its own;
@@ -39,7 +39,7 @@ from polyker.schedule.legality.buffers import (
     reuses,
 )
 from polyker.schedule.legality.launches import check_launches
-from polyker.schedule.legality.text import KINDS, instance, instances_and_cell, label
+from polyker.schedule.legality.text import KINDS, instance, instances_and_element, label
 from polyker.schedule.legality.threads import check_threads
 from polyker.schedule.tree.nodes import (
     AT_ONCE,
@@ -59,14 +59,14 @@ from polyker.schedule.tree.thread_folds import as_run_together, check_terms
 BROKEN = register(
     "PK501",
     LegalityError,
-    "the schedule breaks a {kind} dependence through {tensor}: {source} has to run before {sink}; both use {cell}",
+    "the schedule breaks a {kind} dependence through {tensor}: {source} has to run before {sink}; both use {element}",
     "keep the loop that carries this dependence in its order, or leave it outside the loops that are moved",
 )
 VECTOR = register(
     "PK502",
     LegalityError,
     "the vector loop `{loop}` runs {source} and {sink} at the same time, and a {kind} dependence through {tensor} orders them: "
-    "both use {cell}",
+    "both use {element}",
     "vectorise a loop that carries no dependence",
 )
 MISSING = register(
@@ -91,7 +91,7 @@ PARALLEL = register(
     "PK508",
     LegalityError,
     "the parallel loop `{loop}` runs {source} and {sink} at the same time, and a {kind} dependence through {tensor} orders them: "
-    "both use {cell}",
+    "both use {element}",
     "run a loop in parallel that carries no dependence",
 )
 
@@ -302,9 +302,9 @@ class _Proof:
         )
 
     def _is_fold(self, dependence: Dependence, here: Mapping[str, isl.Set], lanes: Member, path: _Path) -> bool:
-        """Whether all lanes combine into one cell, and its subscripts have nothing of the lane in them.
+        """Whether all lanes combine into one element, and its subscripts have nothing of the lane in them.
 
-        Then the generated code combines the lanes first. A gathered cell may be another one in each lane.
+        Then the generated code combines the lanes first. A gathered element may be another one in each lane.
         """
         statement = self.scop.statement(dependence.source)
         inside = indices_of(lanes.time(statement.name))
@@ -347,13 +347,13 @@ class _Proof:
     # -- messages --------------------------------------------------------------------------------------------------------
 
     def _broken(self, dependence: Dependence, pairs: isl.Map, loop: Member | None = None) -> Exception:
-        source, sink, cell = instances_and_cell(self.scop, pairs, dependence.tensor)
+        source, sink, element = instances_and_element(self.scop, pairs, dependence.tensor)
         tensor = label(self.scop, dependence.tensor)
         kind = KINDS[dependence.kind]
         if loop is not None:
             row = VECTOR if loop.kind is Kind.VECTOR else PARALLEL
-            return failure(row, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
-        return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink, cell=cell)
+            return failure(row, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink, element=element)
+        return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink, element=element)
 
 
 def extent_of(scop: Scop, member: Member, here: Mapping[str, isl.Set], around: tuple[Member, ...]) -> int | None:

@@ -29,11 +29,12 @@ def instances(scop: Scop, pairs: isl.Map) -> tuple[str, str]:
     return instance(scop, first), instance(scop, second) + _sizes(scop, first)
 
 
-def instances_and_cell(scop: Scop, pairs: isl.Map, tensor: str) -> tuple[str, str, str]:
-    """Return the texts of two related instances, as `instances` does, and of a cell of the tensor that both use, `A[2, 3]`."""
+def instances_and_element(scop: Scop, pairs: isl.Map, tensor: str) -> tuple[str, str, str]:
+    """Return the texts of two related instances, as `instances` does, and of an element of the tensor that both use, `A[2,
+    3]`."""
     first, second = _two(pairs)
     one, other = (instance(scop, first), instance(scop, second) + _sizes(scop, first))
-    cells = [
+    elements = [
         a.relation.intersect_domain(first).range().intersect(b.relation.intersect_domain(second).range())
         for a in scop.accesses
         for b in scop.accesses
@@ -41,9 +42,9 @@ def instances_and_cell(scop: Scop, pairs: isl.Map, tensor: str) -> tuple[str, st
         and a.tensor == b.tensor == tensor
         and (a.is_write or b.is_write)
     ]
-    found = next((c for c in cells if not c.is_empty()), None)
+    found = next((c for c in elements if not c.is_empty()), None)
     if found is None:
-        return one, other, f"the same cell of {label(scop, tensor)}"
+        return one, other, f"the same element of {label(scop, tensor)}"
     point = found.sample_point()
     places = [str(point.get_coordinate_val(isl.dim_type.set, d)) for d in range(found.dim(isl.dim_type.set))]
     return one, other, label(scop, tensor) + (f"[{', '.join(places)}]" if places else "")

@@ -2,7 +2,7 @@
 
 It shares nothing with what places barriers (polyker.schedule.gpu.barriers) but the form of the tree. For each two accesses to one
 place, one of them a write, and each loop or sequence that puts them in order, it asks isl for a pair of instances that different
-threads of one block run, unless the block is sure to pass a barrier between. A place is a cell of memory, or of a buffer
+threads of one block run, unless the block is sure to pass a barrier between. A place is an element of memory, or of a buffer
 that the threads share and that every run of its scope fills anew. What a thread has for itself nobody else may use.
 """
 
@@ -18,7 +18,7 @@ from polyker.ir.quasi_affine import lit, print_affine, substitute
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop, parameters
 from polyker.schedule.legality.buffers import UNFIT
-from polyker.schedule.legality.text import KINDS, instance, instances_and_cell, label
+from polyker.schedule.legality.text import KINDS, instance, instances_and_element, label
 from polyker.schedule.legality.waits import check_waits
 from polyker.schedule.tree.block_threads import Branch, Launch, Loop, between, launches, partings
 from polyker.schedule.tree.nodes import Band, Kind, Scope, Sequence, Tree
@@ -28,7 +28,7 @@ NO_BARRIER = register(
     "PK509",
     LegalityError,
     "threads of one block run {source} and {sink} with no barrier between, and a {kind} dependence through {tensor} orders them: "
-    "both use {cell}",
+    "both use {element}",
     "map the loops around both to threads, or give each statement a launch of its own",
 )
 NO_THREAD = register(
@@ -149,9 +149,11 @@ class _Check:
             if isinstance(one, Loop) and isinstance(other, Loop):
                 pairs = pairs.intersect(self._compared(first, second, one.time, "<" if n == at else "=", other.time))
         if not pairs.is_empty():
-            source, sink, cell = instances_and_cell(self.scop, pairs, a.tensor)
+            source, sink, element = instances_and_element(self.scop, pairs, a.tensor)
             kind = KINDS[{(True, False): "raw", (False, True): "war", (True, True): "waw"}[a.is_write, b.is_write]]
-            raise failure(NO_BARRIER, kind=kind, tensor=label(self.scop, a.tensor), source=source, sink=sink, cell=cell)
+            raise failure(
+                NO_BARRIER, kind=kind, tensor=label(self.scop, a.tensor), source=source, sink=sink, element=element
+            )
 
     def _together(self, first: Branch, second: Branch, a: Access, b: Access) -> isl.Map | None:
         """Return {first -> second} of the instances of one block, run by different threads, that come to one place."""
@@ -161,9 +163,9 @@ class _Check:
         here = a.relation.intersect_domain(self._domain(first))
         there = b.relation.intersect_domain(self._domain(second))
         if held is not None and held == kept:
-            cells = [f"c{d}" for d in range(len(held[0].modulo))]
-            places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
-            place = read_map(f"{self.head}{{ {a.tensor}[{', '.join(cells)}] -> P[{places}] }}")
+            elements = [f"c{d}" for d in range(len(held[0].modulo))]
+            places = ", ".join(f"{c} mod {m}" for c, m in zip(elements, held[0].modulo, strict=True))
+            place = read_map(f"{self.head}{{ {a.tensor}[{', '.join(elements)}] -> P[{places}] }}")
             here, there = here.apply_range(place), there.apply_range(place)
         found = here.apply_range(there.reverse())
         for one, other in zip(first.steps[: first.outside], second.steps[: second.outside], strict=True):
@@ -183,7 +185,7 @@ class _Check:
         )
 
     def _thread(self, branch: Branch, access: Access) -> tuple[Expr, Expr, Expr]:
-        """Return the numbers of the thread that makes an access: the first of those that combine values into a cell."""
+        """Return the numbers of the thread that makes an access: the first of those that combine values into an element."""
         x, y, z = branch.thread()
         members = [s.member for s in branch.steps if isinstance(s, Loop)]
         folds = access.is_write and any(is_fold(self.scop.statement(branch.statement), m) for m in members)

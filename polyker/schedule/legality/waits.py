@@ -19,19 +19,19 @@ from polyker.ir.expr import Expr, Index
 from polyker.ir.quasi_affine import print_affine, substitute
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Access, Scop, parameters
-from polyker.schedule.legality.text import instance, instances_and_cell, label
+from polyker.schedule.legality.text import instance, instances_and_element, label
 from polyker.schedule.tree.block_threads import Branch, Launch, Loop, Part, Passed, partings, passed
 
 NO_WAIT = register(
     "PK514",
     LegalityError,
-    "{source} copies {cell} of {tensor}, which arrives later, and no wait lets it arrive before {sink} uses the place",
+    "{source} copies {element} of {tensor}, which arrives later, and no wait lets it arrive before {sink} uses the place",
     "the wait before the barrier has to leave fewer groups of copies on their way",
 )
 OVERWRITTEN = register(
     "PK519",
     LegalityError,
-    "{source} copies {cell} of {tensor}, which is read later, and no wait ends the copy before {sink} overwrites the cell",
+    "{source} copies {element} of {tensor}, which is read later, and no wait ends the copy before {sink} overwrites the element",
     "a wait has to stand between, and a barrier after it where another thread overwrites",
 )
 NEVER = register(
@@ -74,7 +74,7 @@ class _Copies:
             self.left = self.left.subtract(pairs.domain())
 
     def overwrites(self, second: Branch, b: Access, sources: list[Access]) -> None:
-        """Check what writes a cell after a copy that reads it."""
+        """Check what writes an element after a copy that reads it."""
         for source in sources:
             for at, pairs in self.after(second, self.together(second, source, b)):
                 self.check(second, at, pairs, OVERWRITTEN, b.tensor)
@@ -96,8 +96,8 @@ class _Copies:
         """Raise LegalityError unless the waits cover the pairs."""
         open_ = pairs.subtract(self.covered(second, at, pairs))
         if not open_.is_empty():
-            source, sink, cell = instances_and_cell(self.scop, open_, tensor)
-            raise failure(code, tensor=label(self.scop, tensor), source=source, sink=sink, cell=cell)
+            source, sink, element = instances_and_element(self.scop, open_, tensor)
+            raise failure(code, tensor=label(self.scop, tensor), source=source, sink=sink, element=element)
 
     def covered(self, second: Branch, at: int, pairs: isl.Map) -> isl.Map:
         """Return the pairs for which a wait, and for other threads a barrier after it, stands between."""
@@ -163,9 +163,9 @@ class _Copies:
         there = b.relation.intersect_domain(self.domain(second))
         held = self.first.buffer(a.tensor)
         if held is not None:
-            cells = [f"c{d}" for d in range(len(held[0].modulo))]
-            places = ", ".join(f"{c} mod {m}" for c, m in zip(cells, held[0].modulo, strict=True))
-            place = read_map(f"{self.head}{{ {b.tensor}[{', '.join(cells)}] -> P[{places}] }}")
+            elements = [f"c{d}" for d in range(len(held[0].modulo))]
+            places = ", ".join(f"{c} mod {m}" for c, m in zip(elements, held[0].modulo, strict=True))
+            place = read_map(f"{self.head}{{ {b.tensor}[{', '.join(elements)}] -> P[{places}] }}")
             here, there = here.apply_range(place), there.apply_range(place)
         found = here.apply_range(there.reverse())
         for one, other in zip(self.first.steps[: self.first.outside], second.steps[: second.outside], strict=True):

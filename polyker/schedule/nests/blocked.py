@@ -133,7 +133,7 @@ class BlockedNest:
         return Scope(tuple(map(self._buffer, copies)), Sequence(tuple(children)))
 
     def _extent(self, iterator: str) -> int:
-        """Return how many cells along an iterator one run copies, in whole tiles."""
+        """Return how many elements along an iterator one run copies, in whole tiles."""
         tile, choice = self.plan.size(iterator), self.blocking
         cut = dict(choice.blocks + choice.terms + choice.row_blocks).get(iterator)
         extent = self.measured.bounds[iterator][1]
@@ -147,33 +147,33 @@ class BlockedNest:
         """Return a copy's buffer: tile by tile; in each, term by term as they are summed; for each, one row of a tile."""
         plan, reduced = self.plan, self.blocking.reduced
         first = len(copy.numbers)
-        place = {i: first + n for n, i in enumerate(copy.cell)}
+        place = {i: first + n for n, i in enumerate(copy.element)}
         tiled = [i for i in (*self.blocking.rows, *self.blocking.columns) if i in place]
-        kept = [i for i in copy.cell if i not in tiled and i not in reduced] + tiled
+        kept = [i for i in copy.element if i not in tiled and i not in reduced] + tiled
         layout = [(n, 1, 1) for n in range(first)]
         layout += [(place[i], plan.size(i), self._extent(i) // plan.size(i)) for i in kept]
         layout += [(place[i], 1, self._extent(i)) for i in reduced if i in place]
         layout += [(place[i], 1, plan.size(i)) for i in self._wide(copy)]
-        return Promotion(copy.tensor, (1,) * first + tuple(map(self._extent, copy.cell)), tuple(layout))
+        return Promotion(copy.tensor, (1,) * first + tuple(map(self._extent, copy.element)), tuple(layout))
 
     def _wide(self, copy: PackedBlock) -> list[str]:
         """Return the iterators of a tile's row, the one last that the copy's vectors run along."""
         plan = self.plan
-        wide = [i for i, s in plan.others if s > 1 and i in copy.cell]
-        return [*wide, plan.vector] if plan.vector is not None and plan.vector in copy.cell else wide
+        wide = [i for i, s in plan.others if s > 1 and i in copy.element]
+        return [*wide, plan.vector] if plan.vector is not None and plan.vector in copy.element else wide
 
     def _order(self, copy: PackedBlock) -> list[str]:
         """Return the iterators of a copy's loops: terms outside tiles, so that the operand is read along its rows."""
         wide = self._wide(copy)
-        inner = wide[-1] if wide else copy.cell[-1]
+        inner = wide[-1] if wide else copy.element[-1]
         order = [i for i in self.blocking.reduced if i in copy.names]
-        return order + [i for i in copy.cell if i not in order and i != inner] + [inner] * (inner not in order)
+        return order + [i for i in copy.element if i not in order and i != inner] + [inner] * (inner not in order)
 
     def _copy(self, program: TypedProgram, copy: PackedBlock) -> Tree:
         """Return the loops of a copy in one run."""
         cut = dict(self.blocking.blocks + self.blocking.terms + self.blocking.row_blocks)
         wide, order = self._wide(copy), self._order(copy)
-        inner = wide[-1] if wide else copy.cell[-1]
+        inner = wide[-1] if wide else copy.element[-1]
         lanes = self.plan.lanes if inner == self.plan.vector else self.plan.size(inner)
         within = {copy.names[i]: cut[i] for i in order if i in cut}
         loops = CopyLoops(tuple(copy.names[i] for i in order), within=within)

@@ -107,7 +107,7 @@ def _store_members(
 
 
 def _woven(statement: TypedStatement, plan: Plan) -> str | None:
-    """Return the unrolled iterator whose cells lie between those of a vector's lanes: O[2*q+p] with vectors along q."""
+    """Return the unrolled iterator whose elements lie between those of a vector's lanes: O[2*q+p] with vectors along q."""
     row = coefficients(statement.subscripts[-1]) if statement.subscripts else None
     step = (row or {}).get(plan.vector or "", 0)
     found = [i for i, size in plan.others if 1 < size == step <= STRIDED and (row or {}).get(i) == 1]
@@ -233,7 +233,7 @@ class ReductionTiles:
             )
             children.append(Filter((s.name,), band([*point_members((s,), plan, kept, origin), *lanes], Leaf())))
         children += [Filter((s.name,), band(_store_members(s, plan, kept, origin), Leaf())) for s in parts.store]
-        sizes = tuple(plan.size(i) if i in kept else 1 for i in parts.cell)
+        sizes = tuple(plan.size(i) if i in kept else 1 for i in parts.element)
         promotions = [Promotion(parts.accumulator, sizes + ((width,) if folds else ()))]
         if parts.folded:
             promotions.append(Promotion(parts.folded, sizes))
@@ -297,7 +297,7 @@ class ReductionTiles:
 
 
 def _reads_plainly(statement: TypedStatement) -> bool:
-    """Whether cells beyond the end of a tile may be computed from others that exist
+    """Whether elements beyond the end of a tile may be computed from others that exist
     (polyker.codegen.passes.whole_partial_tiles)."""
     return all(r.pad is None and all(map(is_quasi_affine, r.subscripts)) for r in statement.reads())
 

@@ -71,17 +71,18 @@ def scan_plan(
 
 
 def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...], target: Target) -> int:
-    """Return the lanes of the vectors that the innermost loop may be taken by, 0 where it is to run cell by cell.
+    """Return the lanes of the vectors that the innermost loop may be taken by, 0 where it is to run element by element.
 
-    Its cells lie side by side, each the one before combined with a term, and however terms are grouped the values are the same.
+    Its elements lie side by side, each the one before combined with a term, and however terms are grouped the values are the
+    same.
     """
-    statement, cells = measured.statement, program.tensor(measured.statement.target).dtype
+    statement, elements = measured.statement, program.tensor(measured.statement.target).dtype
     step = step_of(statement, order[-1], in_place=True) if order else None
     write = measured.write
-    if step is None or abs(write.stride(order[-1])) != 1 or statement.acc != cells or step.term.dtype != cells:
+    if step is None or abs(write.stride(order[-1])) != 1 or statement.acc != elements or step.term.dtype != elements:
         return 0
     lanes = vector_lanes(measured, target, order[-1])
-    free = may_regroup(step.op, cells, loose=statement.regroups)
+    free = may_regroup(step.op, elements, loose=statement.regroups)
     return lanes if free and measured.extent(order[-1]) >= 2 * lanes else 0
 
 
@@ -95,14 +96,14 @@ def _with_lines_kept(measured: Measured, plan: Plan, target: Target) -> Plan:
 
 
 def beside_scan(program: TypedProgram, measured: Measured, plan: Plan, free: Sequence[str], target: Target) -> Plan:
-    """Return the plan, or none by vectors of a free iterator where vectors along the recurrence's cells are quicker."""
+    """Return the plan, or none by vectors of a free iterator where vectors along the recurrence's elements are quicker."""
     lanes = 0 if plan.vector is None else by_vectors(program, measured, scan_order(measured, free, None), target)
     quicker = lanes and _scanned(lanes) < plan.cost
     return replace(plan, vector=None, lanes=1, chunks=1, others=()) if quicker else plan
 
 
 def _scanned(lanes: int) -> float:
-    """Return the cycles of a cell where vectors along the recurrence are scanned."""
+    """Return the cycles of an element where vectors along the recurrence are scanned."""
     return (2 * log2(lanes) * COMBINED + SCANNED) / lanes
 
 

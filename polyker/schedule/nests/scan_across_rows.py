@@ -2,7 +2,7 @@
 
     S[b,t] = S[b,t-1] + X[b,t]      for b.tile: for t: vector b.lanes: …
 
-Each step of a row waits for the one before; the rows are free. A vector has a cell of each of its rows, which lie apart: the
+Each step of a row waits for the one before; the rows are free. A vector has an element of each of its rows, which lie apart: the
 code generator takes as many steps as there are lanes, and transposes what is read and written in registers
 (polyker.codegen.passes.by_columns).
 """
@@ -21,7 +21,7 @@ from polyker.ir.typed import TypedStatement
 from polyker.machine.model import Target
 from polyker.poly.steps import KEPT
 
-# Cycles of a vector's load or store besides log2(lanes) shuffles; of each operation and access of a cell where rows go one by
+# Cycles of a vector's load or store besides log2(lanes) shuffles; of each operation and access of an element where rows go one by
 # one, and of an access where they are gathered.
 MOVED, ALONE, GATHERED = 1.0, 0.45, 1.0
 # Cycles of a function of floats, and how long one is waited for; twice that for doubles.
@@ -74,13 +74,13 @@ def _suits(measured: Measured, access: MemoryAccess, row: str, carrying: str) ->
 
 
 def _keeps_step(statement: TypedStatement, carrying: str) -> bool:
-    """Whether a statement sets its cells, and reads of its own tensor only those of a few steps before along an iterator."""
+    """Whether a statement sets its elements, and reads of its own tensor only those of a few steps before along an iterator."""
     own = [r for r in statement.reads() if r.tensor == statement.target]
     return statement.op == "set" and bool(own) and all(_steps(statement, r, carrying) for r in own)
 
 
 def _steps(statement: TypedStatement, read: Read, carrying: str) -> bool:
-    """Whether a read is of the cell of so few steps before that it is kept in a register."""
+    """Whether a read is of the element of so few steps before that it is kept in a register."""
     if read.pad is not None:
         return False
     distances = set()

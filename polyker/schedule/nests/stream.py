@@ -14,7 +14,7 @@ from polyker.poly.isl import read_set
 from polyker.schedule.nests.nest import Nest, band, offset, shared, tile_member
 from polyker.schedule.tree.nodes import Kind, Leaf
 
-# A row of the result that is worth its own search for the first aligned cell, and two partial vectors, in bytes.
+# A row of the result that is worth its own search for the first aligned element, and two partial vectors, in bytes.
 SHORTEST = 1280
 # Bytes of neighbouring rows that are written before the next ones elsewhere.
 RUN = 2048
@@ -30,7 +30,7 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
 
     It is where all that the statement touches exceeds the last cache, so that the result will not be there when it is read
     next, or will have driven out what else is read; a result that is small beside the cache stays in it all the same. The
-    result has to be defined row by row of neighbouring cells, and not be read itself.
+    result has to be defined row by row of neighbouring elements, and not be read itself.
     """
     statement, vector = measured.statement, plan.vector
     write = measured.write
@@ -68,7 +68,7 @@ def streams_tiles(measured: Measured, plan: Plan, target: Target) -> bool:
 
 
 def read_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
-    """Return iterators in the order in which the largest operand's cells lie in memory."""
+    """Return iterators in the order in which the largest operand's elements lie in memory."""
     reads = [a for a in measured.accesses if not a.is_write]
     largest = max(reads, key=lambda a: measured.footprint(a) * a.itemsize)
     return tuple(sorted(inner, key=lambda i: abs(largest.stride(i)), reverse=True))
@@ -94,8 +94,8 @@ def _is_whole_lines(measured: Measured, vector: str, target: Target) -> bool:
         return False
     write, line = measured.write, target.caches[0].line
     steps = (abs(s) for i, s in write.strides.items() if i != vector)
-    cells = (measured.extent(vector), write.offset or 0, *steps)
-    return write.offset is not None and all(n * write.itemsize % line == 0 for n in cells)
+    elements = (measured.extent(vector), write.offset or 0, *steps)
+    return write.offset is not None and all(n * write.itemsize % line == 0 for n in elements)
 
 
 def _looks_up(measured: Measured, target: Target) -> bool:
@@ -117,9 +117,9 @@ def _runs_on(measured: Measured, vector: str, target: Target) -> bool:
 def _bytes(measured: Measured, access: MemoryAccess) -> int:
     """Return about how many bytes of a tensor an access touches; a gathered one may touch any."""
     strides = {i: abs(s) for i, s in access.strides.items() if s}
-    cells = prod(measured.extent(i) for i in strides)
+    elements = prod(measured.extent(i) for i in strides)
     least = min(strides.values(), default=1)
-    return cells * access.itemsize * (1 if least >= FAR else max(1, min(least, 64 // access.itemsize)))
+    return elements * access.itemsize * (1 if least >= FAR else max(1, min(least, 64 // access.itemsize)))
 
 
 def run_of(

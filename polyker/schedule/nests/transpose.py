@@ -153,7 +153,7 @@ def panel_of(target: Target, lanes: int) -> int:
 
 
 def write_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
-    """Return iterators in the order in which the written cells lie in memory: lines that a tile leaves half written are
+    """Return iterators in the order in which the written elements lie in memory: lines that a tile leaves half written are
     finished soon."""
     write = measured.write
     return tuple(sorted(inner, key=lambda i: abs(write.stride(i)), reverse=True))

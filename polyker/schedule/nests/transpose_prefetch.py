@@ -1,6 +1,6 @@
 """Tiles that are transposed in registers ask for the lines that a later tile reads, and for those that it writes.
 
-    for n: for k.tile: for l.tile: O[n, l.tile, k.tile] = X[n, k.tile, l.tile] transposed     (56 x 80 cells for each n)
+    for n: for k.tile: for l.tile: O[n, l.tile, k.tile] = X[n, k.tile, l.tile] transposed     (56 x 80 elements for each n)
     ->
     for n: for k.tile: for l.tile: prefetch X[n+1, k.tile, l.tile]; prefetch O[n+1, l.tile, k.tile]; O[…] = X[…] transposed
 
@@ -40,8 +40,8 @@ def transposed_ahead(
     order: tuple[str, ...],
     target: Target,
 ) -> tuple[Ahead, ...]:
-    """Return the cells that each instance of a statement asks for which runs in the loops of `transpose.transposing_tree`: the
-    last ones of rows of what lies beyond the second cache. The cells need not exist."""
+    """Return the elements that each instance of a statement asks for which runs in the loops of `transpose.transposing_tree`: the
+    last ones of rows of what lies beyond the second cache. The elements need not exist."""
     vector = plan.vector
     assert vector is not None
     sizes = {**across_sizes(measured, vector, plan.lanes, across), vector: plan.lanes}
@@ -56,13 +56,13 @@ def transposed_ahead(
         subscripts = measured.statement.subscripts if a.read is None else a.read.subscripts
         there = tuple(substitute(s, moved) for s in subscripts)
         if abs(a.stride(vector)) == 1:
-            cells = [tuple(substitute(s, {vector: last}) for s in there)]
+            elements = [tuple(substitute(s, {vector: last}) for s in there)]
         elif unit_iterator(measured, a, vector) in across:
-            cells = [tuple(substitute(s, row) for s in there) for row in _rows(measured, vector, sizes)]
+            elements = [tuple(substitute(s, row) for s in there) for row in _rows(measured, vector, sizes)]
         else:
             continue
         dtype = program.tensor(a.tensor).dtype
-        found += [Ahead(Read(a.tensor, cell, dtype=dtype), cache=2) for cell in cells]
+        found += [Ahead(Read(a.tensor, element, dtype=dtype), cache=2) for element in elements]
     return tuple(found)
 
 
@@ -111,7 +111,7 @@ def _first(measured: Measured, iterator: str, sizes: dict[str, int]) -> Expr:
 
 
 def _rows(measured: Measured, vector: str, sizes: dict[str, int]) -> list[dict[str, Expr]]:
-    """Return, for the columns of a tile that are stored one after another, the places of the rows' last cells: each column
+    """Return, for the columns of a tile that are stored one after another, the places of the rows' last elements: each column
     stands for a row, or for several where there are more rows.
 
     Where rows do not begin at lines a tile's first line is the last one of the tile before, and there already.

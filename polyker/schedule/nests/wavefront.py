@@ -1,8 +1,8 @@
-"""The nest of a statement that depends on itself along every loop: rows side by side, each a few cells behind the one before.
+"""The nest of a statement that depends on itself along every loop: rows side by side, each a few elements behind the one before.
 
     A[i,j] = A[i-1,j+1] + A[i,j-1]      for i.tile: for w = j + 2i: unroll i.point: A[i, w-2i] = …
 
-One row after another each cell waits for the one before it. Skewed so that no cell depends on another of the same wave, the
+One row after another each element waits for the one before it. Skewed so that no element depends on another of the same wave, the
 rows of a tile are chains of their own, that the processor works on at the same time; what a chain leaves for the next one is
 kept in registers (see polyker.codegen.passes.scalar_replacement). Where a row of the tile has not begun yet or has ended, loops
 stay serial.
@@ -89,7 +89,7 @@ def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> 
 
 
 def _skew(distances: isl.Set, outer: int, dims: int) -> int | None:
-    """Return by how many cells a row has to run behind the one before, None where nothing bounds it."""
+    """Return by how many elements a row has to run behind the one before, None where nothing bounds it."""
     for d in range(outer, dims - 2):
         distances = distances.fix_val(isl.dim_type.set, d, int_val(0))
     distances = distances.union(distances.neg())  # whichever of the two is the first

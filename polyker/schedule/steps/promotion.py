@@ -40,7 +40,7 @@ def promote(
 
         for i: with T in [1, 8]: { for k: T[i % 1, k % 8] = ...;  for k: ... T[i % 1, k % 8] ... }
 
-    A dimension of the buffer is as long as the largest distance of two cells in one run, plus one; `limit`: bytes that it may
+    A dimension of the buffer is as long as the largest distance of two elements in one run, plus one; `limit`: bytes that it may
     take. Raises ScheduleError.
     """
     found = _tensor(scop, tensor)
@@ -102,15 +102,15 @@ def modulo_of(scop: Scop, tensor: TypedTensor, here: dict[str, Way], limit: int)
 
     Raises ScheduleError where no constant bounds them, or they take more than `limit` bytes.
     """
-    cells: isl.Map | None = None
+    elements: isl.Map | None = None
     for access in scop.accesses:
         if access.tensor == tensor.name and access.statement in here:
             run = here[access.statement].run(scop, access.statement, "P")
             part = run.reverse().apply_range(access.relation)
-            cells = part if cells is None else cells.union(part)
-    if cells is None or cells.is_empty():
+            elements = part if elements is None else elements.union(part)
+    if elements is None or elements.is_empty():
         return None
-    apart = cells.reverse().apply_range(cells).deltas()
+    apart = elements.reverse().apply_range(elements).deltas()
     modulo = []
     for d in range(len(tensor.shape)):
         most = apart.dim_max_val(d)

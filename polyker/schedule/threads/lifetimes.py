@@ -3,7 +3,7 @@
 In a sequence the children run one after another: a temporary of which all uses lie in earlier children than those of another is
 done when the other begins. Inside a loop that holds only if neither carries values from one iteration to the next: if the scope
 of its buffer is inside the loop. In a parallel loop each thread has copies of its own, and is anywhere: nothing there is done
-before anything else begins. A temporary may also take the place of one that it is computed from cell by cell.
+before anything else begins. A temporary may also take the place of one that it is computed from element by element.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def uses_of(program: TypedProgram, tree: Tree) -> list[Uses]:
 
 
 def never_together(program: TypedProgram, uses: Sequence[Uses]) -> Iterator[tuple[Uses, Uses, bool]]:
-    """Yield the pairs that are never in use at the same time, and True with those of which one may replace the other cell by
-    cell: these may share memory only if they begin at the same place."""
+    """Yield the pairs that are never in use at the same time, and True with those of which one may replace the other element by
+    element: these may share memory only if they begin at the same place."""
     statements = {s.name: s for s in program.statements()}
     for one, other in combinations(uses, 2):
         shared = _common([p for p, _ in (*one.paths, *other.paths)])
@@ -102,7 +102,7 @@ def _span(uses: Uses, place: int) -> tuple[int, int] | None:
 def _replaces(
     program: TypedProgram, statements: dict[str, TypedStatement], old: Uses, new: Uses, place: int, child: int
 ) -> bool:
-    """Whether in the one child that uses both a statement alone reads each cell of `old` for the same cell of `new`."""
+    """Whether in the one child that uses both a statement alone reads each element of `old` for the same element of `new`."""
     names = {n for u in (old, new) for p, n in u.paths if p[place] == child}
     if len(names) > 1 or old.scope is not None or new.scope is not None:
         return False

@@ -254,8 +254,8 @@ class _Search:
         found = self.scop.statement(statement)
         for name, subscripts in ((found.target, found.subscripts), *((r.tensor, r.subscripts) for r in found.reads())):
             tensor = self.scop.program.tensor(name)
-            cells = prod(int(e.value.real) if isinstance(e, Literal) else 1 for e in tensor.shape)
-            large = cells * tensor.dtype.itemsize >= UNCACHED and len(subscripts) > 1
+            elements = prod(int(e.value.real) if isinstance(e, Literal) else 1 for e in tensor.shape)
+            large = elements * tensor.dtype.itemsize >= UNCACHED and len(subscripts) > 1
             if large and indices_of(subscripts[-1]) & indices_of(time):
                 return long * tensor.dtype.itemsize < PIECE
         return False
@@ -324,7 +324,7 @@ class _Search:
         count = self._trips(members[n], here.outer)[0]
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
-        rest_work += PARTIAL * here.runs * sum(p.cells() * self._itemsize(p.tensor) for p in found.promotions)
+        rest_work += PARTIAL * here.runs * sum(p.elements() * self._itemsize(p.tensor) for p in found.promotions)
         return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
 
     def _is_uneven(self, statement: str) -> bool:
@@ -351,7 +351,7 @@ class _Search:
             case Sequence(children=children):
                 return sum(self._private(f.child) for f in children)
             case Scope(promotions=promotions, child=child):
-                own = sum(p.cells() * self._itemsize(p.tensor) for p in promotions)
+                own = sum(p.elements() * self._itemsize(p.tensor) for p in promotions)
                 return own + self._private(child)
             case Leaf():
                 return 0
@@ -409,7 +409,7 @@ def _common(node: Tree) -> Iterator[tuple[Member, bool]]:
     """Yield the loops that all statements of a tree go through, the outer ones first, and whether they are several.
 
     Loops of different children of a sequence count as one where they are at the same depth, those of one iteration apart. A
-    stream's loop is one over the cells that it takes together.
+    stream's loop is one over the elements that it takes together.
     """
     match node:
         case Band(members=members, child=child):

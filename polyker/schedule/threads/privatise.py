@@ -44,7 +44,7 @@ def taken_apart(
 ) -> Apart | None:
     """Return the statements `first` of a tree and the statements `last`, each in loops of their own.
 
-    `reach`: the number of cells that a statement's subscript reaches, counted from 0, None where that is no constant.
+    `reach`: the number of elements that a statement's subscript reaches, counted from 0, None where that is no constant.
     Returns None where what goes from the ones to the others has no buffer of a constant, moderate size.
     """
     touched = {s.name: {s.target, *(r.tensor for r in s.reads())} for s in program.statements()}
@@ -57,13 +57,13 @@ def taken_apart(
             places = [r.subscripts for r in statement.reads() if r.tensor == tensor]
             places += [statement.subscripts] if statement.target == tensor else []
             for subscripts in places:
-                cells = [reach(statement.name, s) for s in subscripts]
-                if None in cells:
+                elements = [reach(statement.name, s) for s in subscripts]
+                if None in elements:
                     return None
-                known = [c for c in cells if c is not None]
+                known = [c for c in elements if c is not None]
                 sizes = known if not sizes else [max(a, b) for a, b in zip(sizes, known, strict=True)]
         promotions.append(Promotion(tensor, tuple(sizes)))
-    if sum(p.cells() * program.tensor(p.tensor).dtype.itemsize for p in promotions) > MOST:
+    if sum(p.elements() * program.tensor(p.tensor).dtype.itemsize for p in promotions) > MOST:
         return None
 
     def kept(names: Collection[str]) -> Tree:

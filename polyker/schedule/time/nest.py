@@ -29,7 +29,7 @@ from polyker.schedule.tree.nodes import Filter, Kind, Leaf, Member, Sequence, Tr
 @dataclass(frozen=True)
 class TimeNest:
     """What the tree is made from: one entry a statement, and the tiles. `free`: the iterators that carry no dependence;
-    `units`: the dimension along which vectors begin at multiples of so many cells, where rows begin on lines."""
+    `units`: the dimension along which vectors begin at multiples of so many elements, where rows begin on lines."""
 
     places: tuple[Place, ...]
     measured: tuple[Measured, ...]

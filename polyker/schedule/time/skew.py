@@ -1,6 +1,6 @@
 """Shifts and skews under which the steps of a time loop can be tiled together with the space that they sweep.
 
-The statements of a time loop define tensors of one rank; the cell that an instance defines is its place in space. Where the
+The statements of a time loop define tensors of one rank; the element that an instance defines is its place in space. Where the
 statements read those tensors at fixed distances, each dimension n of space gets a *front*
 
     y[n] = x[n] + step[n] t + shift[n][S]
@@ -149,7 +149,7 @@ def fronts(
 
 
 def reach(front: Front, found: tuple[Distance, ...]) -> int:
-    """Return by how many cells what an instance touches lies around its front, about."""
+    """Return by how many elements what an instance touches lies around its front, about."""
     spread = max(front.shifts) - min(front.shifts)
     apart = [d.apart[front.dimension] for d in found]
     return spread + max((max(abs(a[0]), abs(a[1])) for a in apart if a is not None), default=0)
@@ -182,7 +182,7 @@ def _box(statement: TypedStatement) -> tuple[dict[str, Interval], int] | None:
 
 
 def _offset(place: Place, dimension: int, subscript: Expr) -> Interval | None:
-    """Return how far the cell that is read lies from the instance's place, along a dimension."""
+    """Return how far the element that is read lies from the instance's place, along a dimension."""
     parts = coefficients(subscript) if is_quasi_affine(subscript) else None
     if parts is None:
         return None

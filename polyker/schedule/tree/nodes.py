@@ -25,7 +25,7 @@ from polyker.ir.quasi_affine import print_affine
 class Kind(Enum):
     """How a band member's iterations are carried out: one after another, the code repeated, as the lanes of a vector; TRANSPOSE:
     repeated around a vector loop, and what they read by columns is read by rows and transposed in registers; STREAM: neighbouring
-    cells by vectors, which are written past the caches; SCAN: cells that are each the one before combined with a term, by
+    elements by vectors, which are written past the caches; SCAN: elements that are each the one before combined with a term, by
     vectors, the terms grouped in any way; PARALLEL: on several threads, in any order; BLOCK and THREAD: by the blocks of a GPU,
     and by the threads of a block, along the member's axis. The outermost BLOCK member is a launch."""
 
@@ -115,12 +115,12 @@ STACK_BYTES = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A temporary whose storage is a small buffer: cell c lies at c mod `modulo`, dimension by dimension.
+    """A temporary whose storage is a small buffer: element c lies at c mod `modulo`, dimension by dimension.
 
-    `layout`: the buffer's own dimensions, outermost first, as (dimension of the tensor, divisor, extent): cell c has
+    `layout`: the buffer's own dimensions, outermost first, as (dimension of the tensor, divisor, extent): element c has
     there the coordinate floor(c / divisor) mod extent. So `((0, 48, 10), (1, 1, 256), (0, 1, 48))` lays a tensor of
     modulo (480, 256) out in ten panels, each of 256 rows of 48. Empty: the tensor's dimensions in their order.
-    `pad`: cells of no use after each row of the last of these dimensions, so that neighbours in a column lie in other banks.
+    `pad`: elements of no use after each row of the last of these dimensions, so that neighbours in a column lie in other banks.
     `swizzle`: so many chunks of 16 bytes of each row change places instead (polyker.schedule.tree.swizzle); 0: none do.
     `scratch`: it lies in memory that the call brings, also where the stack has room for it. `shared`: in the memory that the
     threads of a GPU's block share; else each thread has a buffer of its own there. `later`: copies into it arrive at a wait of
@@ -138,19 +138,19 @@ class Promotion:
 
     def on_stack(self, itemsize: int) -> bool:
         """Whether the buffer lies on the stack; elements have `itemsize` bytes."""
-        return not (self.scratch or self.shared) and self.cells() * itemsize <= STACK_BYTES
+        return not (self.scratch or self.shared) and self.elements() * itemsize <= STACK_BYTES
 
     def pieces(self) -> tuple[tuple[int, int, int], ...]:
         """Return the buffer's dimensions as (dimension of the tensor, divisor, extent)."""
         return self.layout or tuple((d, 1, m) for d, m in enumerate(self.modulo))
 
-    def cells(self) -> int:
+    def elements(self) -> int:
         """Return the number of elements of the buffer."""
         return prod(self.shape())
 
     @property
     def row(self) -> int:
-        """The cells of a row, without what pads it."""
+        """The elements of a row, without what pads it."""
         return self.pieces()[-1][2] if self.modulo else 1
 
     def shape(self) -> tuple[int, ...]:
@@ -158,7 +158,7 @@ class Promotion:
         return (*(extent for _, _, extent in self.pieces()[:-1]), self.row + self.pad) if self.modulo else ()
 
     def is_sound(self) -> bool:
-        """Whether the pieces of each dimension together tell apart exactly the cells within its modulo."""
+        """Whether the pieces of each dimension together tell apart exactly the elements within its modulo."""
         reach = [1] * len(self.modulo)
         for dimension, divisor, extent in sorted(self.pieces(), key=lambda p: p[1]):
             if not 0 <= dimension < len(reach) or extent < 1 or divisor != reach[dimension]:

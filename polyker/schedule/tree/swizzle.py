@@ -7,7 +7,7 @@
 
 A line is a row, or as many short ones as all banks hold: their chunks lie in different banks anyhow. Neighbours within 16 bytes
 stay neighbours, so one access takes them as before, and no memory is lost to padding. What is read along a column by 16 bytes
-meets no bank twice; cell by cell 8 banks are met, as a chunk begins at each fourth one.
+meets no bank twice; element by element 8 banks are met, as a chunk begins at each fourth one.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ CHUNK, LINE = 16, 128
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """A way to place the cells of a buffer: `count` chunks change places. All in cells, and powers of two."""
+    """A way to place the elements of a buffer: `count` chunks change places. All in elements, and powers of two."""
 
     count: int
     chunk: int
     line: int
 
     def place(self, offset: int) -> int:
-        """Return where the cell of an offset lies, that of another one nowhere else."""
+        """Return where the element of an offset lies, that of another one nowhere else."""
         return offset ^ self.chunk * (offset // self.line % self.count)
 
 
 def swizzle_of(row: int, itemsize: int, count: int) -> Swizzle:
-    """Return the swizzle of rows of so many cells of `itemsize` bytes."""
+    """Return the swizzle of rows of so many elements of `itemsize` bytes."""
     return Swizzle(count, CHUNK // itemsize, max(row, LINE // itemsize))
 
 
@@ -44,7 +44,7 @@ def largest_swizzle(row: int, itemsize: int) -> int:
 def why_not_swizzled(row: int, itemsize: int, count: int) -> str:
     """Return why the chunks of rows cannot change places, "" where they can."""
     if row & (row - 1):
-        return f"its rows have {row} cells, which is no power of two"
+        return f"its rows have {row} elements, which is no power of two"
     if count < 2 or count & (count - 1):
         return f"{count} is no power of two from 2 on"
     chunks = row * itemsize // CHUNK

@@ -1,4 +1,5 @@
-"""Statements that the threads of a block run together: each has a term, and all combine into one cell, or scan (thread_scans)."""
+"""Statements that the threads of a block run together: each has a term, and all combine into one element, or scan
+(thread_scans)."""
 
 from __future__ import annotations
 
@@ -19,15 +20,16 @@ from polyker.schedule.tree.thread_scans import is_scan
 FOLD = register(
     "PK513",
     LegalityError,
-    "the {extent} threads of `{loop}` combine what {statement} adds to one cell, and not each of them has one wherever one has",
+    "the {extent} threads of `{loop}` combine what {statement} adds to one element, and not each has one wherever one has",
     "let one iterator of the reduction, of as many values as there are threads, be the loop's time, and fold nothing else in it",
 )
 
 
 def is_fold(statement: TypedStatement, member: Member) -> bool:
-    """Return whether the terms of one cell lie on different threads of a THREAD loop along x.
+    """Return whether the terms of one element lie on different threads of a THREAD loop along x.
 
-    Then the threads combine them, and the one of the loop's first iteration updates the cell: polyker.codegen.passes.gpu.combine.
+    Then the threads combine them, and the one of the loop's first iteration updates the element:
+    polyker.codegen.passes.gpu.combine.
     """
     if member.kind is not Kind.THREAD or member.axis != "x" or member.extent < 2 or statement.op == "set":
         return False
@@ -69,7 +71,7 @@ def check_terms(scop: Scop, member: Member, here: Mapping[str, isl.Set], around:
 
 
 def as_run_together(scop: Scop, member: Member, dependence: Dependence) -> Member:
-    """Return a loop as a dependence sees it: what threads combine into a cell is used and made by the first of them, and what
+    """Return a loop as a dependence sees it: what threads combine into an element is used and made by the first of them, and what
     they scan is handed on from each thread to the next."""
     ends = [scop.statement(s) for s in {dependence.source, dependence.sink}]
     folds = {s.name for s in ends if s.target == dependence.tensor and is_fold(s, member)}

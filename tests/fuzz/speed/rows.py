@@ -167,18 +167,18 @@ def reduction(m: Maker, x: str) -> str:
     """Rows, columns or all of them reduced."""
     a, b = m.dims(x)
     row = m.rng.random() < 0.5
-    k, e, cell = ("j", a, "i") if row else ("i", b, "j")
+    k, e, element = ("j", a, "i") if row else ("i", b, "j")
     value = f"{x}[i,j]"
     way = m.rng.randrange(8)
     if way < 3:
         op = m.rng.choice(["+=", "max=", "min="])
-        return m.define((e,), f"@[{cell}] {op} {m.rng.choice([value, f'abs({value})', f'{value} * {value}'])}")
+        return m.define((e,), f"@[{element}] {op} {m.rng.choice([value, f'abs({value})', f'{value} * {value}'])}")
     if way == 3:
-        return m.define((e,), f"@[{cell}] = {m.rng.choice(['argmax', 'argmin'])}[{k}]({value})", dtype="i64")
+        return m.define((e,), f"@[{element}] = {m.rng.choice(['argmax', 'argmin'])}[{k}]({value})", dtype="i64")
     if way == 4:
-        return m.define((e,), f"@[{cell}] += {value} > {m.fresh(e)}[{cell}]", dtype="i64")
+        return m.define((e,), f"@[{element}] += {value} > {m.fresh(e)}[{element}]", dtype="i64")
     if way == 5 and m.floating:
-        return m.define((e,), f"@[{cell}] = {m.rng.choice(['logsumexp', 'mean'])}[{k}]({value})")
+        return m.define((e,), f"@[{element}] = {m.rng.choice(['logsumexp', 'mean'])}[{k}]({value})")
     if way == 6:
         y = m.define((a,), f"@[i] += {value}")
         z = m.define((b,), f"@[j] max= {value}")

@@ -229,4 +229,4 @@ def _differ(a: Any, b: Any) -> str:
         near = (x == y) if exact else np.isclose(x, y, rtol=2e-2, atol=1e-2 * size, equal_nan=True)
     wrong = 1 - near.mean() if near.size else 0.0
     # What is counted or chosen by comparison may go either way where floats are rounded.
-    return f"{100 * wrong:.1f} % of the cells differ" if wrong > (0.02 if exact else 0) else ""
+    return f"{100 * wrong:.1f} % of the elements differ" if wrong > (0.02 if exact else 0) else ""
