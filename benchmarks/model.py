@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     from benchmarks.run import OURS, Settings, run
 
     rows, choices = [], []
-    settings = Settings((), options.rounds, note=print, steady=Pace())
+    settings = Settings((), options.rounds, note=print, invariant=Pace())
     print(f"{'case':<58}{'floor':>10}{'measured':>10}{'share':>8}{'to best':>9}")
     for outcome in run(select(tuple(options.family or ()), options.case), measure(), settings):
         if OURS not in outcome.times:

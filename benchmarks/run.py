@@ -66,7 +66,7 @@ class Settings:
     seconds: float | None = None
     clock: Clock = time.perf_counter
     note: Callable[[str], None] = field(default=lambda text: None)
-    steady: Callable[[], bool] = field(default=lambda: True)
+    invariant: Callable[[], bool] = field(default=lambda: True)
     enough: float = 0.0
 
 
@@ -99,7 +99,9 @@ def run_case(case: Case, machine: Machine, settings: Settings) -> Outcome:
             assert found is not None
             ready[name] = found
     calls = {n: c.call for n, c in ready.items()}
-    times = in_turns(calls, settings.rounds, settings.seconds, settings.clock, OURS, settings.steady, settings.enough)
+    times = in_turns(
+        calls, settings.rounds, settings.seconds, settings.clock, OURS, settings.invariant, settings.enough
+    )
     compiles = {n: c.compile for n, c in ready.items() if c.compile is not None}
     floor = machine.floor(problem.flops, problem.bytes, problem.inputs[0].dtype)
     return Outcome(case, problem, times, failures, compiles, floor)

@@ -49,7 +49,7 @@ def in_turns(
     seconds: float | None = None,
     clock: Clock = time.perf_counter,
     keep: str = "",
-    steady: Callable[[], bool] = lambda: True,
+    invariant: Callable[[], bool] = lambda: True,
     enough: float = 0.0,
 ) -> dict[str, Times]:
     """Return the times of each call; every round begins with another.
@@ -78,11 +78,11 @@ def in_turns(
             if repeats > 1:
                 calls[name]()  # its arrays are in the cache again
             while True:
-                while not (calm := steady()) and spare:
+                while not (calm := invariant()) and spare:
                     spare -= 1
                     time.sleep(PAUSE)
                 taken = once(calls[name], repeats, clock)
-                calm = steady() and calm
+                calm = invariant() and calm
                 if calm or not spare:
                     break
                 spare -= 1

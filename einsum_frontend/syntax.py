@@ -23,7 +23,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """A program as written: in its expressions an `Index` is any bare name, whatever it turns out to be.
+    """A program as written: in its expressions an `Index` is any bare name, whatever it is later.
 
     `types` are the lines such as `T: f32[N,M]`, in order.
     """
@@ -90,7 +90,7 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 
 
 def _pair(a: Expr, op: str, b: Expr) -> Call:
-    """Return `a op b`, a constant always on the right: Python turns `0 < i` round before the builder sees it."""
+    """Return `a op b`, a constant always on the right: Python swaps `0 < i` before the builder sees it."""
     span = join(a.span, b.span)
     if constant(a) is not None and constant(b) is None:
         return Call(_MIRRORED[op], (b, a), span=span)

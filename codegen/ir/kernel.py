@@ -33,7 +33,7 @@ class Space(Enum):
 class LoopKind(Enum):
     """SERIAL; UNROLL: the body is repeated at compile time; VECTOR: one vector instruction for all iterations; TRANSPOSE:
     means what SERIAL means; what its iterations around a VECTOR loop read by columns is read by rows and transposed. STREAM:
-    means what SERIAL means; neighbouring elements that it stores are computed by vectors and written past the caches.
+    means what SERIAL means; neighbouring elements that it stores are computed by vectors and written by streaming stores.
     SCAN: means what SERIAL means; each iteration combines what the one before stored with a term, grouped in any way.
     PARALLEL: the iterations do not depend on each other, and run on several threads. BLOCK and THREAD: the iterations do not
     depend on each other (but through a Barrier), and are those of a GPU's blocks and of the threads of a block."""
@@ -186,19 +186,19 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Close a group of the copies that this thread asked for since the last one and that arrive later; it may be empty."""
+    """Close a group of the copies that this thread began since the last one and that arrive later; it may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let all copies arrive that this thread asked for, but those of the last `pending` groups that it closed."""
+    """Let all copies arrive that this thread began, but those of the last `pending` groups that it closed."""
 
     pending: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Ask for the line of `buffer[indices]` in a cache, 1 the nearest, to write it with `write`; the element need not exist."""
+    """Prefetch the line of `buffer[indices]` in a cache, 1 the nearest, to write it with `write`; the element need not exist."""
 
     buffer: str
     indices: tuple[KExpr, ...]

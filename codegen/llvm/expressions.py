@@ -56,7 +56,7 @@ class Expressions:
         self._rows: dict[Row, tuple[int, int]] | None = None
         self.carried: Carried | None = None  # of the SCAN loop around
         self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
-        # Of a tile that goes past the caches: the offset of each row in the result, and its elements as memory holds them.
+        # Of a tile that goes by streaming stores: the offset of each row in the result, and its elements as memory holds them.
         self.rows_past: list[tuple[Poly, Reg]] | None = None
         self.lines_past: Reg | None = None  # whether rows of tiles, a line each, pass the caches
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing

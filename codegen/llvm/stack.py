@@ -18,15 +18,15 @@ class StackLayout:
     """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its elements hold on entry, if that
     is to be said: zeros, or nothing ("undef"); `placed`: each access has a constant place, or transposes constant places.
 
-    `loose`: a masked store may write the lanes that are off, too. `padded`: vectors reach elements that nothing sets; what they
-    happen to hold is computed with and thrown away, but subnormal numbers take some processors 100 times as long.
+    `reassociating`: a masked store may write the lanes that are off, too. `padded`: vectors reach elements that nothing sets;
+    what they happen to hold is computed with and thrown away, but subnormal numbers take some processors 100 times as long.
     """
 
     elements: int
     strides: tuple[Poly, ...]
     lanes: int
     clear: str
-    loose: bool
+    reassociating: bool
     placed: bool
     padded: bool
 
@@ -35,8 +35,8 @@ class StackLayout:
 class _Lanes:
     """Where a statement stands: the vector loop around it, the variables with a fixed value, and those bound.
 
-    `is_bounded`: the loop alone says which lanes run. `turned`: the variables of loops whose loads are transposed. `copies`: what
-    the variables of the UNROLL loops around are in each copy of the statement, and `loops` the vector loop around each copy.
+    `is_bounded`: the loop alone says which lanes run. `transposed`: the variables of loops whose loads are transposed. `copies`:
+    what the variables of the UNROLL loops around are in each copy of the statement, and `loops` the vector loop around each copy.
     `before`: the buffers that are alive around a branch in which it stands.
     """
 
@@ -46,7 +46,7 @@ class _Lanes:
     bound: frozenset[str] = frozenset()
     partial: bool = False
     is_bounded: bool = True
-    turned: frozenset[str] = frozenset()
+    transposed: frozenset[str] = frozenset()
     copies: tuple[Mapping[str, KExpr], ...] = ({},)
     loops: tuple[For | None, ...] = ()
     before: frozenset[str] = frozenset()
@@ -88,25 +88,25 @@ class StackBuffers:
         # A vector may begin at any place, a constant one too, and its masked lanes reach past the end.
         elements = prod(padded) + lanes
         elements = -(-elements // lanes) * lanes
-        loose = fixed and buffer.name not in self._kept
+        reassociating = fixed and buffer.name not in self._kept
         small, around = fixed and elements <= 4096, bool(self._around.get(buffer.name))
-        cut = buffer.name in self._partial and (not loose or around)
+        cut = buffer.name in self._partial and (not reassociating or around)
         clear = ""
         if small and cut:
-            clear = "undef" if loose else "zeroinitializer"
+            clear = "undef" if reassociating else "zeroinitializer"
         elif small and around and buffer.name in self._branched:
             clear = "undef"
         placed = buffer.name not in self._scattered
         # Registers need none: what is placed lives in them, and would not if a loop filled it.
-        beyond = not placed and not loose and buffer.name in self._cut and buffer.dtype.kind in "fc"
-        return StackLayout(max(1, elements), strides, lanes, clear, loose, placed, beyond)
+        beyond = not placed and not reassociating and buffer.name in self._cut and buffer.dtype.kind in "fc"
+        return StackLayout(max(1, elements), strides, lanes, clear, reassociating, placed, beyond)
 
     def _walk(self, block: Block, at: _Lanes) -> None:
         for stmt in block:
             for expr in expressions(stmt):
                 for node in subexpressions(expr):
                     if type(node) is Load and node.buffer in self._around:
-                        self._access(node.buffer, node.indices, at, at.turned)
+                        self._access(node.buffer, node.indices, at, at.transposed)
             match stmt:
                 case Store(buffer=name, indices=indices):
                     if name in self._around:
@@ -145,7 +145,7 @@ class StackBuffers:
                         at, fixed=at.fixed - {var}, bound=at.bound | {var}, is_bounded=at.is_bounded and alike
                     )
                     if kind is LoopKind.TRANSPOSE and isinstance(lo, Const):
-                        inside = replace(inside, turned=at.turned | {var})
+                        inside = replace(inside, transposed=at.transposed | {var})
                     self._walk(body, inside)
                 case Allocate(buffers=buffers, body=body):
                     self._around |= dict.fromkeys((b.name for b in buffers), at.bound)
@@ -153,7 +153,9 @@ class StackBuffers:
                 case _:
                     pass
 
-    def _access(self, name: str, indices: tuple[KExpr, ...], at: _Lanes, turned: frozenset[str] = frozenset()) -> None:
+    def _access(
+        self, name: str, indices: tuple[KExpr, ...], at: _Lanes, transposed: frozenset[str] = frozenset()
+    ) -> None:
         """Note an access to a buffer on the stack."""
         self._lanes[name] = max(self._lanes.get(name, 1), at.count)
         if at.partial:
@@ -161,7 +163,7 @@ class StackBuffers:
         loads, names = self._parts(indices)
         if loads or not names <= at.fixed:
             self._movable.add(name)
-            if loads or not names <= at.fixed | turned:
+            if loads or not names <= at.fixed | transposed:
                 self._scattered.add(name)
         if name not in self._kept and not self._ends_as_others(name, indices, at):
             self._kept.add(name)

@@ -29,7 +29,7 @@ from polyker.codegen.ir.polynomial import atom as atom_poly
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import Lanes, Place
 from polyker.codegen.llvm.access.realign import realigned
-from polyker.codegen.llvm.access.strided import LANE, woven
+from polyker.codegen.llvm.access.strided import LANE, interleaved
 from polyker.codegen.llvm.access.transpose import Columns, stored, suits
 from polyker.codegen.llvm.access.transpose_rows import write_rows
 from polyker.codegen.llvm.convert import Value
@@ -123,7 +123,7 @@ class Statements:
         for code, label in self.failures.items():
             body += [f"{label}:", *fence, f"  ret i64 {code}"]
         # What comes from memory, and goes there, waits for that and for nothing else.
-        return realigned(body, self.target.vector_registers) if self.target.halves and not self.streams else body
+        return realigned(body, self.target.vector_registers) if self.target.double_pumped and not self.streams else body
 
     def _clears(self) -> Iterator[str]:
         """Yield the lines that fill buffers with zeros, once: what they have behind the ends of rows stays as it is."""
@@ -156,7 +156,7 @@ class Statements:
         self.e.values, self.e.affine = dict(values), dict(affine)
         done = 0
         while done < len(block):
-            together = woven(self.e, block[done:], masked=self.target.masked) if self.e.lanes.count > 1 else []
+            together = interleaved(self.e, block[done:], masked=self.target.masked) if self.e.lanes.count > 1 else []
             if together:
                 store_together(self.e, together)
             else:
@@ -222,7 +222,9 @@ class Statements:
         b.allocas.append(f"  {name} = alloca [{elements} x {element}], align {_LINE}")
         # Registers hold real and imaginary parts apart: accumulators are not sorted anew each step.
         plane = layout.elements if parts > 1 and layout.placed else 0
-        place = Place(buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.loose, plane)
+        place = Place(
+            buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.reassociating, plane
+        )
         self.e.places[buffer.name] = place
         self.e.strides[buffer.name] = layout.strides
         self.e.offsets.forget()
@@ -365,7 +367,7 @@ class Statements:
         e.values, e.affine = values, affine
 
     def _transposed(self, loop: For) -> None:
-        """Store a tile, past the caches where its rows are part of a result that exceeds them."""
+        """Store a tile, by streaming stores where its rows are part of a result that exceeds them."""
         if self.e.columns is not None:
             self.transpose_loop(loop)
             return
@@ -376,7 +378,7 @@ class Statements:
         self._first_of([(c, emit) for c, emit in ways if c is not None], lambda: self.transpose_loop(loop))
 
     def _first_of(self, ways: list[tuple[Reg, Callable[[], None]]], otherwise: Callable[[], None]) -> None:
-        """Emit the first way past the caches whose condition holds, else what goes through them."""
+        """Emit the first way by streaming stores whose condition holds, else what goes through them."""
         if not ways:
             otherwise()
             return
@@ -385,7 +387,7 @@ class Statements:
         self.either(condition, emit, lambda: self._first_of(rest, otherwise))
 
     def past(self, emit: Callable[[], None]) -> None:
-        """Emit what stores whole vectors past the caches."""
+        """Emit what stores whole vectors by streaming stores."""
         self.e.streamed = self.streamed
         emit()
         self.e.streamed = ""
@@ -402,7 +404,7 @@ class Statements:
         e.columns = columns.outer
 
     def _stream_loop(self, stream: Stream) -> None:
-        """Store up to the first aligned element, then whole vectors past the caches, then the rest."""
+        """Store up to the first aligned element, then whole vectors by streaming stores, then the rest."""
         e, b, loop = self.e, self.b, stream.loop
         lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
         head = head_of(e, b, stream)
@@ -427,7 +429,7 @@ class Statements:
         e.values |= {name: Value(i64, value) for name, value in zip(names, known, strict=True)}
         before, whole, after = parts(stream, *names[:3])
         ends = b.binary("and", left, const(stream.lanes - 1, "i64"))
-        # A line that is stored past the caches must not be in them.
+        # A line that is stored by streaming stores must not be in them.
         self._branch(b.compare("icmp ne", ends, const(0, "i64")), (last_line(stream),), ())
         e.anywhere = True
         self.block(before)
@@ -442,7 +444,7 @@ class Statements:
             del e.values[name]
 
     def _short_row(self, stream: Stream, head: Reg, weave: Weave | None) -> None:
-        """Store a row of whole vectors past the caches, where it begins at a line or together with its neighbours."""
+        """Store a row of whole vectors by streaming stores, where it begins at a line or together with its neighbours."""
         row = vectors(stream, stream.loop.lo)
 
         def past() -> None:

@@ -43,7 +43,7 @@ def store(e: Expressions, stmt: Store) -> None:
             e.rows_past.append((base, memory.raw_of(b, value)))
             return
         pointer = e.pointer(place, base)
-        if place.loose:
+        if place.reassociating:
             mask = None
         elif place.on_stack and mask is not None:
             before = memory.load_vector(b, place, pointer, count, None)
@@ -61,14 +61,14 @@ def store(e: Expressions, stmt: Store) -> None:
 
 
 def store_together(e: Expressions, stores: list[Store]) -> None:
-    """Emit stores whose elements lie side by side in memory; see `llvm_strided.woven`."""
+    """Emit stores whose elements lie side by side in memory; see `llvm_strided.interleaved`."""
     strided.store(e, stores, [_contracted(e, s) for s in stores])
 
 
 def prefetch(e: Expressions, stmt: Prefetch) -> None:
     """Emit a prefetch of the first lane's cache line.
 
-    What is written past the caches must not be in them.
+    What is written by streaming stores must not be in them.
     """
     if stmt.write and e.streamed:
         return
@@ -128,7 +128,7 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
 
 
 def _folded(b: Builder, op: str, value: Value) -> Value:
-    """Return all lanes combined: halves, then halves of those; an odd middle lane meets the identity."""
+    """Return all lanes combined: two parts, then two of each; an odd middle lane meets the identity."""
     if op not in FREE or value.dtype.kind != "f" or b.native_maximum or value.lanes == 1:
         return _halved(b, value, identity(op, value.dtype), lambda x, y: _combine(b, op, x, y))
     # All lanes are tested for NaN at once, beside what combines them: each step after a test of its own would wait for that.

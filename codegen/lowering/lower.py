@@ -49,7 +49,7 @@ from polyker.ir.dtypes import DType, bool_
 from polyker.ir.expr import Expr, Literal, Read, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import is_quasi_affine, lit, print_affine
-from polyker.ir.typed import Ahead, Role, TypedProgram, TypedStatement, TypedTensor
+from polyker.ir.typed import PrefetchRead, Role, TypedProgram, TypedStatement, TypedTensor
 from polyker.ir.typed_printing import labels_of, print_expr, written
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
@@ -449,7 +449,7 @@ class _Lowering:
         ahead = (self._prefetch(a, lowering) for a in statement.prefetch if a.read.tensor not in self.entered)
         return (*ahead, *lowering.setup, Store(buffer, element, value))
 
-    def _prefetch(self, ahead: Ahead, lowering: ExpressionLowering) -> Prefetch:
+    def _prefetch(self, ahead: PrefetchRead, lowering: ExpressionLowering) -> Prefetch:
         read = ahead.read
         element = lowering.element(read.tensor, read.subscripts)
         write = self.scop.program.tensor(read.tensor).role is not Role.INPUT

@@ -128,12 +128,12 @@ def _renamed(stmt: Stmt, old: str, new: str) -> Stmt:
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops around one store: `serial` ones, then those of a tile, `tile`, then its vectors; `ahead`: what is prefetched."""
+    """Loops around one store: `serial` ones, then those of a tile, `tile`, then its vectors; `prefetches`: what is prefetched."""
 
     serial: tuple[For, ...]
     tile: tuple[For, ...]
     vector: For | None
-    ahead: tuple[Stmt, ...]
+    prefetches: tuple[Stmt, ...]
     store: Store
 
 
@@ -154,13 +154,13 @@ def nest_of(outer: For) -> Nest | None:
         else:
             serial.append(loop)
         block = loop.body
-    *ahead, store = block if block else (None,)
-    if not tile or not isinstance(store, Store) or not all(isinstance(s, Prefetch) for s in ahead):
+    *prefetches, store = block if block else (None,)
+    if not tile or not isinstance(store, Store) or not all(isinstance(s, Prefetch) for s in prefetches):
         return None
     for load in _loads_of(store):
         if load.predicate is not None or any(isinstance(n, Load) for i in load.indices for n in subexpressions(i)):
             return None
-    return Nest(tuple(serial), tuple(tile), vector, tuple(ahead), store)
+    return Nest(tuple(serial), tuple(tile), vector, tuple(prefetches), store)
 
 
 # The buffers that a statement and those in it read or write, by its identity.

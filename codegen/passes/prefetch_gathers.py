@@ -1,4 +1,4 @@
-"""Gathered elements of large buffers are asked for some iterations ahead.
+"""Prefetch gathered elements of large buffers some iterations before they are read.
 
     for i: g = index[i]; O[i] = T[g]        for i: g = index[i]; prefetch T[index[min(i + D, hi - 1)]]; O[i] = T[g]
 
@@ -58,10 +58,10 @@ def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
         return kernel
     counting = _Ahead(large, {}, second // 2, line)
     counting.block(kernel.body)
-    ahead = _Ahead(large, counting.counts, second // 2, line, 2 if target.asks_second else 1)
+    prefetches = _Ahead(large, counting.counts, second // 2, line, 2 if target.asks_second else 1)
     if target.rows_near:
-        ahead.near = frozenset(row for row, size in counting.rows.items() if size > line)
-    return replace(kernel, body=ahead.block(kernel.body)) if counting.counts else kernel
+        prefetches.near = frozenset(row for row, size in counting.rows.items() if size > line)
+    return replace(kernel, body=prefetches.block(kernel.body)) if counting.counts else kernel
 
 
 def bytes_of(buffer: Buffer) -> int:
@@ -104,7 +104,7 @@ def _then(loops: tuple[For, ...], place: int, distance: int, value: KExpr) -> di
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """A buffer whose elements are asked for."""
+    """A buffer whose elements are prefetched."""
 
     buffer: Buffer
     in_memory: bool
@@ -151,10 +151,10 @@ class _Ahead:
             match stmt:
                 case Let(name=name, value=value):
                     result += [*self._prefetches(stmt, loops, later), stmt]
-                    ahead = self._later(name, value, loops) if not names_in(value) & bound else None
-                    if ahead is not None:
-                        later[name] = Var(ahead.name)
-                        result.append(ahead)
+                    prefetches = self._later(name, value, loops) if not names_in(value) & bound else None
+                    if prefetches is not None:
+                        later[name] = Var(prefetches.name)
+                        result.append(prefetches)
                     bound |= {name}
                 case Store():
                     result += [*self._prefetches(stmt, loops, later), stmt]
@@ -182,10 +182,10 @@ class _Ahead:
         inside = {row.var, *(s.name for s in row.body if isinstance(s, Let))}
         for s in row.body:
             if isinstance(s, Let):
-                ahead = self._later(s.name, s.value, loops) if not names_in(s.value) & inside else None
-                if ahead is not None:
-                    later[s.name] = Var(ahead.name)
-                    found.append(ahead)
+                prefetches = self._later(s.name, s.value, loops) if not names_in(s.value) & inside else None
+                if prefetches is not None:
+                    later[s.name] = Var(prefetches.name)
+                    found.append(prefetches)
             for asked in self._prefetches(s, loops, later):
                 if not isinstance(asked, Prefetch) or row.var not in {n for i in asked.indices for n in names_in(i)}:
                     continue
@@ -207,11 +207,11 @@ class _Ahead:
         for s in vector.body:
             if isinstance(s, Let):
                 free = vector.var in names_in(s.value) and not names_in(s.value) & bound
-                ahead = self._later(s.name, substitute(s.value, here), (*loops, lanes)) if free else None
-                if ahead is not None:
-                    later[s.name] = Var(ahead.name)
-                    own.add(ahead.name)
-                    asked.append(ahead)
+                prefetches = self._later(s.name, substitute(s.value, here), (*loops, lanes)) if free else None
+                if prefetches is not None:
+                    later[s.name] = Var(prefetches.name)
+                    own.add(prefetches.name)
+                    asked.append(prefetches)
                 bound |= {s.name}
             for request in self._prefetches(s, (*loops, lanes), later):
                 if isinstance(request, Prefetch) and own & {n for i in request.indices for n in names_in(i)}:
@@ -242,12 +242,12 @@ class _Ahead:
                 substitute(i, later) for i in e.indices
             )
             row = e.buffer, tuple(self.values[n] for n in sorted(used))
-            ahead = Prefetch(e.buffer, indices, cache=1 if row in self.near else self.cache)
+            prefetches = Prefetch(e.buffer, indices, cache=1 if row in self.near else self.cache)
             lanes = any(p.kind is LoopKind.UNROLL for p in loops)
             rows = not lanes and any(self.lines.get(self.owners[n][1], 1) > 1 for n in used)
             near = rows and not self.large[e.buffer].in_memory
-            if used and not near and ahead not in found:
-                found.append(ahead)
+            if used and not near and prefetches not in found:
+                found.append(prefetches)
                 for place, var in {self.owners[name] for name in used}:
                     trips = prod(
                         trip_count(p) or 1 for p in loops[place + 1 :] if p.kind in (LoopKind.SERIAL, LoopKind.UNROLL)

@@ -80,10 +80,10 @@ class Repeats:
             for n, s in enumerate(loop.body)
         )
 
-    def _begins(self, ahead: Prefetch, lane: str) -> bool:
+    def _begins(self, prefetches: Prefetch, lane: str) -> bool:
         """Whether a request in a vector loop is for its first lane's line: the place moves with the lanes or not at all."""
-        atoms = (a for i in ahead.indices for m in polynomial(i) for a in m if a != Var(lane))
-        return self._is_arithmetic(*ahead.indices) and not any(lane in names_in(a) for a in atoms)
+        atoms = (a for i in prefetches.indices for m in polynomial(i) for a in m if a != Var(lane))
+        return self._is_arithmetic(*prefetches.indices) and not any(lane in names_in(a) for a in atoms)
 
     def _is_beside(self, store: Store, lane: str) -> bool:
         if store.buffer in self.kept or not store.indices:

@@ -134,8 +134,8 @@ class _Copier:
                     result.extend(
                         s for s in self._repeat(stmt, values) if not (isinstance(s, Prefetch) and s in result)
                     )
-                case For(kind=LoopKind.VECTOR, body=(Prefetch() as ahead, *rest)):
-                    found = self._statement(ahead, values | {stmt.var: substitute(stmt.lo, values)})
+                case For(kind=LoopKind.VECTOR, body=(Prefetch() as prefetches, *rest)):
+                    found = self._statement(prefetches, values | {stmt.var: substitute(stmt.lo, values)})
                     result += [found] if found not in result else []
                     result += self.block((replace(stmt, body=tuple(rest)),), values)
                 case _:

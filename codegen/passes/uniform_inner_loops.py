@@ -1,4 +1,4 @@
-"""Loops inside vector loops run in step: in one iteration, their variable has one value in all lanes.
+"""Make loops inside vector loops uniform: in one iteration, their variable has one value in all lanes.
 
     for l vector(4): for k in range(l, n): B     ->     for l vector(4): for k in range(min of l, n): if k >= l: B
 
@@ -15,7 +15,7 @@ from polyker.codegen.ir.walk import subexpressions, substitute
 from polyker.ir.dtypes import bool_
 
 
-def in_step(kernel: Kernel) -> Kernel:
+def uniform_inner_loops(kernel: Kernel) -> Kernel:
     """Return the kernel with loops inside vector loops from the first value that a lane has to the last."""
     return replace(kernel, body=_block(kernel.body, None))
 

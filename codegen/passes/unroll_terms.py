@@ -75,7 +75,9 @@ def several_terms(kernel: Kernel, target: Target) -> Kernel:
     chosen = {
         id(loop): weight
         for loop, weight, work in found
-        if PART * work >= most and not _strays(loop, weight, buffers) and (not target.halves or _slides(loop, buffers))
+        if PART * work >= most
+        and not _strays(loop, weight, buffers)
+        and (not target.double_pumped or _slides(loop, buffers))
     }
     line = target.caches[0].line
     return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
@@ -114,7 +116,7 @@ def _weight(block: Block) -> int:
 
 
 def _crowds(block: Block, sums: int) -> bool:
-    """Whether LLVM would load more values ahead, of all the terms, than registers are left beside a tile's sums."""
+    """Whether LLVM would load more values before their use, of all the terms, than registers are left beside a tile's sums."""
     if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
         return 2 * sums > SUMS  # each product turns its operands in registers, too
     return sums > SUMS and _passing(block) > PASSING
@@ -254,15 +256,15 @@ class _Several:
         return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
 
     def _unasked(self, block: Block, var: str, size: int) -> Block:
-        """Return a tile without the requests for lines that so many terms before and behind have asked for."""
+        """Return a tile without the requests for lines that so many terms before and behind prefetch."""
         kept = (s for s in block if not (isinstance(s, Prefetch) and self._moves(s, var) * size <= self.line))
         return tuple(replace(s, body=self._unasked(s.body, var, size)) if isinstance(s, For) else s for s in kept)
 
-    def _moves(self, ahead: Prefetch, var: str) -> float:
+    def _moves(self, prefetches: Prefetch, var: str) -> float:
         """Return how many bytes a request moves on with each term, infinite where that is not constant."""
-        buffer = self.buffers[ahead.buffer]
+        buffer = self.buffers[prefetches.buffer]
         place: Poly = {}
-        for index, stride in zip(ahead.indices, buffer.strides, strict=True):
+        for index, stride in zip(prefetches.indices, buffer.strides, strict=True):
             place = plus(place, times(polynomial(index), polynomial(stride)))
         found = [m for m in place if any(uses(var, a) for a in m)]
         if any(m != (Var(var),) for m in found):

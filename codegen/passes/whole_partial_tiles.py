@@ -181,7 +181,7 @@ class _Filler:
             shared[load] = self._name()
             lets.append(Let(shared[load], load))
         value = _replaced(value, {load: Var(name, load.dtype) for load, name in shared.items()})
-        body: Block = (*nest.ahead, replace(nest.store, value=value))
+        body: Block = (*nest.prefetches, replace(nest.store, value=value))
         if nest.vector is not None:
             body = (replace(nest.vector, body=body),)
         inner = True
@@ -311,7 +311,7 @@ def _all_columns(nest: Nest) -> Stmt:
     """Return a nest over a cut tile without tests of its columns: vectors beyond the end have no active lane."""
     assert nest.vector is not None
     inside = {loop.var for loop in (*nest.serial, *nest.tile)}
-    block: Block = (replace(nest.vector, body=(*nest.ahead, nest.store)),)
+    block: Block = (replace(nest.vector, body=(*nest.prefetches, nest.store)),)
     for loop in reversed(nest.tile):
         cut = trip_count(loop) is None and uses(loop.var, nest.vector.hi) and _is_plain(loop, inside)
         if cut and _is_empty_beyond(nest.vector, loop):

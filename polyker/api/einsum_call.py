@@ -105,7 +105,7 @@ def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str
     last: tuple[Contraction, Sequence[Array]] = contraction, views
     recipe = None
     if path is None:
-        result, recipe = contract(contraction, views, target, rules, loose=on_path and len(views) == 2)
+        result, recipe = contract(contraction, views, target, rules, reassociating=on_path and len(views) == 2)
     else:
         result, last = _along(path, contraction, views, target, rules)
     if out is not None:
@@ -136,7 +136,7 @@ def _on_device(subscripts: Subscripts, values: Sequence[Any], out: Any, rules: R
     with on_stream((*values, out), None):
         views = [o.array for o in device_operands([f"operand {k}" for k in range(len(values))], values)]
     contraction = fit(subscripts, [v.shape for v in views], on_path=on_path)
-    dtype = _common_type(views, None, rules, loose=False)
+    dtype = _common_type(views, None, rules, reassociating=False)
     element = _element(dtype, views)
     for k, view in enumerate(views):
         _check_cast(view.dtype, dtype, "safe", f"operand {k}")
@@ -242,9 +242,9 @@ def _numpy_keeps_array(text: str, shapes: tuple[tuple[int, ...], ...]) -> bool:
 
 
 def contract(
-    contraction: Contraction, views: Sequence[Array], target: Array | None, rules: Rules, *, loose: bool = False
+    contraction: Contraction, views: Sequence[Array], target: Array | None, rules: Rules, *, reassociating: bool = False
 ) -> tuple[Array, Recipe | None]:
-    """Evaluate one contraction, into `target` if given. `loose`: any cast to its type will do, as on numpy's paths.
+    """Evaluate one contraction, into `target` if given. `reassociating`: any cast to its type will do, as on numpy's paths.
 
     What comes with the result repeats it for other arrays that lie alike; None where that takes more than an operator.
     """
@@ -252,19 +252,19 @@ def contract(
         (view,) = views
         integers = view.view(np.dtype(np.int64).newbyteorder(view.dtype.byteorder))
         return contract(contraction, [integers], None, rules)[0].view(native_of(view.dtype)), None
-    dtype = _common_type(views, target, rules, loose)
+    dtype = _common_type(views, target, rules, reassociating)
     element = _element(dtype, views)
     arrays, casts = _operands(views, dtype, element, rules)
     shape = contraction.shape(contraction.output)
     if target is not None:
         if target.shape != shape:
             raise failure(OUT_SHAPE, name="the result", shape=target.shape, wanted=shape)
-        if loose:
+        if reassociating:
             _check_step_cast(contraction, views, target, dtype, rules)
         else:
             _check_cast(target.dtype, dtype, rules.casting, "the result")  # it is read, too
             _check_cast(dtype, target.dtype, rules.casting, "the result")
-    axes = axes_of(contraction, views, target, rules.order, loose=loose)
+    axes = axes_of(contraction, views, target, rules.order, reassociating=reassociating)
     if is_wide(contraction):
         return _contract_wide(contraction, arrays, target, replace(rules, dtype=dtype), axes), None
     ordered = contraction.output if axes is None else tuple(contraction.output[a] for a in axes)
@@ -315,12 +315,12 @@ def _pattern(arrays: Sequence[Array], contraction: Contraction) -> tuple[tuple[b
     )
 
 
-def _common_type(views: Sequence[Array], target: Array | None, rules: Rules, loose: bool) -> np.dtype[Any]:
+def _common_type(views: Sequence[Array], target: Array | None, rules: Rules, reassociating: bool) -> np.dtype[Any]:
     """Return the type that is computed in: `dtype=`, or what operands and `out` promote to."""
     if rules.dtype is not None:
         return rules.dtype
     types = [v.dtype for v in views]
-    if target is not None and not loose:
+    if target is not None and not reassociating:
         types.append(target.dtype)
     try:
         return np.result_type(*types)
@@ -455,7 +455,7 @@ def _along(
         arrays = [v for _, v in taken]
         made = fit(Subscripts(tuple(term for term, _ in taken), output), [v.shape for v in arrays])
         into = target if last else None
-        result, _ = contract(made, arrays, into, rules, loose=len(taken) == 2)
+        result, _ = contract(made, arrays, into, rules, reassociating=len(taken) == 2)
         rest.append((output, result))
     if len(rest) != 1:
         raise failure(EINSUM_PATH, problem=f"the path leaves {len(rest)} operands")

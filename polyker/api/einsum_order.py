@@ -25,7 +25,7 @@ def diagonal(term: Term, array: Array) -> tuple[Term, Array]:
 
 
 def axes_of(
-    contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str, *, loose: bool
+    contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str, *, reassociating: bool
 ) -> tuple[int, ...] | None:
     """Return the output's axes from the slowest to the fastest in memory, or None if that is their order already."""
     ndim = len(contraction.output)
@@ -36,7 +36,7 @@ def axes_of(
         axes = sorted(range(ndim), key=lambda d: -strides[d])
     elif order == "C":
         return None
-    elif order == "F" or (order == "A" and _are_column_major(contraction, arrays, whole=loose)):
+    elif order == "F" or (order == "A" and _are_column_major(contraction, arrays, whole=reassociating)):
         axes = list(reversed(range(ndim)))
     elif order == "A":
         return None

@@ -18,7 +18,7 @@ from polyker.cost.plan import Plan
 from polyker.cost.prefetch import next_tile
 from polyker.cost.tile_cost import LEAST_TERMS
 from polyker.ir.expr import Read
-from polyker.ir.typed import EXACT, Ahead, TypedProgram
+from polyker.ir.typed import EXACT, PrefetchRead, TypedProgram
 from polyker.machine.model import PAGE, PAGES, Target
 
 # Cycles to copy one element: along the vector, across it (transposed in registers), along a tile's rows, and one by one.
@@ -55,7 +55,7 @@ class Blocking:
 
     `rows`, `columns`: their tile loops inside the blocks. `reduced`: the order of the terms. `packs_columns`, `packs_rows`:
     the reads that are copied, for a block of columns and for a block of rows. Where rows are copied the tiles of a block of
-    rows are the inner loops: they lie in the second cache, and a block of columns in the last. `ahead`: the rows' reads that
+    rows are the inner loops: they lie in the second cache, and a block of columns in the last. `prefetches`: the rows' reads that
     are prefetched for the tile after.
     """
 
@@ -67,7 +67,7 @@ class Blocking:
     reduced: tuple[str, ...]
     packs_columns: tuple[Read, ...]
     packs_rows: tuple[Read, ...]
-    ahead: tuple[Read, ...] = ()
+    prefetches: tuple[Read, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def blocking(
             return None
         if sum(groups.of_one(measured, a) for a in groups.column_reads) <= second // 2:
             blocks = ()  # the columns' operands stay in the second cache as they are
-    ahead = [
+    prefetches = [
         a.read for a in groups.row_reads if a not in rows and measured.footprint(a) > second // 2 and a.read is not None
     ]
     return Blocking(
@@ -180,7 +180,7 @@ def blocking(
         groups.reduced,
         tuple(packed),
         tuple(a.read for a in rows if a.read is not None),
-        tuple(ahead),
+        tuple(prefetches),
     )
 
 
@@ -188,17 +188,17 @@ def _too_dear(share: float) -> str:
     return f"a copy would take {100 * share:.0f}% of the arithmetic's cycles, which is over {100 * WORTH:.0f}%"
 
 
-def rows_ahead(
+def row_prefetches(
     program: TypedProgram, blocks: Blocking, plan: Plan, measured: Measured, target: Target
-) -> tuple[Ahead, ...]:
+) -> tuple[PrefetchRead, ...]:
     """Return the elements of the rows' operands that the next tile of rows reads."""
     row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
-    reads = [a for a in measured.accesses if a.read in blocks.ahead]
+    reads = [a for a in measured.accesses if a.read in blocks.prefetches]
     return next_tile(program, measured, plan, reads, row, target)
 
 
 def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> bool:
-    """Whether lines of the result are asked for while their terms are summed, so that no store waits for them.
+    """Whether lines of the result are prefetched while their terms are summed, so that no store waits for them.
 
     Those come from memory of which a tile stores a part, and those that blocks of terms after the first one read. Of lines that
     are stored whole, and once, those of a result in memory.

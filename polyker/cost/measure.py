@@ -61,7 +61,7 @@ class Measured:
 
     `likely`: of iterators whose number of values is a symbol, the one that is expected.
     `limits`: of those the numbers that they have no more of, whatever the sizes that the schedule is for, where there are such.
-    `steady`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
+    `invariant`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
     `copyable`: of a statement without terms, the reads that can be copied before its own loops.
     `bordered`: the iterators of the result of whose values some lack a few of the terms, as at the border of an image.
     """
@@ -70,7 +70,7 @@ class Measured:
     accesses: tuple[MemoryAccess, ...]
     bounds: Mapping[str, tuple[int | None, int | None]]
     likely: Mapping[str, int] = field(default_factory=dict)
-    steady: frozenset[str] | None = None
+    invariant: frozenset[str] | None = None
     copyable: frozenset[Read] = frozenset()
     limits: Mapping[str, int] = field(default_factory=dict)
     bordered: frozenset[str] = frozenset()
@@ -89,7 +89,7 @@ class Measured:
         """Whether an operand may be copied before the statement's loops."""
         if not self.statement.reduced:
             return access.read in self.copyable
-        return access.tensor in self.steady if self.steady is not None else not self.statement.outer
+        return access.tensor in self.invariant if self.invariant is not None else not self.statement.outer
 
     def is_read_once(self, access: MemoryAccess) -> bool:
         """Whether no two instances use the same element of an access, as far as its strides say."""

@@ -28,13 +28,13 @@ def waiting(measured: Measured, plan: Plan, target: Target) -> float:
         copied = a.read in plan.packed or (blocks is not None and a.read in blocks.packs_rows)
         if a.read is None or not a.strides or copied or a.stride(plan.vector or ""):
             continue
-        ahead = blocks is not None and a.read in blocks.ahead
+        ahead = blocks is not None and a.read in blocks.prefetches
         cycles += _beginning(measured, plan, a, target) if ahead else _reading(measured, plan, a, target)
     return cycles
 
 
 def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Target) -> float:
-    """Return the cycles that a statement waits for an operand that nothing asks for ahead."""
+    """Return the cycles that a statement waits for an operand that nothing prefetches."""
     reduced = measured.statement.reduced
     sizes = {i: measured.extent(i) if i in reduced else plan.size(i) for i in access.strides}
     piece = 1  # elements side by side that a tile reads one after another
@@ -53,7 +53,7 @@ def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Targe
 
 
 def _beginning(measured: Measured, plan: Plan, access: MemoryAccess, target: Target) -> float:
-    """Return the cycles that a statement waits for an operand of which each tile asks for the next one's rows.
+    """Return the cycles that a statement waits for an operand of which each tile prefetches the next one's rows.
 
     The next tile is the one beside it until the loops over the result's indices leap over terms.
     """

@@ -78,7 +78,7 @@ def vector_lanes(measured: Measured, target: Target, vector: str | None = None) 
     made = {id(e.arg) for e in nodes if isinstance(e, Cast) and isinstance(e.arg, Index)}
     widths = [e.dtype.real.itemsize for e in nodes if e.dtype is not None and id(e) not in made]
     lanes = target.lanes(max([measured.statement.acc.real.itemsize, *widths]))
-    by_halves = target.halves and vector is not None and lanes > 1 and _only_passes(measured, vector, target)
+    by_halves = target.double_pumped and vector is not None and lanes > 1 and _only_passes(measured, vector, target)
     return lanes // 2 if by_halves else lanes
 
 

@@ -1,4 +1,4 @@
-"""Rows that come from memory are asked for ahead of the loads: of sums, and of what shares its loop over rows with others.
+"""Prefetch rows that come from memory: of sums, and of what shares its loop over rows with others.
 
     for c: s += X[c]      ->      for c: prefetch X[c + 2048]; s += X[c]
 
@@ -17,7 +17,7 @@ from polyker.cost.plan import Plan
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
 from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, scale, substitute, subtract
-from polyker.ir.typed import Ahead, Role, TypedProgram
+from polyker.ir.typed import PrefetchRead, Role, TypedProgram
 from polyker.machine.model import PAGE, Target
 
 # How far ahead, in bytes, of all operands together: more than a core reads while one line comes, and no more than a third of the
@@ -39,8 +39,8 @@ FOLLOWED = 2048
 ENDS = 1.25
 
 
-def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
-    """Return the elements that a reduction along memory asks for: of operands that it reads once, and that come from far.
+def line_prefetches(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[PrefetchRead, ...]:
+    """Return the elements that a reduction along memory prefetches: of operands that it reads once, and that come from far.
 
     The elements need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
     """
@@ -60,8 +60,8 @@ def lines_ahead(program: TypedProgram, measured: Measured, plan: Plan, target: T
 
 def rows_of_block(
     measured: Measured, rows: str, vector: str, extents: Mapping[str, int], target: Target
-) -> tuple[Ahead, ...]:
-    """Return the elements that the copy of a block asks for: it has parts of rows, too short for prefetchers, that lie apart.
+) -> tuple[PrefetchRead, ...]:
+    """Return the elements that the copy of a block prefetches: it has parts of rows, too short for prefetchers, that lie apart.
 
     `rows`: the iterator with one value for each part; `extents`: of the copy's other iterators, the `vector` among them, in one
     block. What lies behind a block's last rows is the next block's. Parts that are transposed are not asked for: each vector
@@ -74,13 +74,13 @@ def rows_of_block(
     if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > DISTANCE:
         return ()
     later = {rows: add(Index(rows, i64), lit(DISTANCE // row))}
-    return (Ahead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
+    return (PrefetchRead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
 
 
 def _ahead(
     measured: Measured, streams: list[MemoryAccess], vector: str, target: Target, plan: Plan | None = None
-) -> tuple[Ahead, ...]:
-    """Return what is asked for of operands that are walked at once; `plan`: by tiles of so many rows, else one after another."""
+) -> tuple[PrefetchRead, ...]:
+    """Return what is prefetched of operands that are walked at once; `plan`: by tiles of so many rows, else one after another."""
     passing = {a.tensor for a in streams}
     beside = [a for a in measured.accesses if not a.is_write and a.tensor not in passing and a.stride(vector)]
     first = target.caches[0].size
@@ -93,11 +93,11 @@ def _ahead(
 
 def _asked(
     measured: Measured, access: MemoryAccess, vector: str, distance: int, plan: Plan | None, cache: int = 1
-) -> Ahead:
-    """Return what is asked for so many bytes ahead, in all rows of a tile together."""
+) -> PrefetchRead:
+    """Return what is prefetched so many bytes before its use, in all rows of a tile together."""
     later = _later(measured, access, vector, distance // access.itemsize, plan)
     subscripts = access.read.subscripts if access.read is not None else ()
-    return Ahead(Read(access.tensor, tuple(substitute(s, later) for s in subscripts)), cache)
+    return PrefetchRead(Read(access.tensor, tuple(substitute(s, later) for s in subscripts)), cache)
 
 
 def _later(measured: Measured, access: MemoryAccess, vector: str, elements: int, plan: Plan | None) -> dict[str, Expr]:
@@ -118,8 +118,10 @@ def _later(measured: Measured, access: MemoryAccess, vector: str, elements: int,
     }
 
 
-def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[Ahead, ...]:
-    """Return the elements that a statement without terms asks for which shares its rows with others: while these compute and
+def next_row_prefetches(
+    program: TypedProgram, measured: Measured, plan: Plan, target: Target
+) -> tuple[PrefetchRead, ...]:
+    """Return the elements that a statement without terms prefetches which shares its rows with others: while these compute and
     write, what it reads next comes, and so do the lines that it writes.
 
     Of several reads of a tensor the one farthest on.
@@ -138,13 +140,13 @@ def rows_to_come(program: TypedProgram, measured: Measured, plan: Plan, target: 
     if program.tensor(write.tensor).role is Role.OUTPUT and is_walked(measured, write, vector, target):
         later = {vector: add(Index(vector, i64), lit(WRITTEN // write.itemsize))}
         element = tuple(substitute(s, later) for s in measured.statement.subscripts)
-        asked += (Ahead(Read(write.tensor, element, dtype=program.tensor(write.tensor).dtype)),)
+        asked += (PrefetchRead(Read(write.tensor, element, dtype=program.tensor(write.tensor).dtype)),)
     return asked
 
 
-def tiles_ahead(
+def tile_prefetches(
     program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
-) -> tuple[Ahead, ...]:
+) -> tuple[PrefetchRead, ...]:
     """Return the elements that the next register tile reads of operands from beyond the second cache which no prefetcher follows.
 
     `order`: the loops over tiles, outermost first. Of rows that are broadcast a tile reads a few elements in turn, and what they
@@ -175,7 +177,7 @@ def _is_by_pieces(measured: Measured, access: MemoryAccess, plan: Plan) -> bool:
 
 def next_tile(
     program: TypedProgram, measured: Measured, plan: Plan, reads: list[MemoryAccess], row: str, target: Target
-) -> tuple[Ahead, ...]:
+) -> tuple[PrefetchRead, ...]:
     """Return the elements of operands that the next tile along an iterator reads.
 
     Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
@@ -195,7 +197,7 @@ def next_tile(
         near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
         if not near and not target.asks_second:
             continue
-        found.append(Ahead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
+        found.append(PrefetchRead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
     return tuple(found)
 
 

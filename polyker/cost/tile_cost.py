@@ -39,7 +39,7 @@ FAR_STORE, SPILL = 1.5, 4.0
 # What a vector's store costs besides where it lies across the rows of a result in memory: parts of many lines.
 PART_LINES = 5.0
 # What a row costs each step whose line the other rows have thrown out of the first cache.
-THRASH = 1.0
+SET_CONFLICT = 1.0
 # How much longer it takes to fetch rows that run along the terms, and whose lines throw each other out.
 ONE_SET = 0.15
 # What it costs to fetch a line for a single result, and to write it back.
@@ -117,7 +117,7 @@ class Tiles:
         Where these pass in two halves one of half the width, or less, takes half, and of what moves to the pipes of multiply-adds
         (polyker.codegen.passes.x86.balance_ports) one that fills the first quarter of a register.
         """
-        if not self.target.halves or 2 * self.width > lanes or lanes < vector_lanes(self.measured, self.target):
+        if not self.target.double_pumped or 2 * self.width > lanes or lanes < vector_lanes(self.measured, self.target):
             return 1.0
         size = min(self.width, self.extent[self.vector]) * self.measured.statement.acc.itemsize
         return 1.0 if self.arithmetic.multiplies is not None and size < QUARTER else 0.5
@@ -139,7 +139,7 @@ class Tiles:
             shuffles = self.target.vector_bytes / PIECE - 1 + log2(columns)
             one = (TRANSPOSE_TERMS + READ_PIECE / columns) * width + self.arithmetic.taken(shuffles)
         near = LOAD * max(self.part, width * access.itemsize / 64)
-        blocked = self.reduces and self.may_pack and self.measured.steady is None
+        blocked = self.reduces and self.may_pack and self.measured.invariant is None
         if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
             one = near  # it is copied by blocks, each vector in a line of its own
         copying = None
@@ -150,7 +150,7 @@ class Tiles:
         if free and access.joined == 1 and 0 < 4 * elements <= self.total and can_pack(read, vector):
             # Along a term it is copied whole, through memory; else by blocks.
             copying = (PACK_ACROSS if across else PACK) * elements * (FROM_MEMORY if self.folds else 1.0)
-            if self.reduces and self.measured.steady is not None:  # it is copied whole, before the common loops
+            if self.reduces and self.measured.invariant is not None:  # it is copied whole, before the common loops
                 copying += 2 * elements * access.itemsize * self.target.beyond(elements * access.itemsize)
         panel = 0
         if self.reduces and access.stride(vector):
@@ -176,7 +176,7 @@ class Tiles:
             self.target.from_memory(whole) and all(map(is_quasi_affine, read.subscripts)),
             columns,
             self._lone(access),
-            self.target.halves and not self.folds and self._slides(access),
+            self.target.double_pumped and not self.folds and self._slides(access),
             shuffles,
             not access.stride(vector) and read in self.arithmetic.in_memory,
         )
@@ -218,7 +218,7 @@ class Tiles:
         copying = (PACK_ACROSS if along else PACK) * self.width + self.again
         copying += self.width * self.write.itemsize * self.target.fresh(self.result)
         far = self.write.stride(self.vector) not in (0, 1) and store > copying
-        whole = self.measured.steady is None and not self.measured.statement.outer
+        whole = self.measured.invariant is None and not self.measured.statement.outer
         if far and whole and self.reduces and self.may_pack and bare_target(self.measured):
             return copying, True
         return store, False
@@ -343,7 +343,7 @@ class Tiles:
             cost = r.vectors(chunks, others)
             by_rows, crowd = r.columns > 1, copies * self.width > STREAMS
             if by_rows and crowd:
-                alone = r.crowds and passes_once(self.measured, r.access, self.vector, others)
+                alone = r.conflicts and passes_once(self.measured, r.access, self.vector, others)
                 cost *= CROWD if alone else BEYOND if r.memory else 1.0
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
@@ -391,7 +391,7 @@ class Tiles:
         """Return by what share of its time a read of vectors streams longer than one row after another."""
         if not self.folds:
             return ROWS_APART * (several and read.memory)
-        longer = rows_longer(rows, read.memory and self.measured.steady is None, self.target)
+        longer = rows_longer(rows, read.memory and self.measured.invariant is None, self.target)
         return longer + ONE_SET * (self._rows(read.access, others) is not None)
 
     def _pieces(self, read: TileRead) -> tuple[float, float]:
@@ -465,7 +465,7 @@ class Tiles:
     def _thrashing(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""
         rows = self._rows(access, tile)
-        return 0.0 if rows is None else THRASH * rows
+        return 0.0 if rows is None else SET_CONFLICT * rows
 
     def _rows(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> int | None:
         """Return how many rows of an access a tile has, None where the first cache holds a line of each."""

@@ -22,7 +22,7 @@ class TileRead:
     copying: float | None
     panel: int  # bytes that one vector's place reads over all the terms
     again: Panel | None  # that tiles read again where it lies
-    crowds: bool  # comes later by many rows at once
+    conflicts: bool  # comes later by many rows at once
     apart: bool  # each element once, from beyond the first cache
     fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
     memory: bool  # from beyond the last cache, where subscripts say which row

@@ -105,7 +105,7 @@ class Steps(Generic[S]):
         return self._step("skew", {"loops": pair, "factor": by})
 
     def shift(self, loops: Mapping[str, int] | None = None, /, **offsets: int) -> S:
-        """Let a statement run some iterations later in a loop, so that others that share the loop are ahead of it.
+        """Let a statement run some iterations later in a loop, so that others that share the loop run before it.
 
         >>> import polyker as pk
         >>> s = pk.op("T[i] = A[i] * 2; O[i] = T[i] + T[i+1] for i in 0:63").schedule(pk.f32[64], auto=False)

@@ -59,7 +59,7 @@ class TypedTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PrefetchRead:
     """An element that will be used, and the cache that its line is brought into, 1 the nearest; it need not exist."""
 
     read: Read
@@ -99,7 +99,7 @@ class TypedStatement:
     reduced: tuple[str, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
     defines: str | None = None
-    prefetch: tuple[Ahead, ...] = ()
+    prefetch: tuple[PrefetchRead, ...] = ()
     in_order: bool = False
     regroups: bool = False
     seldom: frozenset[str] = frozenset()

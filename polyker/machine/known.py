@@ -27,7 +27,7 @@ UNASKED = frozenset({"znver4"})
 
 # The cache in which sums along memory had better ask for what comes next, 0 for none: in the first they were slower by a sixth on
 # znver3, by 3% on znver4; several rows asked for in the second (one had better not be) took 0.9 to 1.0 of the time on znver4.
-ASKED_STREAMS = {"znver3": 0, "znver4": 2}
+FOLLOWED_STREAMS = {"znver3": 0, "znver4": 2}
 
 # Processors whose prefetchers follow the rows of register tiles: without requests products of 1024^3 took 0.87 to 0.9 of the
 # time, those with 32 columns 0.75, as was measured on icelake-server; its kin are taken to be alike.
@@ -48,7 +48,7 @@ MESH_STREAMS = 8
 
 # Processors whose vectors of 64 bytes pass in two halves. What is read from memory comes sooner by vectors of 32 bytes: sums and
 # scalar products took 0.88 to 0.99 of the time on znver4.
-HALVES = frozenset({"znver4"})
+DOUBLE_PUMPED = frozenset({"znver4"})
 
 # Processors whose additions and extrema take two pipes, and multiply-adds and comparisons two others, as was measured on znver4.
 ADDS_APART = frozenset({"znver4"})

@@ -104,8 +104,8 @@ class Target:
     for in the second cache stays out of the first. `asks_streams`: the cache in which it pays to ask for what a sum along memory
     is to read later, 0 where it does not pay. `follows_rows`: whether prefetchers follow the rows of a register tile, and the
     next one's, by themselves, so that asking for them only costs instructions. `one_stream`: whether one row of memory after
-    another comes sooner than several side by side. `halves`: whether vectors of the full width pass through the core in two
-    halves, and what is read from memory comes sooner by half ones.
+    another comes sooner than several side by side. `double_pumped`: whether vectors of the full width pass through the core in
+    two halves, and what is read from memory comes sooner by half ones.
     `adds_apart`: whether additions and extrema pass through other pipes than multiply-adds and comparisons, with registers enough
     to let them.
     `streams`: how many pieces of memory that lie far apart had better be walked side by side by what only passes over it.
@@ -131,7 +131,7 @@ class Target:
     asks_streams: int = 1
     follows_rows: bool = False
     one_stream: bool = False
-    halves: bool = False
+    double_pumped: bool = False
     adds_apart: bool = False
     streams: int = 1
     rows_near: bool = False

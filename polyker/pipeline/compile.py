@@ -174,7 +174,7 @@ def started(
     at = replace(
         place(typed, layouts, target),
         scratch_bytes=options.scratch_bytes,
-        loose=is_loose(options),
+        reassociating=may_reassociate(options),
         threads=threads_for(target, options),
     )
     return Run(at, watch)
@@ -205,7 +205,7 @@ def start_to_edit(
         return made.program, made.schedule
 
 
-def is_loose(options: Options) -> bool:
+def may_reassociate(options: Options) -> bool:
     """Whether the user lets sums of floats be rounded otherwise than the text says."""
     return not {"reassoc", "fast"}.isdisjoint(options.fastmath)
 

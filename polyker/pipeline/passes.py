@@ -39,16 +39,16 @@ class At:
 
     `given`: the layouts of the arguments as they are called with, `layouts`: by their names those that they have once their
     dimensions are in the order of memory. `scratch_bytes`: bytes that temporaries may take which the text does not name, of all
-    `threads` together; None for no limit. `loose`: sums of floats may be rounded otherwise than the text says. `large`: whether a
-    sum of products may be taken in steps through temporaries that no cache holds; `held`: what the last pass that made such
-    temporaries made, which is only worth it where statements run together, so that buffers hold a part of each.
+    `threads` together; None for no limit. `reassociating`: sums of floats may be rounded otherwise than the text says. `large`:
+    whether a sum of products may be taken in steps through temporaries that no cache holds; `held`: what the last pass that made
+    such temporaries made, which is only worth it where statements run together, so that buffers hold a part of each.
     """
 
     target: Target
     given: tuple[Layout, ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     scratch_bytes: int | None = None
-    loose: bool = False
+    reassociating: bool = False
     threads: int = 1
     large: bool = True
     held: set[str] = field(default_factory=set)

@@ -16,7 +16,7 @@ from polyker.rewrite.indexing.diagonals import number_diagonals
 from polyker.rewrite.indexing.halve_symmetric import halve_symmetric
 from polyker.rewrite.indexing.split_first_elements import part_first_elements
 from polyker.rewrite.indexing.split_quotients import split_quotients
-from polyker.rewrite.indexing.transpose_recurrences import turn_recurrences
+from polyker.rewrite.indexing.transpose_recurrences import transpose_recurrences
 from polyker.rewrite.indexing.unroll_short_rows import sum_short_rows, unroll_short_rows
 from polyker.rewrite.materialise.convert_once import convert_once
 from polyker.rewrite.materialise.unfold_windows import unfold_windows
@@ -103,7 +103,7 @@ def _pass(
 ARGUMENT_ORDER = _pass("argument_order", _argument_order, why="strides are those of memory for all passes that follow")
 TRANSPOSE_RECURRENCES = _pass(
     "transpose_recurrences",
-    lambda p, at: turn_recurrences(p, at.layout, at.scratch_bytes),
+    lambda p, at: transpose_recurrences(p, at.layout, at.scratch_bytes),
     ("argument_order",),
     "which dimension memory is contiguous along has to be known",
     machine=True,
@@ -158,7 +158,7 @@ GATHER_FORM = _pass(
 )
 HOIST_FROM_REDUCTIONS = _pass(
     "hoist_from_reductions",
-    lambda p, at: sink_operators(p, loose=at.loose),
+    lambda p, at: sink_operators(p, reassociating=at.reassociating),
     ("start_reductions",),
     "what is hoisted is applied to the result of the last term",
 )

@@ -46,7 +46,7 @@ def _auto(*, plain: bool = False, fuse: bool = True) -> SchedulePass:
 
 def _gpu(gpu: Gpu) -> SchedulePass:
     def run(unit: Ordered, at: At) -> Ordered:
-        return Ordered(*gpu_schedule(unit.program, gpu, at.layout, loose=at.loose))
+        return Ordered(*gpu_schedule(unit.program, gpu, at.layout, reassociating=at.reassociating))
 
     return Pass(
         "gpu_schedule",

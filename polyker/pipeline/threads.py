@@ -11,7 +11,7 @@ from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.ir.work import exceeds
 from polyker.codegen.lowering.lower import Lowered, lower
 from polyker.codegen.passes.parallel_profitability import LEAST, settle
-from polyker.codegen.passes.uniform_inner_loops import in_step
+from polyker.codegen.passes.uniform_inner_loops import uniform_inner_loops
 from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.expr import Literal
@@ -38,7 +38,7 @@ Found = tuple[TypedProgram, Schedule, Lowered]
 
 UNIFORM_INNER_LOOPS: KernelPass = Pass(
     "uniform_inner_loops",
-    lambda kernel, _: in_step(kernel),
+    lambda kernel, _: uniform_inner_loops(kernel),
     Level.KERNEL,
     why="lanes of a vector loop have one trip count each of the loops inside it",
 )

@@ -24,7 +24,7 @@ def least_value(points: Set, names: tuple[str, ...], place: int, given: int) -> 
     return _form(_values(points, names, place, given).dim_min(0))
 
 
-def is_steady(points: Set, names: tuple[str, ...], place: int) -> bool:
+def is_invariant(points: Set, names: tuple[str, ...], place: int) -> bool:
     """Return whether dimension `place` has the same least value and the same greatest one for all values of those before it."""
     values = _values(points, names, place, place)
     ends = (_form(values.dim_min(0)), _form(values.dim_max(0)))

@@ -41,7 +41,7 @@ def complementary(a: Any) -> Any:
 
 
 def _square_error(a: Any, square: Any) -> Any:
-    """Return a^2 - square, by Dekker's splitting of a into halves."""
+    """Return a^2 - square, by Dekker's splitting of a in two."""
     shifted = a * (2**32 + 1)
     high = shifted - (shifted - a)
     low = a - high

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
-from polyker.cost.blocking import Blocking, blocking, fetches_result, rows_ahead
+from polyker.cost.blocking import Blocking, blocking, fetches_result, row_prefetches
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, measure
 from polyker.cost.own_distances import elements_apart, free_iterators, own_distances
 from polyker.cost.plan import Plan, describe
-from polyker.cost.prefetch import lines_ahead, rows_to_come, tiles_ahead
+from polyker.cost.prefetch import line_prefetches, next_row_prefetches, tile_prefetches
 from polyker.cost.traffic import least_traffic
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Index, Read
 from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.ir.typed import Ahead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.ir.typed import PrefetchRead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.machine.model import Target
 from polyker.poly.isl import read_set
-from polyker.poly.least import is_steady
+from polyker.poly.least import is_invariant
 from polyker.rewrite.core.accumulate import (
     AccumulatorLayout,
     Block,
@@ -43,7 +43,7 @@ from polyker.rewrite.normalise.count_from_zero import from_zero
 from polyker.rewrite.reductions.peel import TileSearch, peeled
 from polyker.rewrite.reductions.side_by_side import by_pieces
 from polyker.rewrite.sharing.inline_values import inlined
-from polyker.schedule.fusion.cost import Fusion, best_fusion, steady_tensors
+from polyker.schedule.fusion.cost import Fusion, best_fusion, invariant_tensors
 from polyker.schedule.fusion.epilogue import carries, with_epilogues
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.fusion.nest import fused
@@ -62,7 +62,7 @@ from polyker.schedule.nests.nest import (
 from polyker.schedule.nests.scan import beside_scan, by_vectors, scan_nest, scan_plan, vector_scan_nest
 from polyker.schedule.nests.stream import read_order, run_of, stream_nest, streams, streams_tiles
 from polyker.schedule.nests.transpose import across_of, transposing_tree, write_order
-from polyker.schedule.nests.transpose_prefetch import transposed_ahead
+from polyker.schedule.nests.transpose_prefetch import transposed_prefetches
 from polyker.schedule.nests.wavefront import wave_nest
 from polyker.schedule.time.tiling import time_tiled
 from polyker.schedule.tree.nodes import Schedule
@@ -92,9 +92,9 @@ class _Scheduler:
     plain: bool = False
     fuse: bool = False
     notes: list[Decision] = field(default_factory=list)
-    steady: frozenset[str] | None = None  # tensors that may be copied before the common loops being made
+    invariant: frozenset[str] | None = None  # tensors that may be copied before the common loops being made
     near: frozenset[str] = frozenset()  # tensors that are not to be written past the caches
-    asked: frozenset[str] = frozenset()  # tensors that statements which run together ask the caches for already
+    prefetched: frozenset[str] = frozenset()  # tensors that statements which run together ask the caches for already
 
     def result(self) -> tuple[TypedProgram, Schedule]:
         """Return the program with what the schedule added to it, and the schedule."""
@@ -173,12 +173,12 @@ class _Scheduler:
         if self.fuse:
             items = with_epilogues(self.program, items, self.layout, self.target)
         for unit in self.units(items):
-            self.asked = frozenset()
+            self.prefetched = frozenset()
             if isinstance(unit, Fusion):
                 known = len(self.notes)
-                self.near, self.steady = unit.near(), steady_tensors(unit.group)
+                self.near, self.invariant = unit.near(), invariant_tensors(unit.group)
                 together = fused(self, unit)
-                self.near, self.steady = frozenset(), None
+                self.near, self.invariant = frozenset(), None
                 if together is not None:
                     made.update(zip(unit.group.items, together.bodies, strict=True))
                     nests += [*together.before, together.nest]
@@ -230,17 +230,19 @@ class _Scheduler:
             kept = "carries a dependence in every loop; the order of the text is kept"
             self.notes += [Decision(statement.name, kept)] if inner else []
             return serial_nest(statement)
-        may_copy = self.steady is None and not copied and set(free) == {*inner}
+        may_copy = self.invariant is None and not copied and set(free) == {*inner}
         reads = copyable(self.program, statement) if may_copy else frozenset()
         plan = choose(replace(measured, copyable=reads), free, (), self.target)
         if plan.packed:
             return self.copied(statement, plan)
         across = () if plan.vector is None or len(free) < len(inner) else across_of(measured, plan.vector)
-        if plan.vector is not None and self.steady is None and not across:
+        if plan.vector is not None and self.invariant is None and not across:
             statement = from_zero(self.program, statement, plan.vector)
             if statement is not measured.statement:
                 measured = measure(self.program, statement, self.layout)
-            if not is_steady(read_set(statement.domain), statement.iterators, statement.iterators.index(plan.vector)):
+            if not is_invariant(
+                read_set(statement.domain), statement.iterators, statement.iterators.index(plan.vector)
+            ):
                 plan = replace(plan, chunks=min(plan.chunks, CUT_CHUNKS))
         if len(free) < len(inner):
             plan = beside_scan(self.program, measured, plan, free, self.target)
@@ -260,8 +262,8 @@ class _Scheduler:
             order = (read_order if past else write_order)(measured, inner)
             chosen = f"vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
             self.notes.append(Decision(statement.name, chosen + f"{', '.join(across)}; loops {', '.join(order)}"))
-            ahead = transposed_ahead(self.program, measured, plan, across, order, self.target)
-            statement = self.asking(statement, ahead)
+            prefetches = transposed_prefetches(self.program, measured, plan, across, order, self.target)
+            statement = self.prefetching(statement, prefetches)
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))
         order = memory_order(measured, inner, plan.vector)
         if statement.target not in self.near and streams(measured, plan, self.target):
@@ -271,9 +273,9 @@ class _Scheduler:
                 Decision(statement.name, f"{describe(plan)}, past the caches; loops {', '.join(order)}{by}")
             )
             return stream_nest(measured, plan, order, run)
-        if self.steady is not None:
-            ahead = rows_to_come(self.program, measured, plan, self.target)
-            measured = replace(measured, statement=self.asking(statement, ahead))
+        if self.invariant is not None:
+            prefetches = next_row_prefetches(self.program, measured, plan, self.target)
+            measured = replace(measured, statement=self.prefetching(statement, prefetches))
         self.notes.append(Decision(statement.name, f"{describe(plan)}; loops {', '.join(order)}"))
         return map_nest(self.program, measured, plan, order)
 
@@ -301,7 +303,7 @@ class _Scheduler:
 
         `packed`: the vector that operands were copied for. `epilogue`: what reads each result. `part`: the tile of a part.
         """
-        measured = replace(self.measured(statement), steady=self.steady)
+        measured = replace(self.measured(statement), invariant=self.invariant)
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         if self.plain:
             parts = accumulate(self.program, self.fresh, statement, start=start)
@@ -314,7 +316,7 @@ class _Scheduler:
             return self.without_padding(statement, start, padded, epilogue)
         free = elements_apart(self.program, statement, kept)
         plan = part or choose(measured, free, statement.reduced, self.target, packed)
-        alone = packed is None and self.steady is None and part is None
+        alone = packed is None and self.invariant is None and part is None
         if alone and epilogue is None and self.fuse:
             tiles = TileSearch(free, self.target, self.measured)
             rest = peeled(self.program, self.fresh, measured, plan, start, tiles)
@@ -338,8 +340,10 @@ class _Scheduler:
         statement, start, results, before = self.whole(measured, plan, start, kept)
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
         order = least_traffic(measured, plan, tile_order(measured, plan, kept), self.target)
-        ahead = lines_ahead(self.program, measured, plan, self.target)
-        statement = self.asking(statement, ahead + tiles_ahead(self.program, measured, plan, order, self.target))
+        prefetches = line_prefetches(self.program, measured, plan, self.target)
+        statement = self.prefetching(
+            statement, prefetches + tile_prefetches(self.program, measured, plan, order, self.target)
+        )
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (
@@ -359,14 +363,14 @@ class _Scheduler:
         nest = reduction_nest(self.program, measured, plan, parts, loops)
         return self.followed([*before, nest], epilogue, carried=parts.carries)
 
-    def asking(self, statement: TypedStatement, ahead: tuple[Ahead, ...]) -> TypedStatement:
-        """Return a statement that asks the caches for what no statement before it asks for or reads that runs with it.
+    def prefetching(self, statement: TypedStatement, prefetches: tuple[PrefetchRead, ...]) -> TypedStatement:
+        """Return a statement that prefetches what no statement before it that runs with it prefetches or reads.
 
         Beside other work it asks only where the Target says that this pays.
         """
-        ahead = ahead if self.steady is None or self.target.asks else ()
-        found = tuple(a for a in ahead if a.read.tensor not in self.asked)
-        self.asked |= {r.tensor for r in statement.reads()}
+        prefetches = prefetches if self.invariant is None or self.target.asks else ()
+        found = tuple(a for a in prefetches if a.read.tensor not in self.prefetched)
+        self.prefetched |= {r.tensor for r in statement.reads()}
         return replace(statement, prefetch=found)
 
     def may_carry(
@@ -391,7 +395,7 @@ class _Scheduler:
         these are, and the nest that starts the others."""
         statement = measured.statement
         tiles = tuple((i, plan.size(i), measured.lo(i)) for i in kept)
-        found = whole_tiles(self.program, statement, tiles, plan.grain, moved=self.steady is not None)
+        found = whole_tiles(self.program, statement, tiles, plan.grain, moved=self.invariant is not None)
         if found is None:
             return statement, start, None, []
         self.notes.append(Decision(statement.name, "tiles that the results' border crosses are computed whole"))
@@ -420,7 +424,7 @@ class _Scheduler:
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
         """Whether partial sums may be kept in the result, and the tiles of it be computed in any order."""
         same = self.program.tensor(statement.target).dtype == statement.acc
-        return self.steady is None and same and elements_apart(self.program, statement, kept) == kept
+        return self.invariant is None and same and elements_apart(self.program, statement, kept) == kept
 
     def blocked(
         self,
@@ -445,7 +449,7 @@ class _Scheduler:
             copies.append(made)
             statement = made.statement
             self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed by blocks"))
-        statement = replace(statement, prefetch=rows_ahead(self.program, blocks, plan, measured, self.target))
+        statement = replace(statement, prefetch=row_prefetches(self.program, blocks, plan, measured, self.target))
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
         layout = AccumulatorLayout(tuple(Block(i, n) for i, n in blocks.terms), plan.vector, origin)
         results_of = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
@@ -453,7 +457,7 @@ class _Scheduler:
         stored = parts.store[0]  # what is stored there, be it the epilogue's, is asked for while the terms are summed
         if fetches_result(blocks, plan, measured, self.target) and all(map(is_quasi_affine, stored.subscripts)):
             result = Read(stored.target, stored.subscripts, dtype=self.program.tensor(stored.target).dtype)
-            parts = replace(parts, start=replace(parts.start, prefetch=(Ahead(result),)))
+            parts = replace(parts, start=replace(parts.start, prefetch=(PrefetchRead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
         tiles = f"{describe(plan)}{cut and '; blocks '}{cut}; tiles {', '.join((*blocks.rows, *blocks.columns))}"
         self.notes.append(Decision(statement.name, f"{tiles}; terms {', '.join(blocks.reduced)}"))

@@ -94,10 +94,10 @@ def test_what_is_timed_while_the_machine_is_slow_is_timed_again(monkeypatch):
     monkeypatch.setattr(timing, "PAUSE", 0.0)
     fake, pace = Fake(), [True, False, False, True, True]  # slow after the first try and before the second
 
-    def steady():
+    def invariant():
         return pace.pop(0) if pace else True
 
-    found = in_turns({"a": fake.call("a", *[1.0] * 2, 3.0, 1.0)}, rounds=3, clock=fake.clock, steady=steady)
+    found = in_turns({"a": fake.call("a", *[1.0] * 2, 3.0, 1.0)}, rounds=3, clock=fake.clock, invariant=invariant)
     assert found["a"] == Times((1.0, 1.0, 1.0))
     assert not pace
 
@@ -105,7 +105,7 @@ def test_what_is_timed_while_the_machine_is_slow_is_timed_again(monkeypatch):
 def test_a_machine_that_stays_slow_is_said_to_be(monkeypatch):
     monkeypatch.setattr(timing, "PAUSE", 0.0)
     fake = Fake()
-    found = in_turns({"a": fake.call("a", 1.0)}, rounds=4, clock=fake.clock, steady=lambda: False)
+    found = in_turns({"a": fake.call("a", 1.0)}, rounds=4, clock=fake.clock, invariant=lambda: False)
     assert found["a"] == Times((1.0,) * 4, disturbed=4)
     p = problem()
     outcome = Outcome(CASE, p, {"polyker": found["a"]}, {}, {"polyker": 0.1}, 1.0)

@@ -14,7 +14,7 @@ from polyker.codegen.llvm.access.realign import realigned
 from polyker.codegen.llvm.jit.detect import target
 from tests.schedule.support import SMALL
 
-HALVES = replace(target(SMALL), halves=True)
+HALVES = replace(target(SMALL), double_pumped=True)
 STEADY = "align 4, !invariant.load !0, !alias.scope !6"
 
 
@@ -81,7 +81,7 @@ def test_filters_and_stencils_shuffle_where_vectors_pass_in_halves(text: str) ->
     types = {"x": pk.f32[4001], "w": pk.f32[64]}
     given_types = {name: types[name] for name in types if f"{name}[" in text}
     for halves in (True, False):
-        machine = replace(HALVES, halves=halves, vector_registers=32)
+        machine = replace(HALVES, double_pumped=halves, vector_registers=32)
         ir = str(pk.op(text).compile(**given_types, target=machine, threads=1).source("llvm"))
         assert (".low = load" in ir) == halves
 

@@ -46,16 +46,16 @@ def add(row: int, var: str) -> Store:
     return Store("acc", place, Op("add", (Load("acc", place, f32), Const(1.0, f32)), f32))
 
 
-def is_loose(*body: For | Store | If) -> bool:
+def may_reassociate(*body: For | Store | If) -> bool:
     """Return whether the lanes that are off in these statements on `acc` may be written."""
     kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), (Allocate((ACC,), body),)),))
-    return StackBuffers(kernel, InCopies()).layout(ACC).loose
+    return StackBuffers(kernel, InCopies()).layout(ACC).reassociating
 
 
 def test_lanes_beyond_the_one_bound_of_all_loops_mean_nothing() -> None:
-    assert is_loose(vector("a", 5, (add(0, "a"),)), vector("b", 5, (add(0, "b"),)))
-    assert is_loose(vector("a", 5, (add(0, "a"),)), vector("b", 16, (add(1, "b"),)))  # another vector
-    assert is_loose(vector("a", Var("n"), (add(0, "a"),)), vector("b", Var("n"), (add(0, "b"),)))
+    assert may_reassociate(vector("a", 5, (add(0, "a"),)), vector("b", 5, (add(0, "b"),)))
+    assert may_reassociate(vector("a", 5, (add(0, "a"),)), vector("b", 16, (add(1, "b"),)))  # another vector
+    assert may_reassociate(vector("a", Var("n"), (add(0, "a"),)), vector("b", Var("n"), (add(0, "b"),)))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_lanes_beyond_the_one_bound_of_all_loops_mean_nothing() -> None:
     ids=["longer", "later", "scalar", "condition", "bound of its own", "longer in some lanes", "between vectors"],
 )
 def test_lanes_that_another_access_uses_are_kept(body: Block) -> None:
-    assert not is_loose(*body)
+    assert not may_reassociate(*body)
 
 
 def test_what_a_branch_sets_holds_nothing_before_it() -> None:

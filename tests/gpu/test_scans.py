@@ -73,9 +73,9 @@ def test_a_recurrence_of_floats_is_grouped_only_where_rounding_may_differ():
     exact = compiled(text, x)
     assert not is_scan(exact)
     np.testing.assert_array_equal(exact(x), x.cumsum(1, dtype="f4"))
-    loose = compiled(text, x, fastmath={"reassoc"})
-    assert is_scan(loose)
-    np.testing.assert_allclose(loose(x), x.cumsum(1), rtol=1e-4, atol=1e-5)
+    reassociating = compiled(text, x, fastmath={"reassoc"})
+    assert is_scan(reassociating)
+    np.testing.assert_allclose(reassociating(x), x.cumsum(1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

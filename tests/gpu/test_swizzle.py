@@ -152,7 +152,7 @@ def contraction(x, y, **rows):
     return s["C"].promote("B", at="j.tile", memory="shared", **{**rows, "layout": None})
 
 
-def turned(x, high=32, wide=32, **rows):
+def transposed(x, high=32, wide=32, **rows):
     s = pk.op(TURN).schedule(x, target="cuda-sim", auto=False).tile(i=high, j=wide)
     s = s.map({"i.tile": "block.x", "j.tile": "block.y", "i.point": "thread.x", "j.point": "thread.y"})
     return s.promote("A", at="i.tile", memory="shared", **rows)
@@ -175,7 +175,7 @@ def test_products_of_swizzled_operands_are_right(dtype, rows):
 def test_what_is_turned_through_swizzled_rows_of_any_size_is_right(dtype, high, wide):
     x = np.arange(70 * 300).reshape(70, 300) % 2048
     x = (x + 1j * (x[::-1] - 7) if dtype == "c8" else x).astype(dtype)
-    s = turned(x, high, wide, swizzle=True)
+    s = transposed(x, high, wide, swizzle=True)
     count = largest_swizzle(wide, x.itemsize)
     assert f"A.packed: {TYPES[dtype].name}[{high}, {wide}] in shared, swizzled by {count}" in str(s)
     kernel = pk.op(TURN).compile(x, schedule=s)
@@ -243,7 +243,7 @@ def test_copies_of_16_bytes_that_arrive_later_go_to_swizzled_places(dtype, sanit
 @needs_compiler
 def test_the_interpreter_holds_elements_where_they_lie(monkeypatch):
     x = whole((16, 32), 0)
-    kernel = pk.op(TURN).compile(x, schedule=turned(x, 16, 16, swizzle=True))._compiled.artifact().kernel
+    kernel = pk.op(TURN).compile(x, schedule=transposed(x, 16, 16, swizzle=True))._compiled.artifact().kernel
     memory = dict(zip((b.name for b in kernel.buffers), (x, np.zeros((32, 16), "f4")), strict=True))
     assert run(kernel, memory, {}) == 0
     np.testing.assert_array_equal(memory[kernel.buffers[1].name], x.T)
@@ -271,7 +271,7 @@ def test_nvcc_compiles_swizzled_buffers(name):
 def given_buffers(change):
     """Return the schedule of a transpose with its buffer changed, and what it is of."""
     x = pk.f32[64, 64]
-    program, schedule = pk.op(TURN).compile(x, schedule=turned(x, swizzle=4))._compiled.artifact().scheduled
+    program, schedule = pk.op(TURN).compile(x, schedule=transposed(x, swizzle=4))._compiled.artifact().scheduled
 
     def visit(node):
         if isinstance(node, Scope):

@@ -16,12 +16,12 @@ from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import Case, assert_same, case
 
 
-def sunk(found: Case, *, loose: bool = False) -> str:
+def sunk(found: Case, *, reassociating: bool = False) -> str:
     """Return the expression that is still reduced, in short; the rewrite keeps the meaning."""
-    program, notes = sink_operators(found.flat, loose=loose)
+    program, notes = sink_operators(found.flat, reassociating=reassociating)
     scop, schedule = build_scop(program), default_schedule(program)
     prove(scop, schedule)
-    if not loose:
+    if not reassociating:
         assert_same(found, scop, schedule)
     if not notes:
         assert program is found.flat
@@ -93,7 +93,7 @@ def test_what_may_change_a_bit_stays(name: str) -> None:
 def test_any_shared_factor_sinks_where_sums_may_be_rounded_otherwise() -> None:
     found = case("O[i] += a[i] * X[i,k] * 0.3", X="f32[3,4]", a="f32[3]")
     assert sunk(found) == ""
-    assert sunk(found, loose=True) == "add f32"
+    assert sunk(found, reassociating=True) == "add f32"
 
 
 SPECIAL = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 6e-8, 65504.0, -65504.0], "f2")

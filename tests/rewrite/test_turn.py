@@ -11,7 +11,7 @@ import polyker as pk
 from polyker.ir.layout import DENSE
 from polyker.ir.typed import statements_of
 from polyker.poly.isl import isl_job
-from polyker.rewrite.indexing.transpose_recurrences import turn_recurrences
+from polyker.rewrite.indexing.transpose_recurrences import transpose_recurrences
 from tests.schedule.support import case
 
 PATHS = (
@@ -32,12 +32,12 @@ SEIDEL = """f(X: f64[H,W], steps) -> X:
 
 def notes(text: str, **given: str | int) -> tuple[str, ...]:
     with isl_job("test"):
-        return turn_recurrences(case(text, **given).typed, lambda _: DENSE)[1]
+        return transpose_recurrences(case(text, **given).typed, lambda _: DENSE)[1]
 
 
 def test_rows_become_the_last_dimension() -> None:
     with isl_job("test"):
-        found, said = turn_recurrences(case(PATHS, X="f32[300,257]", W=257, H=300).typed, lambda _: DENSE)
+        found, said = transpose_recurrences(case(PATHS, X="f32[300,257]", W=257, H=300).typed, lambda _: DENSE)
     first, _, last = statements_of(found.body)
     assert len(said) == 1
     assert [t.label for t in found.tensors if t.name == first.target] == ["X.turned"]

@@ -165,7 +165,7 @@ def test_sums_ask_for_nothing_where_prefetchers_keep_up() -> None:
 )  # in memory by several rows; in the last cache; one row after another
 def test_several_rows_of_memory_are_asked_for_in_the_second_cache(rows: int, terms: int, found: bool) -> None:
     caches = (Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16))
-    machine = replace(target("cpu:x86-64-v4"), asks_streams=2, one_stream=True, halves=True, caches=caches)
+    machine = replace(target("cpu:x86-64-v4"), asks_streams=2, one_stream=True, double_pumped=True, caches=caches)
     kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[rows, terms], B=pk.f64[terms], target=machine, threads=1)
     loops = str(kernel.source("loops"))
     assert ("into cache 2" in loops) == found == ("prefetch" in loops)

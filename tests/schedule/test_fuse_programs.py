@@ -301,7 +301,7 @@ def test_a_tile_is_chosen_once_for_a_statement_in_the_same_loops(monkeypatch):
     asked = []
 
     def counting(measured, free, reduced, target):
-        asked.append((measured.statement, tuple(free), measured.steady))
+        asked.append((measured.statement, tuple(free), measured.invariant))
         return choose(measured, free, reduced, target)
 
     choose = fuse_cost.choose

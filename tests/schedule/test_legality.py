@@ -215,10 +215,10 @@ def test_parts_of_a_statement_have_to_cover_it_and_not_overlap() -> None:
     scop, children = _children("chain")
 
     def parts(first: str, second: str) -> Schedule:
-        halves = [
+        double_pumped = [
             Filter(("S0",), children[0].child, (("S0", f"{{ S0[i0, i1] : {half} }}"),)) for half in (first, second)
         ]
-        return Schedule(Sequence((*halves, children[1])))
+        return Schedule(Sequence((*double_pumped, children[1])))
 
     prove(scop, parts("i0 <= 2", "i0 > 2"))
     assert re.search(r"S0\(i=3, j=\d\) exactly once: no branch", refusal(scop, parts("i0 <= 2", "i0 > 3")).message)

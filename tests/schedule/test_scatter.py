@@ -191,7 +191,7 @@ def test_results_of_windows_are_used_by_others() -> None:
         op = pk.op("G[0-m,y] += (U[r,y] + J[m]); O[0-l,j] += (U[w,j] + J[l]); F[w,h] min= abs(G[w,h])")
     for one, other in zip(op(U, J), (sums, abs(sums)), strict=True):
         np.testing.assert_array_equal(one, other)
-    woven = (X @ W).reshape(-1)
+    interleaved = (X @ W).reshape(-1)
     got = pk.op("D[2*q+p] += X[q,k] * W[k,p]; E[i] = 2 * D[i]; F += D[i]")(X, W)
-    for one, other in zip(got, (2 * woven, woven.sum()), strict=True):
+    for one, other in zip(got, (2 * interleaved, interleaved.sum()), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -163,9 +163,11 @@ def test_sums_from_memory_read_half_vectors_where_whole_ones_pass_in_halves(
 ) -> None:
     types = {"X": pk.f32[2000, columns]} | {name: pk.f32[2000] for name in "xy" if f"{name}[" in text}
     source = {}
-    for halves in (True, False):
-        machine = replace(target(V4), halves=halves, caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20)))
-        source[halves] = str(pk.op(text).compile(**types, target=machine, threads=1).source("schedule"))
+    for double_pumped in (True, False):
+        machine = replace(
+            target(V4), double_pumped=double_pumped, caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20))
+        )
+        source[double_pumped] = str(pk.op(text).compile(**types, target=machine, threads=1).source("schedule"))
     assert f"vectors of {lanes} " in source[True]
     assert "vectors of 16 " in source[False]
 
@@ -235,8 +237,10 @@ def test_rows_that_fall_into_one_set_of_the_first_cache_are_taken_by_fewer(terms
 def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> None:
     """It is read again and again, and not by a few terms at a time as rows of memory are; with vectors along the terms each
     row of a tile would load windows of its own."""
-    for halves in (True, False):
-        machine = replace(target(V4), halves=halves, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    for double_pumped in (True, False):
+        machine = replace(
+            target(V4), double_pumped=double_pumped, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16))
+        )
         kernel = pk.op(text).compile(x=pk.f32[10299], w=pk.f32[300], target=machine, threads=1)
         schedule = str(kernel.source("schedule"))
         assert "vectors of 16 along i0, 8 at a time; tiles i0; terms i1" in schedule
@@ -245,7 +249,9 @@ def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> N
 
 @pytest.mark.parametrize("text", ["y[i] += x[i+k] * w[k]", "y[i+k] += x[i] * w[k]"])
 def test_windows_that_are_made_of_each_other_s_vectors_cost_less(text: str) -> None:
-    machine = replace(target(V4), halves=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    machine = replace(
+        target(V4), double_pumped=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16))
+    )
     kernel = pk.op(text).compile(x=pk.f32[4999], w=pk.f32[2000], target=machine, threads=1)
     (tile,) = re.findall(r"S0: vectors of 16 along (\w+), 8 at a time; tiles (\w+);", str(kernel.source("schedule")))
     assert tile[0] == tile[1]  # along results
@@ -270,7 +276,7 @@ def test_a_difference_is_one_operation() -> None:
 
 
 def test_half_vectors_wait_for_what_they_spread_from_far_as_whole_ones_do() -> None:
-    machine = replace(target(V4), name="halves", halves=True)
+    machine = replace(target(V4), name="halves", double_pumped=True)
     for rows, vector in ((100, "vectors of 8 along i1"), (20000, "vectors of 16 along i0")):
         types = pk.f32[rows, 64], pk.f32[64, 8]
         kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(*types, target=machine, threads=1)

@@ -30,7 +30,7 @@ class Place(NamedTuple):
     itemsize: int
     invariant: bool
     metadata: str
-    loose: bool = False  # lanes that are off may be written
+    reassociating: bool = False  # lanes that are off may be written
     plane: int = 0  # how far imaginary parts lie behind the real ones, in parts; 0: each beside its own
 
     @property
@@ -71,7 +71,7 @@ def element_number(b: Builder, place: Place, pointer: Reg) -> Reg:
 
 
 def prefetch(b: Builder, pointer: Reg, cache: int, *, write: bool = False) -> None:
-    """Ask for a line in a cache; x86 brings lines that are to be written into the first cache always."""
+    """Prefetch a line into a cache; x86 brings lines that are to be written into the first cache always."""
     b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
     b.line(f"  call void @llvm.prefetch.p0({pointer.typed}, i32 {int(write)}, i32 {max(0, 4 - cache)}, i32 1)")
 

@@ -1,4 +1,5 @@
-"""Accesses along a small stride, by whole vectors: elements are picked out of what is loaded, and woven into what is stored.
+"""Accesses along a small stride, by whole vectors: elements are picked out of what is loaded, and interleaved into what is
+stored.
 
     x = X[2i]; y = X[2i+1]      two vectors of X, loaded once, and two shuffles
     Y[2i] = x; Y[2i+1] = y      two shuffles, and two whole vectors stored
@@ -155,7 +156,7 @@ def _fourth(b: Builder, vectors: list[Reg], first: int) -> Reg:
 
 
 def _woven_fours(b: Builder, vectors: list[Reg], k: int) -> Reg:
-    """Return vector k of the four that four vectors' lanes, woven together, fill; see `_fourth`."""
+    """Return vector k of the four that four vectors' lanes, interleaved, fill; see `_fourth`."""
     count, half = vectors[0].lanes, vectors[0].lanes // 2
     order = [x for lane in range(k // 2 * half, k // 2 * half + half) for x in (lane, count + lane)]
     low, high = (b.shuffle(x, y, order) for x, y in (vectors[:2], vectors[2:]))
@@ -163,7 +164,7 @@ def _woven_fours(b: Builder, vectors: list[Reg], k: int) -> Reg:
     return b.shuffle(low, high, places)
 
 
-def woven(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
+def interleaved(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
     """Return the stores at the head of a vector loop's block that are stored together, in the order of their elements in memory.
 
     Each is computed before any is stored: none reads what another one writes. `masked`: the target masks stores cheaply; without
@@ -201,7 +202,7 @@ def store_backwards(e: Expressions, place: Place, base: Poly, value: Value, mask
 
 
 def store(e: Expressions, stores: list[Store], values: list[Value]) -> None:
-    """Store the values of what `woven` returned."""
+    """Store the values of what `interleaved` returned."""
     places = {}
     for stmt, value in zip(stores, values, strict=True):
         access = row_of(e, stmt.buffer, stmt.indices)

@@ -78,7 +78,7 @@ class Columns:
         self._late = frozenset(n for n in stores if stores.count(n) == 1) - loaded(self.loop.body)
 
     def asks(self, pointer: Reg) -> bool:
-        """Whether a line is asked for the first time: what differs from column to column alone may be the same line."""
+        """Whether a line is prefetched for the first time: what differs from column to column alone may be the same line."""
         if self.outer is not None:
             return self.outer.asks(pointer)
         new = pointer.text not in self._asked

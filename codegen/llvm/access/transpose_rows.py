@@ -35,7 +35,7 @@ class Rows:
 
 
 def write_rows(code: Statements, rows: Rows) -> None:
-    """Store the rows of a tile, past the caches where it is known when it runs that they are whole lines."""
+    """Store the rows of a tile, by streaming stores where it is known when it runs that they are whole lines."""
     e, b, place = code.e, code.b, rows.place
     columns, filled, lanes = rows.columns[:: rows.direction], len(rows.columns), rows.columns[0].lanes
     columns += [Reg("poison", columns[0].elem, lanes, 0)] * (lanes - filled)

@@ -10,11 +10,11 @@ from pathlib import Path
 from polyker.errors.base import failure
 from polyker.machine.known import (
     ADDS_APART,
-    ASKED_STREAMS,
+    DOUBLE_PUMPED,
     FIRST_ONLY,
+    FOLLOWED_STREAMS,
     FOLLOWS,
     GPUS,
-    HALVES,
     KNOWN,
     MESH,
     MESH_PASSING,
@@ -75,8 +75,8 @@ def host() -> Target:
         width, registers = (32 if "+avx2" in have else 16), 16
     masked = width == 64
     dot = 1 if not llvm.host_triple().startswith("x86_64") else 4 if _vnni(masked) <= have else 2
-    habits = cpu not in UNASKED, cpu not in FIRST_ONLY, ASKED_STREAMS.get(cpu, 1), cpu in FOLLOWS, cpu in ONE_STREAM
-    pipes = masked and cpu in HALVES, masked and cpu in ADDS_APART
+    habits = cpu not in UNASKED, cpu not in FIRST_ONLY, FOLLOWED_STREAMS.get(cpu, 1), cpu in FOLLOWS, cpu in ONE_STREAM
+    pipes = masked and cpu in DOUBLE_PUMPED, masked and cpu in ADDS_APART
     found = (width, registers, masked, 2, 4, _caches(), _cores(), None, dot)
     mesh = cpu in MESH
     passing, streams = MESH_PASSING if mesh else CYCLES, MESH_STREAMS if mesh else 1

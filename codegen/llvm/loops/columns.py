@@ -14,7 +14,7 @@ from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expressio
 from polyker.codegen.ir.walk import expressions, statements, substitute
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.loops.tiles import begins, exceed, parted_by_lines
+from polyker.codegen.llvm.loops.tiles import begins, exceed, split_by_lines
 from polyker.codegen.llvm.operations import integer_extremum
 from polyker.codegen.llvm.text import Reg, const
 from polyker.codegen.passes.by_columns import lanes_across, outside, tile_of, tiles
@@ -94,7 +94,7 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
 
     begin = offset(row.lo, loop.lo)
     rows = plus(offset(_next(row.lo), loop.lo), scaled(begin, -1))
-    if not exceed(code, place, asked) or not parted_by_lines(code, place, rows, asked):
+    if not exceed(code, place, asked) or not split_by_lines(code, place, rows, asked):
         return None
     element = memory.element_number(b, place, e.pointer(place, begin))
     onwards = as_constant(plus(offset(row.lo, _next(loop.lo)), scaled(begin, -1))) == 1

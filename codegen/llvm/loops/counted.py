@@ -89,7 +89,7 @@ def lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
 
 
 def repeat(code: Statements, loop: For) -> None:
-    """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that ask for one line do it once."""
+    """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that prefetch one line do it once."""
     e, steps = code.e, code.e.offsets.steps
     asked = e.asked
     e.asked = set() if asked is None else asked

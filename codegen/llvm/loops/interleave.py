@@ -2,7 +2,7 @@
 
     for i: stream j in 0:n: O[i*n + j] = f(i, j)
 
-A line that holds the end of one row and the beginning of the next cannot go past the caches in two parts. The end of a row is
+A line that holds the end of one row and the beginning of the next cannot go by streaming stores in two parts. The end of a row is
 kept instead, in memory of the function's own; where the next row begins at the very element its beginning joins it, and the line
 is stored whole. Where it begins elsewhere, and after the last row, what was kept is stored through the caches. Places are
 compared when the loop runs, so nothing has to be known of strides.
@@ -86,7 +86,7 @@ def _streams(block: Block) -> Iterator[For]:
 
 
 def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None:
-    """Store a row: `head` elements up to the first one that is aligned to a vector, whole vectors past the caches, the rest
+    """Store a row: `head` elements up to the first one that is aligned to a vector, whole vectors by streaming stores, the rest
     kept."""
     e, b, loop, lanes = code.e, code.b, stream.loop, stream.lanes
     _begin(code, weave, lanes)
@@ -157,7 +157,7 @@ def _begin(code: Statements, weave: Weave, lanes: int) -> None:
         weave.lanes = lanes
         code.b.allocas.append(f"  {weave.line.text} = alloca [{2 * lanes} x {place.element}], align 64")
     buffer = Buffer(_LINE, place.buffer.dtype, (Const(2 * lanes),), (Const(1),), Space.STACK)
-    e.places[_LINE] = Place(buffer, weave.line, place.element, place.itemsize, False, "", loose=True)
+    e.places[_LINE] = Place(buffer, weave.line, place.element, place.itemsize, False, "", reassociating=True)
     e.strides[_LINE] = (constant(1),)
 
 
@@ -170,7 +170,7 @@ def _kept(stream: Stream, lo: KExpr, hi: KExpr, origin: KExpr) -> For:
 
 
 def _store_line(code: Statements, weave: Weave, begin: Reg, used: Reg) -> None:
-    """Store the whole line, past the caches."""
+    """Store the whole line, by streaming stores."""
     b = code.b
     memory.store_raw(
         b, weave.place, _at(code, weave, b.binary("sub", begin, used)), _line(code, weave), None, code.streamed

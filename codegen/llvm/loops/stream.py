@@ -1,4 +1,4 @@
-"""STREAM loops: neighbouring elements are computed by vectors and written past the caches, whole lines at a time.
+"""STREAM loops: neighbouring elements are computed by vectors and written by streaming stores, whole lines at a time.
 
 An ordinary store of an element that is not in the cache fetches its line first, only to overwrite it: a third of the traffic of a
 sum of two arrays. A non-temporal store sends whole lines to memory instead. It has to be aligned to the vector, which arrays
@@ -151,7 +151,7 @@ def pieces_of(stream: Stream, target: Target) -> tuple[int, int]:
 
 
 def side_by_side(stream: Stream, head: str, runs: str, pieces: tuple[int, int]) -> For:
-    """Return the loop over a row's pieces, of `runs` turns each.
+    """Return the loop over a row's pieces, of `runs` iterations each.
 
     `head`: as below; `runs`: the variable that holds the number of turns.
     """

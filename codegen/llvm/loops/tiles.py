@@ -110,12 +110,12 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
             first = tuple(substitute(i, {row.var: row.lo}) for i in store.indices)
             offset = e.offset(store.buffer, first)
             along = plus(e.offset(store.buffer, store.indices), scaled(offset, -1))
-            if along.get((Var(row.var),), 0) != 1 or not parted_by_lines(code, place, offset, asked):
+            if along.get((Var(row.var),), 0) != 1 or not split_by_lines(code, place, offset, asked):
                 return None
     return begins(code, place, line, asked)
 
 
-def parted_by_lines(code: Statements, place: Place, offset: Poly, asked: list[KExpr]) -> bool:
+def split_by_lines(code: Statements, place: Place, offset: Poly, asked: list[KExpr]) -> bool:
     """Whether each part of an offset may be a number of whole lines; what is to be asked is added."""
     line = code.target.caches[0].line
     for monomial, count in offset.items():

@@ -181,7 +181,7 @@ def _combines(block: Block) -> bool:
 
 
 def _only(value: KExpr, condition: KExpr) -> KExpr:
-    """Return an element's value, which memory is asked for where the condition holds."""
+    """Return an element's value, which is loaded where the condition holds."""
     if isinstance(value, Load):
         return Load(
             value.buffer,

@@ -224,7 +224,7 @@ class SharedMemory:
 
     @property
     def asked(self) -> int:
-        """Bytes that a launch has to ask for, 0 where it has them anyhow."""
+        """Bytes that a launch has to request, 0 where it has them anyhow."""
         return self.size if self.size > STATIC else 0
 
 

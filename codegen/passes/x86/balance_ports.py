@@ -47,7 +47,7 @@ class Pipes(NamedTuple):
         return Pipes(self.adds + adds, self.multiplies + multiplies, self.either + either)
 
     @property
-    def halves(self) -> int:
+    def double_pumped(self) -> int:
         """Twice the cycles that they take at least on vectors of which each pipe takes one in two cycles."""
         return max(2 * self.adds, 2 * self.multiplies, sum(self))
 
@@ -122,7 +122,7 @@ def _tile(loop: For) -> For:
     extrema = sum(1 for v in values for _ in _movable(v, ("larger", "smaller")))
     best = min((_after(pipes, m), m) for m in range(totals + sums + 1))[1]
     pipes = pipes.plus(-best, best)
-    masked = min((pipes.plus(-m, m, m).halves, m) for m in range(extrema + 1))[1]
+    masked = min((pipes.plus(-m, m, m).double_pumped, m) for m in range(extrema + 1))[1]
     # Totals are overwritten all the same, the operands of other sums would be copied first.
     first = min(best, totals)
     move = _Move({"totals": (first, totals), "sums": (best - first, sums), "extrema": (masked, extrema)}, alone)
@@ -200,7 +200,7 @@ def _by_two(block: Block) -> Block:
 def _after(pipes: Pipes, moved: int) -> tuple[int, int]:
     """Return what a tile takes after so many additions have moved, and how far it is from even."""
     after = pipes.plus(-moved, moved)
-    return after.halves, abs(after.adds - after.multiplies)
+    return after.double_pumped, abs(after.adds - after.multiplies)
 
 
 def _add(pipes: Pipes, value: KExpr) -> Pipes:

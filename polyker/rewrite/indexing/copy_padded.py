@@ -56,7 +56,7 @@ def reread_padding(measured: Measured) -> tuple[Read, ...]:
         if a.read is None or a.read.pad is None or not all(is_quasi_affine(s) for s in a.read.subscripts):
             continue
         # Common loops are the statement's own: the copy runs before them. Those of the text may change what is read.
-        if (measured.statement.outer and measured.steady is None) or not measured.may_copy(a):
+        if (measured.statement.outer and measured.invariant is None) or not measured.may_copy(a):
             continue
         if total >= (REUSE_APART if _is_apart(a.read) else REUSE) * measured.footprint(a):
             found.append(a.read)

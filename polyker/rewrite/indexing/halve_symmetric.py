@@ -89,7 +89,7 @@ def _ordered(expr: Expr) -> Expr:
 
 
 def _either(total: Call) -> Call:
-    """Return a sum or the same with all signs turned, whichever comes first by its text."""
+    """Return a sum or the same with all signs changed, whichever comes first by its text."""
     turned = (a.args[0] if isinstance(a, Call) and a.op == "neg" else Call("neg", (a,), a.dtype) for a in total.args)
     other = replace(total, args=tuple(sorted(turned, key=repr)))
     return min(total, other, key=repr)

@@ -1,4 +1,4 @@
-"""Recurrences that go along memory, and could go across it by whole vectors, are computed in tensors that are turned so.
+"""Recurrences that go along memory, and could go across it by whole vectors, are computed in tensors that are transposed so.
 
 Before: `Y[j,i] = X[j,i] + maximum(Y[j-1,i-1], Y[j+1,i-1])  for i in 1:N, j in 1:M`, where a row needs its elements one after
 another After, with rows of j: `A[i,j] = X[j,i];  B[i,j] = A[i,j] + maximum(B[i-1,j-1], B[i-1,j+1]);  Y[j,i] = B[i,j]`.
@@ -27,16 +27,16 @@ ROW, ELEMENTS = 16, 1024
 # Tensors that are copied, at most: a copy of an element takes a third of a nanosecond, a step of a chain one or two.
 MOST = 4
 
-# Tensor -> its dimensions in the order of the turned one.
+# Tensor -> its dimensions in the order of the transposed one.
 _Turns = dict[str, tuple[int, ...]]
 
 
-def turn_recurrences(
+def transpose_recurrences(
     program: TypedProgram, layout: Callable[[str], Layout], most: int | None = None
 ) -> tuple[TypedProgram, tuple[Decision, ...]]:
-    """Return the program with such recurrences in turned tensors, and what was done in words.
+    """Return the program with such recurrences in transposed tensors, and what was done in words.
 
-    `most`: bytes that the turned tensors of one may take, if there is a limit.
+    `most`: bytes that the transposed tensors of one may take, if there is a limit.
     """
     found = _Turned(program, layout, most)
     body: list[TypedNode] = []
@@ -56,7 +56,7 @@ class _Turned:
         self.fresh = Fresh(self.program)
 
     def node(self, n: int, node: TypedNode) -> list[TypedNode]:
-        """Return the statements of a node of the program's body, with copies around them where they are turned.
+        """Return the statements of a node of the program's body, with copies around them where they are transposed.
 
         In a loop that is not turned as a whole its statements may be, each time.
         """
@@ -78,7 +78,7 @@ class _Turned:
     def _turn(
         self, node: TypedNode, has_values: Callable[[str], bool], is_needed: Callable[[str], bool]
     ) -> list[TypedNode] | None:
-        """Return a node in turned tensors, with the copies before and after it; None where it is not to be turned.
+        """Return a node in transposed tensors, with the copies before and after it; None where it is not to be transposed.
 
         `has_values`, `is_needed`: whether elements of a tensor that the node writes are set before, and used later.
         """
@@ -104,7 +104,7 @@ class _Turned:
         return [*copies_in, moved, *copies_out]
 
     def _turns(self, statement: TypedStatement, inside: list[TypedStatement], steps: bool) -> _Turns | None:
-        """Return how the tensors of a node are to be turned for a statement of it; None where there is no need."""
+        """Return how the tensors of a node are to be transposed for a statement of it; None where there is no need."""
         target = statement.target
         if statement.op != "set" or not all(map(is_quasi_affine, statement.subscripts)):
             return None
@@ -203,7 +203,7 @@ class _Turned:
     def _copy(
         self, tensor: str, order: tuple[int, ...], turned: str, around: TypedStatement | None, *, back: bool
     ) -> TypedStatement:
-        """Return the statement that copies a tensor to its turned one, or back, in the loops of the statement `around`."""
+        """Return the statement that copies a tensor to its transposed one, or back, in the loops of the statement `around`."""
         found = self.program.tensor(tensor)
         name, element = self.fresh.statement(), tuple(self.fresh.iterator() for _ in order)
         at = tuple(Index(i, i64) for i in element)

@@ -40,10 +40,10 @@ _TERMS = 63
 _MOST = (DEPTH - 10) // 2
 
 
-def sink_operators(program: TypedProgram, *, loose: bool = False) -> tuple[TypedProgram, tuple[Decision, ...]]:
+def sink_operators(program: TypedProgram, *, reassociating: bool = False) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such operators after its reductions, and what was done in words.
 
-    `loose`: factors of sums of floats may change the rounding.
+    `reassociating`: factors of sums of floats may change the rounding.
     """
     fresh = Fresh(program)
     body: list[TypedNode] = []
@@ -51,7 +51,7 @@ def sink_operators(program: TypedProgram, *, loose: bool = False) -> tuple[Typed
     for node in program.body:
         start = body[-1] if body and isinstance(body[-1], TypedStatement) else None
         if isinstance(node, TypedStatement) and start is not None and _is_free(node):
-            found = _Terms(program, start, node, loose).all_peeled()
+            found = _Terms(program, start, node, reassociating).all_peeled()
             if found is not None and starts_fresh(program, start, node):
                 body[-1:] = _statements(program, fresh, start, node, found)
                 notes.append(Decision(node.name, "operators that all terms share are applied to the result"))
@@ -74,7 +74,7 @@ class _Terms:
     program: TypedProgram
     start: TypedStatement
     statement: TypedStatement
-    loose: bool
+    reassociating: bool
 
     def all_peeled(self) -> Peeled | None:
         """Return the reduction without any such operators, None where it has none."""
@@ -167,7 +167,7 @@ class _Terms:
 
     def may_leave(self, factor: Expr, product: Expr) -> bool:
         """Whether a factor of all terms may multiply their sum instead."""
-        if self.loose:
+        if self.reassociating:
             return self.is_shared(factor)
         power = _power(factor)
         if power is None:
@@ -179,7 +179,7 @@ class _Terms:
         return within[0] - abs(power) >= ends[0] and within[1] + _TERMS + abs(power) <= ends[1]
 
     def monotone(self, op: str, expr: Expr, kind: str) -> Peeled | None:
-        """Return a maximum or minimum without an operator that keeps the order of its operands, or turns it."""
+        """Return a maximum or minimum without an operator that keeps the order of its operands, or reverses it."""
         match expr:
             case Call(op="neg", args=(value,)) if kind == "f":
                 return _OTHER[op], value, lambda e: replace(expr, args=(e,))

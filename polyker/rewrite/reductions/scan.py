@@ -47,15 +47,19 @@ class Scan:
         return tuple(i for i in self.statement.iterators if i != self.along)
 
 
-def recurrence(program: TypedProgram, statement: TypedStatement, *, loose: bool) -> Scan | None:
-    """Return a statement that reads its own elements as a scan, None where it is none; `loose`: sums of floats may be
+def recurrence(program: TypedProgram, statement: TypedStatement, *, reassociating: bool) -> Scan | None:
+    """Return a statement that reads its own elements as a scan, None where it is none; `reassociating`: sums of floats may be
     regrouped."""
     for iterator in statement.iterators[statement.outer :]:
         step = step_of(statement, iterator, in_place=True)
         if step is None:
             continue
         target = program.tensor(statement.target).dtype
-        if not may_regroup(step.op, target, loose=loose) or statement.acc != target or step.term.dtype != target:
+        if (
+            not may_regroup(step.op, target, reassociating=reassociating)
+            or statement.acc != target
+            or step.term.dtype != target
+        ):
             return None
         lo = _first(program, statement, iterator)
         if lo is None:
@@ -65,13 +69,13 @@ def recurrence(program: TypedProgram, statement: TypedStatement, *, loose: bool)
     return None
 
 
-def may_regroup(op: str, dtype: DType, *, loose: bool = False) -> bool:
+def may_regroup(op: str, dtype: DType, *, reassociating: bool = False) -> bool:
     """Return whether the values are the same however terms are grouped, or may differ by what rounding makes of it."""
     if dtype.kind == "b":
         return op in ("or", "and")
     if dtype.kind in "iu" or (dtype.kind == "f" and op in ("maximum", "minimum")):
         return True
-    return loose and dtype.itemsize >= 4 and op in ("add", "mul")
+    return reassociating and dtype.itemsize >= 4 and op in ("add", "mul")
 
 
 def prefixes(program: TypedProgram, statement: TypedStatement) -> Scan | None:

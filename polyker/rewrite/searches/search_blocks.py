@@ -70,7 +70,7 @@ class _Blocks:
             length = self.length(search, count)
             if length is None:
                 continue
-            extremum, place = self.parted(search, count, length)
+            extremum, place = self.split_in_parts(search, count, length)
             made |= {search.extremum.name: extremum, search.place.name: place}
             self.notes.append(
                 Decision(search.place.name, f"searches the first block of {length} terms that has the extremum")
@@ -101,7 +101,7 @@ class _Blocks:
         best = min(fit, key=cost, default=None)
         return best if best is not None and cost(best) < WORTH * count / lanes * searched else None
 
-    def parted(self, search: Search, count: int, length: int) -> tuple[list[TypedNode], list[TypedNode]]:
+    def split_in_parts(self, search: Search, count: int, length: int) -> tuple[list[TypedNode], list[TypedNode]]:
         """Return the statements that stand for the extremum, and for the place."""
         extremum, place, best = search.extremum, search.place, search.best
         blocks = count // length

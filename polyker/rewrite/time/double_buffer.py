@@ -30,7 +30,7 @@ from polyker.rewrite.core.fresh import Fresh
 
 
 def alternate_buffers(program: TypedProgram) -> TypedProgram:
-    """Return the program with the time loops of its body that copy their steps back rewritten to take turns."""
+    """Return the program with the time loops of its body that copy their steps back rewritten to alternate."""
     if not any(isinstance(n, TypedLoop) for n in program.body):
         return program
     fresh = Fresh(program)

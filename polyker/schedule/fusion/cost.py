@@ -198,25 +198,25 @@ class _Costs:
         if (n, rows, together) not in self.plans:
             item = self.group.items[n]
             fixed = tuple(dim[n] for dim in self.group.dims[:rows])
-            steady = self._steady if together and not item.statement.outer else None
+            invariant = self._steady if together and not item.statement.outer else None
             # It only asks for tensors that it reads itself.
-            steady = None if steady is None else steady & item.tensors
-            if (fixed, steady) not in item.plans:
-                item.plans[fixed, steady] = self._plan(item, fixed, steady)
-            self.plans[n, rows, together] = item.plans[fixed, steady]
+            invariant = None if invariant is None else invariant & item.tensors
+            if (fixed, invariant) not in item.plans:
+                item.plans[fixed, invariant] = self._plan(item, fixed, invariant)
+            self.plans[n, rows, together] = item.plans[fixed, invariant]
         return self.plans[n, rows, together]
 
     @cached_property
     def _steady(self) -> frozenset[str]:
-        return steady_tensors(self.group)
+        return invariant_tensors(self.group)
 
-    def _plan(self, item: Item, fixed: tuple[str, ...], steady: frozenset[str] | None) -> Plan:
+    def _plan(self, item: Item, fixed: tuple[str, ...], invariant: frozenset[str] | None) -> Plan:
         statement = moved(self.program, item.statement, fixed, len(fixed))
         free = tuple(i for i in item.free if i not in fixed)
         if item.carried in fixed:
             free = free_iterators(self.program, statement)  # in one step more may move
         reduced = item.statement.reduced if item.reduces else ()
-        measured = replace(item.measured, statement=statement, steady=steady)
+        measured = replace(item.measured, statement=statement, invariant=invariant)
         plan = choose(measured, free, reduced, self.target)
         if not item.reduces and len(free) < len(statement.iterators) - statement.outer:
             plan = scan_plan(self.program, measured, plan, free, self.target)[0]
@@ -228,7 +228,7 @@ class _Costs:
         step, starts = 1, list[int]()
         for n, item in enumerate(self.group.items):
             plan = self.plan(n, rows)
-            if plan.packs_result or not {r.tensor for r in plan.packed} <= steady_tensors(self.group):
+            if plan.packs_result or not {r.tensor for r in plan.packed} <= invariant_tensors(self.group):
                 return
             step = lcm(step, plan.size(dim[n]))
             starts.append(item.measured.lo(dim[n]) + self.group.shifts[rows][n])
@@ -414,7 +414,7 @@ class _Costs:
         return min(elements, self.elements[access.tensor]) * access.itemsize
 
 
-def steady_tensors(group: Group) -> frozenset[str]:
+def invariant_tensors(group: Group) -> frozenset[str]:
     """Return the tensors that the items read and none writes, of which copies can be made before their common loops.
 
     Inside a loop of the text there are none: such copies have no iterator of it.

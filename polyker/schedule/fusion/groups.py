@@ -69,7 +69,7 @@ class Group:
         choices: list[str],
         bound: list[int],
     ) -> tuple[str, int, tuple[int, ...]] | None:
-        """Return the item's iterator that moves in step with a loop, its shift, and the items of which it reads what other
+        """Return the item's iterator that moves together with a loop, its shift, and the items of which it reads what other
         iterations wrote."""
         best: tuple[str, int, tuple[int, ...]] | None = None
         for iterator in choices:

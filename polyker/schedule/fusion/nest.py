@@ -48,7 +48,7 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class Together:
-    """`bodies`: the statements that stand for each item; `before`: copies of operands that run ahead of the common loops."""
+    """`bodies`: the statements that stand for each item; `before`: copies of operands that run before the common loops."""
 
     bodies: tuple[tuple[TypedStatement, ...], ...]
     before: tuple[Nest, ...]

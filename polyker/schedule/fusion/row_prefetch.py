@@ -1,4 +1,4 @@
-"""The first lines of rows are asked for while others are computed, where statements share a loop over rows.
+"""Prefetch the first lines of rows while others are computed, where statements share a loop over rows.
 
     for n: { s = sum of X[n]; v = sum of (X[n] - s)²; O[n] = … }
     ->
@@ -6,8 +6,8 @@
 
 Each row begins in another page, where no prefetcher of the core is on its way: the first lines are waited for, one after another,
 and stores hold up those behind them. A few lines asked for while the core computes from its caches set the prefetchers going, and
-leave them the rest; on some processors asking for all of it leads them astray (`Target.asks`). What is written past the caches
-must not be in them.
+leave them the rest; on some processors asking for all of it leads them astray (`Target.asks`). What is written by streaming
+stores must not be in them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from polyker.cost.prefetch import is_row, is_walked
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
 from polyker.ir.quasi_affine import add, lit, substitute
-from polyker.ir.typed import Ahead, Role, TypedProgram, TypedStatement
+from polyker.ir.typed import PrefetchRead, Role, TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.schedule.fusion.cost import Fusion
 from polyker.schedule.nests.stream import streams
@@ -51,9 +51,9 @@ def with_heads(program: TypedProgram, fusion: Fusion, bodies: Bodies, target: Ta
     own = tuple(loop[last] for loop in loops)
     if start is store or not all({*own} <= {*s.iterators} for s in (start, store)):
         return bodies
-    found: dict[str, tuple[Ahead, ...]] = {}
+    found: dict[str, tuple[PrefetchRead, ...]] = {}
     first = len(items)
-    written: tuple[Ahead, ...] = ()
+    written: tuple[PrefetchRead, ...] = ()
     line, near = target.caches[0].line, fusion.near()
     for n, (item, plan) in enumerate(zip(items, fusion.plans, strict=True)):
         if plan.vector is None:
@@ -93,7 +93,7 @@ def _passing(fusion: Fusion) -> int:
     return sum(found.values())
 
 
-def _head(fusion: Fusion, n: int, access: MemoryAccess, row: Mapping[str, Expr], line: int) -> tuple[Ahead, ...]:
+def _head(fusion: Fusion, n: int, access: MemoryAccess, row: Mapping[str, Expr], line: int) -> tuple[PrefetchRead, ...]:
     """Return the first element of each of a row's first lines; `row`: the values of an item's common iterators."""
     item, vector = fusion.group.items[n], fusion.plans[n].vector
     subscripts = item.statement.subscripts if access.read is None else access.read.subscripts
@@ -101,5 +101,5 @@ def _head(fusion: Fusion, n: int, access: MemoryAccess, row: Mapping[str, Expr],
     elements = []
     for k in range(HEAD // line):
         at = begin | ({vector: lit(item.measured.lo(vector) + k * line // access.itemsize)} if vector else {})
-        elements.append(Ahead(Read(access.tensor, tuple(substitute(s, at) for s in subscripts))))
+        elements.append(PrefetchRead(Read(access.tensor, tuple(substitute(s, at) for s in subscripts))))
     return tuple(elements)

@@ -36,19 +36,19 @@ from polyker.schedule.gpu.map import Mapping, below, element_shape, partial_sums
 from polyker.schedule.gpu.row_registers import in_registers
 from polyker.schedule.gpu.rows import Rows, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.gpu.scan import ScanMapping, as_item, choose_column_runs, choose_scan, scan_nest
-from polyker.schedule.gpu.transpose import Turned, choose_turned, turned_nest
+from polyker.schedule.gpu.transpose import Transposed, choose_transposed, transposed_nest
 from polyker.schedule.nests.nest import Nest, ReductionTiles, around_nest, band, in_order, offset, shared
 from polyker.schedule.tree.nodes import Band, Kind, Leaf, Schedule, Scope, Sequence, Tree
 
 
 def gpu_schedule(
-    program: TypedProgram, gpu: Gpu, layout: Layouts, *, loose: bool = False
+    program: TypedProgram, gpu: Gpu, layout: Layouts, *, reassociating: bool = False
 ) -> tuple[TypedProgram, Schedule]:
     """Return the program with its accumulators made explicit, and the schedule of it.
 
-    `loose`: sums of floats may be rounded otherwise than the text says.
+    `reassociating`: sums of floats may be rounded otherwise than the text says.
     """
-    return _Scheduler(Fresh(program), gpu, layout, loose).result()
+    return _Scheduler(Fresh(program), gpu, layout, reassociating).result()
 
 
 @dataclass
@@ -56,9 +56,9 @@ class _Scheduler:
     fresh: Fresh
     gpu: Gpu
     layout: Layouts
-    loose: bool
+    reassociating: bool
     notes: list[Decision] = field(default_factory=list)
-    turns: dict[Item, Turned | None] = field(default_factory=dict)  # what is known of statements so far
+    transposes: dict[Item, Transposed | None] = field(default_factory=dict)  # what is known of statements so far
     columns: dict[Item, ColumnParts] = field(default_factory=dict)
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
     tiled: dict[str, Contraction] = field(default_factory=dict)  # those whose operands lie in shared memory
@@ -171,7 +171,7 @@ class _Scheduler:
     def recurrence(self, statement: TypedStatement) -> Scan | None:
         """Return a recurrence as a scan, None where its terms have to be combined one by one."""
         found = statement.reads_own and statement.op == "set"
-        return recurrence(self.program, statement, loose=self.loose) if found else None
+        return recurrence(self.program, statement, reassociating=self.reassociating) if found else None
 
     def scan_items(self, scan: Scan) -> list[Item] | None:
         """Return a scan that threads share, of one that blocks share its three parts; None where each thread has its own."""
@@ -276,17 +276,17 @@ class _Scheduler:
         self.notes.append(Decision(name, f"{found.height} threads along {found.along} to an element{blocks}"))
         return [item, *rest]
 
-    def turned(self, item: Item) -> Turned | None:
+    def transposed(self, item: Item) -> Transposed | None:
         """Return which operands of a statement go through shared memory, None where none has to."""
-        if item not in self.turns:
-            self.turns[item] = choose_turned(item)
-        return self.turns[item]
+        if item not in self.transposes:
+            self.transposes[item] = choose_transposed(item)
+        return self.transposes[item]
 
     def is_alone(self, item: Item) -> bool:
         """Return whether a statement's blocks hold tiles of its operands: other statements would have other blocks."""
         if item.statement.name in self.tiled or item.statement.name in self.scans:
             return True
-        return item in self.columns or self.turned(item) is not None
+        return item in self.columns or self.transposed(item) is not None
 
     def launches(self, items: list[Item]) -> list[Together | Rows | ColumnParts]:
         """Return the launches in the order in which they run."""
@@ -309,9 +309,9 @@ class _Scheduler:
             self.notes.append(Decision(first.statement.name, str(mapping)))
             nest = scan_nest(self.program, self.fresh, scan, mapping, first.measured)
             return [nest.statements], nest
-        if len(launch.group.items) == 1 and (turned := self.turned(first)) is not None:
-            self.notes.append(Decision(first.statement.name, str(turned)))
-            nest = turned_nest(self.program, self.fresh, turned)
+        if len(launch.group.items) == 1 and (transposed := self.transposed(first)) is not None:
+            self.notes.append(Decision(first.statement.name, str(transposed)))
+            nest = transposed_nest(self.program, self.fresh, transposed)
             return [nest.statements], nest
         tiles = self.tiled.get(first.statement.name)
         if tiles is not None:

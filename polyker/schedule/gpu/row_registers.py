@@ -63,20 +63,20 @@ def in_registers(
     while width < gpu.threads and width * ELEMENTS < longest:
         width *= 2
     side = _side(rows, width, longest)
-    turns, held, room = -(-longest // (side * width)), dict[_Row, str](), REGISTERS
+    transposes, held, room = -(-longest // (side * width)), dict[_Row, str](), REGISTERS
     for row in found:
         tensor = program.tensor(row.tensor)
-        size = side * turns * max(1, tensor.dtype.itemsize // 4)
+        size = side * transposes * max(1, tensor.dtype.itemsize // 4)
         if 0 < size <= room:
             room -= size
-            shape = (*tensor.shape[:-1], lit(width), lit(turns), lit(side))
+            shape = (*tensor.shape[:-1], lit(width), lit(transposes), lit(side))
             held[row] = fresh.temporary("row", tensor.dtype, shape)
     if not held:
         return rows, frozenset()
     ones = (1,) * (len(rows.group.dims) + 1)
-    registers = tuple(Promotion(name, (*ones, turns, side)) for name in held.values())
+    registers = tuple(Promotion(name, (*ones, transposes, side)) for name in held.values())
     height = rows.height if width == rows.width else 1
-    rows = replace(rows, width=width, height=height, registers=registers, side=side, turns=turns)
+    rows = replace(rows, width=width, height=height, registers=registers, side=side, transposes=transposes)
     return _rewritten(program, fresh, rows, held)
 
 
@@ -143,7 +143,7 @@ def _rewritten(
     """Return the launch with its rows in registers, and with the copies of operands before their first use."""
     origins: list[int] = []  # the item of the launch before that each item stands for, or copies for
     items: list[Item] = []
-    turned: set[int] = set()
+    transposed: set[int] = set()
     copies: set[int] = set()
     for n, item in enumerate(rows.group.items):
         here = {r.tensor: name for r, name in held.items() if n in r.users}
@@ -153,7 +153,7 @@ def _rewritten(
                 copy = _copy(program, fresh, rows, row, name)
                 items.append(replace(item, statement=copy, start=None, reduces=False))
         if here:
-            turned |= {len(items), *copies}
+            transposed |= {len(items), *copies}
             item = replace(item, statement=_renamed(rows, n, item.statement, here))
         items.append(item)
         origins += [n] * (len(items) - len(origins))
@@ -161,7 +161,7 @@ def _rewritten(
     dims = tuple(tuple(dim[n] for n in origins) for dim in group.dims)
     wider = replace(group, items=tuple(items), dims=dims, shifts=tuple((0,) * len(items) for _ in dims))
     lanes = tuple(rows.lanes[n] for n in origins)
-    return replace(rows, group=wider, lanes=lanes, turned=frozenset(turned)), frozenset(copies)
+    return replace(rows, group=wider, lanes=lanes, transposed=frozenset(transposed)), frozenset(copies)
 
 
 def _element(rows: Rows, n: int) -> tuple[Expr, ...]:

@@ -40,7 +40,8 @@ ROWS = 8
 class Rows:
     """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
     dealt out to the threads of a row, None where the first of them runs it. `registers`: what each thread holds of rows, `turns`
-    times `side` neighbouring elements of each; the loops of the items `turned` over these are unrolled (gpu_row_registers)."""
+    times `side` neighbouring elements of each; the loops of the items `transposed` over these are unrolled
+    (gpu_row_registers)."""
 
     group: Group
     lanes: tuple[str | None, ...]
@@ -48,8 +49,8 @@ class Rows:
     height: int
     registers: tuple[Promotion, ...] = ()
     side: int = 1
-    turns: int = 0
-    turned: frozenset[int] = frozenset()
+    transposes: int = 0
+    transposed: frozenset[int] = frozenset()
 
     def parts(self) -> list[list[int]]:
         """Return the items of each part, in their order: between two parts the threads meet."""
@@ -87,7 +88,7 @@ class Rows:
 
     def turn(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
         """Return the loops of a thread over its elements of a row: `side` neighbours, `width` threads' apart."""
-        kind, extent = (Kind.UNROLL, self.turns) if n in self.turned else (Kind.SERIAL, 0)
+        kind, extent = (Kind.UNROLL, self.transposes) if n in self.transposed else (Kind.SERIAL, 0)
         place = Index(lane, i64)
         loops = [shared((statement,), floordiv(place, self.side * self.width), f"{lane}.tile", kind, extent)]
         if self.side > 1:

@@ -1,4 +1,4 @@
-"""Statements that read along another index than they write: what a block reads goes through shared memory, turned there.
+"""Statements that read along another index than they write: what a block reads goes through shared memory, transposed there.
 
 block.y i.tile: block.x j.tile:
     with a tile of A, shared, its rows padded by an element:
@@ -29,7 +29,7 @@ LEAST = 16
 
 
 @dataclass(frozen=True)
-class Turned:
+class Transposed:
     """A statement's index along which it writes, that along which it reads `reads`, and its other ones."""
 
     statement: TypedStatement
@@ -44,7 +44,7 @@ class Turned:
         return f"{SIDE} {self.read} x {SIDE} {self.write} of {tensors} operand{'s' * (tensors > 1)} turned in shared memory"
 
 
-def choose_turned(item: Item) -> Turned | None:
+def choose_transposed(item: Item) -> Transposed | None:
     """Return which operands of a statement go through shared memory; None where none has to."""
     statement, measured = item.statement, item.measured
     inner = statement.iterators[statement.outer :]
@@ -68,7 +68,7 @@ def choose_turned(item: Item) -> Turned | None:
     unit_of = max(found, key=lambda u: (len(found[u]), inner.index(u)))
     others = tuple(i for i in inner if i not in (along[0], unit_of))
     origin = {i: measured.lo(i) for i in inner}
-    return Turned(statement, along[0], unit_of, others, tuple(found[unit_of]), origin)
+    return Transposed(statement, along[0], unit_of, others, tuple(found[unit_of]), origin)
 
 
 def _alone(read: Read, iterator: str) -> bool:
@@ -77,28 +77,30 @@ def _alone(read: Read, iterator: str) -> bool:
     return len(moved) == 1 and abs(moved[0].get(iterator, 0)) == 1 and sum(bool(n) for n in moved[0]) == 1
 
 
-def turned_nest(program: TypedProgram, fresh: Fresh, turned: Turned) -> Nest:
+def transposed_nest(program: TypedProgram, fresh: Fresh, transposed: Transposed) -> Nest:
     """Return the statement with its copies, and their nest."""
-    places = {i: offset(i, turned.origin[i]) for i in (turned.write, turned.read, *turned.others)}
-    sides = (turned.write, turned.read)
+    places = {i: offset(i, transposed.origin[i]) for i in (transposed.write, transposed.read, *transposed.others)}
+    sides = (transposed.write, transposed.read)
     times: dict[str, Expr] = {i: floordiv(places[i], SIDE) if i in sides else Index(i, i64) for i in places}
-    tiles = {i: Tile(times[i], SIDE, turned.origin[i]) if i in sides else Tile(times[i], 1, 0) for i in places}
-    statement = turned.statement
+    tiles = {i: Tile(times[i], SIDE, transposed.origin[i]) if i in sides else Tile(times[i], 1, 0) for i in places}
+    statement = transposed.statement
     copies: list[PackedRun] = []
-    for read in turned.reads:
+    for read in transposed.reads:
         found = pack_run(program, fresh, statement, read, tuple(times.values()), tiles)
         statement, copies = found.statement, [*copies, found]
     blocks = []
-    for n, i in enumerate((turned.write, turned.read, *reversed(turned.others))):
+    for n, i in enumerate((transposed.write, transposed.read, *reversed(transposed.others))):
         own = [(c.copy.name, Index(c.numbers[times[i]], i64)) for c in copies]
         kind, axis = (Kind.BLOCK, AXES[n]) if n < len(AXES) else (Kind.SERIAL, "")
         label = f"{i}.tile" if i in sides else i
         blocks.append(Member((*own, (statement.name, times[i])), label, kind, 0, axis))
     blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
-    children = [Filter((c.copy.name,), _copy(c, read, turned)) for c, read in zip(copies, turned.reads, strict=True)]
-    body = _threads(statement.name, places[turned.write], places[turned.read])
+    children = [
+        Filter((c.copy.name,), _copy(c, read, transposed)) for c, read in zip(copies, transposed.reads, strict=True)
+    ]
+    body = _threads(statement.name, places[transposed.write], places[transposed.read])
     children.append(Filter((statement.name,), body))
-    held = tuple(_tile(c, read, turned) for c, read in zip(copies, turned.reads, strict=True))
+    held = tuple(_tile(c, read, transposed) for c, read in zip(copies, transposed.reads, strict=True))
     tree = Band(tuple(blocks), Scope(held, Sequence(tuple(children))))
     return Nest((*(c.copy for c in copies), statement), tree)
 
@@ -120,15 +122,17 @@ def _threads(name: str, along: Expr, across: Expr) -> Tree:
     )
 
 
-def _copy(copy: PackedRun, read: Read, turned: Turned) -> Tree:
+def _copy(copy: PackedRun, read: Read, transposed: Transposed) -> Tree:
     elements = [Index(c, i64) for c in copy.elements]
-    return _threads(copy.copy.name, elements[_dimension(read, turned.read)], elements[_dimension(read, turned.write)])
+    return _threads(
+        copy.copy.name, elements[_dimension(read, transposed.read)], elements[_dimension(read, transposed.write)]
+    )
 
 
-def _tile(copy: PackedRun, read: Read, turned: Turned) -> Promotion:
+def _tile(copy: PackedRun, read: Read, transposed: Transposed) -> Promotion:
     """Return a copy's tile, a row for each element along the write: what lies below another in it lies in another bank."""
     first = len(copy.numbers)
-    last = _dimension(read, turned.read)
+    last = _dimension(read, transposed.read)
     order = [*(d for d in range(len(copy.elements)) if d != last), last]
     layout = [(n, 1, 1) for n in range(first)] + [(first + d, 1, copy.extents[d]) for d in order]
     return Promotion(copy.tensor, (1,) * first + copy.extents, tuple(layout), shared=True, pad=1)

@@ -180,12 +180,12 @@ class BlockedNest:
         return copy_nest(program, self.measure(copy.copy), copy.names[inner], lanes, loops, self.target)
 
     def _asking(self, copy: PackedBlock) -> TypedStatement:
-        """Return a copy that asks for the rows to come."""
+        """Return a copy that prefetches the next rows."""
         rows, *others = self._order(copy)
         extents = {copy.names[i]: self._extent(i) for i in others}
         vector = copy.names[others[-1]] if others else ""
-        ahead = rows_of_block(self.measure(copy.copy), copy.names[rows], vector, extents, self.target)
-        return replace(copy.copy, prefetch=ahead)
+        prefetches = rows_of_block(self.measure(copy.copy), copy.names[rows], vector, extents, self.target)
+        return replace(copy.copy, prefetch=prefetches)
 
 
 def _time_of(copy: PackedBlock, time: Expr) -> Expr:

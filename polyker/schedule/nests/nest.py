@@ -91,9 +91,9 @@ def _store_members(
     """Return the loops that store a tile: by vectors along what the result is contiguous along, transposed if it has to be."""
     if plan.written is None or plan.vector is None or plan.written not in dict(plan.others):
         members = point_members((statement,), plan, kept, origin)
-        woven = _woven(statement, plan)
+        interleaved = _woven(statement, plan)
         # What lies between the lanes of a vector is stored with it: see `codegen.llvm.access.strided`.
-        return sorted(members, key=lambda m: woven is not None and m.label == f"{woven}.point")
+        return sorted(members, key=lambda m: interleaved is not None and m.label == f"{interleaved}.point")
     here, size, width = (statement,), plan.size(plan.written), plan.size(plan.vector)
     rest = replace(plan, vector=None, others=tuple(o for o in plan.others if o[0] != plan.written))
     rows = shared(

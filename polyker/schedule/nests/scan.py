@@ -82,7 +82,7 @@ def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...]
     if step is None or abs(write.stride(order[-1])) != 1 or statement.acc != elements or step.term.dtype != elements:
         return 0
     lanes = vector_lanes(measured, target, order[-1])
-    free = may_regroup(step.op, elements, loose=statement.regroups)
+    free = may_regroup(step.op, elements, reassociating=statement.regroups)
     return lanes if free and measured.extent(order[-1]) >= 2 * lanes else 0
 
 

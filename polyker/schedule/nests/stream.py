@@ -26,7 +26,7 @@ SHORTEST_ALONE, ALONE = 8192, 1.25
 
 
 def streams(measured: Measured, plan: Plan, target: Target) -> bool:
-    """Return whether the result of a statement is better written past the caches.
+    """Return whether the result of a statement is better written by streaming stores.
 
     It is where all that the statement touches exceeds the last cache, so that the result will not be there when it is read
     next, or will have driven out what else is read; a result that is small beside the cache stays in it all the same. The
@@ -40,8 +40,8 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     if not all(isinstance(s, Index) or is_quasi_affine(s) for s in statement.subscripts):
         return False
-    row, woven = measured.extent(vector, 0) * write.itemsize, _runs_on(measured, vector, target)
-    if row < (WHOLE if woven or _is_whole_lines(measured, vector, target) else SHORTEST):
+    row, interleaved = measured.extent(vector, 0) * write.itemsize, _runs_on(measured, vector, target)
+    if row < (WHOLE if interleaved or _is_whole_lines(measured, vector, target) else SHORTEST):
         return False
     if any(e is None for _, e in measured.bounds.values()):
         return False
@@ -49,15 +49,15 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     sizes = _sizes(measured)
     written = sizes[write.tensor]
-    if not woven and row < SHORTEST_ALONE and sum(sizes.values()) < ALONE * written:
+    if not interleaved and row < SHORTEST_ALONE and sum(sizes.values()) < ALONE * written:
         return False
     return corners(read_set(statement.domain)) is not None
 
 
 def streams_tiles(measured: Measured, plan: Plan, target: Target) -> bool:
-    """Return whether a result that is transposed in registers is written past the caches, where it begins at a line: its rows are
-    whole lines, and so are its vectors, and all that is touched exceeds the last cache (`codegen.llvm.loops.stream` stores them
-    so)."""
+    """Return whether a result that is transposed in registers is written by streaming stores, where it begins at a line: its rows
+    are whole lines, and so are its vectors, and all that is touched exceeds the last cache (`codegen.llvm.loops.stream` stores
+    them so)."""
     write, line = measured.write, target.caches[0].line
     if plan.vector is None or plan.lanes * write.itemsize != line or write.stride(plan.vector) != 1:
         return False

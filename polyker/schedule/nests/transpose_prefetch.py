@@ -1,4 +1,4 @@
-"""Tiles that are transposed in registers ask for the lines that a later tile reads, and for those that it writes.
+"""Prefetch the lines that a later tile reads and writes, of tiles that are transposed in registers.
 
     for n: for k.tile: for l.tile: O[n, l.tile, k.tile] = X[n, k.tile, l.tile] transposed     (56 x 80 elements for each n)
     ->
@@ -7,7 +7,7 @@
 A tile takes one line of each of many rows, and the next tile the lines beside them: no prefetcher follows that, and a core
 keeps fewer lines on their way by its loads and stores than memory delivers. Lines are asked for in the second cache, of which
 more can be on their way, and those that are to be written as if they were read: no other core has them, and the request for
-a line to write goes to the first cache on x86. Lines of a result that is written past the caches are not asked for
+a line to write goes to the first cache on x86. Lines of a result that is written by streaming stores are not asked for
 (`codegen.llvm.store`).
 """
 
@@ -20,7 +20,7 @@ from polyker.cost.plan import Plan, unit_iterator
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, mod, scale, substitute, subtract
-from polyker.ir.typed import Ahead, TypedProgram
+from polyker.ir.typed import PrefetchRead, TypedProgram
 from polyker.machine.model import Target
 from polyker.schedule.nests.nest import offset
 from polyker.schedule.nests.transpose import across_sizes, panel_of
@@ -32,16 +32,16 @@ NEAREST, SHARE = 8192, 4
 MANY = 16.0
 
 
-def transposed_ahead(
+def transposed_prefetches(
     program: TypedProgram,
     measured: Measured,
     plan: Plan,
     across: tuple[str, ...],
     order: tuple[str, ...],
     target: Target,
-) -> tuple[Ahead, ...]:
-    """Return the elements that each instance of a statement asks for which runs in the loops of `transpose.transposing_tree`: the
-    last ones of rows of what lies beyond the second cache. The elements need not exist."""
+) -> tuple[PrefetchRead, ...]:
+    """Return the elements that each instance of a statement prefetches which runs in the loops of `transpose.transposing_tree`:
+    the last ones of rows of what lies beyond the second cache. The elements need not exist."""
     vector = plan.vector
     assert vector is not None
     sizes = {**across_sizes(measured, vector, plan.lanes, across), vector: plan.lanes}
@@ -51,7 +51,7 @@ def transposed_ahead(
         return ()
     moved = {later[0]: add(Index(later[0], i64), lit(later[1]))}
     last = add(_first(measured, vector, sizes), lit(sizes[vector] - 1))
-    found: list[Ahead] = []
+    found: list[PrefetchRead] = []
     for a in far:
         subscripts = measured.statement.subscripts if a.read is None else a.read.subscripts
         there = tuple(substitute(s, moved) for s in subscripts)
@@ -62,7 +62,7 @@ def transposed_ahead(
         else:
             continue
         dtype = program.tensor(a.tensor).dtype
-        found += [Ahead(Read(a.tensor, element, dtype=dtype), cache=2) for element in elements]
+        found += [PrefetchRead(Read(a.tensor, element, dtype=dtype), cache=2) for element in elements]
     return tuple(found)
 
 
@@ -82,7 +82,7 @@ def _later(
     order: tuple[str, ...],
     target: Target,
 ) -> tuple[str, int] | None:
-    """Return the iterator, and by how much it is ahead, of the tile that is asked for: a later iteration of the innermost
+    """Return the iterator, and how much later it is, of the tile that is prefetched: a later iteration of the innermost
     loop that is long enough."""
     vector = plan.vector
     assert vector is not None

@@ -25,9 +25,9 @@ from polyker.ir.quasi_affine import print_affine
 class Kind(Enum):
     """How a band member's iterations are carried out: one after another, the code repeated, as the lanes of a vector; TRANSPOSE:
     repeated around a vector loop, and what they read by columns is read by rows and transposed in registers; STREAM: neighbouring
-    elements by vectors, which are written past the caches; SCAN: elements that are each the one before combined with a term, by
-    vectors, the terms grouped in any way; PARALLEL: on several threads, in any order; BLOCK and THREAD: by the blocks of a GPU,
-    and by the threads of a block, along the member's axis. The outermost BLOCK member is a launch."""
+    elements by vectors, which are written by streaming stores; SCAN: elements that are each the one before combined with a term,
+    by vectors, the terms grouped in any way; PARALLEL: on several threads, in any order; BLOCK and THREAD: by the blocks of a
+    GPU, and by the threads of a block, along the member's axis. The outermost BLOCK member is a launch."""
 
     SERIAL = "for"
     UNROLL = "unroll"
