@@ -452,8 +452,8 @@ class _Scheduler:
         statement = replace(statement, prefetch=row_prefetches(self.program, blocks, plan, measured, self.target))
         carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
         layout = AccumulatorLayout(tuple(Block(i, n) for i, n in blocks.terms), plan.vector, origin)
-        results_of = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
-        parts = accumulate(self.program, self.fresh, statement, start=start, layout=layout, stored=results_of)
+        stores = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
+        parts = accumulate(self.program, self.fresh, statement, start=start, layout=layout, stored=stores)
         stored = parts.store[0]  # what is stored there, be it the epilogue's, is asked for while the terms are summed
         if fetches_result(blocks, plan, measured, self.target) and all(map(is_quasi_affine, stored.subscripts)):
             result = Read(stored.target, stored.subscripts, dtype=self.program.tensor(stored.target).dtype)

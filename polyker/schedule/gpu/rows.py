@@ -250,14 +250,8 @@ def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) 
     item = rows.group.items[n]
     statement = item.statement
     origin = {dim[n]: rows.origin(d) for d, dim in enumerate(rows.group.dims)}
-    parts = accumulate(
-        program,
-        fresh,
-        statement,
-        start=item.start,
-        lanes=Lanes(lane, rows.width, rows.side),
-        layout=AccumulatorLayout(origin=origin),
-    )
+    lanes, layout = Lanes(lane, rows.width, rows.side), AccumulatorLayout(origin=origin)
+    parts = accumulate(program, fresh, statement, start=item.start, lanes=lanes, layout=layout)
     assert parts.lanes is not None
     assert parts.folded is not None
     each = Index(parts.lanes, i64)
