@@ -13,7 +13,7 @@ from polyker.ir.quasi_affine import add, floordiv, indices_of, is_quasi_affine, 
 from polyker.ir.typed import UNBOUNDED, TypedProgram, TypedStatement
 from polyker.poly.boxes import across, corners, interval_along, is_box
 from polyker.poly.isl import Set, int_val, read_map, read_set
-from polyker.poly.scop import cells_written, domain_text, parameters, tensor_box, values_taken
+from polyker.poly.scop import domain_text, elements_written, parameters, tensor_box, values_taken
 from polyker.poly.tiling import Tiling, mates
 from polyker.rewrite.core.fresh import Fresh, identity
 
@@ -33,8 +33,8 @@ class Accumulated:
     """The statements that stand for one reduction, in order; `kept` are the iterators of the result, outermost first.
 
     `numbers`: the iterators of the blocks' numbers. `lanes`: the iterator of the partial sums, or None.
-    `cell`: the iterators that subscript the accumulators, in order (partial sums have `lanes` after them). `carries`: whether the
-    store is that of the epilogue.
+    `element`: the iterators that subscript the accumulators, in order (partial sums have `lanes` after them). `carries`: whether
+    the store is that of the epilogue.
     """
 
     start: TypedStatement
@@ -46,7 +46,7 @@ class Accumulated:
     lanes: str | None
     accumulator: str
     folded: str | None
-    cell: tuple[str, ...]
+    element: tuple[str, ...]
     carries: bool = False
 
     def statements(self) -> tuple[TypedStatement, ...]:
@@ -116,46 +116,54 @@ def accumulate(
     acc, op = statement.acc, statement.op
     numbers = tuple(fresh.iterator() for _ in blocks)
     others = tuple(i for i in kept if i != inner) + numbers
-    cell = others + ((inner,) if inner in kept and inner else ())
-    block_cell: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in cell)
+    element = others + ((inner,) if inner in kept and inner else ())
+    block_element: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in element)
     block_of = {n: floordiv(_index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
     lane = fresh.iterator() if lanes else None
-    accumulator = fresh.temporary("acc", acc, tuple(lit(UNBOUNDED) for _ in range(len(block_cell) + bool(lanes))))
+    accumulator = fresh.temporary("acc", acc, tuple(lit(UNBOUNDED) for _ in range(len(block_element) + bool(lanes))))
     places = _kept_domain(program, statement, start, kept, blocks, more=results is not None)
     if blocks and tiles:
         places = _of_whole_tiles(program, places, (*kept, *numbers), len(numbers), tiles)
     first = _Named((*kept, *numbers), places, domain_text(places, "X_"))
     one = identity(op, acc)
-    lane_cell = (_index(lane),) if lane else ()
+    lane_element = (_index(lane),) if lane else ()
     begin_iterators = (*first.iterators, *((lane,) if lane else ()))
     begin_name = fresh.statement()
     begin_domain = (
         _with_lane(program, first, begin_name, begin_iterators, lanes.count) if lanes else _rename(first, begin_name)
     )
     outer = statement.outer
-    # In order, the terms go on from what the cell holds.
+    # In order, the terms go on from what the element holds.
     before = Read(statement.target, statement.subscripts, dtype=acc) if statement.in_order else one
     begin = TypedStatement(
-        begin_name, begin_iterators, outer, begin_domain, accumulator, (*block_cell, *lane_cell), "set", before, acc
+        begin_name,
+        begin_iterators,
+        outer,
+        begin_domain,
+        accumulator,
+        (*block_element, *lane_element),
+        "set",
+        before,
+        acc,
     )
     lane_of = (mod(floordiv(_index(lanes.iterator), lanes.side), lanes.count),) if lanes else ()
-    update = replace(statement, target=accumulator, subscripts=(*_blocked(block_cell, block_of), *lane_of))
+    update = replace(statement, target=accumulator, subscripts=(*_blocked(block_element, block_of), *lane_of))
     folds: tuple[TypedStatement, ...] = ()
     folded = None
-    source, source_cell = accumulator, block_cell
+    source, source_element = accumulator, block_element
     if lanes and lane:
-        folded = fresh.temporary("sum", acc, tuple(lit(UNBOUNDED) for _ in block_cell))
+        folded = fresh.temporary("sum", acc, tuple(lit(UNBOUNDED) for _ in block_element))
         zero_name, fold_name = fresh.statement(), fresh.statement()
         zero = TypedStatement(
-            zero_name, first.iterators, outer, _rename(first, zero_name), folded, block_cell, "set", one, acc
+            zero_name, first.iterators, outer, _rename(first, zero_name), folded, block_element, "set", one, acc
         )
         fold_domain = _with_lane(program, first, fold_name, begin_iterators, lanes.count)
-        partial = Read(accumulator, (*block_cell, _index(lane)), dtype=acc)
+        partial = Read(accumulator, (*block_element, _index(lane)), dtype=acc)
         fold = TypedStatement(
-            fold_name, begin_iterators, outer, fold_domain, folded, block_cell, op, partial, acc, (lane,)
+            fold_name, begin_iterators, outer, fold_domain, folded, block_element, op, partial, acc, (lane,)
         )
-        folds, source, source_cell = (zero, fold), folded, block_cell
-    result = Read(source, source_cell, dtype=acc)
+        folds, source, source_element = (zero, fold), folded, block_element
+    result = Read(source, source_element, dtype=acc)
     region = first if results is None else _region_of(results, first, len(numbers))
     ended = None
     if start is not None:
@@ -166,7 +174,9 @@ def accumulate(
         stores = _by_blocks(program, fresh, statement, region, numbers, result)
     else:
         stores = _stores(program, fresh, statement, region, result, start is not None or statement.in_order)
-    return Accumulated(begin, update, folds, stores, kept, numbers, lane, accumulator, folded, cell, ended is not None)
+    return Accumulated(
+        begin, update, folds, stores, kept, numbers, lane, accumulator, folded, element, ended is not None
+    )
 
 
 def _of_whole_tiles(program: TypedProgram, places: Set, iterators: tuple[str, ...], blocks: int, tiles: Tiling) -> Set:
@@ -174,8 +184,8 @@ def _of_whole_tiles(program: TypedProgram, places: Set, iterators: tuple[str, ..
     if is_box(places) if program.sizes else corners(places) is not None:
         return places
     kept = len(iterators) - blocks
-    cells = places.project_out(isl.dim_type.set, kept, blocks).insert_dims(isl.dim_type.set, kept, blocks)
-    more = places.apply(mates(program, "", iterators, tiles)).intersect(cells)
+    elements = places.project_out(isl.dim_type.set, kept, blocks).insert_dims(isl.dim_type.set, kept, blocks)
+    more = places.apply(mates(program, "", iterators, tiles)).intersect(elements)
     return places if more.is_subset(places) else more.coalesce()
 
 
@@ -218,7 +228,8 @@ def _ended(
     result: Expr,
     epilogue: TypedStatement | None,
 ) -> tuple[TypedStatement, ...] | None:
-    """Return the stores of all blocks but the last, and the epilogue in place of that; None where it reads other cells, too."""
+    """Return the stores of all blocks but the last, and the epilogue in place of that; None where it reads other elements,
+    too."""
     if epilogue is None or program.tensor(statement.target).dtype != statement.acc:
         return None
     kept = len(stored.iterators) - blocks
@@ -254,9 +265,9 @@ def _ended(
     return tuple(stores)
 
 
-def _blocked(cell: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:
+def _blocked(element: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:
     """Return the accumulator's subscripts with the blocks' numbers computed from the terms' iterators."""
-    return tuple(block_of.get(s.name, s) if isinstance(s, Index) else s for s in cell)
+    return tuple(block_of.get(s.name, s) if isinstance(s, Index) else s for s in element)
 
 
 def _index(name: str) -> Index:
@@ -288,23 +299,26 @@ def _kept_domain(
     *,
     more: bool = False,
 ) -> isl.Set:
-    """Return the cells of the accumulator: where the result is started anew, every cell of the result; `more`: and others."""
+    """Return the elements of the accumulator: where the result is started anew, every element of the result; `more`: and
+    others."""
     started: isl.Set | None = None
     if start is not None:
-        started = started_cells(program, start, statement, len(blocks)).intersect_params(read_set(program.context))
+        started = started_elements(program, start, statement, len(blocks)).intersect_params(read_set(program.context))
         if not blocks and not more:
             return started
     terms = values_taken(program, statement, (*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     return (terms if started is None or started.is_subset(terms) else terms.union(started)).coalesce()
 
 
-def started_cells(program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: int = 0) -> isl.Set:
-    """Return the values of a reduction's kept iterators whose cells `start` sets, followed by so many zeros."""
+def started_elements(
+    program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: int = 0
+) -> isl.Set:
+    """Return the values of a reduction's kept iterators whose elements `start` sets, followed by so many zeros."""
     columns = (*(i for i in statement.iterators if i not in statement.reduced), *("0" for _ in range(blocks)))
     if not all(isinstance(s, Index) for s in statement.subscripts):
-        # It reaches all of them (see `starts_fresh`); outside its domain other values may be the same cells.
+        # It reaches all of them (see `starts_fresh`); outside its domain other values may be the same elements.
         return values_taken(program, statement, columns)
-    # The start's iterators are the cell's subscripts, maybe in another order.
+    # The start's iterators are the element's subscripts, maybe in another order.
     reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
     target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
     onto = read_map(f"{parameters(program)}{{ {start.name}[{target}] -> [{', '.join(columns)}] }}")
@@ -314,7 +328,7 @@ def started_cells(program: TypedProgram, start: TypedStatement, statement: Typed
 def started_apart(
     program: TypedProgram, fresh: Fresh, start: TypedStatement, statement: TypedStatement, results: Set
 ) -> tuple[TypedStatement, TypedStatement | None]:
-    """Return the start of those cells that a reduction stores, and that of the others, None where there are none.
+    """Return the start of those elements that a reduction stores, and that of the others, None where there are none.
 
     `results`: the values of the reduction's kept iterators that have terms.
     """
@@ -354,9 +368,10 @@ def _stores(
 
 
 def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement: TypedStatement) -> bool:
-    """Whether `start` set the cells that the statement reaches to the identity; the kept iterators are its cells, one to one.
+    """Whether `start` set the elements that the statement reaches to the identity; the kept iterators are its elements, one to
+    one.
 
-    Where terms read the target itself, what other cells hold meanwhile matters.
+    Where terms read the target itself, what other elements hold meanwhile matters.
     """
     if (
         statement.reads_own
@@ -378,7 +393,7 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
     box = read_set(tensor_box(program, start.target)).set_tuple_name(start.name)
     box = box.intersect_params(read_set(program.context)) if program.sizes else box
     if not box.is_subset(read_set(start.domain)):
-        reached = cells_written(program, statement).set_tuple_name(start.name)
+        reached = elements_written(program, statement).set_tuple_name(start.name)
         if not whole or not reached.is_subset(read_set(start.domain)):
             return False
     if not whole:
@@ -389,14 +404,14 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
         return False
     if not any(len(indices_of(s)) > 1 for s in statement.subscripts):
         return False
-    reached = cells_written(program, statement).set_tuple_name(start.name)
+    reached = elements_written(program, statement).set_tuple_name(start.name)
     started = read_set(start.domain).intersect_params(read_set(program.context))
     return _one_to_one(program, statement, kept) and started.is_subset(reached)
 
 
 def _one_to_one(program: TypedProgram, statement: TypedStatement, kept: list[str]) -> bool:
-    """Whether no two values of the kept iterators are one cell, as in O[2*q+p] for p in 0:2."""
-    cells = read_map(
+    """Whether no two values of the kept iterators are one element, as in O[2*q+p] for p in 0:2."""
+    elements = read_map(
         f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(map(print_affine, statement.subscripts))}] }}"
     )
-    return bool(cells.intersect_domain(values_taken(program, statement, tuple(kept))).is_injective())
+    return bool(elements.intersect_domain(values_taken(program, statement, tuple(kept))).is_injective())
