@@ -57,7 +57,7 @@ from polyker.codegen.llvm.loops.tiles import Tiles, end_tiles, joined_lines, til
 from polyker.codegen.llvm.operations import integer_extremum, logical_not
 from polyker.codegen.llvm.stack import StackBuffers
 from polyker.codegen.llvm.store import prefetch, store, store_together
-from polyker.codegen.llvm.text import Reg, Region, const, literal, vector
+from polyker.codegen.llvm.text import Reg, Region, const, prefix_mask, vector
 from polyker.codegen.passes.simplify import InCopies
 from polyker.ir.dtypes import i64
 from polyker.machine.model import Target
@@ -477,7 +477,7 @@ class Statements:
         if known is None:
             lanes = self.leading(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
         elif known < count:
-            lanes = Lanes(count, _prefix(known, count))
+            lanes = Lanes(count, prefix_mask(known, count))
         else:
             lanes = Lanes(count)
         e.around(lanes, loop.body)
@@ -495,8 +495,3 @@ class Statements:
         narrow = b.convert("trunc", bounded, elem)
         mask = b.compare("icmp ult", vector(list(range(count)), elem), narrow)
         return Lanes(count, mask, None if surely else b.compare("icmp sgt", length, const(0, "i64")))
-
-
-def _prefix(active: int, count: int) -> Reg:
-    lanes = ", ".join(f"i1 {literal(k < active, 'i1')}" for k in range(count))
-    return Reg(f"<{lanes}>", "i1", count, 0)

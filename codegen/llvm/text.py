@@ -348,3 +348,9 @@ def suffix(reg: Reg) -> str:
     """Return the type's name in the name of an intrinsic: f32, v16f32, v4i64."""
     base = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(reg.elem, reg.elem)
     return base if reg.lanes == 1 else f"v{reg.lanes}{base}"
+
+
+def prefix_mask(active: int, count: int) -> Reg:
+    """Return the mask of the first lanes."""
+    lanes = ", ".join(f"i1 {literal(k < active, 'i1')}" for k in range(count))
+    return Reg(f"<{lanes}>", "i1", count, 0)

@@ -44,7 +44,7 @@ from polyker.rewrite.reductions.peel import TileSearch, peeled
 from polyker.rewrite.reductions.side_by_side import by_pieces
 from polyker.rewrite.sharing.inline_values import inlined
 from polyker.schedule.fusion.cost import Fusion, best_fusion, invariant_tensors
-from polyker.schedule.fusion.epilogue import carries, with_epilogues
+from polyker.schedule.fusion.epilogue import stored_with, with_epilogues
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.fusion.nest import fused
 from polyker.schedule.fusion.reasons import REASONS, why_apart
@@ -338,7 +338,7 @@ class _Scheduler:
         if plan.packed or (plan.packs_result and start is not None):
             return self.packed(measured, plan, start, epilogue)
         statement, start, results, before = self.whole(measured, plan, start, kept)
-        carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
+        carried = None if before else stored_with(self.program, epilogue, statement, plan, self.layout)
         order = least_traffic(measured, plan, tile_order(measured, plan, kept), self.target)
         prefetches = line_prefetches(self.program, measured, plan, self.target)
         statement = self.prefetching(
@@ -372,12 +372,6 @@ class _Scheduler:
         found = tuple(a for a in prefetches if a.read.tensor not in self.prefetched)
         self.prefetched |= {r.tensor for r in statement.reads()}
         return replace(statement, prefetch=found)
-
-    def may_carry(
-        self, epilogue: TypedStatement | None, statement: TypedStatement, plan: Plan, before: list[Nest]
-    ) -> bool:
-        """Whether a reduction's tiles may store the epilogue's value: all its elements are theirs, and it is cheap there."""
-        return epilogue is not None and not before and carries(self.program, epilogue, statement, plan, self.layout)
 
     def followed(self, nests: list[Nest], epilogue: TypedStatement | None, *, carried: bool = False) -> Nest:
         """Return nests, and that of an epilogue which their stores do not compute."""
@@ -450,7 +444,7 @@ class _Scheduler:
             statement = made.statement
             self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed by blocks"))
         statement = replace(statement, prefetch=row_prefetches(self.program, blocks, plan, measured, self.target))
-        carried = epilogue if self.may_carry(epilogue, statement, plan, before) else None
+        carried = None if before else stored_with(self.program, epilogue, statement, plan, self.layout)
         layout = AccumulatorLayout(tuple(Block(i, n) for i, n in blocks.terms), plan.vector, origin)
         stores = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
         parts = accumulate(self.program, self.fresh, statement, start=start, layout=layout, stored=stores)

@@ -8,21 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from polyker.errors.base import failure
-from polyker.machine.known import (
-    ADDS_APART,
-    DOUBLE_PUMPED,
-    FIRST_ONLY,
-    FOLLOWED_STREAMS,
-    FOLLOWS,
-    GPUS,
-    KNOWN,
-    MESH,
-    MESH_PASSING,
-    MESH_STREAMS,
-    ONE_STREAM,
-    UNASKED,
-)
-from polyker.machine.model import CYCLES, Cache, Target
+from polyker.machine.known import GPUS, KNOWN, habits_of, with_habits
+from polyker.machine.model import Cache, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -75,12 +62,10 @@ def host() -> Target:
         width, registers = (32 if "+avx2" in have else 16), 16
     masked = width == 64
     dot = 1 if not llvm.host_triple().startswith("x86_64") else 4 if _vnni(masked) <= have else 2
-    habits = cpu not in UNASKED, cpu not in FIRST_ONLY, FOLLOWED_STREAMS.get(cpu, 1), cpu in FOLLOWS, cpu in ONE_STREAM
-    pipes = masked and cpu in DOUBLE_PUMPED, masked and cpu in ADDS_APART
-    found = (width, registers, masked, 2, 4, _caches(), _cores(), None, dot)
-    mesh = cpu in MESH
-    passing, streams = MESH_PASSING if mesh else CYCLES, MESH_STREAMS if mesh else 1
-    return Target("cpu", llvm.host_triple(), cpu, features, *found, *habits, *pipes, streams, mesh, passing)
+    found = Target(
+        "cpu", llvm.host_triple(), cpu, features, width, registers, masked, 2, 4, _caches(), _cores(), None, dot
+    )
+    return with_habits(found, habits_of(cpu))
 
 
 def _vnni(wide: bool) -> set[str]:

@@ -62,6 +62,13 @@ def carries(
     return all(abs(a.stride(plan.vector)) <= 1 for a in moved) and moved[0].stride(plan.vector) == 1
 
 
+def stored_with(
+    program: TypedProgram, epilogue: TypedStatement | None, statement: TypedStatement, plan: Plan, layout: Layouts
+) -> TypedStatement | None:
+    """Return the epilogue whose value a reduction's tiles store: all its elements are theirs, and it is cheap there."""
+    return epilogue if epilogue is not None and carries(program, epilogue, statement, plan, layout) else None
+
+
 def _epilogue(program: TypedProgram, item: Item, reader: Item) -> TypedStatement | None:
     """Return the reader over the iterators of the reduction's results, None where it is no epilogue of it."""
     statement, last = item.statement, reader.statement
