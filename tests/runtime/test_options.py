@@ -80,6 +80,6 @@ def test_the_names_of_module_and_function_do_not_clash() -> None:
     import importlib
 
     importlib.import_module("polyker.options")
-    importlib.import_module("polyker.einsum")
+    importlib.import_module("polyker.api.einsum")
     assert callable(pk.einsum)
     assert pk.options.acc is None

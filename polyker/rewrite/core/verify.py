@@ -97,7 +97,8 @@ class _Verifier:
         self._require(read.dtype in (None, tensor.dtype), f"{s.name} reads {read.tensor} as {read.dtype}")
         self._require(len(read.subscripts) == len(tensor.shape), f"{s.name} reads {read.tensor} with another rank")
         defined = read.tensor in self.written or tensor.role is not Role.TEMPORARY or read.tensor == s.target
-        self._require(defined, f"{s.name} reads {read.tensor} before anything writes it")
+        runs = not defined and not domain.intersect_params(self.context).is_empty()
+        self._require(not runs, f"{s.name} reads {read.tensor} before anything writes it")
         if read.pad is None:
             self._within(s, read.tensor, read.subscripts, domain)
 

@@ -160,6 +160,8 @@ class _Turned:
 
     def _depends(self, statement: TypedStatement, read: Read) -> bool:
         """Whether a statement reads what other instances of the same iteration of the loops around it write."""
+        if not {i for e in read.subscripts for i in indices_of(e)} <= set(statement.iterators):
+            return True  # a term of an inline reduction
         domain = read_set(statement.domain)
         reads, writes = (
             read_map(access_relation(self.program, statement, statement.target, at)).intersect_domain(domain)
