@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import platform
 import sys
@@ -77,6 +78,7 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
     from benchmarks import contestants, machine, report, summary
     from benchmarks.cases import select
     from benchmarks.run import OURS, Settings, run
+    from polyker.codegen.llvm.jit.detect import host
 
     console = Console(soft_wrap=True, highlight=False)
     wanted = [p for p in options.peers.split(",") if p] + ["torch.compile"] * options.torch_compile
@@ -99,7 +101,14 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
         peers, options.rounds, options.seconds, clock, lambda t: console.print(t, style="red"), pace, options.enough
     )
     console.print(report.header(peers), style="bold")
-    facts = {"peers": versions, "peaks": measured.peaks, "cores": cores, "python": platform.python_version()}
+    facts = {
+        "machine": host().cpu,
+        "date": datetime.date.today().isoformat(),
+        "peers": versions,
+        "peaks": measured.peaks,
+        "cores": cores,
+        "python": platform.python_version(),
+    }
     outcomes = []
     for outcome in run(cases, measured, settings):
         outcomes.append(outcome)
