@@ -8,11 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.quick import is_quick, may_be_quick, refuse_machine_code
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no others where quick tests alone are asked for (`-m quick`)."""
+    return True if config.option.markexpr == "quick" and not may_be_quick(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_quick(item):
+            item.add_marker(pytest.mark.quick)
+
+
+@pytest.fixture(autouse=True)
+def _quick_tests_make_no_machine_code(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("quick") is not None:
+        refuse_machine_code(request.getfixturevalue("monkeypatch"))
 
 
 def pytest_collection_finish() -> None:
