@@ -40,7 +40,7 @@ def test_rows_become_the_last_dimension() -> None:
         found, said = transpose_recurrences(case(PATHS, X="f32[300,257]", W=257, H=300).typed, lambda _: DENSE)
     first, _, last = statements_of(found.body)
     assert len(said) == 1
-    assert [t.label for t in found.tensors if t.name == first.target] == ["X.turned"]
+    assert [t.label for t in found.tensors if t.name == first.target] == ["X.transposed"]
     assert [t.label for t in found.tensors if t.name == last.target] == ["Y"]
 
 

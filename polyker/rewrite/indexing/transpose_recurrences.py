@@ -200,7 +200,7 @@ class _Turned:
 
     def _turned(self, tensor: str, order: tuple[int, ...]) -> str:
         found = self.program.tensor(tensor)
-        return self.fresh.temporary(f"{found.label}.turned", found.dtype, tuple(found.shape[d] for d in order))
+        return self.fresh.temporary(f"{found.label}.transposed", found.dtype, tuple(found.shape[d] for d in order))
 
     def _copy(
         self, tensor: str, order: tuple[int, ...], turned: str, around: TypedStatement | None, *, back: bool
