@@ -394,12 +394,12 @@ CPU: tuple[ProgramPass, ...] = (
     DOT_PRODUCTS,
     CONVERT_ONCE,
 )
+# Prefix reductions stay reductions there: threads scan together.
 GPU: tuple[ProgramPass, ...] = (
     ARGUMENT_ORDER,
     EXTRACT_REDUCTIONS,
     CONTRACTION_ORDER_GPU,
     START_REDUCTIONS,
-    PREFIX_REDUCTIONS,
     SET_SINGLE_TERMS,
     HOIST_FROM_REDUCTIONS,
     SHARE_RESULTS,

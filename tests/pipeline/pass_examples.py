@@ -243,7 +243,7 @@ EXAMPLES: dict[str, Example] = {
     "gpu.scalar_replacement": example(
         "S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N", X="f64[3,8]", N=8
     ),
-    "gpu.simplify": example("O[h] += X[h+r-1; pad=0] * K[r]  for h in 0:H", X="f64[10]", K="f64[3]", H=1),
+    "gpu.simplify": example("s[i] += X[i,j]", X="f32[5,3000]"),
     "gpu.launches": example("O[h] += X[h+r-1; pad=0] * K[r]  for h in 0:H", X="f64[10]", K="f64[3]", H=1),
     "gpu.combine": example("s[i] += X[i,j]", X="f32[64,200]"),
     "gpu.wide_accesses": example(PRODUCT, A="f32[1024,1024]", B="f32[1024,1024]"),
