@@ -316,7 +316,7 @@ def test_threads_that_have_no_part_in_a_scan_are_refused():
     program, schedule = kernel._compiled.artifact().scheduled
     scop = build_scop(program)
     prove(scop, schedule)
-    with pytest.raises(LegalityError, match="not each of them has one"):
+    with pytest.raises(LegalityError, match="not each has one"):
         prove(scop, replace(schedule, tree=wider(schedule.tree)))
 
 
