@@ -12,6 +12,7 @@ from polyker import errors, lowering, pipeline
 from polyker.errors import DTypeError, GatherError, ShapeError
 from polyker.ir.typed import Role
 from polyker.schedule.nests.text_order import default_schedule
+from tests.artifacts import compiled_to
 from tests.fuzz import oracles
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.case import Case, Input
@@ -108,7 +109,7 @@ def test_bounds_are_known_of_quotients_of_numbers_and_of_sums_over_nothing():
 def test_what_comes_of_elements_that_nothing_sets_is_seen():
     text = "C[i] += i32(A[i,k]) * i32(B[k])"
     kernel = pk.op(text).compile(A=pk.i8["M", "K"], B=pk.i8["K"], specialize="never")
-    program, _ = kernel._compiled.artifact().scheduled
+    program, _ = compiled_to(kernel).scheduled
     assert undefined(program) == ""
     setting = [s for s in program.statements() if s.op == "set" and program.tensor(s.target).role is Role.TEMPORARY]
     lost = [replace(program, body=tuple(n for n in program.body if n is not s)) for s in setting]

@@ -35,6 +35,7 @@ from polyker.codegen.passes.x86.checked_inputs import checked
 from polyker.cost.measure import measure
 from polyker.cost.operation_cost import takes_pairs
 from polyker.ir.layout import DENSE
+from tests.artifacts import compiled_to
 from tests.codegen.support import check_same
 from tests.schedule.support import case
 
@@ -51,7 +52,7 @@ SPECIAL = (np.nan, -np.nan, np.inf, -np.inf)
 
 
 def kernel(text: str, target_name: str = "cpu:x86-64-v4", **types: Any) -> Any:
-    return pk.op(text).compile(**types, target=target_name, threads=1)._compiled.artifact().kernel
+    return compiled_to(pk.op(text).compile(**types, target=target_name, threads=1)).kernel
 
 
 def branches(text: str, target_name: str = "cpu:x86-64-v4", **types: Any) -> list[tuple[int, int]]:
@@ -95,11 +96,7 @@ def test_others_are_not(text: str, types: dict[str, Any]) -> None:
 
 def test_symbolic_sizes_and_other_processors_stay() -> None:
     op = pk.op("C[i,j] max= A[i,k] + B[k,j]")
-    made = (
-        op.compile(A=pk.f32["m", "k"], B=pk.f32["k", "n"], target="cpu:x86-64-v4", threads=1)
-        ._compiled.artifact()
-        .kernel
-    )
+    made = compiled_to(op.compile(A=pk.f32["m", "k"], B=pk.f32["k", "n"], target="cpu:x86-64-v4", threads=1)).kernel
     assert checked(made, target("cpu:x86-64-v4")) is made
     found = kernel("C[i,j] max= A[i,k] + B[k,j]", A=pk.f32[200, 100], B=pk.f32[100, 300])
     assert checked(found, target("aarch64-linux-gnu")) is found

@@ -10,6 +10,7 @@ import pytest
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.codegen.passes.x86.pair_extrema import paired_extrema
+from tests.artifacts import compiled_to
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_one_test_for_nan_serves_two_terms(text: str, dtype: str, terms: int, pa
 )
 def test_other_extrema_take_one_term_at_a_time(text: str, shapes: tuple[tuple[int, int], ...]) -> None:
     kernel = pk.op(text).compile(*(pk.f32[s] for s in shapes), target="cpu:x86-64-v4", threads=1)
-    found = kernel._compiled.artifact().kernel
+    found = compiled_to(kernel).kernel
     assert paired_extrema(found, target("cpu:x86-64-v4")) == found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from polyker.cost.temporaries import insist
 from polyker.errors import DTypeError, GatherError, InternalError, LegalityError, PolykerError
 from polyker.ir.dtypes import DTYPES
+from tests.artifacts import compiled_to
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values
@@ -209,7 +210,7 @@ def _compiled(case: Case, outcome: Outcome) -> tuple[Any, ...]:
     else:
         kernel = _kernel(op, case, arrays, options, outcome)
         outcome.features |= schedules.fired(kernel)
-        scheduled = kernel._compiled.artifact().scheduled if "POLYKER_FUZZ_UNDEFINED" in os.environ else None
+        scheduled = compiled_to(kernel).scheduled if "POLYKER_FUZZ_UNDEFINED" in os.environ else None
         hole = undefined(scheduled[0]) if scheduled is not None else ""
         if hole:
             outcome.kind, outcome.problem = "undefined", f"results come of elements that nothing sets: {hole}"

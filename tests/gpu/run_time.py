@@ -19,6 +19,7 @@ from polyker.codegen.cuda import nvrtc
 from polyker.codegen.cuda.sim_build import compile_cxx, run_time, sim_text
 from polyker.runtime.cuda import driver as cuda_driver
 from polyker.runtime.cuda.driver import LibCuda
+from tests.artifacts import compiled_to
 from tests.gpu.device import HOOK_TEXT, MOST, Dim, OnDevice
 from tests.gpu.stub.calls import Cuda
 from tests.gpu.support import HAS_COMPILER
@@ -76,7 +77,7 @@ def kernel_parameters(kernel, name):
     from polyker.codegen.ir.walk import statements
     from polyker.codegen.passes.gpu.launch import arguments_of
 
-    made = kernel._compiled.artifact().kernel
+    made = compiled_to(kernel).kernel
     launch = next(s for s in statements(made.body) if isinstance(s, Launch) and s.name == name)
     buffers, numbers, fails = arguments_of(made, launch)
     return len(buffers) + len(numbers) + fails

@@ -26,6 +26,7 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.ir.dtypes import f32
+from tests.artifacts import compiled_to
 
 COMPILERS = ("g++", "clang++", "c++")
 HAS_COMPILER = any(map(shutil.which, COMPILERS))
@@ -100,7 +101,7 @@ def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
 
 def artifact_of(text, *types, target="cuda-sim"):
     """Return what an operator is compiled to, for types or arrays."""
-    return pk.op(text).compile(*types, target=target)._compiled.artifact()
+    return compiled_to(pk.op(text).compile(*types, target=target))
 
 
 def small(text, *shapes):

@@ -10,6 +10,7 @@ from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier, Shuffle
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.dtypes import DTYPES
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler
 
 
@@ -148,7 +149,7 @@ def test_sums_have_the_same_bits_in_each_run_and_in_any_order_of_the_threads(mon
 
 
 def artifact(text, *arrays):
-    return pk.op(text).compile(*arrays, target="cuda-sim")._compiled.artifact()
+    return compiled_to(pk.op(text).compile(*arrays, target="cuda-sim"))
 
 
 def interpreted(kernel, a):

@@ -18,6 +18,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import chosen, with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Filter, Schedule, Scope, Sequence
+from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
@@ -154,7 +155,7 @@ def in_turn(kernel):
 def test_a_block_that_takes_several_tiles_in_turn_meets_between_them_where_none_begins_so():
     kernel, _ = small(MATMUL, (150, 17), (17, 16))
     assert in_turn(kernel).body[0].body == kernel.body[0].body  # each step of the product begins with a barrier
-    kernel = pk.op(MATMUL).compile(pk.f64[9, 5], pk.f64[5, 17], schedule=shared_operands())._compiled.artifact().kernel
+    kernel = compiled_to(pk.op(MATMUL).compile(pk.f64[9, 5], pk.f64[5, 17], schedule=shared_operands())).kernel
     a, b = np.ones((9, 5)), np.ones((5, 17))
     met = in_turn(kernel)
     assert [sum(isinstance(s, Barrier) for s in statements(k.body)) for k in (kernel, met)] == [1, 2]

@@ -8,6 +8,7 @@ import polyker as pk
 from polyker.codegen.cuda.build import cubin
 from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.llvm.jit.detect import target
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_sanitizers import SANITIZERS
 
@@ -92,7 +93,7 @@ def test_what_sets_the_elements_before_runs_before_both_parts_of_the_sum(special
 def test_columns_are_clean_under_the_sanitizers(sanitizer):
     a = coded(300, 40).astype("f4")
     kernel = pk.op("s[j] += A[i,j]").compile(a, target="cuda-sim")
-    rest = kernel._compiled.artifact().kernel.buffers[1:]
+    rest = compiled_to(kernel).kernel.buffers[1:]
     memory = [a] + [np.full([s.value for s in b.shape], np.nan, b.dtype.numpy) for b in rest]
     found = run_checked(kernel.source("cuda"), memory, sanitizer=sanitizer)
     assert (found.report, found.status) == ("", 0)

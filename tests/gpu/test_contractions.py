@@ -8,6 +8,7 @@ from polyker.codegen.cuda.build import cubin
 from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.ir.interpret import run
 from polyker.codegen.llvm.jit.detect import target
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 LAYOUTS = "f(A, B, At, Bt) -> NN, NT, TN, TT:\n" + "\n".join(
@@ -157,7 +158,7 @@ def test_the_interpreter_finds_no_race_and_no_undefined_element(text, shapes):
     arrays = [whole(s, n) for n, s in enumerate(shapes)]
     kernel = pk.op(text).compile(*arrays, target="cuda:sm_80")
     assert is_tiled(kernel)
-    artifact = kernel._compiled.artifact()
+    artifact = compiled_to(kernel)
     given = dict(zip(artifact.arguments, arrays, strict=False))
     for b in artifact.kernel.buffers:
         given.setdefault(b.name, np.zeros([s.value for s in b.shape], b.dtype.numpy))
@@ -171,7 +172,7 @@ def test_kernels_are_clean_under_the_sanitizers(family, sanitizer):
     text, shapes = FAMILIES[family]
     arrays = [whole(s, n) for n, s in enumerate(shapes)]
     kernel = pk.op(text).compile(*arrays, target="cuda-sim")
-    rest = kernel._compiled.artifact().kernel.buffers[len(arrays) :]
+    rest = compiled_to(kernel).kernel.buffers[len(arrays) :]
     arrays += [np.full([s.value for s in b.shape], np.nan, b.dtype.numpy) for b in rest]
     found = run_checked(kernel.source("cuda"), arrays, sanitizer=sanitizer)
     assert (found.report, found.status) == ("", 0)

@@ -23,13 +23,14 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32
+from tests.artifacts import compiled_to
 from tests.gpu.support import N, reversing
 
 
 def interpreted(text, *arrays, **sizes):
     """Compile for a GPU and run the kernel in the interpreter; return the output and the status."""
     kernel = pk.op(text, **sizes).compile(*arrays, target="cuda:sm_80")
-    artifact = kernel._compiled.artifact()
+    artifact = compiled_to(kernel)
     buffers = dict(zip(artifact.arguments, arrays, strict=False))
     out = None
     for b in artifact.kernel.buffers:

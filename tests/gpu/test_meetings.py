@@ -13,6 +13,7 @@ from polyker.codegen.lowering.by_threads import dealt_to_threads
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
 from polyker.schedule.tree.to_isl import Threads
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, removed
 
 SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
@@ -28,7 +29,7 @@ def kernel_of(family):
     """Return the kernel of a family, and its arrays."""
     text, *shapes = FAMILIES[family]
     arrays = [np.random.default_rng(n).integers(-4, 5, s).astype("f4") for n, s in enumerate(shapes)]
-    artifact = pk.op(text).compile(*arrays, target="cuda:sm_90a")._compiled.artifact()
+    artifact = compiled_to(pk.op(text).compile(*arrays, target="cuda:sm_90a"))
     given = dict(zip(artifact.arguments, arrays, strict=False))
     for b in artifact.kernel.buffers:
         given.setdefault(b.name, np.zeros([s.value for s in b.shape], b.dtype.numpy))

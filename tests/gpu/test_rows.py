@@ -12,6 +12,7 @@ from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier, Space
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_across import without
 from tests.gpu.test_sanitizers import SANITIZERS
@@ -134,7 +135,7 @@ def test_rows_in_loops_of_the_text_are_right():
 def buffers(family, rows, columns):
     kernel, _ = compiled(family, arguments(family, rows, columns, "f4"), "cuda:sm_90a")
     assert launches(kernel) == 1
-    return kernel.source("schedule"), {b.space for b in kernel._compiled.artifact().kernel.buffers}
+    return kernel.source("schedule"), {b.space for b in compiled_to(kernel).kernel.buffers}
 
 
 def test_few_rows_of_some_length_are_one_launch_too():
@@ -217,7 +218,7 @@ def test_rows_that_shared_memory_has_no_room_for_go_through_memory():
 @needs_compiler
 def test_the_interpreter_finds_each_barrier_that_is_left_out():
     (x,) = arguments("softmax", 2, 700)
-    kernel = compiled("softmax", [x])[0]._compiled.artifact().kernel
+    kernel = compiled_to(compiled("softmax", [x])[0]).kernel
 
     def interpreted(changed):
         arrays = {b.name: np.zeros([s.value for s in b.shape], b.dtype.numpy) for b in kernel.buffers}
@@ -245,7 +246,7 @@ def test_the_interpreter_finds_each_barrier_that_is_left_out():
 def test_rows_are_clean_under_the_sanitizers(family, sanitizer):
     arrays = arguments(family, 5, 200, "f4")
     kernel, sizes = compiled(family, arrays)
-    rest = kernel._compiled.artifact().kernel.buffers[len(arrays) :]
+    rest = compiled_to(kernel).kernel.buffers[len(arrays) :]
     memory = arrays + [np.full([s.value for s in b.shape], np.nan, b.dtype.numpy) for b in rest]
     found = run_checked(kernel.source("cuda"), memory, sanitizer=sanitizer)
     assert (found.report, found.status) == ("", 0)

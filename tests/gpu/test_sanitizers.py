@@ -6,6 +6,7 @@ import pytest
 import polyker as pk
 from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import cuda_source
+from tests.artifacts import compiled_to
 from tests.gpu.support import N, needs_compiler, needs_sanitizer, reversing
 
 SANITIZERS = [pytest.param(name, marks=needs_sanitizer(name)) for name in ("address", "thread")]
@@ -27,7 +28,7 @@ def test_a_kernel_of_each_family_is_clean(family, sanitizer):
     text, shapes = FAMILIES[family]
     inputs = [np.random.default_rng(n).normal(size=shape).astype("f4") for n, shape in enumerate(shapes)]
     kernel = pk.op(text).compile(*inputs, target="cuda-sim")
-    artifact = kernel._compiled.artifact()
+    artifact = compiled_to(kernel)
     rest = artifact.kernel.buffers[len(inputs) :]
     arrays = inputs + [np.full([s.value for s in b.shape], np.nan, b.dtype.numpy) for b in rest]
     found = run_checked(kernel.source("cuda"), arrays, sanitizer=sanitizer)

@@ -18,6 +18,7 @@ from polyker.ir.quasi_affine import mod
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Scope, Sequence
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_across import without
 from tests.gpu.test_sanitizers import SANITIZERS
@@ -245,7 +246,7 @@ def test_sums_up_to_each_element_are_a_recurrence_of_a_thread_where_rows_are_man
     text = "S[t,b] += X[j,b] for t in 0:70 where j <= t"
     x = coded(70, 300, dtype="f4")
     kernel = compiled(text, x)
-    program, _ = kernel._compiled.artifact().scheduled
+    program, _ = compiled_to(kernel).scheduled
     assert not is_scan(kernel) and any(s.reads_own for s in program.statements())
     np.testing.assert_array_equal(kernel(x), x.cumsum(0))
 
@@ -262,7 +263,7 @@ def test_many_rows_that_lie_side_by_side_are_a_thread_each():
 def test_scans_are_clean_under_the_sanitizers(shape, sanitizer):
     x = coded(*shape)
     kernel = compiled(PREFIX.format("+=", shape[1], "<="), x)
-    rest = kernel._compiled.artifact().kernel.buffers[1:]
+    rest = compiled_to(kernel).kernel.buffers[1:]
     memory = [x] + [np.full([s.value for s in b.shape], 77, b.dtype.numpy) for b in rest]
     found = run_checked(kernel.source("cuda"), memory, sanitizer=sanitizer)
     assert (found.report, found.status) == ("", 0)
@@ -272,7 +273,7 @@ def test_scans_are_clean_under_the_sanitizers(shape, sanitizer):
 @needs_compiler
 def test_the_interpreter_finds_each_barrier_of_a_scan_that_is_left_out():
     x = coded(2, 1200)
-    kernel = compiled(PREFIX.format("+=", 1200, "<="), x)._compiled.artifact().kernel
+    kernel = compiled_to(compiled(PREFIX.format("+=", 1200, "<="), x)).kernel
 
     def interpreted(changed):
         arrays = {b.name: np.zeros([s.value for s in b.shape], b.dtype.numpy) for b in kernel.buffers}
@@ -313,7 +314,7 @@ def doubled(time):
 
 def test_threads_that_have_no_part_in_a_scan_are_refused():
     kernel = compiled(PREFIX.format("+=", 200, "<="), pk.i32[2, 200])
-    program, schedule = kernel._compiled.artifact().scheduled
+    program, schedule = compiled_to(kernel).scheduled
     scop = build_scop(program)
     prove(scop, schedule)
     with pytest.raises(LegalityError, match="not each has one"):

@@ -13,6 +13,7 @@ from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import STATIC, shared_memory
 from polyker.errors import CompileError, ScheduleError
 from polyker.machine.known import GPUS
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_nvcc, needs_sanitizer
 
 TEXT = "f(X: f32[B,N]) -> O:\n    O[b,i] = X[b,i] + X[b,N-1-i] for b in 0:B, i in 0:N"
@@ -114,6 +115,6 @@ def test_sanitizers_know_the_buffers_of_a_launch_that_asks(sanitizer):
 def test_the_automatic_schedule_keeps_rows_on_chip_that_have_to_be_asked_for():
     text = "f(X) -> P:\n    E[i,j,k] = exp(X[i,j,k])\n    P[i,j,k] = E[i,j,k] / sum[a,b](E[i,a,b] where a <= b)"
     kernel = pk.op(text).compile(pk.f32[300, 2, 6900], target="cuda:sm_90a")
-    (launch,) = (s for s in statements(kernel._compiled.artifact().kernel.body) if isinstance(s, Launch))
+    (launch,) = (s for s in statements(compiled_to(kernel).kernel.body) if isinstance(s, Launch))
     assert STATIC < 4 * 2 * 6900 < shared_memory(launch).size <= GPUS["cuda:sm_90a"].gpu.shared // 4  # of 512 threads
     assert re.search(r"one launch, .*E.* on the chip", kernel.source("schedule"))

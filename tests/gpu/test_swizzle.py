@@ -28,6 +28,7 @@ from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Schedule, Scope
 from polyker.schedule.tree.places import with_children
 from polyker.schedule.tree.swizzle import CHUNK, LINE, Swizzle, largest_swizzle, swizzle_of, why_not_swizzled
+from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, reversing
 from tests.gpu.test_sanitizers import SANITIZERS
 
@@ -243,7 +244,7 @@ def test_copies_of_16_bytes_that_arrive_later_go_to_swizzled_places(dtype, sanit
 @needs_compiler
 def test_the_interpreter_holds_elements_where_they_lie(monkeypatch):
     x = whole((16, 32), 0)
-    kernel = pk.op(TURN).compile(x, schedule=transposed(x, 16, 16, swizzle=True))._compiled.artifact().kernel
+    kernel = compiled_to(pk.op(TURN).compile(x, schedule=transposed(x, 16, 16, swizzle=True))).kernel
     memory = dict(zip((b.name for b in kernel.buffers), (x, np.zeros((32, 16), "f4")), strict=True))
     assert run(kernel, memory, {}) == 0
     np.testing.assert_array_equal(memory[kernel.buffers[1].name], x.T)
@@ -271,7 +272,7 @@ def test_nvcc_compiles_swizzled_buffers(name):
 def given_buffers(change):
     """Return the schedule of a transpose with its buffer changed, and what it is of."""
     x = pk.f32[64, 64]
-    program, schedule = pk.op(TURN).compile(x, schedule=transposed(x, swizzle=4))._compiled.artifact().scheduled
+    program, schedule = compiled_to(pk.op(TURN).compile(x, schedule=transposed(x, swizzle=4))).scheduled
 
     def visit(node):
         if isinstance(node, Scope):

@@ -14,6 +14,7 @@ from polyker.codegen.ir.greatest import greatest
 from polyker.codegen.ir.kernel import Const, For, If, Launch, Load, LoopKind, Op, Var
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import UNKNOWN_BLOCKS, launches
+from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler
 
 ATTENTION = attention(True, h=16, q=1024, d=64).text
@@ -85,7 +86,7 @@ def test_parts_of_a_matrix_have_the_blocks_of_a_matrix_at_most(region, symbolic)
     for shape in (70, 100), (33, 9), (1, 129):
         x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
         kernel = pk.op(text).compile(pk.f32["N", "M"] if symbolic else x, target="cuda-sim")
-        for grid in grids_of(kernel._compiled.artifact(), N=shape[0], M=shape[1]):
+        for grid in grids_of(compiled_to(kernel), N=shape[0], M=shape[1]):
             assert grid[0] <= -(-shape[1] // 32) and grid[1] <= -(-shape[0] // 8)
         i, j = np.ogrid[: shape[0], : shape[1]]
         np.testing.assert_array_equal(kernel(x), np.where(REGIONS[region](i, j), 2 * x, x))

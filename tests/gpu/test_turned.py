@@ -8,6 +8,7 @@ from polyker.codegen.cuda.build import cubin
 from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.ir.interpret import run
 from polyker.codegen.llvm.jit.detect import target
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_sanitizers import SANITIZERS
 
@@ -65,7 +66,7 @@ def test_rows_of_the_tile_begin_in_different_banks():
 @needs_compiler
 def test_the_interpreter_finds_no_race():
     x = coded(33, 40)
-    kernel = pk.op("B[j,i] = X[i,j]").compile(x, target="cuda-sim")._compiled.artifact().kernel
+    kernel = compiled_to(pk.op("B[j,i] = X[i,j]").compile(x, target="cuda-sim")).kernel
     out = np.zeros((40, 33), "f4")
     assert run(kernel, {kernel.buffers[0].name: x, kernel.buffers[1].name: out}, {}) == 0
     np.testing.assert_array_equal(out, x.T)

@@ -18,6 +18,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
+from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, needs_sanitizer, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
@@ -119,7 +120,7 @@ def shifted(*, used=8):
     """Return a program whose second statement reads `used` elements of the first one's in each block, and a tree for it."""
     text = f"f(X) -> O:\n    T[b,i] = exp(X[b,i])\n    O[b,i] = T[b,7-i] for b in 0:4, i in 0:{used}"
     s = pk.op(text).schedule(pk.f32[4, 8], target="cuda-sim", auto=False)
-    program, _ = pk.op(text).compile(pk.f32[4, 8], schedule=s)._compiled.artifact().scheduled
+    program, _ = compiled_to(pk.op(text).compile(pk.f32[4, 8], schedule=s)).scheduled
     (one, other), (b, i), (c, j) = program.statements(), *(s.subscripts for s in program.statements())
     block = Member(((one.name, b), (other.name, c)), "b", Kind.BLOCK, 0, "x")
     inner = (Band((Member(((s.name, t),), "i", Kind.THREAD, 8, "x"),), Leaf()) for s, t in ((one, i), (other, j)))
@@ -191,7 +192,7 @@ def overwritten():
         O[b,i] = T[b,7-i] for b in 0:4, i in 0:8
     """
     s = pk.op(text).schedule(pk.f32[4, 8], target="cuda-sim", auto=False)
-    program, _ = pk.op(text).compile(pk.f32[4, 8], schedule=s)._compiled.artifact().scheduled
+    program, _ = compiled_to(pk.op(text).compile(pk.f32[4, 8], schedule=s)).scheduled
     parts = tuple(program.statements())
     own = [[Index(i) for i in s.iterators] for s in parts]
     (copied,) = (r.tensor for r in parts[-1].reads())

@@ -17,6 +17,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Schedule, Sequence
+from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_sanitizer, removed, reversing
 
 
@@ -61,7 +62,7 @@ def changed(tree, **fields):
 
 @pytest.mark.parametrize("width, height, warps", CASES)
 def test_a_barrier_of_a_warp_is_not_enough_for_several_and_none_for_none(width, height, warps):
-    program, schedule = compiled(width, height)._compiled.artifact().scheduled
+    program, schedule = compiled_to(compiled(width, height)).scheduled
     scop = build_scop(program)
     assert with_barriers(scop, schedule) == schedule
     prove(scop, Schedule(changed(schedule.tree, warps=False)))
@@ -80,7 +81,7 @@ def interpreted(kernel, x):
 
 def test_the_interpreter_sees_that_a_warp_does_not_meet():
     x = np.linspace(-1, 1, 256).reshape(8, 32)
-    kernel = compiled(32, 4)._compiled.artifact().kernel
+    kernel = compiled_to(compiled(32, 4)).kernel
     out = next(b.name for b in kernel.buffers if b.writable and b.space.value == "argument")
     np.testing.assert_allclose(interpreted(kernel, x)[out], np.exp(x) + np.exp(x)[:, ::-1], rtol=1e-14)
     with pytest.raises(InternalError, match=r"race in|undefined element"):
@@ -101,7 +102,7 @@ def weaker(block):
 
 def test_the_interpreter_sees_that_a_barrier_of_a_warp_is_too_weak():
     x = np.linspace(-1, 1, 512).reshape(8, 64)
-    kernel = compiled(64, 2)._compiled.artifact().kernel
+    kernel = compiled_to(compiled(64, 2)).kernel
     interpreted(kernel, x)
     with pytest.raises(InternalError, match=r"race in|undefined element"):
         interpreted(replace(kernel, body=weaker(kernel.body)), x)
@@ -111,7 +112,7 @@ def test_the_interpreter_sees_that_a_barrier_of_a_warp_is_too_weak():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_threads_race_without_the_barrier_of_their_warp(seed):
     x = np.linspace(-1, 1, 256).reshape(8, 32)
-    kernel = compiled(32, 4)._compiled.artifact().kernel
+    kernel = compiled_to(compiled(32, 4)).kernel
     arrays = [x, *(np.zeros([s.value for s in b.shape], b.dtype.numpy) for b in kernel.buffers[1:])]
     for one, race in ((kernel, False), (replace(kernel, body=removed(kernel.body, 0)[0]), True)):
         found = run_checked(cuda_source(one, frozenset(), {}), arrays, sanitizer="thread", seed=seed)

@@ -16,6 +16,7 @@ from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.vectors import agree, fall
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
+from tests.artifacts import compiled_to
 from tests.gpu.device import OnDevice
 from tests.gpu.support import needs_compiler, needs_nvcc
 
@@ -173,7 +174,7 @@ def test_conditions_of_neighbours_are_one_where_multiples_of_their_number_are_co
 
 
 def test_a_wide_access_of_the_kernel_is_aligned_or_refused():
-    artifact = pk.op(MATMUL).compile(pk.f32[32, 32], pk.f32[32, 32], target="cuda:sm_90a")._compiled.artifact()
+    artifact = compiled_to(pk.op(MATMUL).compile(pk.f32[32, 32], pk.f32[32, 32], target="cuda:sm_90a"))
     kernel = artifact.kernel
     verify(kernel)
     with pytest.raises(InternalError, match="not aligned"):

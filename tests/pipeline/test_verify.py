@@ -16,6 +16,7 @@ from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run
 from polyker.pipeline.passes import At, Level, Pass
+from tests.artifacts import compiled_to
 from tests.schedule.support import case
 
 TEXT = "P[i,j] = exp(X[i,j] - max[k](X[i,k]))"
@@ -97,7 +98,7 @@ def test_a_pass_that_breaks_a_kernel_is_named():
         return replace(kernel, body=change(kernel.body))
 
     made = pk.op("O[i] = X[i] + 1").compile(X=f32[100], threads=1)
-    kernel = made._compiled.artifact().loops
+    kernel = compiled_to(made).loops
     run = Run(At(target("cpu")), everywhere=True)
     with pytest.raises(InternalError, match="after the pass broken_pass: "):
         run.passes([kernels.UNSWITCH, Pass("broken_pass", breaks, Level.KERNEL)], kernel)

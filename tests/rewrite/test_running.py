@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from tests.artifacts import compiled_to
 
 
 def compiled(text, *types):
@@ -11,7 +12,7 @@ def compiled(text, *types):
 
 
 def is_running(kernel):
-    program, _ = kernel._compiled.artifact().scheduled
+    program, _ = compiled_to(kernel).scheduled
     return any(s.reads_own for s in program.statements())
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from tests.artifacts import compiled_to
 
 NOTE = "is converted once"
 
@@ -25,7 +26,7 @@ def test_rows_that_each_step_would_convert_are_converted_before() -> None:
     # One copy for two reads.
     assert len(notes("C[i,j] += A[i,k] * A[j,k] * f64(2)", A=pk.f16[150, 150])) <= 1
     # The results are started in registers all the same.
-    program, _ = pk.op(product).compile(A=pk.f16[200, 200], B=pk.f16[200, 200])._compiled.artifact().scheduled
+    program, _ = compiled_to(pk.op(product).compile(A=pk.f16[200, 200], B=pk.f16[200, 200])).scheduled
     assert not any(s.reads_own for s in program.statements())
     symbolic = pk.op(product).compile(A=pk.f32["M", "K"], B=pk.f64["K", "N"], threads=1)
     A, B = np.ones((70, 80), "f4"), np.full((80, 90), 0.5)
