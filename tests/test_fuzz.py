@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker import errors, lowering, pipeline
+from polyker import errors
 from polyker.errors import DTypeError, GatherError, ShapeError
 from polyker.ir.typed import Role
+from polyker.pipeline import schedules, threads
 from polyker.schedule.nests.text_order import default_schedule
 from tests.artifacts import compiled_to
 from tests.fuzz import oracles
@@ -154,14 +155,14 @@ def test_failures_are_made_smaller():
 def test_a_schedule_that_its_own_proof_refuses_is_a_failure(monkeypatch):
     case = replace(generate(0, 3), mode="fixed", invalid=False, steps=-1)
     assert run(case, "compile").kind == "ok"
-    prove = pipeline.proven_kernel
+    prove = threads.proven_kernel
 
-    def doubtful(program, schedule, layouts):
-        if schedule != default_schedule(program):
+    def doubtful(made, run):
+        if made.schedule != default_schedule(made.program):
             raise errors.LegalityError("it breaks a dependence")
-        return prove(program, schedule, layouts)
+        return prove(made, run)
 
-    for module in (pipeline, lowering):
+    for module in (schedules, threads):
         monkeypatch.setattr(module, "proven_kernel", doubtful)
     pk.clear_cache()
     outcome = run(case, "compile")

@@ -222,7 +222,8 @@ def test_products_and_memory_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pipes", "halves"), [(Pipes(48, 0, 0), 96), (Pipes(24, 24, 24), 72), (Pipes(0, 10, 30), 40), (Pipes(1, 9, 0), 18)]
+    ("pipes", "double_pumped"),
+    [(Pipes(48, 0, 0), 96), (Pipes(24, 24, 24), 72), (Pipes(0, 10, 30), 40), (Pipes(1, 9, 0), 18)],
 )
 def test_a_tile_takes_what_the_fullest_pipes_take(pipes: Pipes, double_pumped: int) -> None:
     assert pipes.double_pumped == double_pumped
