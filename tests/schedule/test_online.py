@@ -139,7 +139,7 @@ def test_the_two_reductions_of_a_block_run_together(elements: int) -> None:
     """Also where their results for whole rows could share fewer loops, and where the last block has fewer elements."""
     wide = target("cpu:x86-64-v4")
     program, _ = one_pass(case("O[a] = mean[k]((X[a,k] - mean[l](X[a,l])) ** 2)", X=f"f32[4,{elements}]").flat, wide)
-    notes = auto_schedule(program, wide, lambda _: DENSE)[1].notes
+    notes = [str(n) for n in auto_schedule(program, wide, lambda _: DENSE)[1].notes]
     together = [n for n in notes if "run together" in n and ", i5 by 1" in n]
     assert len(together) == 1
     names = together[0].split(": run together")[0].split(", ")
