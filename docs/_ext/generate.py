@@ -205,7 +205,7 @@ def worker(run: Any, depth: int = 0) -> FunctionType | None:
         return None
     if run.__module__.startswith(("polyker.rewrite", "polyker.codegen.passes", "polyker.schedule")):
         return run
-    inside = [c.element_contents for c in run.__closure__ or ()]
+    inside = [c.cell_contents for c in run.__closure__ or ()]
     named = [run.__globals__.get(n) for n in run.__code__.co_names]
     return next((w for f in (*inside, *named) if (w := worker(f, depth + 1)) is not None), None)
 
