@@ -27,7 +27,6 @@ from polyker.codegen.cuda.sim_build import build_sim
 from polyker.codegen.cuda.text import cuda_source
 from polyker.codegen.ir.meetings import check_meetings
 from polyker.codegen.ir.printing import print_kernel
-from polyker.codegen.ir.verify import verify
 from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.passes.gpu.launch import check_shared
@@ -40,7 +39,7 @@ from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run, check
 from polyker.pipeline.passes import Ordered
-from polyker.pipeline.schedules import place, scheduled, scheduled_gpu, text_schedule, unordered
+from polyker.pipeline.schedules import automatic, in_text_order, place, scheduled, scheduled_gpu
 from polyker.pipeline.threads import Found, proven_kernel
 from polyker.pipeline.trace import AFTER, Again, Watch, printed_after, printed_passes
 from polyker.poly.isl import isl_job
@@ -141,7 +140,7 @@ def _compile_gpu(
             program, schedule, lowered = proven_kernel(ordered, run)
     check(program, "the last rewrite")
     kernel = replace(run.passes(kernels.GPU, lowered.kernel), fastmath=options.fastmath)
-    verify(kernel)
+    check(kernel, "the last pass over the kernel")
     check_meetings(kernel)
     check_shared(kernel, gpu, target.name)
     sizes = frozenset(n for n, _ in program.sizes)
@@ -199,9 +198,9 @@ def start_to_edit(
     with isl_job("schedule"):
         flat = run.passes(programs.TEXT, typed)
         if any(s.op != "set" and s.acc != flat.tensor(s.target).dtype for s in flat.statements()):
-            made = text_schedule(flat, run)
+            made = automatic(flat, run, plain=True)
         else:
-            made = unordered(flat)
+            made = in_text_order(flat)
         return made.program, made.schedule
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from polyker.codegen.argument_layout import argument_names
 from polyker.ir.decision import Decision
@@ -72,11 +71,6 @@ def _store_shared_values(program: TypedProgram, at: At) -> Made[TypedProgram]:
     return _held((found, made), at), (Decision("", chosen),) if made else ()
 
 
-def _contract_for_gpu(program: TypedProgram, at: At) -> Made[TypedProgram]:
-    found = contract(program, at.target, at.layout, most=at.scratch_bytes)
-    return found.program, found.notes
-
-
 def _searches(program: TypedProgram, at: At) -> Made[TypedProgram]:
     limited, found = search_limits(program)
     return search_blocks(limited, found, at.target, at.layout, at.scratch_bytes)
@@ -127,7 +121,6 @@ CONTRACTION_ORDER = _pass(
     "products of reductions have their operands as tensors by then",
     machine=True,
 )
-CONTRACTION_ORDER_GPU = replace(CONTRACTION_ORDER, run=_contract_for_gpu)
 START_REDUCTIONS = _pass(
     "start_reductions",
     lambda p, _: start_reductions(p),
@@ -398,7 +391,7 @@ CPU: tuple[ProgramPass, ...] = (
 GPU: tuple[ProgramPass, ...] = (
     ARGUMENT_ORDER,
     EXTRACT_REDUCTIONS,
-    CONTRACTION_ORDER_GPU,
+    CONTRACTION_ORDER,
     START_REDUCTIONS,
     SET_SINGLE_TERMS,
     HOIST_FROM_REDUCTIONS,

@@ -102,7 +102,7 @@ def _unordered(program: TypedProgram) -> Ordered:
     return Ordered(program, Schedule(Leaf()))
 
 
-def unordered(program: TypedProgram) -> Ordered:
+def in_text_order(program: TypedProgram) -> Ordered:
     """Return a program in the order of its text."""
     return Ordered(program, default_schedule(program))
 
@@ -163,13 +163,13 @@ def lowered_kernel(flat: TypedProgram, run: Run) -> Found:
                 )
                 give_up()
                 run.decisions.append(Decision("", refused=f"a plainer schedule is taken: {error.message}"))
-    return on_threads(_noted(unordered(flat), run), run)
+    return on_threads(_noted(in_text_order(flat), run), run)
 
 
 def _noted(made: Ordered, run: Run) -> Ordered:
-    """Return a schedule with the decisions of the passes before it in front of its own."""
+    """Return a schedule with the decisions of the passes before it in front of its own, each once."""
     own = tuple(replace(d, made_by=d.made_by or "auto_schedule") for d in made.schedule.notes)
-    return replace(made, schedule=replace(made.schedule, notes=(*run.decisions, *own)))
+    return replace(made, schedule=replace(made.schedule, notes=tuple(dict.fromkeys((*run.decisions, *own)))))
 
 
 def _by_rows(flat: TypedProgram, run: Run, blocks: int) -> Ordered | None:
@@ -182,11 +182,6 @@ def _by_rows(flat: TypedProgram, run: Run, blocks: int) -> Ordered | None:
         "", f"{blocks} blocks of rows, which compute again what they read of each other's", made_by="row_blocks"
     )
     return _noted(replace(made, schedule=replace(made.schedule, notes=(chosen, *made.schedule.notes))), run)
-
-
-def text_schedule(flat: TypedProgram, run: Run) -> Ordered:
-    """Return a program with accumulators, in the order of its text otherwise."""
-    return automatic(flat, run, plain=True)
 
 
 def scheduled_gpu(typed: TypedProgram, run: Run, gpu: Gpu, *, plain: bool = False, merge: bool = True) -> Found:

@@ -21,7 +21,7 @@ from polyker.pipeline import program as programs
 from polyker.pipeline.compile import started
 from polyker.pipeline.driver import Run, printed
 from polyker.pipeline.passes import Pass
-from polyker.pipeline.schedules import scheduled, scheduled_gpu, unordered
+from polyker.pipeline.schedules import in_text_order, scheduled, scheduled_gpu
 from polyker.pipeline.threads import UNIFORM_INNER_LOOPS, Found, proven_kernel
 from polyker.poly.binding.bind import bind
 from polyker.rewrite.normalise.argument_order import orders_of
@@ -120,7 +120,7 @@ def texts(name: str) -> tuple[str, str] | None:
 
 
 def _vectorised(typed: TypedProgram, run: Run, statement: str, loop: str, lanes: int) -> Found:
-    made = unordered(run.passes(programs.TEXT, typed))
+    made = in_text_order(run.passes(programs.TEXT, typed))
     return proven_kernel(replace(made, schedule=vectorise(made.schedule, statement, loop, lanes)), run)
 
 

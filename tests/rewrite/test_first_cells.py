@@ -75,13 +75,3 @@ def test_filters_are_those_of_a_loop(rows, steps, taps, across, written):
         want[:, t] = x[:, t] - sum(a[k] * want[:, t - k] for k in used if t >= k)
     found = pk.op(text)(np.ascontiguousarray(x.T) if across else x, a)
     np.testing.assert_allclose(found.T if across else found, want, rtol=1e-10, atol=1e-12)
-
-
-def test_a_filter_of_no_steps_compiles() -> None:
-    """What an empty domain reads nothing has to write before."""
-    text = """f(X: f64[R,T], a: f64[K], steps) -> Y:
-    Y[r,t] = X[r,t] for r in 0:R, t in 0:T
-    for s in 0:steps:
-        Y[r,t] = Y[r,t] + sum[k in 0:K](a[k] * Y[r,t-k-1; pad=0]) for r in 0:R, t in 0:T"""
-    X = np.arange(32.0).reshape(4, 8)
-    np.testing.assert_array_equal(pk.op(text)(X, np.ones(1), steps=0), X)

@@ -1,1 +1,1 @@
-"""Passes over the Kernel IR for processors whose ports or extrema ask for another form."""
+"""Passes over the Kernel IR for processors whose ports or extrema need another form."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from polyker.errors.base import InternalError
 from polyker.ir.expr import Expr, Index, Literal, Read, Reduce, Size, walk
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
-from polyker.ir.typed import UNBOUNDED, Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED, Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import access_relation, tensor_box
 
@@ -18,8 +18,8 @@ _UPDATES = frozenset({"set", "add", "mul", "max", "min", "any", "all", "logsumex
 def verify_program(program: TypedProgram) -> None:
     """Raise InternalError where a typed program breaks a rule.
 
-    One definition a name; known tensors, sizes and iterators, types and ranks; subscripts within their tensors; no domain that is
-    empty whatever the sizes are while another statement's is not; no temporary that is read before anything writes it.
+    One definition a name; known tensors, sizes and iterators, types and ranks; subscripts within their tensors; no
+    temporary that is read before anything writes it.
     """
     _Verifier(program).run()
 
@@ -53,7 +53,7 @@ class _Verifier:
                     node.iterator not in around, f"two loops around each other have the iterator {node.iterator}"
                 )
                 # What a step reads another one may have written.
-                self.written |= {s.target for s in _inside(node.body)}
+                self.written |= {s.target for s in statements_of(node.body)}
                 self._body(node.body, (*around, node.iterator))
             else:
                 self._statement(node, around)
@@ -126,11 +126,3 @@ class _Verifier:
     def _require(holds: bool, message: str) -> None:
         if not holds:
             raise InternalError(message)
-
-
-def _inside(body: tuple[TypedNode, ...]) -> Iterable[TypedStatement]:
-    for node in body:
-        if isinstance(node, TypedLoop):
-            yield from _inside(node.body)
-        else:
-            yield node

@@ -38,7 +38,7 @@ def number_diagonals(program: TypedProgram) -> TypedProgram:
 
 
 def _numbered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, iterator: str) -> TypedStatement:
-    """Return a statement with one reduction index counted from the diagonal of the narrowest band that it lies in."""
+    """Return a statement with one reduction index counted from the diagonal of a narrow band that it lies in."""
     if iterator in statement.seldom or any(iterator in indices_of(s) for s in statement.subscripts):
         return statement
     if not all(is_quasi_affine(s) for r in statement.reads() for s in r.subscripts if iterator in indices_of(s)):
@@ -46,6 +46,7 @@ def _numbered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, it
     domain, place = read_set(statement.domain), statement.iterators.index(iterator)
     extent = ends(domain, place)
     rows = [indices_of(r.subscripts[-1]) for r in statement.reads() if r.subscripts]
+    moved = {i for r in statement.reads() for s in r.subscripts for i in indices_of(s)}
     for other, slope in _slopes(statement, domain, place):
         diagonal = fresh.iterator()
         old = ", ".join(statement.iterators)
@@ -56,8 +57,7 @@ def _numbered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, it
         if band is None:
             continue
         width = band[1] - band[0] + 1
-        moved = [{i for s in r.subscripts for i in indices_of(s)} for r in statement.reads()]
-        shares = any(other in m for m in moved)  # else it is a window: an operand is shared by diagonals, too
+        shares = other in moved  # else it is a window: an operand is shared by diagonals, too
         tile = VECTORS if not shares or any(other in row and iterator not in row for row in rows) else ROWS
         together = width + abs(slope) * (tile - 1)
         if extent is not None:
