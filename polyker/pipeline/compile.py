@@ -72,6 +72,7 @@ class Stages(Mapping[str, str]):
         return len(self._printers)
 
 
+@isl_job("compile")  # what no stage of its own holds: the verifier, and what an ending process tells isl to give up
 def compile_typed(
     typed: TypedProgram,
     layouts: tuple[Layout, ...],

@@ -116,7 +116,8 @@ class _Verifier:
         relation = read_map(access_relation(self.program, s, tensor, subscripts))
         reached = domain.intersect_params(self.context).apply(relation)
         box = read_set(tensor_box(self.program, tensor))
-        self._require(reached.is_subset(box), f"{s.name} leaves {tensor}: it reaches {reached.subtract(box)}")
+        if not reached.is_subset(box):
+            raise InternalError(f"{s.name} leaves {tensor}: it reaches {reached.subtract(box)}")
 
     def _once(self, kind: str, names: Iterable[str]) -> None:
         twice = [n for n, count in Counter(names).items() if count > 1]
