@@ -49,16 +49,12 @@ from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED, WRONG_ARITY
 from polyker.ir import expr
 from polyker.ir.dtypes import DType
+from polyker.ir.functions import TABLE
 
 __all__ = [
     "Access", "Assignment", "Declaration", "Expression", "Index", "Repeated", "Size", "Tensor", "Typed", "Value",
-    "Within", "abs", "acos", "acosh", "all", "any", "argmax", "argmin", "asin", "asinh", "atan", "atan2", "atanh",
-    "build", "cast", "cbrt", "ceil", "clip", "conj", "copysign", "cos", "cosh", "declare", "digamma", "erf", "erfc",
-    "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "gelu", "hypot", "imag", "indices", "inf", "isfinite", "isinf",
-    "isnan", "lgamma", "log", "log1p", "log2", "log10", "logical_and", "logical_not", "logical_or", "logsumexp", "loop",
-    "max", "maximum", "mean", "min", "minimum", "nan", "pi", "popcount", "prod", "real", "relu", "round", "rsqrt",
-    "sigmoid", "sign", "silu", "sin", "sinh", "sizes", "softplus", "sqrt", "sum", "tan", "tanh", "tensors", "trunc",
-    "where",
+    "Within", "all", "any", "argmax", "argmin", "build", "cast", "declare", "indices", "inf", "logical_and", "logical_not",
+    "logical_or", "logsumexp", "loop", "max", "mean", "min", "nan", "pi", "prod", "sizes", "sum", "tensors", *TABLE,
 ]  # fmt: skip
 
 inf, nan, pi = math.inf, math.nan, math.pi
@@ -145,14 +141,5 @@ def _function(name: str) -> Callable[..., Expression]:
     return apply
 
 
-abs, sqrt, cbrt, rsqrt, hypot = map(_function, ("abs", "sqrt", "cbrt", "rsqrt", "hypot"))
-exp, exp2, expm1 = map(_function, ("exp", "exp2", "expm1"))
-log, log2, log10, log1p = map(_function, ("log", "log2", "log10", "log1p"))
-sin, cos, tan, asin, acos, atan, atan2 = map(_function, ("sin", "cos", "tan", "asin", "acos", "atan", "atan2"))
-sinh, cosh, tanh, asinh, acosh, atanh = map(_function, ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
-erf, erfc, erfinv, lgamma, digamma = map(_function, ("erf", "erfc", "erfinv", "lgamma", "digamma"))
-sigmoid, relu, gelu, silu, softplus = map(_function, ("sigmoid", "relu", "gelu", "silu", "softplus"))
-floor, ceil, trunc, round, sign = map(_function, ("floor", "ceil", "trunc", "round", "sign"))
-copysign, fmod, clip, minimum, maximum = map(_function, ("copysign", "fmod", "clip", "minimum", "maximum"))
-isnan, isinf, isfinite, popcount = map(_function, ("isnan", "isinf", "isfinite", "popcount"))
-conj, real, imag, where = map(_function, ("conj", "real", "imag", "where"))
+# Every function of the table, by its name.
+globals().update({name: _function(name) for name in TABLE})

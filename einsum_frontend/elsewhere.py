@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from polyker.ir.functions import TABLE
+
 # Modules whose functions are written `np.exp(x)`.
 MODULES = (
     "numpy", "np", "jnp", "jax.numpy", "jax.nn", "cupy", "cp", "torch", "torch.special", "torch.nn.functional", "F", "nn", "math",
@@ -9,15 +11,10 @@ MODULES = (
     "te", "tvm.te", "topi", "std",
 )  # fmt: skip
 
+# The functions of the notation by their names elsewhere, and its reductions.
 RENAMED = {
-    "absolute": "abs", "fabs": "abs", "ln": "log", "logistic": "sigmoid", "expit": "sigmoid", "rint": "round", "sgn": "sign",
-    "fix": "trunc", "truncate": "trunc", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
-    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "fmax": "maximum", "fmin": "minimum", "conjugate": "conj",
-    "swish": "silu", "amax": "max", "amin": "min", "average": "mean", "product": "prod", "select": "where",
-    "ifelse": "where", "if_else": "where", "cond": "where", "iif": "where", "gammaln": "lgamma", "loggamma": "lgamma",
-    "psi": "digamma", "clamp": "clip", "clip_by_value": "clip", "bitwise_count": "popcount", "bit_count": "popcount",
-    "population_count": "popcount", "popcnt": "popcount", "popc": "popcount", "ctpop": "popcount", "is_nan": "isnan",
-    "is_inf": "isinf", "is_finite": "isfinite", "erf_inv": "erfinv", "truncatemod": "fmod",
+    **{alias: f.name for f in TABLE.values() for alias in f.aliases},
+    "amax": "max", "amin": "min", "average": "mean", "product": "prod",
 }  # fmt: skip
 
 # By their arguments: {0} is the first.

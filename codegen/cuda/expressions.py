@@ -9,22 +9,21 @@ from math import prod
 
 import numpy as np
 
+from polyker.codegen.cuda.functions import COMPARE, EXTREMA, INFIX
 from polyker.codegen.ir.kernel import Buffer, Const, Convert, KExpr, Load, Op, Space, Var
 from polyker.codegen.ir.polynomial import expression, plus, polynomial, times
 from polyker.codegen.ir.simplify_index import Range, bounds, simplify_expression
 from polyker.codegen.ir.swizzled import swizzled_offset
 from polyker.errors.base import InternalError
-from polyker.ir.dtypes import DType, f32, i64
+from polyker.ir.dtypes import DType, bool_, f32, i64
 from polyker.ir.expr import ARITHMETIC, COMPARISONS
-from polyker.ir.functions import TABLE
+from polyker.ir.functions import TABLE, Function
+from polyker.ir.functions.composition import composed
 
 NARROW = 1 << 31
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _COMPLEX = frozenset({*ARITHMETIC, *COMPARISONS, "sub", "minimum", "maximum"} - {"floordiv", "mod"}) | {
     f.name for f in TABLE.values() if f.complex
 }
-_IDENTITY_ON_INTEGERS = ("floor", "ceil", "trunc", "round")
 
 
 def identifier(name: str) -> str:
@@ -106,7 +105,7 @@ class Expressions:
                 text = f"{self._index(a, 2)} {'/' if op == 'floordiv' else '%'} {self._index(b, 2)}"
                 return f"({text})"
             case Op(op="floordiv" | "mod" | "minimum" | "maximum" as op, args=args):
-                name = {"minimum": "pk_min", "maximum": "pk_max"}.get(op, f"pk_{op}")
+                name = EXTREMA.get(op, f"pk_{op}")
                 text = f"{self._kind}({self._index(args[0], 0)})"
                 for arg in args[1:]:
                     text = f"{name}({text}, {self._kind}({self._index(arg, 0)}))"
@@ -126,8 +125,8 @@ class Expressions:
     def condition(self, expr: KExpr) -> str:
         """Return a condition; comparisons of indices are plain."""
         match expr:
-            case Op(op=op, args=(a, b)) if op in _COMPARE and a.dtype == i64 and is_index(a) and is_index(b):
-                return f"{self.index(a)} {_COMPARE[op]} {self.index(b)}"
+            case Op(op=op, args=(a, b)) if op in COMPARE and a.dtype == i64 and is_index(a) and is_index(b):
+                return f"{self.index(a)} {COMPARE[op]} {self.index(b)}"
             case Op(op="and" | "or" as op, args=args):
                 joint = " && " if op == "and" else " || "
                 return joint.join(self._part(a) for a in args)
@@ -187,29 +186,40 @@ class Expressions:
         if op in ("and", "or", "not"):
             return f"({self.condition(expr)})"
         texts = [self.value(a) for a in args]
-        if op in _COMPARE:
-            return f"({texts[0]} {_COMPARE[op]} {texts[1]})"
+        if op in COMPARE:
+            return f"({texts[0]} {COMPARE[op]} {texts[1]})"
+        if op in TABLE and dtype.kind in TABLE[op].itself:
+            return texts[0]
         if op in ("real", "imag", "conj"):
             return _part(op, texts[0], dtype)
         if dtype.kind == "b":
             return self._of_bools(op, texts)
-        if op in _IDENTITY_ON_INTEGERS and dtype.kind not in "fc":
-            return texts[0]
-        if op == "relu" and dtype.kind != "f":
-            return f"pk_max({texts[0]}, {constant_text(0, dtype)})"
+        if op in TABLE and TABLE[op].written and dtype.kind in "iu":
+            return self._written(TABLE[op], args)
         if op == "pow" and isinstance(args[1], Const) and (text := _power(texts[0], args[1], dtype)) is not None:
             return text
         if op == "multiply_add":
             return f"pk_fma({', '.join(texts)})"
-        if op in _INFIX and dtype.kind in "fc":
-            return "(" + f" {_INFIX[op]} ".join(texts) + ")"
+        if op in INFIX and dtype.kind in "fc":
+            return "(" + f" {INFIX[op]} ".join(texts) + ")"
         if op == "neg":
             return f"(-{texts[0]})" if dtype.kind in "fc" else f"pk_neg({texts[0]})"
-        name = {"minimum": "pk_min", "maximum": "pk_max"}.get(op, f"pk_{op}")
+        name = EXTREMA.get(op, f"pk_{op}")
         text = texts[0] if len(texts) > 1 else f"{name}({texts[0]})"
         for other in texts[1:]:
             text = f"{name}({text}, {other})"
         return text
+
+    def _written(self, known: Function, args: tuple[KExpr, ...]) -> str:
+        """Return a composition, printed as its operations are."""
+        dtype = args[0].dtype
+        made = composed(
+            known.written,
+            args,
+            lambda op, values: Op(op, values, bool_ if op in COMPARISONS else dtype),
+            lambda number: Const(number, dtype),
+        )
+        return self.value(made)
 
     def _of_bools(self, op: str, texts: list[str]) -> str:
         match op:
@@ -217,7 +227,7 @@ class Expressions:
                 return "(" + " || ".join(texts) + ")"
             case "mul" | "minimum":
                 return "(" + " && ".join(texts) + ")"
-            case "abs" | "sign" | "floor" | "ceil" | "trunc" | "round" | "relu":
+            case _ if op in TABLE and TABLE[op].of_bool is None:
                 return texts[0]
             case _:
                 raise InternalError(f"no operation {op!r} on bools")

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from polyker.codegen.cuda.digamma import digamma
 from polyker.codegen.cuda.expressions import NARROW, Expressions, identifier, is_index, is_single, magnitude
-from polyker.codegen.cuda.functions import PLACE, listed
+from polyker.codegen.cuda.functions import PLACE, code_of, listed
 from polyker.codegen.ir.kernel import (
     WARP,
     Allocate,
@@ -48,7 +47,7 @@ from polyker.codegen.ir.simplify_index import Range, bounds
 from polyker.codegen.ir.walk import expressions, statements, subexpressions, uses
 from polyker.codegen.passes.gpu.launch import arguments_of, shared_memory
 from polyker.errors.base import InternalError
-from polyker.ir.expr import TRANSCENDENTAL
+from polyker.ir.functions import OPERATORS, TABLE, cost_of
 
 _UPDATES = {"add": "+=", "mul": "*="}
 # Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them.
@@ -58,7 +57,7 @@ RESIDENT = 512
 # And iterations of one that has nothing but few statements in it, so that the reads of one wait while the others compute: at
 # most `REPEATED` statements become of it. A function that is tens to hundreds of instructions counts as `LONG` more.
 UNROLLED, REPEATED, LONG = 4, 512, 64
-_LONG = frozenset((*TRANSCENDENTAL, "pow", "floordiv", "mod", "fmod"))
+_LONG = frozenset(op for op in (*OPERATORS, *TABLE) if cost_of(op).long_on_gpus)
 
 
 @cache
@@ -85,8 +84,8 @@ def cuda_kernels(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str
         + (f", at a multiple of {b.alignment} bytes" if b.alignment else "")
         for b in kernel.buffers
     ]
-    if any("pk_digamma(" in line for function in host.functions for line in function):
-        text += ["", digamma()]
+    for code in code_of("\n".join(line for function in host.functions for line in function)):
+        text += ["", code]
     for function in host.functions:
         text += ["", *function]
     text += ["", *_host_function(kernel, body), ""]

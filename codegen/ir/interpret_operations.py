@@ -11,7 +11,7 @@ import numpy as np
 
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType
-from polyker.reference import special
+from polyker.ir.functions import TABLE
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -20,22 +20,9 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "mod": np.remainder, "minimum": np.minimum, "maximum": np.maximum, "and": np.logical_and, "or": np.logical_or,
     "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "shift_left": np.left_shift,
     "shift_right": np.right_shift,
-    "hypot": np.hypot, "atan2": np.arctan2, "copysign": np.copysign, "fmod": np.fmod,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
-_UNARY: dict[str, Callable[..., Any]] = {
-    "neg": np.negative, "not": np.logical_not, "bit_not": np.invert, "abs": np.abs,
-    "exp": np.exp, "expm1": np.expm1, "log": np.log,
-    "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "floor": np.floor,
-    "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "exp2": np.exp2, "log2": np.log2, "log10": np.log10, "cbrt": np.cbrt,
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
-    "acosh": np.arccosh, "atanh": np.arctanh, "sign": np.sign, "conj": np.conj, "real": np.real, "imag": np.imag,
-}  # fmt: skip
-_ROUNDING = ("floor", "ceil", "trunc", "round")
-_SPECIAL: dict[str, Callable[[Any], Any]] = {
-    "erf": special.error_function, "erfc": special.complementary, "erfinv": special.inverse_error_function,
-    "lgamma": special.log_gamma, "digamma": special.digamma,
-}  # fmt: skip
+_UNARY: dict[str, Callable[..., Any]] = {"neg": np.negative, "not": np.logical_not, "bit_not": np.invert}
 
 
 def convert(value: Array, dtype: DType) -> Array:
@@ -61,16 +48,15 @@ def _apply(op: str, args: list[Array]) -> Any:
         return np.where(*args)
     if op == "pow":
         return _power(x, args[1])
-    if op in _ROUNDING and x.dtype.kind in "iub":
-        return x
     if op in _BINARY:
         return reduce(_BINARY[op], args)
     if op in _UNARY:
-        return x if op == "sign" and x.dtype.kind == "b" else _UNARY[op](x)
-    if op in _SPECIAL:
-        return _each(_SPECIAL[op], x)
-    if op in _COMPOSED:
-        return _COMPOSED[op](*args)
+        return _UNARY[op](x)
+    if op in _OWN:
+        return _OWN[op](*args)
+    if op in TABLE:
+        itself = x.dtype.kind in TABLE[op].itself or (x.dtype.kind == "b" and TABLE[op].of_bool is None)
+        return x if itself else TABLE[op].value(*args)
     raise InternalError(f"no operation {op!r}")
 
 
@@ -110,20 +96,8 @@ def _popcount(x: Array) -> Any:
     return np.bitwise_count(x.astype(np.uint64) & np.uint64((1 << 8 * x.dtype.itemsize) - 1))
 
 
-def _gelu(x: Array) -> Any:
-    wide = x.astype(np.float64)
-    return 0.5 * wide * (1 + _each(special.error_function, wide * math.sqrt(0.5)))
-
-
-def _one(x: Array) -> Array:
-    return np.ones((), x.dtype)
-
-
-def _zero(x: Array) -> Array:
-    return np.zeros((), x.dtype)
-
-
-_COMPOSED: dict[str, Callable[..., Any]] = {
+# What this level has besides; of the functions of the notation only what means something else here: the ones of all bits.
+_OWN: dict[str, Callable[..., Any]] = {
     "multiply_add": lambda x, y, z: x * y + z,
     "join": _joined,
     "larger": _larger,
@@ -137,18 +111,8 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
     "above": lambda x: _neighbour(x, math.inf),
     "dot2": lambda x, y: _dot(x, y, (np.int16, np.int16)),
     "dot4": lambda x, y: _dot(x, y, (np.uint8, np.int8)),
-    "rsqrt": lambda x: _one(x) / np.sqrt(x),
-    "relu": lambda x: np.maximum(x, _zero(x)),
-    "softplus": lambda x: np.logaddexp(_zero(x), x),
     "popcount": _popcount,
-    "sigmoid": lambda x: _one(x) / (_one(x) + np.exp(-x)),
-    "silu": lambda x: x / (_one(x) + np.exp(-x)),
-    "gelu": _gelu,
 }
-
-
-def _each(function: Callable[[Any], Any], x: Array) -> Array:
-    return np.asarray([function(v) for v in np.ravel(x).astype(np.float64)]).reshape(np.shape(x))
 
 
 def _power(x: Array, y: Array) -> Any:

@@ -54,17 +54,18 @@ FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reasso
 _AXES = ("x", "y", "z")
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS, *FORMS})
-# Typing writes these by comparisons and extrema; and sigmoids of complex numbers by `exp`.
-_WRITTEN = frozenset({"clip", "isnan", "isinf", "isfinite"})
+# What typing writes by other operations, of all types or of complex numbers.
+_WRITTEN = frozenset(f.name for f in TABLE.values() if "f" in f.expanded)
 _OPS = frozenset(
     {*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, *FORMS, COPIED, "sub"} - _WRITTEN
 )
 # Extrema of complex numbers, in numpy's order, are for this level alone.
-_REAL_ONLY = frozenset({"floordiv", "mod", "silu", "sigmoid", *(f.name for f in TABLE.values() if not f.complex)}) - {
-    "minimum",
-    "maximum",
-}
+_REAL_ONLY = frozenset(
+    {"floordiv", "mod", *(f.name for f in TABLE.values() if not f.complex or "c" in f.expanded)}
+    - {"minimum", "maximum"}
+)
 _FLOATING = frozenset({"div", *(f.name for f in TABLE.values() if f.takes == "float")})
+_INTEGERS = frozenset(f.name for f in TABLE.values() if f.takes == "integer")
 _ARITY = {"multiply_add": 3} | dict.fromkeys(_BINARY, 2) | {f.name: f.arity for f in TABLE.values()}
 
 
@@ -370,7 +371,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
         _check(
             result in (i32, u32) and (op == "join" or dtype == result), "{} of {} is not {}", expr, op, dtype, result
         )
-    elif op in ("abs", "real", "imag"):
+    elif op in TABLE and TABLE[op].gives == "real":
         _check(result == dtype.real, "{} of {} is {}", expr, op, dtype, dtype.real)
     else:
         _check(result == dtype, "{} of {} is {}, not {}", expr, op, dtype, dtype, result)
@@ -382,4 +383,4 @@ def _operation(expr: Op, scope: _Scope) -> None:
     if op in ("sub", "neg", "floordiv", "mod", "fmod", "pow"):
         _check(dtype.kind != "b", "{} takes no bools", expr, op)
     _check(op not in _FLOATING or dtype.kind in "fc", "{} takes floats", expr, op)
-    _check(op != "popcount" or dtype.is_integer, "popcount takes integers", expr)
+    _check(op not in _INTEGERS or dtype.is_integer, "{} takes integers", expr, op)

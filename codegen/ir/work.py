@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 
 from polyker.codegen.ir.kernel import Allocate, Block, Const, For, Guard, If, KExpr, Let, Load, LoopKind, Op, Store, Var
 from polyker.codegen.ir.walk import operands
-from polyker.ir.expr import DIVISIONS, TRANSCENDENTAL
+from polyker.ir.functions import cost_of
 
-# What an operation takes, in units of an addition, where that is not one.
-_COSTS = dict.fromkeys((*TRANSCENDENTAL, "pow"), 20) | dict.fromkeys(DIVISIONS, 8)
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -88,7 +86,7 @@ def cost(expr: KExpr) -> int:
                 total += 1
                 stack.extend(e for e in (predicate, other) if e is not None)
             case Op(op=op):
-                total += _COSTS.get(op, 1)
+                total += cost_of(op).usual
                 stack.extend(operands(node))
             case _:
                 stack.extend(operands(node))

@@ -1,36 +1,21 @@
-"""Functions of the Kernel IR (exp, tanh, pow, ...): from the own vector mathematics, else from libm lane by lane."""
+"""Functions of the Kernel IR (exp, tanh, pow, ...): vector code, compositions, else C's library lane by lane."""
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Sequence
 
 from polyker.codegen.llvm.convert import Value, rounded
-from polyker.codegen.llvm.operations import flop, integer_power
+from polyker.codegen.llvm.operations import flop, integer_power, real_operation
 from polyker.codegen.llvm.text import Builder, Reg, const
 from polyker.codegen.vecmath import functions as vecmath
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, f32
+from polyker.ir.functions import TABLE, Function
+from polyker.ir.functions.composition import composed
 
 # What generated code may call outside itself: C's mathematics, and what LLVM makes of memory copies.
-_LIBM = (
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "erf",
-    "pow",
-    "fmod",
-    "floor",
-    "ceil",
-    "trunc",
-    "roundeven",
-    "fma",
-)
+_LIBM = {*(f.c for f in TABLE.values() if f.c), "pow", "roundeven", "fma"}
 EXTERNALS = frozenset({*(f"{n}{s}" for n in _LIBM for s in ("", "f")), "memset", "memcpy", "memmove"})
 
 
@@ -62,42 +47,41 @@ def _library(b: Builder, op: str, args: tuple[Reg, ...]) -> Reg:
     return result
 
 
-def _call(b: Builder, op: str, dtype: DType, *args: Reg) -> Reg:
-    """Call a function of f32 or f64 values."""
+def _vector_code(b: Builder, op: str, dtype: DType, args: tuple[Reg, ...]) -> Reg:
+    """Call vecmath's function of f32 or f64 values."""
     args = b.unify(*args)
-    if vecmath.supported(op, dtype):
-        definition = define(b, op, dtype, args[0].lanes)
-        text = f"call {args[0].type} @{definition.symbol}({', '.join(a.typed for a in args)})"
-        return b.pure(text, args[0].elem, args[0].lanes, args, costly=True)
-    one, half = const(1.0, args[0].elem), const(0.5, args[0].elem)
-    x = args[0]
-    match op:
-        case "sigmoid":
-            e = _call(b, "exp", dtype, b.pure(f"fneg {x.typed}", x.elem, x.lanes, (x,)))
-            return flop(b, "fdiv", one, flop(b, "fadd", one, e, dtype), dtype)
-        case "silu":
-            e = _call(b, "exp", dtype, b.pure(f"fneg {x.typed}", x.elem, x.lanes, (x,)))
-            return flop(b, "fdiv", x, flop(b, "fadd", one, e, dtype), dtype)
-        case "gelu":
-            e = _call(b, "erf", dtype, flop(b, "fmul", x, const(math.sqrt(0.5), x.elem), dtype))
-            return flop(b, "fmul", flop(b, "fmul", half, x, dtype), flop(b, "fadd", one, e, dtype), dtype)
-        case _ if op in _LIBM:
-            return _library(b, op, args)
-        case _:
-            raise InternalError(f"no function {op} for {dtype}")
+    definition = define(b, op, dtype, args[0].lanes)
+    text = f"call {args[0].type} @{definition.symbol}({', '.join(a.typed for a in args)})"
+    return b.pure(text, args[0].elem, args[0].lanes, args, costly=True)
+
+
+def _written(b: Builder, known: Function, args: Sequence[Reg], dtype: DType) -> Reg:
+    """Return the value of a composition, each of its operations in `dtype`."""
+
+    def apply(op: str, values: tuple[Reg, ...]) -> Reg:
+        if op == "where":
+            return b.select(*values)
+        found = real_operation(b, op, list(values), dtype, dtype)
+        return (found or real_function(b, op, list(values), dtype)).re
+
+    return composed(known.written, args, apply, lambda number: const(number, args[0].elem))
 
 
 def real_function(b: Builder, op: str, args: list[Reg], dtype: DType) -> Value:
-    """Return a function of real floating-point arguments; f16 and bf16 are computed in f32 and rounded once."""
-    wide = f32 if dtype.itemsize == 2 else dtype
-    x = args[0]
-    match op:
-        case "sqrt":
-            result = b.intrinsic("sqrt", x, costly=True, flags=True)
-        case "rsqrt" if not b.avx512:
-            result = flop(b, "fdiv", const(1.0, x.elem), b.intrinsic("sqrt", x, costly=True, flags=True), wide)
-        case _:
-            result = _call(b, op, wide, *args)
+    """Return a function of real arguments: by vector code, by its composition, else by C's library.
+
+    f16 and bf16 are computed in f32 and rounded once.
+    """
+    wide = f32 if dtype.kind == "f" and dtype.itemsize == 2 else dtype
+    known = TABLE.get(op)
+    if vecmath.supported(op, wide) and (b.avx512 or op not in vecmath.FOR_AVX512):
+        result = _vector_code(b, op, wide, tuple(args))
+    elif known is not None and known.written:
+        result = _written(b, known, args, wide)
+    elif known is not None and known.c:
+        result = _library(b, known.c, tuple(args))
+    else:
+        raise InternalError(f"no function {op} for {dtype}")
     return Value(dtype, rounded(b, dtype, result))
 
 

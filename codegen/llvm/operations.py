@@ -13,6 +13,7 @@ from polyker.codegen.llvm.convert import Value, rounded
 from polyker.codegen.llvm.fold import number
 from polyker.codegen.llvm.text import LLVM_TYPES, Builder, Reg, const
 from polyker.ir.dtypes import DType, bool_
+from polyker.ir.functions import TABLE, cost_of
 
 _FCMP = {"lt": "fcmp olt", "le": "fcmp ole", "gt": "fcmp ogt", "ge": "fcmp oge", "eq": "fcmp oeq", "ne": "fcmp une"}
 _ICMP = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
@@ -377,13 +378,6 @@ class _Applied:
 _Emitter: TypeAlias = Callable[[_Applied], Reg]
 
 
-def _integral(a: _Applied) -> Reg:
-    """Return a number rounded to an integer of its own type."""
-    if a.dtype.kind != "f":
-        return a.x
-    return a.b.intrinsic("roundeven" if a.op == "round" else a.op, a.x)
-
-
 def _fold(a: _Applied) -> Reg:
     return fold(a.b, a.op, a.args, a.dtype)
 
@@ -412,10 +406,6 @@ def _next_number(a: _Applied) -> Reg:
     return next_number(a.b, a.op, a.x, a.dtype)
 
 
-def _same(a: _Applied) -> Reg:
-    return a.x
-
-
 # What gives a bool of any type.
 _PREDICATES: dict[str, _Emitter] = {
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _compare),
@@ -428,8 +418,7 @@ _OPERATIONS: dict[str, _Emitter] = {
     **dict.fromkeys(("fused_add", "fused_sub"), _fused),
     **dict.fromkeys(("shift_left", "shift_right"), _shift),
     **dict.fromkeys(("below", "above"), _next_number),
-    **dict.fromkeys(("floor", "ceil", "trunc", "round"), _integral),
-    **dict.fromkeys(("conj", "real"), _same),
+    # Code of functions of the notation that no intrinsic gives.
     "imag": lambda a: const(0, LLVM_TYPES[a.dtype.name]),
     "copied": lambda a: copied(a.b, a.x),
     "sub": lambda a: arithmetic(a.b, "sub", a.x, a.y, a.dtype),
@@ -440,10 +429,7 @@ _OPERATIONS: dict[str, _Emitter] = {
     "mod": lambda a: floor_divide(a.b, a.x, a.y, a.dtype)[1],
     "abs": lambda a: absolute(a.b, a.x, a.dtype),
     "sign": lambda a: sign(a.b, a.x, a.dtype),
-    "copysign": lambda a: a.b.intrinsic("copysign", a.x, a.y),
     "fmod": lambda a: truncated_remainder(a.b, a.x, a.y, a.dtype),
-    "popcount": lambda a: a.b.intrinsic("ctpop", a.x),
-    "relu": lambda a: extremum(a.b, "maximum", a.x, const(0, a.x.elem), a.dtype),
 }
 
 
@@ -452,5 +438,13 @@ def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: D
     applied = _Applied(b, op, args, dtype)
     if op in _PREDICATES:
         return Value(bool_, _PREDICATES[op](applied))
-    emitter = _OPERATIONS.get(op)
-    return None if emitter is None else Value(result, emitter(applied))
+    emitter, known = _OPERATIONS.get(op), TABLE.get(op)
+    if emitter is not None:
+        return Value(result, emitter(applied))
+    if known is not None and dtype.kind in known.itself:
+        return Value(result, args[0])
+    if known is None or not known.llvm:
+        return None
+    heavy = cost_of(op).heavy
+    found = b.intrinsic(known.llvm, *args, costly=heavy, flags=heavy)
+    return Value(result, rounded(b, dtype, found) if heavy else found)

@@ -267,8 +267,3 @@ def silu(b: Builder, x: Value) -> Value:
     exponent = b.choose(left, b.constant(form.bias - 64, form.integer), b.constant(form.bias, form.integer))
     top = b.select(x < _CONSTANTS[form.name].lo, x * 0.0, x)
     return top / _logistic(b, x, factor, exponent) * factor
-
-
-def relu(b: Builder, x: Value) -> Value:
-    """Return the larger of x and 0; NaN stays."""
-    return b.select(x <= 0.0, 0.0, x)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from polyker.cost.measure import Measured, MemoryAccess
-from polyker.ir.expr import TRANSCENDENTAL, Call, Cast, Expr, Index, Literal, Read, children, walk
+from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, children, walk
+from polyker.ir.functions import OPERATORS, TABLE, cost_of
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import Target
 
@@ -15,8 +16,8 @@ from polyker.machine.model import Target
 MOST_OPERATIONS = 400
 # What is read in one pass is so many times as large as the last cache if that keeps no part of it for the next pass.
 PASSES = 1.5
-# Functions cost several multiply-adds a vector.
-HEAVY = {*TRANSCENDENTAL, "pow", "div", "sqrt", "fmod"}
+# What costs several multiply-adds a vector.
+HEAVY = frozenset(op for op in (*OPERATORS, *TABLE) if cost_of(op).heavy)
 
 
 def is_costly(expr: Expr) -> bool:

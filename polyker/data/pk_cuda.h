@@ -151,21 +151,17 @@ PK_FN f64 pk_nan64() { return pk_inf64() - pk_inf64(); }
 template <class T> PK_FN T pk_power2(T x) { return x * x; }
 template <class T> PK_FN T pk_power3(T x) { return x * x * x; }
 template <class T> PK_FN T pk_power4(T x) { return (x * x) * (x * x); }
-// The functions of C's library, by their names here and there; S: what ends its names for this type.
+// The functions of C's library, by their names here and there, and those that are written by others; S: what ends C's names for
+// this type.
 // @functions of C's library
 #define PK_CALL1(T, S, name, c) PK_FN T pk_##name(T x) { return c##S(x); }
 #define PK_CALL2(T, S, name, c) PK_FN T pk_##name(T x, T y) { return c##S(x, y); }
 #define PK_REAL(T, S)                                                                                                         \
   PK_C1(PK_CALL1, T, S)                                                                                                       \
   PK_C2(PK_CALL2, T, S)                                                                                                       \
-  PK_FN T pk_rsqrt(T x) { return T(1) / sqrt##S(x); }                                                                         \
+  PK_WRITTEN(T)                                                                                                               \
   PK_FN T pk_pow(T x, T y) { return pow##S(x, y); }                                                                           \
   PK_FN T pk_fma(T x, T y, T z) { return fma##S(x, y, z); }                                                                   \
-  PK_FN T pk_relu(T x) { return pk_max(x, T(0)); }                                                                            \
-  PK_FN T pk_sigmoid(T x) { return T(1) / (T(1) + exp##S(-x)); }                                                              \
-  PK_FN T pk_silu(T x) { return x / (T(1) + exp##S(-x)); }                                                                    \
-  PK_FN T pk_softplus(T x) { return x > T(0) ? x + log1p##S(exp##S(-x)) : log1p##S(exp##S(x)); }                              \
-  PK_FN T pk_gelu(T x) { return T(0.5) * x * erfc##S(x * T(-0.70710678118654752440)); }                                       \
   PK_FN T pk_mod(T x, T y) {                                                                                                  \
     T r = fmod##S(x, y);                                                                                                      \
     if (y == T(0)) return r;                                                                                                  \
@@ -232,9 +228,8 @@ PK_FN f32 pk_odd(f64 x) {
   PK_FN H pk_floordiv(H a, H b) { return H(pk_floordiv(f32(a), f32(b))); }                                                    \
   PK_C1(PK_HALF1, H, )                                                                                                        \
   PK_C2(PK_HALF2, H, )                                                                                                        \
-  PK_HALF1(H, , sign, ) PK_HALF1(H, , rsqrt, ) PK_HALF1(H, , relu, ) PK_HALF1(H, , sigmoid, ) PK_HALF1(H, , silu, )           \
-  PK_HALF1(H, , gelu, ) PK_HALF1(H, , softplus, ) PK_HALF1(H, , power2, ) PK_HALF1(H, , power3, )                             \
-  PK_HALF1(H, , power4, )
+  PK_WRITTEN_HALF(H)                                                                                                          \
+  PK_HALF1(H, , sign, ) PK_HALF1(H, , power2, ) PK_HALF1(H, , power3, ) PK_HALF1(H, , power4, )
 #define PK_HALF1(H, S, name, c) PK_FN H pk_##name(H x) { return H(pk_##name(f32(x))); }
 #define PK_HALF2(H, S, name, c) PK_FN H pk_##name(H a, H b) { return H(pk_##name(f32(a), f32(b))); }
 PK_HALF(f16)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Work
-from polyker.ir.expr import BITWISE, COMPARISONS, DIVISIONS, DOTS, TRANSCENDENTAL, Call, Cast, Expr, Literal, Read
+from polyker.ir.expr import BITWISE, COMPARISONS, DOTS, Call, Cast, Expr, Literal, Read
+from polyker.ir.functions import cost_of
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
 from polyker.machine.model import Gpu, Target
@@ -19,8 +20,6 @@ _FLOPS = ("add", "mul", "div")
 _DOT_FLOPS = {"dot2": 3, "dot4": 7}  # products of narrow integers, added up
 _REAL = {"add": 2, "mul": 6, "div": 11}  # a complex operation in real ones
 _CHAINED = ("minimum", "maximum", "and", "or", "div", "floordiv", "mod", *BITWISE[:3])
-# What a function takes at the least, in instructions: a polynomial of few terms; dividing, the throughput of fast dividers.
-_LEAST = dict.fromkeys((*TRANSCENDENTAL, "pow"), 8) | dict.fromkeys(DIVISIONS, 4)
 
 
 def each(statement: TypedStatement, *, once: bool = False) -> Counter[str]:
@@ -71,7 +70,7 @@ def instructions(operations: Mapping[str, int]) -> int:
     """Return the vector instructions of one instance at the least: multiplications go with additions."""
     products = ("mul", *DOTS)
     fused = max(operations.get("add", 0), sum(operations.get(name, 0) for name in products))
-    others = (n * _LEAST.get(name, 1) for name, n in operations.items() if name not in ("add", *products))
+    others = (n * cost_of(name).least for name, n in operations.items() if name not in ("add", *products))
     return fused + sum(others)
 
 

@@ -32,8 +32,6 @@ FUNCTIONS = tuple(TABLE)
 DOTS = ("dot2", "dot4")
 INTERNAL = ("multiply_add", "join", "below", "above", *DOTS)
 TRANSCENDENTAL = tuple(f.name for f in TABLE.values() if f.transcendental)
-# Operations that take a processor's divider, or as long.
-DIVISIONS = ("div", "sqrt", "rsqrt", "floordiv", "mod", "fmod")
 REDUCTIONS = ("sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all")
 
 

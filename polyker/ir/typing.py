@@ -33,7 +33,8 @@ from polyker.ir.expr import (
     Size,
     reads_in,
 )
-from polyker.ir.functions import TABLE
+from polyker.ir.functions import TABLE, Function
+from polyker.ir.functions.composition import composed, repeats
 from polyker.ir.measure import SIZE, size_of
 from polyker.ir.printing import SYMBOLS
 from polyker.ir.promotion import UnknownType, ValueType, computed, fits, floating, promote
@@ -355,56 +356,61 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
     known = TABLE[op]
     if dtype.is_complex and not known.complex:
         raise failure(NO_LOOP, span=span, op=op, types=found, advice=_REAL_PART)
-    if op == "popcount":
-        return _popcount(node, found, span)
+    if known.takes == "integer":
+        return _counted(op, node, found, span)
     if known.takes == "float":
-        return _floating(op, arg, span)
-    if dtype == bool_ and op in ("sign", "relu"):
+        return _called(known, [arg], floating(found), span)
+    if dtype == bool_ and known.of_bool is None:
         raise failure(NO_LOOP, span=span, op=op, types="bool", advice=_NOT_BOOL)
-    if op in ("isnan", "isinf", "isfinite"):
+    if known.gives == "bool":
         return _classified(op, node, found, span), _BOOL
-    if op in ("floor", "ceil", "trunc", "round", "conj", "abs", "real") and dtype.kind in "biu":
-        if op == "round" and dtype == bool_:
-            return convert(node, found, ValueType(f16), span), ValueType(f16)
-        if op != "abs" or dtype.kind != "i":
-            return node, found
-    if op in ("conj", "real") and not dtype.is_complex:
+    if dtype == bool_ and known.of_bool not in (None, bool_):
+        kind = ValueType(known.of_bool)
+        return convert(node, found, kind, span), kind
+    if dtype.kind in known.itself:
         return node, found
-    if op in ("abs", "real", "imag") and dtype.is_complex:
+    if known.gives == "real" and dtype.is_complex:
         part = ValueType(dtype.real, found.weak)
         return Call(op, (node,), part.dtype, span), part
-    if op == "imag":
+    if op == "imag":  # of what is real: 0, whatever that is
         where = computed(dtype)
         return _beside(node, Literal(constant_value(0, where, span), where, span)), found
-    return Call(op, (node,), node.dtype, span), found
+    return _called(known, [arg], found, span)
 
 
-def _floating(op: str, arg: Typed, span: Span | None) -> Typed:
-    """Type a function that makes floats of integers; sigmoids of complex numbers are written by `exp`."""
-    node, found = arg
-    kind = floating(found)
-    value, where = convert(node, found, kind, span), computed(kind.dtype)
-    if kind.dtype.is_complex and op in ("sigmoid", "silu"):  # 1 / (1 + exp(-z)), z / (1 + exp(-z))
-        _check_repeated(value, op, str(found), span)
-        one = Literal(constant_value(1, where, span), where, span)
-        below = Call("add", (one, Call("exp", (_negate(value, span),), where, span)), where, span)
-        return Call("div", (one if op == "sigmoid" else value, below), where, span), kind
-    return Call(op, (value,), where, span), kind
+def _called(known: Function, given: Sequence[Typed], kind: ValueType, span: Span | None) -> Typed:
+    """Return the call of a function of arguments of one type, or what it is written by where no later part is to meet it."""
+    where = computed(kind.dtype)
+    args = [node if found == kind else convert(node, found, kind, span) for node, found in given]
+    if kind.dtype.kind not in known.expanded:
+        return Call(known.name, tuple(args), where, span), kind
+    for arg, times in zip(args, repeats(known.written), strict=False):
+        if times > 1:
+            _check_repeated(arg, known.name, str(kind), span)
+
+    def apply(op: str, values: tuple[Expr, ...]) -> Expr:
+        if op in ("neg", "sub"):
+            last = _negate(values[-1], span)
+            return last if op == "neg" else Call("add", (values[0], last), where, span)
+        name = {"minimum": "and", "maximum": "or"}.get(op, op) if kind == _BOOL else op
+        return Call(name, values, bool_ if op in COMPARISONS else where, span)
+
+    return composed(known.written, args, apply, lambda n: Literal(constant_value(n, where, span), where, span)), kind
 
 
-def _popcount(node: Expr, found: ValueType, span: Span | None) -> Typed:
-    """Type the number of one bits of a magnitude, u8 as numpy's; a Call keeps the type of its argument."""
+def _counted(op: str, node: Expr, found: ValueType, span: Span | None) -> Typed:
+    """Type a function of the bits of a magnitude, u8 as numpy's; a Call keeps the type of its argument."""
     if found.dtype.kind not in "biu":
-        raise failure(NO_LOOP, span=span, op="popcount", types=found, advice="convert it first: `i64(...)`")
+        raise failure(NO_LOOP, span=span, op=op, types=found, advice="convert it first: `i64(...)`")
     count = node
     if found.dtype != bool_:
         size, _ = unary("abs", (node, found), span)
-        count = Call("popcount", (size,), node.dtype, span)
+        count = Call(op, (size,), node.dtype, span)
     return count if count.dtype == u8 else Cast(u8, count, u8, span), ValueType(u8)
 
 
 def _classified(op: str, node: Expr, found: ValueType, span: Span | None) -> Expr:
-    """Return whether a value is NaN, infinite or finite, by one comparison of its magnitude."""
+    """Return whether a value is NaN, infinite or finite, by one comparison of its magnitude, which no composition says."""
     if found.dtype.is_complex:
         _check_repeated(node, op, str(found), span)
         part = ValueType(found.dtype.real, found.weak)
@@ -421,24 +427,18 @@ def _classified(op: str, node: Expr, found: ValueType, span: Span | None) -> Exp
 def several(op: str, args: list[Typed], span: Span | None) -> Typed:
     """Type a function of several arguments, which are converted to one type, as numpy's."""
     kinds = [found for _, found in args]
-    if TABLE[op].takes == "float" and not any(kind.weak for kind in kinds):
+    known = TABLE[op]
+    if known.takes == "float" and not any(kind.weak for kind in kinds):
         kinds = list(map(floating, kinds))
     kind = reduce(promote, kinds)
-    if TABLE[op].takes == "float":
+    if known.takes == "float":
         kind = floating(kind)
-    if kind.dtype.is_complex:
+    if kind.dtype.is_complex and not known.complex:
         types = " and ".join(str(found) for _, found in args)
         raise failure(NO_LOOP, span=span, op=op, types=types, advice=_REAL_PART)
-    if op == "fmod" and kind == _BOOL:
-        kind = ValueType(i8)
-    values = [convert(*arg, kind, span) for arg in args]
-    where = computed(kind.dtype)
-    if op == "clip":  # minimum(maximum(x, low), high)
-        x, low, high = values
-        if kind == _BOOL:
-            return Call("and", (Call("or", (x, low), bool_, span), high), bool_, span), kind
-        return Call("minimum", (Call("maximum", (x, low), where, span), high), where, span), kind
-    return Call(op, tuple(values), where, span), kind
+    if kind == _BOOL and known.of_bool not in (None, bool_):
+        kind = ValueType(known.of_bool)
+    return _called(known, args, kind, span)
 
 
 def compare(op: str, left: Typed, right: Typed, span: Span | None) -> Expr:

@@ -11,7 +11,8 @@ from polyker.errors.reference import MISSING, NOT_INTEGER
 from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size, reads_values
-from polyker.reference.functions import binary, clip, refuse, unary
+from polyker.ir.functions import TABLE
+from polyker.reference.functions import binary, refuse, several, unary
 from polyker.reference.integers import Env, Integer, gathers, integer
 from polyker.reference.memory import Tensor, load
 from polyker.reference.ranges import Ranges
@@ -134,8 +135,8 @@ def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
     values = [evaluate(a, scope) for a in args]
     if op == "where":
         return _where(values, scope.widen)
-    if op == "clip":
-        return _clip(values, scope.widen)
+    if len(values) > 2 and op in TABLE and TABLE[op].arity > 2:
+        return _several(op, values, scope.widen)
     if op == "not":
         test = convert(values[0], dt.bool_, scope.widen)
         true = dt.bool_.numpy.type
@@ -218,10 +219,10 @@ def _where(values: list[Value], widen: bool) -> Value:
     return Value(tag, pick)
 
 
-def _clip(values: list[Value], widen: bool) -> Value:
-    tag, function = clip([v.tag for v in values])
-    x, low, high = (convert(v, tag, widen) for v in values)
-    return Value(tag, lambda env: function(x(env), low(env), high(env)))
+def _several(op: str, values: list[Value], widen: bool) -> Value:
+    tag, function = several(op, [v.tag for v in values], widen)
+    args = [convert(v, tag, widen) for v in values]
+    return Value(tag, lambda env: function(*(a(env) for a in args)))
 
 
 def type_of(expr: Expr, tags: Mapping[str, Tag | None]) -> Tag | None:
@@ -259,8 +260,8 @@ def _type_of_call(op: str, args: tuple[Expr, ...], tags: Mapping[str, Tag | None
         for t in rest:
             total = promote(total, t)
         return total
-    if op == "clip":
-        return clip(known)[0]
+    if op in TABLE and TABLE[op].arity > 2:
+        return several(op, known, False)[0]
     if len(args) > 1:
         if not rest:
             return binary(op, total, total, False)[1]

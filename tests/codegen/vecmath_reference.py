@@ -13,7 +13,7 @@ from mpmath import mp, mpf
 mp.prec = 140
 
 REAL_OPS = (
-    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "silu", "gelu", "rsqrt", "relu", "pow",
+    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid", "silu", "gelu", "rsqrt", "pow",
     "exp2", "log2", "log10", "hypot", "sinh", "cosh", "softplus", "cbrt", "asin", "acos", "atan", "atan2", "asinh", "acosh",
     "atanh", "erfc", "erfinv", "lgamma", "digamma",
 )  # fmt: skip
@@ -57,7 +57,7 @@ EXACT: dict[str, Callable[..., mpf]] = {
     "sigmoid": lambda x: _logistic(x) if abs(x) < 1e4 else mpf(x > 0),
     "silu": lambda x: x * _logistic(x) if abs(x) < 1e4 else x * (x > 0),
     "gelu": lambda x: x * _normal(x) if abs(x) < 60 else x * (x > 0),
-    "rsqrt": lambda x: 1 / mp.sqrt(x), "relu": lambda x: x * (x > 0), "pow": mp.power,
+    "rsqrt": lambda x: 1 / mp.sqrt(x), "pow": mp.power,
     "exp2": lambda x: mp.power(2, min(max(x, -2000), 2000)), "log2": lambda x: mp.log(x) / mp.ln(2), "log10": mp.log10,
     "hypot": mp.hypot, "sinh": lambda x: mp.sinh(min(max(x, -2000), 2000)),
     "cosh": lambda x: mp.cosh(min(max(x, -2000), 2000)), "softplus": lambda x: _softplus(min(max(x, -2000), mpf(x))),
@@ -203,7 +203,7 @@ def _under_bell(x: np.ndarray, steepness: str, least: int, most: int) -> np.ndar
 EXTENDED: dict[str, Callable[..., np.ndarray]] = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "tanh": np.tanh, "sigmoid": _extended_logistic, "silu": lambda x: x * _extended_logistic(x),
-    "rsqrt": lambda x: 1 / np.sqrt(x), "relu": lambda x: np.maximum(x, 0), "pow": np.power, "exp2": np.exp2, "log2": np.log2,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power, "exp2": np.exp2, "log2": np.log2,
     "log10": np.log10, "hypot": np.hypot, "sinh": np.sinh, "cosh": np.cosh, "softplus": lambda x: np.logaddexp(0, x),
     "cbrt": np.cbrt, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh,

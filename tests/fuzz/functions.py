@@ -9,8 +9,8 @@ import numpy as np
 
 from polyker.codegen.vecmath import functions as vecmath
 from polyker.ir import dtypes as dt
-from polyker.reference.functions import binary, clip, unary
-from polyker.reference.special import complementary, digamma, inverse_error_function, log_gamma
+from polyker.ir.functions.special import complementary, digamma, inverse_error_function, log_gamma
+from polyker.reference.functions import binary, several, unary
 from polyker.reference.tags import settle
 from tests.fuzz.bounds import FUNCTION_ULPS, Uncertain, V, convert, rounded
 
@@ -76,7 +76,7 @@ def value(op: str, args: list[V]) -> V | None:
         Uncertain: where it hangs on a value that is not known well enough.
     """
     if op == "clip":
-        tag, function = clip([a.tag for a in args])
+        tag, function = several("clip", [a.tag for a in args], False)
         args = [convert(a, tag) for a in args]
         return V(tag, function(*(a.val for a in args)), np.max([a.err for a in args], axis=0, initial=0))
     if op in CLASSES or op == "popcount":

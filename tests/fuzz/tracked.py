@@ -15,11 +15,11 @@ import numpy as np
 
 from polyker.ir import dtypes as dt
 from polyker.ir.expr import BITWISE, Call, Cast, Index, Literal, Read, Reduce, Size, reads_values, walk
+from polyker.ir.functions.special import complementary, error_function
 from polyker.ir.program import Loop
 from polyker.reference.functions import binary, unary
 from polyker.reference.interpreter import bind
 from polyker.reference.reductions import accumulator, result_tag
-from polyker.reference.special import complementary, error_function
 from polyker.reference.tags import WEAK_INT, promote, settle, tag_of_literal
 from tests.fuzz import functions
 from tests.fuzz.bounds import (

@@ -306,7 +306,7 @@ def test_erf_and_gelu_are_exact_forms():
     A = np.array([-6.5, -3.2, -2.9, -0.5, 0.0, 1e-5, 0.7, 2.99, 3.01, 5.5, np.inf, -np.inf])
     want = [float(mpmath.erf(float(a))) for a in A]
     np.testing.assert_allclose(run("O[i] = erf(A[i])", A=A), want, rtol=3e-16)
-    from polyker.reference.special import error_function
+    from polyker.ir.functions.special import error_function
 
     for a in A[:10]:
         with mpmath.workdps(30):

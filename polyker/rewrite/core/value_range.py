@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal
+from polyker.ir.functions import TABLE
+from polyker.ir.functions.composition import composed
 from polyker.ir.promotion import integer_range
 
 Range = tuple[int, int]  # least and greatest value
@@ -83,16 +85,30 @@ def _call(op: str, args: list[Range]) -> Range | None:
             return min(a for a, _ in args), min(b for _, b in args)
         case "maximum":
             return max(a for a, _ in args), max(b for _, b in args)
-        case "relu":
-            return max(0, low), max(0, high)
-        case "abs":
-            return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
-        case "popcount":
-            return 0, 64
         case "where":
             return min(a for a, _ in args[1:]), max(b for _, b in args[1:])
         case _:
-            return None
+            return _function(op, args)
+
+
+def _function(op: str, args: list[Range]) -> Range | None:
+    """Return the range of a function, as its entry says it or as its composition's operations have it."""
+    known = TABLE.get(op)
+    if known is None:
+        return None
+    if known.interval is not None:
+        return known.interval(*args[0])
+
+    def apply(part: str, ranges: tuple[Range | None, ...]) -> Range | None:
+        found = [r for r in ranges if r is not None]
+        if part == "sub" and len(found) == 2:
+            part, found = "add", [found[0], (-found[1][1], -found[1][0])]
+        return _call(part, found) if len(found) == len(ranges) else None
+
+    if not known.written or known.takes != "number":
+        return None
+    given: list[Range | None] = list(args)
+    return composed(known.written, given, apply, lambda n: (int(n), int(n)) if n == int(n) else None)
 
 
 def _of_bits(op: str, args: list[Range]) -> Range:

@@ -196,6 +196,7 @@ class _Terms:
             case Call(op="div", args=(value, Literal() as by)) if kind == "f" and _is_number(by) and by.value:
                 same = op if by.value.real > 0 else _OTHER[op]
                 return same, value, lambda e: replace(expr, args=(e, by))
+            # These functions keep the order of their arguments.
             case Call(op=("floor" | "ceil" | "trunc" | "round"), args=(value,)) if kind == "f":
                 return op, value, lambda e: replace(expr, args=(e,))
             case Call(op="relu", args=(value,)) if self.has_terms:
