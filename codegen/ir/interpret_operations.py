@@ -12,6 +12,7 @@ import numpy as np
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType
 from polyker.ir.functions import TABLE
+from polyker.ir.instructions import MEANINGS, DotProduct
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -54,6 +55,8 @@ def _apply(op: str, args: list[Array]) -> Any:
         return _UNARY[op](x)
     if op in _OWN:
         return _OWN[op](*args)
+    if op in MEANINGS:
+        return _dot(MEANINGS[op], *args)
     if op in TABLE:
         itself = x.dtype.kind in TABLE[op].itself or (x.dtype.kind == "b" and TABLE[op].of_bool is None)
         return x if itself else TABLE[op].value(*args)
@@ -67,15 +70,15 @@ def _joined(*parts: Array) -> Any:
     return np.asarray(whole).astype(np.uint32)
 
 
-def _parts(x: Array, kind: type[np.integer[Any]]) -> list[Array]:
-    """Return the integers of a kind that lie side by side in 32 bits, as i64."""
-    bits = 8 * np.dtype(kind).itemsize
-    return [(x.astype(np.int64) >> (bits * n)).astype(kind).astype(np.int64) for n in range(32 // bits)]
+def _parts(x: Array, kind: DType) -> list[Array]:
+    """Return the integers of a type that lie side by side in 32 bits, as i64."""
+    bits = 8 * kind.itemsize
+    return [(x.astype(np.int64) >> (bits * n)).astype(kind.numpy).astype(np.int64) for n in range(32 // bits)]
 
 
-def _dot(x: Array, y: Array, kinds: tuple[type[np.integer[Any]], type[np.integer[Any]]]) -> Any:
+def _dot(instruction: DotProduct, x: Array, y: Array) -> Any:
     """Return the dot product of the integers in 32 bits of x with those of y."""
-    return sum(p * q for p, q in zip(_parts(x, kinds[0]), _parts(y, kinds[1]), strict=True))
+    return sum(p * q for p, q in zip(_parts(x, instruction.left), _parts(y, instruction.right), strict=True))
 
 
 def _neighbour(x: Array, end: float) -> Any:
@@ -109,8 +112,6 @@ _OWN: dict[str, Callable[..., Any]] = {
     "copied": lambda x: x,
     "below": lambda x: _neighbour(x, -math.inf),
     "above": lambda x: _neighbour(x, math.inf),
-    "dot2": lambda x, y: _dot(x, y, (np.int16, np.int16)),
-    "dot4": lambda x, y: _dot(x, y, (np.uint8, np.int8)),
     "popcount": _popcount,
 }
 

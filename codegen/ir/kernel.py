@@ -81,7 +81,7 @@ class Op(_Kept):
     div, pow; the comparisons lt le gt ge eq ne (dtype bool); minimum maximum (NaN propagates); and or not (bool);
     where(c, a, b); bit_and bit_or bit_xor (n-ary), bit_not, shift_left and shift_right of integers (polyker.ir.expr.BITWISE);
     multiply_add(x, y, z) = x y + z; the functions of polyker.ir.expr.FUNCTIONS. Result type `dtype`.
-    join of two integers of 16 bits or four of 8, dot2 and dot4 on i32 or u32, below and above on f32 or f64
+    join of two integers of 16 bits or four of 8, dot products on i32 or u32, below and above on f32 or f64
     (polyker.ir.expr.INTERNAL).
     What passes for a machine make (FORMS): larger, smaller, larger_masked and smaller_masked (extrema, the first argument where
     one is NaN), fused_add and fused_sub (sums by a multiply-add), copied (of a vector, that the next operation may overwrite).

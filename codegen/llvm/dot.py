@@ -1,6 +1,5 @@
 """Sums of products of narrow integers as LLVM IR: several terms lie side by side in 32 bits, and one instruction multiplies and
-adds them. On x86 these are vpmaddwd and vpdpwssd (two terms of 16 bits, signed) and vpdpbusd (four of 8 bits, unsigned by
-signed); none of them saturates. Elsewhere, and for single elements, the parts are taken out one by one.
+adds them (polyker.ir.instructions). Where a processor has none, and for single elements, the parts are taken out one by one.
 """
 
 from __future__ import annotations
@@ -13,44 +12,44 @@ from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.convert import Value, convert
 from polyker.codegen.llvm.operations import real_operation
 from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.ir.dtypes import DType
+from polyker.ir.instructions import MEANINGS, DotProduct
 
 if TYPE_CHECKING:
     from polyker.codegen.llvm.expressions import Expressions
 
-# The instructions by the lanes of their result; the lanes of a register that is filled up.
-_PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-_QUADS = {lanes: f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" for lanes in (4, 8, 16)}
-
 
 def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
-    """Return `total + op(x, y)` of dot2 or dot4 on i32."""
-    terms = 2 if op == "dot2" else 4
+    """Return `total + op(x, y)` of a sum of products on i32."""
+    row = b.dots.get(op)
     lanes = max(r.lanes for r in (x, y, total) if r is not None)
-    if lanes == 1 or b.dot < terms:
-        sums = _parts(b, terms, x, y)
+    if lanes == 1 or row is None:
+        sums = _parts(b, MEANINGS[op], x, y)
         return sums if total is None else b.binary("add", total, sums)
     x, y = b.splat(x, lanes), b.splat(y, lanes)
     total = None if total is None else b.splat(total, lanes)
-    if lanes > b.dot_lanes:
+    most = min(b.dot_lanes, max(row.llvm))
+    if lanes > most:
         found: Reg | None = None
-        for first in range(0, lanes, b.dot_lanes):
-            here = list(range(first, min(first + b.dot_lanes, lanes)))
+        for first in range(0, lanes, most):
+            here = list(range(first, min(first + most, lanes)))
             piece = dot(
                 b, op, _lanes(b, x, here), _lanes(b, y, here), None if total is None else _lanes(b, total, here)
             )
             found = piece if found is None else _joined_lanes(b, found, piece)
         assert found is not None
         return found
-    width = next(w for w in _PAIRS if lanes <= w)
+    width = min(w for w in row.llvm if lanes <= w)
     if width > lanes:
         order = [*range(lanes), *[0] * (width - lanes)]
         wide = dot(b, op, *(b.shuffle(r, None, order) for r in (x, y, *(() if total is None else (total,)))))
         return _lanes(b, wide, list(range(lanes)))
-    if terms == 2:
-        pairs = b.call(_PAIRS[width], "i32", width, (_bits(b, x, "i16"), _bits(b, y, "i16")))
-        return pairs if total is None else b.binary("add", total, pairs)
+    factors = _bits(b, x, f"i{8 * row.left.itemsize}"), _bits(b, y, f"i{8 * row.right.itemsize}")
+    if not row.accumulates:
+        sums = b.call(row.llvm[width], "i32", width, factors)
+        return sums if total is None else b.binary("add", total, sums)
     start = b.splat(const(0, "i32"), width) if total is None else total
-    return b.call(_QUADS[width], "i32", width, (start, _bits(b, x, "i8"), _bits(b, y, "i8")))
+    return b.call(row.llvm[width], "i32", width, (start, *factors))
 
 
 def _lanes(b: Builder, reg: Reg, lanes: list[int]) -> Reg:
@@ -73,16 +72,18 @@ def _bits(b: Builder, reg: Reg, elem: str) -> Reg:
     return b.pure(f"bitcast {reg.typed} to {kind}", elem, lanes, (reg,))
 
 
-def _parts(b: Builder, terms: int, x: Reg, y: Reg) -> Reg:
+def _parts(b: Builder, row: DotProduct, x: Reg, y: Reg) -> Reg:
     """Return the sum of the products, part by part."""
-    bits = 32 // terms
     found: Reg | None = None
-    for p in range(terms):
-        left = _unsigned(b, x, bits, p) if terms == 4 else _signed(b, x, bits, p)
-        product = b.binary("mul", left, _signed(b, y, bits, p))
+    for p in range(row.terms):
+        product = b.binary("mul", _part(b, x, row.left, p), _part(b, y, row.right, p))
         found = product if found is None else b.binary("add", found, product)
     assert found is not None
     return found
+
+
+def _part(b: Builder, x: Reg, kind: DType, part: int) -> Reg:
+    return (_signed if kind.kind == "i" else _unsigned)(b, x, 8 * kind.itemsize, part)
 
 
 def _signed(b: Builder, x: Reg, bits: int, part: int) -> Reg:

@@ -33,7 +33,7 @@ def builder_for(target: Target, fastmath: str = "") -> Builder:
         native_maximum=arm or target.triple.startswith("wasm"),
         native_fma=arm or (x86 and ("+fma" in features or level)),
         avx512=target.masks,
-        dot=target.dot if x86 else 1,
+        dots=target.dot_products,
         dot_lanes=target.lanes(4),
     )
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polyker.codegen.llvm.fold import fold_binary, fold_compare, neutral, number, numbers
+from polyker.ir.instructions import DotProduct
 
 LLVM_TYPES = {
     "f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "i1",
@@ -91,8 +92,8 @@ class Builder:
     """Writes instructions of one function.
 
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;
-    `native_fma`: it fuses multiply-add; `avx512`: it has that set's registers of 64 bytes; `dot`: it multiplies and adds so
-    many narrow integers in 32 bits (1: none), in up to `dot_lanes` lanes. `extrema`: minima and maxima by their register: what
+    `native_fma`: it fuses multiply-add; `avx512`: it has that set's registers of 64 bytes; `dots`: its
+    instructions on products of narrow integers, in up to `dot_lanes` lanes. `extrema`: minima and maxima by their register: what
     they are where neither operand is NaN, and the operands. `clears`: the buffers that hold zeros when the function begins, with
     how many lines they have.
     """
@@ -105,12 +106,13 @@ class Builder:
         native_maximum: bool = False,
         native_fma: bool = True,
         avx512: bool = False,
-        dot: int = 1,
+        dots: tuple[DotProduct, ...] = (),
         dot_lanes: int = 4,
     ) -> None:
         self.native_half, self.native_maximum = native_half, native_maximum
         self.native_fma, self.avx512 = native_fma, avx512
-        self.dot, self.dot_lanes = dot, dot_lanes
+        self.dots = {r.op: r for r in dots}
+        self.dot_lanes = dot_lanes
         self.regions: list[Region] = [Region("entry")]
         self.allocas: list[str] = []
         self.clears: dict[str, int] = {}

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from polyker.cost.measure import Measured
 from polyker.cost.plan import is_costly, values
 from polyker.ir.expr import DOTS, Call, Expr, Read
+from polyker.ir.functions import cost_of
+from polyker.ir.functions.function import POLYNOMIAL
 from polyker.machine.model import Target
 
 # Operations for each element of the inputs that are worth a look through these beforehand
@@ -87,7 +89,19 @@ def _steps(expr: Expr) -> Iterator[tuple[Call, float]]:
     differences = {id(x) for e in nodes if e.op == "add" for x in e.args if _is_negated(x)}
     for e in nodes:
         if e.op not in DOTS and id(e) not in differences:
-            yield e, 12.0 if is_costly(e) else 1.0 if e.op == "multiply_add" else float(max(1, len(e.args) - 1))
+            yield (
+                e,
+                12.0 * _functions(e.op)
+                if is_costly(e)
+                else 1.0
+                if e.op == "multiply_add"
+                else float(max(1, len(e.args) - 1)),
+            )
+
+
+def _functions(op: str) -> int:
+    """Return how many functions of one polynomial each one is made of."""
+    return max(1, cost_of(op).least // POLYNOMIAL.least)
 
 
 def _signless(call: Call) -> tuple[Expr, ...]:

@@ -9,6 +9,7 @@ from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Work
 from polyker.ir.expr import BITWISE, COMPARISONS, DOTS, Call, Cast, Expr, Literal, Read
 from polyker.ir.functions import cost_of
+from polyker.ir.instructions import MEANINGS
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.ir.typed_printing import print_expr
 from polyker.machine.model import Gpu, Target
@@ -17,7 +18,7 @@ from polyker.poly.isl import read_set
 _UPDATES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 _SIGNS = {"set": "=", "add": "+=", "mul": "*="}
 _FLOPS = ("add", "mul", "div")
-_DOT_FLOPS = {"dot2": 3, "dot4": 7}  # products of narrow integers, added up
+_DOT_FLOPS = {op: 2 * r.terms - 1 for op, r in MEANINGS.items()}  # products of narrow integers, added up
 _REAL = {"add": 2, "mul": 6, "div": 11}  # a complex operation in real ones
 _CHAINED = ("minimum", "maximum", "and", "or", "div", "floordiv", "mod", *BITWISE[:3])
 

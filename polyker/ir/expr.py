@@ -14,6 +14,7 @@ from typing import TypeAlias
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.functions import TABLE
+from polyker.ir.instructions import MEANINGS
 
 # Operators, as `Call.op`. Chains of one left-associative operator are one n-ary Call, folded from the left; `a - b` is
 # add(a, neg(b)); `pow` folds from the right.
@@ -26,10 +27,11 @@ BITWISE = ("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right
 FUNCTIONS = tuple(TABLE)
 # What rewrites make of what the text says: multiply_add(x, y, z) is x * y + z, rounded once where the processor can;
 # join(a, b) and join(a, b, c, d) are the bits of narrow integers side by side in 32, the first lowest; dot2(x, y) the sum of the
-# products of the two i16 in x and in y, dot4(x, y) of the four u8 in x and the four i8 in y, modulo 2^32; below(x) of a float
+# products of the two i16 in x and in y, dot4(x, y) of the four u8 in x and the four i8 in y, modulo 2^32, and so on, as
+# polyker.ir.instructions has them; below(x) of a float
 # (f32 or f64) is the greatest number, -inf included, that is less than x, inf where x is NaN, and NaN where x is -inf; above(x)
 # is -below(-x).
-DOTS = ("dot2", "dot4")
+DOTS = tuple(MEANINGS)
 INTERNAL = ("multiply_add", "join", "below", "above", *DOTS)
 TRANSCENDENTAL = tuple(f.name for f in TABLE.values() if f.transcendental)
 REDUCTIONS = ("sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all")

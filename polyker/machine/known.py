@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from polyker.ir.instructions import most_terms
 from polyker.machine.model import CYCLES, Cache, Gpu, Target
 
 
@@ -82,7 +83,7 @@ def _processor(found: Mapping[str, Any]) -> Target:
     caches = tuple(Cache(c["size"], c.get("line", 64), c["ways"]) for c in found["caches"])
     return Target(
         found["target"], found["triple"], found["cpu"], found["features"], vector["bytes"], vector["registers"],
-        vector["masked"], ports["fma"], ports["fma_latency"], caches, dot=vector["dot"],
+        vector["masked"], ports["fma"], ports["fma_latency"], caches, dot=most_terms(found["triple"], found["features"]),
     )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from polyker.ir.instructions import DotProduct, instructions
+
 # What a core's prefetchers do not look beyond, in bytes: what lies farther apart is no stream to them.
 PAGE = 4096
 # Pages whose addresses a core keeps.
@@ -98,8 +100,8 @@ class Target:
     `vector_bytes`: width of a vector register in bytes; `vector_registers`: their number; `masked`: whether masked loads and
     stores are cheap (AVX-512, SVE); `fma_per_cycle` and `fma_latency`: fused multiply-adds a cycle, and their latency in
     cycles; `caches`: from the level nearest the core outwards; `cores`. `gpu`: of a GPU, whose multiprocessors are the cores.
-    `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most: 2 of 16 bits, 4 of 8
-    bits (unsigned by signed), 1 where there is none. `asks`: whether it pays to ask for the next rows while others are computed;
+    `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most, 1 where there is none;
+    `dot_products` are these instructions. `asks`: whether it pays to ask for the next rows while others are computed;
     where it does not, the core's own prefetchers are on the way, and are led astray. `asks_second`: whether a line that is asked
     for in the second cache stays out of the first. `asks_streams`: the cache in which it pays to ask for what a sum along memory
     is to read later, 0 where it does not pay. `follows_rows`: whether prefetchers follow the rows of a register tile, and the
@@ -160,6 +162,11 @@ class Target:
     def fresh(self, size: float) -> float:
         """Return the cycles that a byte of scratch memory costs before it is used, where so many bytes are needed."""
         return FRESH if size > KEPT else 0.0
+
+    @property
+    def dot_products(self) -> tuple[DotProduct, ...]:
+        """The instructions on sums of products of narrow integers, one of each meaning."""
+        return tuple(r for r in instructions(self.triple, self.features) if r.terms <= self.dot)
 
     @property
     def pairs_extrema(self) -> bool:

@@ -9,6 +9,7 @@ from polyker.codegen.llvm.functions import EXTERNALS
 from polyker.codegen.llvm.jit import binding as llvm
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import UNKNOWN_CPU
+from polyker.ir.instructions import INTRINSICS
 from polyker.machine.known import KNOWN
 from polyker.machine.model import Target
 from polyker.process.jobs import checkpoint, run_exclusively
@@ -17,7 +18,7 @@ from polyker.process.jobs import checkpoint, run_exclusively
 _INTRINSIC = re.compile(
     r"llvm\.(prefetch|fma|fabs|sqrt|floor|ceil|trunc|rint|roundeven|copysign|minimum|maximum|minnum|maxnum|ldexp|smin|smax|umin|umax"
     r"|ctlz|cttz|ctpop|fshl|fshr|fptosi\.sat|fptoui\.sat|vector\.reduce\.(and|or|umax)"
-    r"|masked\.(load|store|gather|scatter)|x86\.(sse|sse2\.pmadd|avx2\.pmadd|avx512\.(pmaddw|vpdpbusd|vpermi2var|permvar|rsqrt14|mask\.(scalef|range|cmp|fixupimm|getexp|getmant))))\.[a-z0-9.]+"
+    r"|masked\.(load|store|gather|scatter)|x86\.(sse|avx512\.(vpermi2var|permvar|rsqrt14|mask\.(scalef|range|cmp|fixupimm|getexp|getmant))))\.[a-z0-9.]+"
 )
 
 
@@ -38,7 +39,7 @@ def _optimized(text: str, target: Target) -> object:
     _check_processor(target)
     module = llvm.parse(text)
     for name in llvm.declared(module):
-        if name not in EXTERNALS and not _INTRINSIC.match(name):
+        if name not in EXTERNALS | INTRINSICS and not _INTRINSIC.match(name):
             raise InternalError(f"generated code calls {name!r}, which is not among the functions it may call")
     llvm.optimize(module, target.triple, target.cpu, target.features)
     return module

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from polyker.errors.base import failure
+from polyker.ir.instructions import most_terms
 from polyker.machine.known import GPUS, KNOWN, habits_of, with_habits
 from polyker.machine.model import Cache, Target
 
@@ -61,16 +62,11 @@ def host() -> Target:
     else:
         width, registers = (32 if "+avx2" in have else 16), 16
     masked = width == 64
-    dot = 1 if not llvm.host_triple().startswith("x86_64") else 4 if _vnni(masked) <= have else 2
+    dot = most_terms(llvm.host_triple(), features)
     found = Target(
         "cpu", llvm.host_triple(), cpu, features, width, registers, masked, 2, 4, _caches(), _cores(), None, dot
     )
     return with_habits(found, habits_of(cpu))
-
-
-def _vnni(wide: bool) -> set[str]:
-    """Return the features that the instructions on four products of 8 bits need, in vectors of 64 bytes or less."""
-    return {"+avx512vnni"} if wide else {"+avxvnni"}
 
 
 def target(name: str | Target = "cpu") -> Target:

@@ -6,13 +6,14 @@ polyker.rewrite.reductions.dot_products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
+from math import inf, prod
 
 from polyker.cost.measure import Layouts, Measured, measure
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import DType, i8, i16, i64, u8
+from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, walk
+from polyker.ir.instructions import DotProduct
 from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -20,7 +21,7 @@ from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.terms import elements_of, places_of
 from polyker.rewrite.core.value_range import type_range, value_range
-from polyker.rewrite.reductions.dot_products import Factor, in_groups
+from polyker.rewrite.reductions.dot_products import Factor, Groups, in_groups
 
 # Instructions of a vector of products that are widened, multiplied and added one by one; cycles to store an element of several
 # terms, to read one once more where its sums are taken off a result.
@@ -32,13 +33,6 @@ ALONG, FOLD, REST, TURNED = 1.3, 5.0, 1.0, 0.6
 WORTH = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    term: str
-    factors: tuple[Factor, Factor]
-    cycles: float
-
-
 def sum_by_dots(
     program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
 ) -> tuple[TypedProgram, tuple[Decision, ...]]:
@@ -46,7 +40,7 @@ def sum_by_dots(
 
     `most`: bytes that temporaries may take.
     """
-    if target.dot < 2:
+    if not target.dot_products:
         return program, ()
     fresh = Fresh(program)
     body: list[TypedNode] = []
@@ -58,25 +52,26 @@ def sum_by_dots(
             continue
         before = body[-1] if body else None
         start = before if isinstance(before, TypedStatement) and starts_fresh(program, before, node) else None
-        made = in_groups(program, fresh, node, start, found.term, found.factors)
+        made = in_groups(program, fresh, node, start, found)
         if made is None:
             body.append(node)
             continue
         body[len(body) - (start is not None) :] = made
-        count = 4 // found.factors[0].part.itemsize
-        notes.append(Decision(node.name, f"{count} terms of {found.term} at a time, side by side in 32 bits"))
+        notes.append(
+            Decision(node.name, f"{found.instruction.terms} terms of {found.term} at a time, side by side in 32 bits")
+        )
     return (fresh.finish(tuple(body)), tuple(notes)) if notes else (program, ())
 
 
 def _choice(
     program: TypedProgram, statement: TypedStatement, target: Target, layout: Layouts, most: int | None
-) -> _Choice | None:
+) -> Groups | None:
     """Return the best way to take a statement's terms together, None where none pays."""
     pair = _product(statement)
     if pair is None:
         return None
-    signs = {count: _factors(pair, statement.acc, count) for count in (2, 4) if count <= target.dot}
-    if not any(signs.values()):
+    ways = [(r, factors) for r in target.dot_products for factors in _factors(pair, statement.acc, r)]
+    if not ways:
         return None
     measured = measure(program, statement, layout)
     total = measured.points
@@ -86,19 +81,18 @@ def _choice(
     plain = total * WIDENED / (target.lanes(statement.acc.itemsize) * target.fma_per_cycle)
     choices = []
     for term in statement.reduced:
-        for count, factors in signs.items():
-            for some in factors:
-                if not _is_exact(some, statement.acc, measured):
-                    continue
-                groups = total // measured.extent(term) * -(-measured.extent(term) // count)
-                steps = groups * (1 if target.dot >= 4 or count == 4 else 2) / speed
-                for placed in _placed(statement, some, measured, term, count):
-                    more = _more(statement, placed, measured, term, count, most)
-                    if more is not None:
-                        along = ALONG if _is_along(statement, placed) else 1.0
-                        choices.append(_Choice(term, placed, along * steps + more))
-    best = min(choices, key=lambda c: c.cycles, default=None)
-    return best if best is not None and best.cycles < WORTH * plain else None
+        for r, some in ways:
+            if not _is_exact(some, statement.acc, measured):
+                continue
+            groups = total // measured.extent(term) * -(-measured.extent(term) // r.terms)
+            steps = groups * r.cost / speed
+            for placed in _placed(statement, some, measured, term, r.terms):
+                more = _more(statement, placed, measured, term, r.terms, most)
+                if more is not None:
+                    along = ALONG if _is_along(statement, placed) else 1.0
+                    choices.append((along * steps + more, Groups(r, term, placed)))
+    cycles, best = min(choices, key=lambda c: c[0], default=(inf, None))
+    return best if cycles < WORTH * plain else None
 
 
 def _product(statement: TypedStatement) -> tuple[Expr, Expr] | None:
@@ -116,18 +110,20 @@ def _product(statement: TypedStatement) -> tuple[Expr, Expr] | None:
             return None
 
 
-def _factors(pair: tuple[Expr, Expr], acc: DType, count: int) -> list[tuple[Factor, Factor]]:
-    """Return the ways to take factors as integers of 32 bits divided by `count`; the first is unsigned where it is four."""
-    x, y = pair
-    if count == 2:
-        return [(Factor(x, i16), Factor(y, i16))] if _fits(x, i16, acc) and _fits(y, i16, acc) else []
-    plain = [(Factor(a, u8), Factor(b, i8)) for a, b in ((x, y), (y, x)) if _fits(a, u8, acc) and _fits(b, i8, acc)]
-    if plain:
+def _factors(pair: tuple[Expr, Expr], acc: DType, row: DotProduct) -> list[tuple[Factor, Factor]]:
+    """Return the ways to take factors as the integers of an instruction.
+
+    Where it multiplies unsigned by signed ones the values of one of two factors of one sign are shifted.
+    """
+    left, right, half = row.left, row.right, 1 << (8 * row.left.itemsize - 1)
+    orders = (pair,) if left == right else (pair, pair[::-1])
+    plain = [(Factor(a, left), Factor(b, right)) for a, b in orders if _fits(a, left, acc) and _fits(b, right, acc)]
+    if plain or left.kind == right.kind:
         return plain
-    if all(_fits(a, i8, acc) for a in pair):
-        return [(Factor(a, u8, 128), Factor(b, i8)) for a, b in ((x, y), (y, x))]
-    if all(_fits(a, u8, acc) for a in pair):
-        return [(Factor(a, u8), Factor(b, i8, -128)) for a, b in ((x, y), (y, x))]
+    one, other = (half, 0) if left.kind == "u" else (-half, 0), (0, -half) if right.kind == "i" else (0, half)
+    for kind, (first, second) in ((right, one), (left, other)):
+        if all(_fits(a, kind, acc) for a in pair):
+            return [(Factor(a, left, first), Factor(b, right, second)) for a, b in orders]
     return []
 
 

@@ -19,6 +19,7 @@ import islpy as isl
 
 from polyker.ir.dtypes import DType, i32, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Pad, Read, transform, walk
+from polyker.ir.instructions import DotProduct
 from polyker.ir.quasi_affine import add, coefficients, lit, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -39,6 +40,15 @@ class Factor:
     part: DType
     shift: int = 0
     in_place: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How a reduction is taken several terms at a time: by which instruction, along which iterator, of which factors."""
+
+    instruction: DotProduct
+    term: str
+    factors: tuple[Factor, Factor]
 
 
 def joined(
@@ -125,16 +135,12 @@ def in_groups(
     fresh: Fresh,
     statement: TypedStatement,
     start: TypedStatement | None,
-    term: str,
-    factors: tuple[Factor, Factor],
+    chosen: Groups,
 ) -> list[TypedStatement] | None:
     """Return the statements that stand for a reduction, and for `start` before it, with its terms side by side; None where that
-    is not possible.
-
-    Of 16-bit factors there are two terms at a time, else four, the first factor's unsigned.
-    """
-    count = 4 // factors[0].part.itemsize
-    terms = terms_by(program, fresh, statement, term, count)
+    is not possible."""
+    op, term, factors = chosen.instruction.op, chosen.term, chosen.factors
+    terms = terms_by(program, fresh, statement, term, chosen.instruction.terms)
     places = [places_of(statement, f.expr, term) for f in factors]
     if terms is None or places[0] is None or places[1] is None:
         return None
@@ -146,7 +152,7 @@ def in_groups(
     acc = statement.acc if direct else i32
     copies, read = joined(program, fresh, terms, factors[0], places[0], acc)
     more, other = joined(program, fresh, terms, factors[1], places[1], acc)
-    changed = replace(terms.statement, expr=Call(f"dot{count}", (read, other), acc), acc=acc)
+    changed = replace(terms.statement, expr=Call(op, (read, other), acc), acc=acc)
     if direct:
         after = [remainder(fresh, statement, terms)] if left else []
         return [*copies, *more, *([] if start is None else [start]), changed, *after]
@@ -188,13 +194,15 @@ def _through(
         alone = replace(statement, target=total.tensor, subscripts=total.subscripts, expr=product, acc=i32)
         made = [*made, remainder(fresh, alone, left)]
     first, second = operands
+    assert isinstance(changed.expr, Call)
+    dot = changed.expr.op
     for factor, other in ((first.factor, second), (second.factor, first)):
         if not factor.shift:
             continue
         # (x + shift) y is too much by shift y: the sums of the other factor are taken off.
-        ones = Literal(0x01010101, i32)
+        ones = Literal(sum(1 << 8 * factor.part.itemsize * n for n in range(4 // factor.part.itemsize)), i32)
         read = other.joined
-        expr = Call("dot4", (ones, read) if other is second else (read, ones), i32)
+        expr = Call(dot, (ones, read) if other is second else (read, ones), i32)
         used = {e.name for e in walk(read) if isinstance(e, Index)}
         own = tuple(i for i in kept if i in used)
         found = _summed(program, fresh, statement, changed, own, expr)
