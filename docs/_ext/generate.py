@@ -42,6 +42,7 @@ def write_all() -> None:
         "command_line.md": command_line,
         "environment.md": environment,
         "options.md": options,
+        "functions.md": functions,
         "passes.md": passes,
         "folders.md": folders,
         "layers.svg": layers,
@@ -156,6 +157,21 @@ def options() -> str:
     default = {f.name: f.default for f in fields(Options)}
     rows = ((f"`{n}`", f"`{default[n]!r}`", plain(found.get(n, ""))) for n in NAMES)
     return table(("option", "default", "meaning"), rows)
+
+
+def functions() -> str:
+    """Return the table of functions, with the errors that the page on accuracy shows."""
+    from polyker.ir.functions import TABLE
+
+    lines = (DOCS / "accuracy.md").read_text(encoding="utf-8").splitlines()
+    cells = ([c.strip() for c in line.split("|")[1:-1]] for line in lines if line.startswith("| "))
+    errors = {row[0]: (row[1], row[3]) for row in cells if row[0] in TABLE and len(row) > 3}
+    head = ("function", "takes", "complex", "f32", "f64", "special values")
+    rows = []
+    for f in TABLE.values():
+        takes = f"{f.arity} {f.takes}s" if f.arity > 1 else f"{f.takes}s"
+        rows.append((f"`{f.name}`", takes, "yes" if f.complex else "no", *errors.get(f.name, ("", "")), plain(f.about)))
+    return table(head, rows)
 
 
 LISTS = (

@@ -89,14 +89,8 @@ def _steps(expr: Expr) -> Iterator[tuple[Call, float]]:
     differences = {id(x) for e in nodes if e.op == "add" for x in e.args if _is_negated(x)}
     for e in nodes:
         if e.op not in DOTS and id(e) not in differences:
-            yield (
-                e,
-                12.0 * _functions(e.op)
-                if is_costly(e)
-                else 1.0
-                if e.op == "multiply_add"
-                else float(max(1, len(e.args) - 1)),
-            )
+            plain = 1.0 if e.op == "multiply_add" else float(max(1, len(e.args) - 1))
+            yield e, 12.0 * _functions(e.op) if is_costly(e) else plain
 
 
 def _functions(op: str) -> int:
