@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from polyker.einsum_frontend import builder, parse
 from polyker.errors import DTypeError, ParseError
 from polyker.ir import dtypes as dt
 from polyker.ir.expr import FUNCTIONS
-from polyker.ir.functions import TABLE, cost_of
+from polyker.ir.functions import TABLE, Function, cost_of
+from polyker.ir.functions.table import _table
 from polyker.reference import interpret
 from tests.gpu.support import needs_compiler
 
@@ -253,3 +255,60 @@ def test_the_documented_table_is_that_of_the_code(monkeypatch):
         if known.transcendental:
             assert (single, double) == measured.get(known.name, ("", "")), name
         assert special, name
+
+
+# Where a function's algebra, or code that nothing else gives, needs its name; `abs`, `round` and the like name other things, too.
+NAMED = {
+    "polyker/ir/functions/table.py": "the table",
+    "polyker/ir/typing.py": "tests of numbers by their size, and the imaginary part of what is real",
+    "polyker/reference/functions.py": "the remainder of Python's integers",
+    "polyker/rewrite/normalise/expand_reductions.py": "logsumexp",
+    "polyker/rewrite/normalise/hoist_from_reductions.py": "functions that keep an order",
+    "polyker/rewrite/normalise/log_sums.py": "sums of exponentials",
+    "polyker/rewrite/reductions/online_pairs.py": "sums of exponentials",
+    "codegen/cuda/expressions.py": "parts of complex numbers",
+    "codegen/cuda/functions.py": "code of its own",
+    "codegen/ir/interpret_operations.py": "all bits of a kernel's integer",
+    "codegen/llvm/complex.py": "code on pairs",
+    "codegen/llvm/functions.py": "a power of one half",
+    "codegen/llvm/operations.py": "code of its own",
+    "einsum_frontend/hints/spellings.py": "the sign of a root",
+}
+OTHERS = ("abs", "floor", "maximum", "minimum", "real", "round", "sign", "trunc", "where")
+
+
+def test_no_other_code_names_functions():
+    root = Path(__file__).parents[1]
+    names = set(FUNCTIONS) - set(OTHERS)
+    found = set()
+    for top in ("polyker", "codegen", "einsum_frontend"):
+        for path in (root / top).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            if names & {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}:
+                found.add(str(path.resolve().relative_to(root.resolve())))
+    assert {f for f in found if not f.startswith("codegen/vecmath/")} == set(NAMED)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (Function("f", written="x * nosuch(x)"), "'nosuch', which does not stand above it"),
+        (Function("f", written="exp(x, x)"), "2 arguments, not 1"),
+        (Function("f", written="f(x)"), "'f', which does not stand above it"),
+        (Function("f"), "neither"),
+    ],
+)
+def test_an_entry_that_cannot_be_is_refused(entry, message):
+    with pytest.raises(ValueError, match=message):
+        _table([TABLE["exp"], entry])
+
+
+def test_a_composition_has_the_values_and_costs_of_its_operations():
+    two = Function("f", 2, written="where(x > y, x - y, -x / 2) * sqrt(y)")
+    found = _table([TABLE["sqrt"], two])["f"]
+    x, y = np.array([3.0, 1.0, -2.0]), np.array([1.0, 4.0, 9.0])
+    np.testing.assert_array_equal(found.value(x, y), np.where(x > y, x - y, -x / 2) * np.sqrt(y))
+    single = found.value(x.astype("f4"), y.astype("f4"))
+    assert single.dtype == np.float32
+    assert found.cost is not None
+    assert found.cost.least == sum(cost_of(op).least for op in ("where", "gt", "add", "neg", "div", "mul", "sqrt"))

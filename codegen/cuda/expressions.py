@@ -190,7 +190,7 @@ class Expressions:
             return f"({texts[0]} {COMPARE[op]} {texts[1]})"
         if op in TABLE and dtype.kind in TABLE[op].itself:
             return texts[0]
-        if op in ("real", "imag", "conj"):
+        if op in ("real", "imag", "conj"):  # members of C's structure
             return _part(op, texts[0], dtype)
         if dtype.kind == "b":
             return self._of_bools(op, texts)

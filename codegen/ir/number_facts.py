@@ -74,6 +74,7 @@ def may(expr: KExpr, buffers: Mapping[str, May]) -> May:
 def _operation(op: str, args: list[May]) -> May:
     first, last = args[0], args[-1]
     match op:
+        # What is not named here, functions too, may give anything.
         case "add":
             for other in args[1:]:
                 first = _sum(first, other)

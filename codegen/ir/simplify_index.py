@@ -91,7 +91,7 @@ def _index(expr: Op, ranges: Ranges) -> KExpr:
             return _division(op, polynomial(x), divisor, ranges)
         case Op(op="minimum" | "maximum" as op, args=args):
             return _extremum(op, args, ranges)
-        case Op(op="abs", args=(x,)):
+        case Op(op="abs", args=(x,)):  # of what is not negative: itself
             low, high = bounds(polynomial(x), ranges)
             if low is not None and low >= 0:
                 return x

@@ -65,6 +65,8 @@ _REAL_ONLY = frozenset(
     - {"minimum", "maximum"}
 )
 _FLOATING = frozenset({"div", *(f.name for f in TABLE.values() if f.takes == "float")})
+# Typing converts bools first.
+_NOT_OF_BOOLS = frozenset(f.name for f in TABLE.values() if f.of_bool not in (None, bool_))
 _INTEGERS = frozenset(f.name for f in TABLE.values() if f.takes == "integer")
 _ARITY = {"multiply_add": 3} | dict.fromkeys(_BINARY, 2) | {f.name: f.arity for f in TABLE.values()}
 
@@ -380,7 +382,7 @@ def _operation(expr: Op, scope: _Scope) -> None:
     _check(op not in LOGICAL or dtype == bool_, "{} takes bools", expr, op)
     _check(op not in BITWISE or dtype.is_integer, "{} takes integers", expr, op)
     _check(op not in _REAL_ONLY or not dtype.is_complex, "{} takes no complex numbers", expr, op)
-    if op in ("sub", "neg", "floordiv", "mod", "fmod", "pow"):
+    if op in ("sub", "neg", "floordiv", "mod", "pow") or op in _NOT_OF_BOOLS:
         _check(dtype.kind != "b", "{} takes no bools", expr, op)
     _check(op not in _FLOATING or dtype.kind in "fc", "{} takes floats", expr, op)
     _check(op not in _INTEGERS or dtype.is_integer, "{} takes integers", expr, op)

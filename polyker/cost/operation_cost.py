@@ -16,7 +16,8 @@ from polyker.machine.model import Target
 # Operations for each element of the inputs that are worth a look through these beforehand
 # (polyker.codegen.passes.x86.checked_inputs).
 LOOKED_THROUGH = 32
-# Operations that pass through the pipes of multiply-adds, and through any, where additions have others (`Target.adds_apart`).
+# Operations that pass through the pipes of multiply-adds, and through any, where additions have others (`Target.adds_apart`);
+# of functions only what is one instruction.
 MULTIPLIES = ("mul", "multiply_add", "pow", "lt", "le", "gt", "ge", "eq", "ne")
 EITHER = ("abs", "neg", "where", "and", "or", "not")
 # How many operations an instruction that brings an operand, spread over the lanes or transposed, holds up (measured on znver4).

@@ -27,6 +27,7 @@ from polyker.codegen.ir.walk import factors_of, rebuild, statements, uses, value
 from polyker.codegen.passes.x86.pair_extrema import LEAST
 from polyker.machine.model import Target
 
+# Instructions by their pipes; no function that takes several is among them.
 _ADDS = ("add", "sub", "larger", "smaller")
 _MULTIPLIES = ("mul", "multiply_add", "lt", "le", "gt", "ge", "eq", "ne")
 _EITHER = ("abs", "neg", "where", "and", "or", "not")

@@ -120,23 +120,24 @@ FUNCTIONS = (
              aliases=("select", "ifelse", "if_else", "cond", "iif"),
              about="where(condition, x, y); chooses a value and guards no access"),
 )  # fmt: skip
-_NUMPY: dict[str, Callable[..., Any]] = {
+_OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-    **{f.name: f.numpy for f in FUNCTIONS if f.numpy is not None},
+    "minimum": np.minimum, "maximum": np.maximum, "where": np.where,
 }  # fmt: skip
+_NUMPY = dict(_OPERATIONS)  # and of each function, once it is in the table
 
 
 def _table(entries: Iterable[Function]) -> dict[str, Function]:
     """Return the entries by name, what they leave out filled in."""
     found: dict[str, Function] = {}
     for f in entries:
-        numpy, cost = f.numpy, f.cost
-        if numpy is None:
-            numpy = _NUMPY[f.name] = _composed_value(f.written)
-        if cost is None:
-            cost = _composed_cost(f.written, found) if f.written else ONE
-        found[f.name] = replace(f, numpy=numpy, cost=cost)
+        if f.numpy is None and not f.written:
+            raise ValueError(f"the function {f.name} has neither a value of NumPy's nor a composition")
+        numpy = f.numpy or _composed_value(f.written)
+        composed_cost = _composed_cost(f, found) if f.written else ONE
+        _NUMPY.setdefault(f.name, numpy)
+        found[f.name] = replace(f, numpy=numpy, cost=f.cost or composed_cost)
     return found
 
 
@@ -144,15 +145,22 @@ def _composed_value(text: str) -> Callable[..., Any]:
     return lambda *args: composed(text, args, lambda op, values: _NUMPY[op](*values), lambda number: number)
 
 
-def _composed_cost(text: str, known: dict[str, Function]) -> Cost:
-    """Return the cost of a composition, the sum of that of its operations."""
+def _composed_cost(f: Function, known: dict[str, Function]) -> Cost:
+    """Return the cost of a composition, the sum of that of its operations.
+
+    Raises ValueError where it has an operation that is no operator and stands not above it in the table.
+    """
     total = Cost(0, 0)
 
-    def add(op: str, _: tuple[None, ...]) -> None:
+    def add(op: str, args: tuple[None, ...]) -> None:
         nonlocal total
+        if op not in known and op not in _OPERATIONS:
+            raise ValueError(f"the function {f.name} is written by {op!r}, which does not stand above it")
+        if op in known and known[op].arity != len(args):
+            raise ValueError(f"the function {f.name} gives {op!r} {len(args)} arguments, not {known[op].arity}")
         total += (known[op].cost if op in known else OPERATORS.get(op)) or ONE
 
-    composed(text, (None, None, None), add, lambda _: None)
+    composed(f.written, (None,) * f.arity, add, lambda _: None)
     return total
 
 

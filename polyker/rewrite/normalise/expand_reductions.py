@@ -123,6 +123,7 @@ def _logsumexp(expr: Reduce, site: Site) -> Expr:
     # An infinite maximum is not subtracted: inf - inf would be NaN where the answer is inf (or -inf, over nothing).
     other = site.copy(expr)
     shift = _finite_or_zero(site.inside(greatest, other), acc)
+    # The algebra of the exponential: a sum of exp(x) is exp(m) times that of exp(x - m).
     inner = Call("exp", (Call("add", (other.body, Call("neg", (shift,), acc)), acc),), acc)
     total = replace(other, op="sum", body=inner, dtype=acc)
     # The maximum of every element comes first: the sum, of elements with terms, reads the same one.

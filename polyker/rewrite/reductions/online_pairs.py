@@ -61,6 +61,7 @@ def shifted(op: str, expr: Expr) -> Shifted | None:
     dtype = expr.dtype
     assert dtype is not None
     match expr:
+        # The algebra of the exponential: exp(x - m) is exp(x - n) exp(n - m).
         case Call(op="exp", args=(Call(op="add", args=(value, Call(op="neg", args=(shift,)))),)) if op == "add":
 
             def exponential(first: Expr, _: Expr) -> Expr:
