@@ -7,11 +7,12 @@ import pytest
 
 from polyker.ir.dtypes import i8, i16, u8
 from polyker.ir.expr import Call
+from polyker.ir.instructions import INSTRUCTIONS
 from polyker.ir.typed import TypedProgram
 from polyker.poly.scop import build_scop
 from polyker.reference import interpret
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.reductions.dot_products import Factor, in_groups
+from polyker.rewrite.reductions.dot_products import Factor, Groups, in_groups
 from polyker.schedule.nests.text_order import default_schedule
 from tests.schedule.support import Case, case, run
 
@@ -46,9 +47,10 @@ def grouped(program: TypedProgram, kind: str, here: tuple[bool, bool], *, swap: 
     x, y = statement.expr.args[::-1] if swap else statement.expr.args
     first, shift, second = WAYS[kind]
     factors = (Factor(x, first, shift, here[0]), Factor(y, second, 0, here[1]))
+    instruction = next(r for r in INSTRUCTIONS if (r.left, r.right) == (first, second))
     start = before[-1] if before else None
     fresh = Fresh(program)
-    made = in_groups(program, fresh, statement, start, statement.reduced[-1], factors)
+    made = in_groups(program, fresh, statement, start, Groups(instruction, statement.reduced[-1], factors))
     return None if made is None else fresh.finish(tuple(made))
 
 
