@@ -4,19 +4,16 @@ adds them (polyker.ir.instructions). Where a processor has none, and for single 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op
 from polyker.codegen.ir.polynomial import as_constant, plus, scaled
 from polyker.codegen.llvm.access import memory
+from polyker.codegen.llvm.access.scope import Scope
 from polyker.codegen.llvm.convert import Value, convert
 from polyker.codegen.llvm.operations import real_operation
 from polyker.codegen.llvm.text import Builder, Reg, const
 from polyker.ir.dtypes import DType
 from polyker.ir.instructions import MEANINGS, DotProduct
 
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.expressions import Expressions
 
 
 def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
@@ -95,7 +92,7 @@ def _unsigned(b: Builder, x: Reg, bits: int, part: int) -> Reg:
     return b.binary("and", b.binary("lshr", x, const(bits * part, "i32")), const((1 << bits) - 1, "i32"))
 
 
-def join(e: Expressions, expr: Op) -> Value:
+def join(e: Scope, expr: Op) -> Value:
     """Return narrow integers side by side in 32 bits, the first lowest; neighbours in memory are read at once."""
     b = e.b
     found = _neighbours(e, expr.args) if e.lanes.count > 1 else None
@@ -111,7 +108,7 @@ def join(e: Expressions, expr: Op) -> Value:
     return Value(expr.dtype, total)
 
 
-def _neighbours(e: Expressions, args: tuple[KExpr, ...]) -> Value | None:
+def _neighbours(e: Scope, args: tuple[KExpr, ...]) -> Value | None:
     """Return the values of expressions that differ in neighbouring elements alone, lane by lane and side by side."""
     first = args[0]
     if all(a == first for a in args):
@@ -136,7 +133,7 @@ def _neighbours(e: Expressions, args: tuple[KExpr, ...]) -> Value | None:
             return None
 
 
-def _neighbour_elements(e: Expressions, loads: list[Load]) -> Value | None:
+def _neighbour_elements(e: Scope, loads: list[Load]) -> Value | None:
     """Return the elements of loads if together, over the lanes, they are neighbours in memory, in that order."""
     count, place = len(loads), e.places[loads[0].buffer]
     first = e.offset(loads[0].buffer, loads[0].indices)

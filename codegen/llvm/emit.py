@@ -1,7 +1,7 @@
 """Kernel IR -> LLVM IR text.
 
 The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the text are generated. What stands in it is emitted by
-llvm_statements.
+`statements`, its loops by what `loops/table.py` has for their kind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from polyker.codegen.ir.kernel import Kernel
 from polyker.codegen.llvm.access.transpose import stored
 from polyker.codegen.llvm.expressions import Expressions
 from polyker.codegen.llvm.loops.parallel import PARTICIPATE
+from polyker.codegen.llvm.loops.table import loops
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import FLAGS, Builder
 from polyker.errors.base import InternalError
@@ -51,7 +52,7 @@ class Emitter:
         self.e = Expressions(self.b, {}, {})
         # What marks streamed stores comes after the metadata of the buffers.
         self.streamed = 5 + 3 * len(kernel.buffers)
-        self.code = Statements(kernel, target, self.e, f", !nontemporal !{self.streamed}")
+        self.code = Statements(kernel, target, self.e, loops(), f", !nontemporal !{self.streamed}")
 
     def module(self) -> str:
         """Return the text of the module."""

@@ -1,72 +1,47 @@
-"""Expressions of the Kernel IR as LLVM IR: index polynomials, uniform and varying values, loads."""
+"""Expressions of the Kernel IR as LLVM IR: uniform and varying values, loads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from polyker.codegen.ir.kernel import Block, Const, Convert, KExpr, Load, Op, Var
-from polyker.codegen.ir.polynomial import (
-    Monomial,
-    Poly,
-    add_to,
-    as_constant,
-    constant,
-    is_index,
-    plus,
-    polynomial,
-    times,
-)
-from polyker.codegen.ir.polynomial import atom as atom_poly
+from polyker.codegen.ir.kernel import Block, Const, Convert, KExpr, Load, Op, Store, Var
+from polyker.codegen.ir.polynomial import Poly, as_constant, constant, is_index, plus
 from polyker.codegen.llvm import complex as llvm_complex
 from polyker.codegen.llvm.access import memory, strided
 from polyker.codegen.llvm.access.memory import Lanes, Place
-from polyker.codegen.llvm.access.offsets import Offsets
-from polyker.codegen.llvm.access.strided import LANE, Row
+from polyker.codegen.llvm.access.scope import ONE_LANE, Scope
+from polyker.codegen.llvm.access.strided import Rows
 from polyker.codegen.llvm.access.transpose import Columns
 from polyker.codegen.llvm.convert import Value, convert, rounded
 from polyker.codegen.llvm.dot import dot, join
 from polyker.codegen.llvm.fold import number
 from polyker.codegen.llvm.functions import power, real_function
-from polyker.codegen.llvm.loops.scan import Carried
 from polyker.codegen.llvm.operations import multiply_add, real_operation
-from polyker.codegen.llvm.text import LLVM_TYPES, Builder, Reg, const, vector
+from polyker.codegen.llvm.text import LLVM_TYPES, Builder, Reg, const
 from polyker.errors.base import InternalError
-from polyker.ir.dtypes import bool_, i64
+from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import DOTS
 
-ONE_LANE = Lanes(1)
 
-
-class Expressions:
-    """Evaluates expressions at the builder's place; statements keep `values`, `affine` and `lanes` up to date.
-
-    `values`: what each Var is; `affine`: the polynomials of Vars that are substituted (the vector index, index Lets).
-    """
+class Expressions(Scope):
+    """Evaluates expressions at the builder's place."""
 
     def __init__(self, builder: Builder, places: dict[str, Place], strides: dict[str, tuple[Poly, ...]]) -> None:
-        self.b = builder
-        self.places = places
-        self.strides = strides
-        self.values: dict[str, Value] = {}
-        self.affine: dict[str, Poly] = {}
-        self.lanes: Lanes = ONE_LANE
+        super().__init__(builder, places, strides)
         self.columns: Columns | None = None
         self.asked: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest asked for
         self.vector: Block = ()  # the body of the vector loop around
-        self._rows: dict[Row, tuple[int, int]] | None = None
-        self.carried: Carried | None = None  # of the SCAN loop around
+        self._rows: Rows | None = None
+        self.store: Callable[[Store], None] | None = None  # emits the stores of the SCAN loop around
         self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
         # Of a tile that goes by streaming stores: the offset of each row in the result, and its elements as memory holds them.
         self.rows_past: list[tuple[Poly, Reg]] | None = None
         self.lines_past: Reg | None = None  # whether rows of tiles, a line each, pass the caches
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
-        self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
-        self.offsets = Offsets()
-        self._used: dict[str, Poly | None] = {}  # the Vars that polynomials were asked of since `offset` began
 
     @property
-    def rows(self) -> dict[Row, tuple[int, int]]:
-        """What `llvm_strided.rows_read` tells of the vector loop around; few loops have a load that asks."""
+    def rows(self) -> Rows:
+        """What `strided.rows_read` tells of the vector loop around; few loops have a load that asks."""
         if self._rows is None:
             self._rows = strided.rows_read(self, self.vector)
         return self._rows
@@ -74,99 +49,6 @@ class Expressions:
     def around(self, lanes: Lanes, vector: Block = ()) -> None:
         """Set the lanes and the body of the vector loop that what follows is in."""
         self.lanes, self.vector, self._rows = lanes, vector, None
-
-    # Index expressions
-
-    def poly(self, expr: KExpr) -> Poly:
-        """Return the polynomial of an i64 expression over loop variables, sizes, LANE and atoms."""
-        if not isinstance(expr, Op):
-            return polynomial(expr, self._leaf)
-        found = polynomial(expr)
-        for monomial in found:
-            for a in monomial:
-                if not isinstance(a, Var) or a.name in self.affine:
-                    return polynomial(expr, self._leaf)
-                self._used[a.name] = None
-        return found
-
-    def _leaf(self, expr: KExpr) -> Poly:
-        if isinstance(expr, Var):
-            known = self._used[expr.name] = self.affine.get(expr.name)
-            return atom_poly(expr) if known is None else known
-        return atom_poly(expr)
-
-    def _atom(self, expr: KExpr) -> Reg:
-        if expr == LANE:
-            return vector(list(range(self.lanes.count)), "i64")
-        if isinstance(expr, Var):
-            return self.values[expr.name].re
-        return self.value(expr).re
-
-    def _sum(self, terms: list[Reg], offset: int) -> Reg:
-        """Add terms from the outermost loop's inwards, so that each partial sum is an invariant of the loops inside."""
-        total: Reg | None = None
-        for term in sorted(terms, key=lambda r: r.level):
-            total = term if total is None else self.b.binary("add", total, term)
-        if total is None:
-            return const(offset, "i64")
-        return total if offset == 0 else self.b.binary("add", total, const(offset, "i64"))
-
-    def _term(self, monomial: Monomial, factor: int) -> Reg:
-        regs = sorted((self._atom(a) for a in monomial), key=lambda r: r.level)
-        total = regs[0]
-        for reg in regs[1:]:
-            total = self.b.binary("mul", total, reg)
-        return total if factor == 1 else self.b.binary("mul", total, const(factor, "i64"))
-
-    def split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
-        """Return (uniform part, coefficient of LANE, terms that vary otherwise)."""
-        known = self.offsets.splits.get(id(poly))
-        if known is not None and all(self.values[n].re.lanes == 1 for n in known[2]):
-            return known[0], known[1], []
-        base, step, varying = self._split(poly)
-        if id(poly) in self.offsets.kept and not varying:
-            names = {a.name for m in poly for a in m if isinstance(a, Var) and a != LANE}
-            self.offsets.part(poly, (base, step, tuple(names)))
-        return base, step, varying
-
-    def _split(self, poly: Poly) -> tuple[Poly, Poly, list[Reg]]:
-        base: dict[Monomial, int] = {}
-        step: dict[Monomial, int] = {}
-        varying: list[Reg] = []
-        for monomial, factor in poly.items():
-            rest = tuple(a for a in monomial if a != LANE)
-            uniform = all(self._atom(a).lanes == 1 for a in rest)
-            if uniform and len(rest) == len(monomial):
-                base[monomial] = factor
-            elif uniform and len(rest) == len(monomial) - 1:
-                step[rest] = step.get(rest, 0) + factor
-            else:
-                varying.append(self._term(monomial, factor))
-        return base, step, varying
-
-    def uniform(self, poly: Poly) -> Reg:
-        """Return a scalar i64 of a polynomial that does not vary over the lanes."""
-        return self._sum([self._term(m, f) for m, f in poly.items() if m], poly.get((), 0))
-
-    def index(self, poly: Poly) -> Reg:
-        """Return an i64, or a vector of them where the polynomial varies over the lanes."""
-        base, step, varying = self.split(poly)
-        if not step and not varying:
-            return self.uniform(base)
-        count = self.lanes.count
-        terms = list(varying)
-        stride = as_constant(step)
-        if stride is not None and stride:
-            # With the offset, so that the vectors of unrolled loops share what else is added to them.
-            offset = base.get((), 0)
-            base = {m: f for m, f in base.items() if m}
-            terms.append(vector([offset + stride * k for k in range(count)], "i64"))
-        elif step:
-            terms.append(self.b.binary("mul", self.uniform(step), vector(list(range(count)), "i64")))
-        scalar = self.uniform(base)
-        if scalar.text != "0":
-            terms.append(scalar)
-        return self._sum(terms, 0)
 
     # Values
 
@@ -245,62 +127,6 @@ class Expressions:
         assert total is not None
         return Value(expr.dtype, total)
 
-    # Memory
-
-    def offset(self, name: str, indices: tuple[KExpr, ...]) -> Poly:
-        """Return the element offset of an access."""
-        known = self.offsets.known(name, indices, self.affine)
-        if known is not None:
-            return known
-        self._used, strides = {}, self.strides[name]
-        total: dict[Monomial, int] = {}
-        for index, stride in zip(indices, strides, strict=True):
-            add_to(total, times(self.poly(index), stride))
-        self.offsets.keep(name, indices, strides, total, self._used)
-        self._used = {}
-        return total
-
-    def pointer(self, place: Place, offset: Poly) -> Reg:
-        """Return the pointer at a uniform offset: outer loops' terms first, the constant last."""
-        if id(offset) not in self.offsets.kept:
-            return self._further(place, self._common(place, offset), offset)
-        # A name may stand for another register than when the pointer was made.
-        texts = (place.pointer.text, *[self._atom(a).text for m in offset for a in m])
-        at = id(offset), texts
-        if (known := self.b.pointer(at)) is not None:
-            return known
-        family = ~self.offsets.families.get(id(offset), id(offset)), texts
-        common = self.b.pointer(family) or self.b.keep_pointer(family, self._common(place, offset))
-        return self.b.keep_pointer(at, self._further(place, common, offset))
-
-    def _common(self, place: Place, offset: Poly) -> Reg:
-        """Return the pointer at a uniform offset but for its constant."""
-        pointer = place.pointer
-        terms: dict[int, list[Reg]] = {}
-        for monomial, factor in offset.items():
-            if monomial:
-                term = self._term(monomial, factor)
-                terms.setdefault(term.level, []).append(term)
-        for level in sorted(terms):
-            pointer = memory.offset_pointer(self.b, place, pointer, self._sum(terms[level], 0))
-        return pointer
-
-    def _further(self, place: Place, common: Reg, offset: Poly) -> Reg:
-        return memory.offset_pointer(self.b, place, common, const(offset.get((), 0), "i64"))
-
-    def pointers(self, place: Place, offset: Poly, more: Iterable[int]) -> list[Reg]:
-        """Return the pointers so many elements beyond a uniform offset."""
-        fixed = offset.get((), 0)
-        common = self.pointer(place, {m: c for m, c in offset.items() if m})
-        return [memory.offset_pointer(self.b, place, common, const(fixed + n, "i64")) for n in more]
-
-    def guarded(self, place: Place, pointer: Reg, offset: Poly, condition: Reg | None) -> Reg:
-        """Return `pointer`, or that of a spare place where `condition` is off: a scalar access that may not happen."""
-        if condition is None or (place.on_stack and as_constant(offset) is not None):
-            return pointer
-        # Only loads of such a place have offsets that are not known, and its parts lie further apart than those of a spare one.
-        return self.b.select(condition, pointer, place.pointer if place.plane else self.spare())
-
     def load(self, expr: Load) -> Value:
         """Load a value; inactive lanes, and lanes whose predicate is off, never touch memory."""
         if self.columns is not None and (transposed := self.columns.load(self, expr)) is not None:
@@ -345,34 +171,23 @@ class Expressions:
             return memory.reverse(b, memory.load_vector(b, place, first, count, memory.reverse_mask(b, mask)))
         active = memory.leading_lanes(mask, count) or 0
         if stride in strided.STRIDES and active >= 4 and not place.buffer.dtype.is_complex:
-            shared = strided.load(self, expr, active) if expr.predicate is None else None
+            shared = strided.load(self, self.rows, expr, active) if expr.predicate is None else None
             return shared or memory.load_strided(b, place, self.pointer(place, base), active, stride, count)
         if stride in strided.STRIDES and mask is not None and not active and not place.buffer.dtype.is_complex:
-            shared = strided.load(self, expr, count, mask) if expr.predicate is None else None
+            shared = strided.load(self, self.rows, expr, count, mask) if expr.predicate is None else None
             return shared or strided.load_masked(b, place, self.pointer(place, base), stride, mask)
         if active and stride is not None:
             pointers = self.pointers(place, base, [lane * stride for lane in range(active)])
             return memory.load_apart(b, place, pointers, count)
         return memory.gather(b, place, self.lane_pointers(place, base, step, varying), mask)
 
-    def lane_pointers(self, place: Place, base: Poly, step: Poly, varying: list[Reg]) -> Reg:
-        """Return a vector of pointers, one a lane."""
-        terms = list(varying)
-        if step:
-            terms.append(self.index(times(step, atom_poly(LANE))))
-        offsets = self.b.splat(self._sum(terms, 0), self.lanes.count)
-        return memory.offset_pointer(self.b, place, self.pointer(place, base), offsets)
-
 
 def _is_dot(expr: KExpr) -> bool:
     return isinstance(expr, Op) and expr.op in DOTS
 
 
-def constant_value(value: bool | int | float | complex, dtype: object) -> Value:
+def constant_value(value: bool | int | float | complex, dtype: DType) -> Value:
     """Return a constant; f16 and bf16 constants are rounded when the text is made."""
-    from polyker.ir.dtypes import DType
-
-    assert isinstance(dtype, DType)
     part = LLVM_TYPES[dtype.real.name]
     if dtype.is_complex:
         number = complex(value)

@@ -1,9 +1,9 @@
-"""Statements of the Kernel IR as LLVM IR: branches and guards, loops rotated (tested before the first iteration, then at the
-end), vector loops as straight vector code."""
+"""Statements of the Kernel IR as LLVM IR: buffers, branches and guards; loops as a table says that is handed in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from polyker.codegen.ir.facts import Facts
 from polyker.codegen.ir.kernel import (
@@ -22,42 +22,19 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Stmt,
     Store,
-    Var,
 )
-from polyker.codegen.ir.polynomial import Poly, as_constant, constant, is_index, plus, polynomial, scaled
-from polyker.codegen.ir.polynomial import atom as atom_poly
+from polyker.codegen.ir.polynomial import Poly, is_index, polynomial
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import Lanes, Place
 from polyker.codegen.llvm.access.realign import realigned
-from polyker.codegen.llvm.access.strided import LANE, interleaved
-from polyker.codegen.llvm.access.transpose import Columns, stored, suits
-from polyker.codegen.llvm.access.transpose_rows import write_rows
+from polyker.codegen.llvm.access.strided import interleaved
 from polyker.codegen.llvm.convert import Value
 from polyker.codegen.llvm.expressions import Expressions
 from polyker.codegen.llvm.fold import number
-from polyker.codegen.llvm.loops.columns import columns_loop
-from polyker.codegen.llvm.loops.counted import counted, lane_loop, repeat
-from polyker.codegen.llvm.loops.interleave import Weave, end_weave, weave_of, weave_row
-from polyker.codegen.llvm.loops.parallel import parallel_loop
-from polyker.codegen.llvm.loops.scan import scan_loop, scan_of
-from polyker.codegen.llvm.loops.stream import (
-    Stream,
-    head_of,
-    is_long,
-    last_line,
-    one_result,
-    parts,
-    pieces_of,
-    side_by_side,
-    stores_last,
-    stream_of,
-    vectors,
-)
-from polyker.codegen.llvm.loops.tiles import Tiles, end_tiles, joined_lines, tile_past, tiles_of, whole_lines
-from polyker.codegen.llvm.operations import integer_extremum, logical_not
+from polyker.codegen.llvm.operations import logical_not
 from polyker.codegen.llvm.stack import StackBuffers
-from polyker.codegen.llvm.store import prefetch, store, store_together
-from polyker.codegen.llvm.text import Reg, Region, const, prefix_mask, vector
+from polyker.codegen.llvm.store import one_result, prefetch, store, store_last, store_together
+from polyker.codegen.llvm.text import Reg, Region
 from polyker.codegen.passes.simplify import InCopies
 from polyker.ir.dtypes import i64
 from polyker.machine.model import Target
@@ -66,17 +43,28 @@ from polyker.machine.model import Target
 _LINE = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """What emits the loops of one kernel.
+
+    `kinds`: by kind; `around`: called before each serial loop, for what is kept from iteration to iteration: return what is
+    to be called after it, if anything.
+    """
+
+    kinds: Mapping[LoopKind, Callable[[Statements, For], None]]
+    around: tuple[Callable[[Statements, For], Callable[[], None] | None], ...]
+
+
 class Statements:
     """Emits the statements of one kernel through a builder and the expressions `e`, which know its buffers and integers.
 
     `failures`: the label of each status that a Guard may end the function with; `streams`: whether stores of it went past the
-    caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores; `weaves`: what keeps the ends of
-    rows, by the identity of their STREAM loop; `tiles`: what keeps those of transposed tiles, in the loop around them all, and
-    `innermost` the serial loop around what is emitted. `functions`: the texts of the bodies of PARALLEL loops.
+    caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores. `functions`: the texts of the
+    bodies of PARALLEL loops.
     """
 
-    def __init__(self, kernel: Kernel, target: Target, e: Expressions, streamed: str) -> None:
-        self.target = target
+    def __init__(self, kernel: Kernel, target: Target, e: Expressions, loops: Loops, streamed: str) -> None:
+        self.target, self.loops = target, loops
         self.b, self.e = e.b, e
         self.in_copies = InCopies()
         self.stack = StackBuffers(kernel, self.in_copies)
@@ -85,9 +73,6 @@ class Statements:
         self.streams = self.streamed_anywhere = False
         self.functions: list[str] = []
         self.streamed = streamed
-        self.weaves: dict[int, Weave] = {}
-        self.tiles: Tiles | None = None
-        self.innermost: For | None = None
         self.at: dict[str, KExpr] = {}  # what the variables of UNROLL loops are in the copy that is emitted
         self.kernel = kernel
         self.spares = ""
@@ -150,7 +135,7 @@ class Statements:
     def block(self, block: Block) -> None:
         """Emit a block; what it binds is forgotten after it."""
         if self.e.streamed and self.e.rows_past is None and one_result(block):
-            stores_last(self, block)
+            store_last(self.e, block, self.block)
             return
         values, affine = self.e.values, self.e.affine
         self.e.values, self.e.affine = dict(values), dict(affine)
@@ -177,21 +162,8 @@ class Statements:
                 self._guard(condition, code)
             case If():
                 self._if(stmt)
-            case For(kind=LoopKind.VECTOR):
-                if (vector := self.in_copies.of(stmt, self.at)) is not None:
-                    self._vector_loop(vector)
-            case For(kind=LoopKind.UNROLL):
-                repeat(self, stmt)
-            case For(kind=LoopKind.TRANSPOSE) if suits(stmt):
-                self._transposed(stmt)
-            case For(kind=LoopKind.STREAM) if stream := stream_of(self.e, stmt, self.target):
-                self._stream_loop(stream)
-            case For(kind=LoopKind.SCAN) if scan := scan_of(self.e, stmt, self.target):
-                scan_loop(self, scan)
-            case For(kind=LoopKind.PARALLEL):
-                parallel_loop(self, stmt)
-            case For() if not columns_loop(self, stmt):
-                self.serial_loop(stmt)
+            case For():
+                self.loops.kinds[stmt.kind](self, stmt)
             case Allocate():
                 self._scope(stmt)
 
@@ -271,7 +243,7 @@ class Statements:
         if (known := number(condition.text, "i1")) is not None:
             self.block(stmt.body if known else stmt.orelse)
         elif condition.lanes == 1:
-            self._branch(condition, stmt.body, stmt.orelse, stmt.condition)
+            self.branch(condition, stmt.body, stmt.orelse, stmt.condition)
         else:
             self._masked(condition, stmt.body)
             if stmt.orelse:
@@ -284,7 +256,7 @@ class Statements:
         self.block(body)
         self.e.lanes = lanes
 
-    def _branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
+    def branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
         """Emit one block or the other; `known`: what holds in the first."""
 
         def first() -> None:
@@ -314,51 +286,7 @@ class Statements:
             b.top.lines.extend(text)
         b.start_block(end)
 
-    # Loops
-
-    def serial_loop(self, loop: For) -> None:
-        """Emit a loop whose iterations run one after another."""
-        e = self.e
-        lo, hi = e.poly(loop.lo), e.poly(loop.hi)
-        trip = loop.trip
-        if trip is None and (length := as_constant(plus(hi, scaled(lo, -1)))) is not None:
-            trip = max(0, -(-length // loop.step))
-        if trip == 0:
-            return
-        start, stop = e.index(lo), e.index(hi)
-        if start.lanes > 1 or stop.lanes > 1:
-            lane_loop(self, loop, start, stop)
-            return
-        if trip == 1:
-            self._bound_block(loop.var, lo, loop.body)
-            return
-        rows = weave_of(self, loop)
-        if rows is not None:
-            self.weaves[rows[0]] = rows[1]
-        tiles = tiles_of(self, loop)
-        self.tiles, around, self.innermost = tiles or self.tiles, self.innermost, loop
-        mark = self.facts.mark()
-
-        def emit(counter: Reg) -> None:
-            shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
-            e.values[loop.var] = Value(i64, counter)
-            self.facts.in_loop(loop, atom_poly(Var(loop.var)))
-            self.block(loop.body)
-            self.facts.forget(mark)
-            if shadowed is not None:
-                e.values[loop.var] = shadowed
-            if known is not None:
-                e.affine[loop.var] = known
-
-        counted(self, (start, stop, loop.step), emit, certain=trip is not None, written=stored(loop.body))
-        self.innermost = around
-        if tiles is not None:
-            end_tiles(self, tiles)
-            self.tiles = None
-        if rows is not None:
-            end_weave(self, self.weaves.pop(rows[0]))
-
-    def _bound_block(self, name: str, value: Poly, body: Block) -> None:
+    def bound_block(self, name: str, value: Poly, body: Block) -> None:
         """Emit a block in which the index `name` is `value`."""
         e = self.e
         values, affine = e.values, e.affine
@@ -366,132 +294,8 @@ class Statements:
         self.block(body)
         e.values, e.affine = values, affine
 
-    def _transposed(self, loop: For) -> None:
-        """Store a tile, by streaming stores where its rows are part of a result that exceeds them."""
-        if self.e.columns is not None:
-            self.transpose_loop(loop)
-            return
-        ways = [
-            (whole_lines(self, loop), lambda: self.past(lambda: self.transpose_loop(loop))),
-            (joined_lines(self, loop), lambda: tile_past(self, loop)),
-        ]
-        self._first_of([(c, emit) for c, emit in ways if c is not None], lambda: self.transpose_loop(loop))
-
-    def _first_of(self, ways: list[tuple[Reg, Callable[[], None]]], otherwise: Callable[[], None]) -> None:
-        """Emit the first way by streaming stores whose condition holds, else what goes through them."""
-        if not ways:
-            otherwise()
-            return
-        self.streams = self.streamed_anywhere = True
-        (condition, emit), *rest = ways
-        self.either(condition, emit, lambda: self._first_of(rest, otherwise))
-
     def past(self, emit: Callable[[], None]) -> None:
         """Emit what stores whole vectors by streaming stores."""
         self.e.streamed = self.streamed
         emit()
         self.e.streamed = ""
-
-    def transpose_loop(self, loop: For) -> None:
-        """Repeat the body; its loads share the blocks that they read by rows."""
-        e, lo = self.e, self.e.poly(loop.lo)
-        assert loop.trip is not None
-        columns = e.columns = Columns(loop, lo, loop.trip, e.columns)
-        for columns.step in range(loop.trip):
-            self._bound_block(loop.var, plus(lo, constant(columns.step)), loop.body)
-        for rows in columns.rows.values():
-            write_rows(self, rows)
-        e.columns = columns.outer
-
-    def _stream_loop(self, stream: Stream) -> None:
-        """Store up to the first aligned element, then whole vectors by streaming stores, then the rest."""
-        e, b, loop = self.e, self.b, stream.loop
-        lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
-        head = head_of(e, b, stream)
-        self.streams = self.streamed_anywhere = True
-        weave = self.weaves.get(id(loop))
-        if stream.short:
-            self._short_row(stream, head, weave)
-            return
-        if weave is not None:
-            weave_row(self, weave, stream, head)
-            return
-        length = b.binary("sub", hi, lo)
-        if not is_long(stream):  # of a row that ends before it begins nothing is left, either
-            head = integer_extremum(b, "smin", head, length)
-        left = b.binary("sub", length, head)
-        count = b.binary("udiv", left, const(stream.lanes * stream.chunks, "i64"))
-        pieces, turn = pieces_of(stream, self.target)
-        runs = b.binary("udiv", count, const(pieces * turn, "i64")) if pieces > 1 else const(0, "i64")
-        first = b.binary("mul", runs, const(pieces * turn, "i64"))
-        names = tuple(f"{loop.var}\0{name}" for name in ("head", "first", "count", "runs"))
-        known = (b.binary("add", lo, head), first, count, runs)
-        e.values |= {name: Value(i64, value) for name, value in zip(names, known, strict=True)}
-        before, whole, after = parts(stream, *names[:3])
-        ends = b.binary("and", left, const(stream.lanes - 1, "i64"))
-        # A line that is stored by streaming stores must not be in them.
-        self._branch(b.compare("icmp ne", ends, const(0, "i64")), (last_line(stream),), ())
-        e.anywhere = True
-        self.block(before)
-        e.streamed, e.anywhere = self.streamed, False
-        if pieces > 1:
-            self.serial_loop(side_by_side(stream, names[0], names[3], (pieces, turn)))
-        self.serial_loop(whole)
-        e.streamed, e.anywhere = "", True
-        self.block(after)
-        e.anywhere = False
-        for name in names:
-            del e.values[name]
-
-    def _short_row(self, stream: Stream, head: Reg, weave: Weave | None) -> None:
-        """Store a row of whole vectors by streaming stores, where it begins at a line or together with its neighbours."""
-        row = vectors(stream, stream.loop.lo)
-
-        def past() -> None:
-            if weave is not None:
-                end_weave(self, weave, stream.lanes)
-            self.past(lambda: self.block(row))
-
-        def through() -> None:
-            if weave is None:
-                self.block(row)
-            else:
-                weave_row(self, weave, stream, head)
-
-        self.either(self.b.compare("icmp eq", head, const(0, "i64")), past, through)
-
-    def _vector_loop(self, loop: For) -> None:
-        e, b, count = self.e, self.b, loop.lanes
-        lo = e.poly(loop.lo)
-        length = plus(e.poly(loop.hi), scaled(lo, -1)) if loop.trip is None else constant(loop.trip)
-        known = as_constant(length)
-        if known is not None and known <= 0:
-            return
-        if count == 1:
-            if known is None:
-                positive = b.compare("icmp sgt", e.uniform(length), const(0, "i64"))
-                self._branch(positive, (For(loop.var, loop.lo, loop.hi, loop.body, trip=1),), ())
-            else:
-                self._bound_block(loop.var, lo, loop.body)
-            return
-        if known is None:
-            lanes = self.leading(e.uniform(length), count, surely=self.facts.positive(loop.hi, lo))
-        elif known < count:
-            lanes = Lanes(count, prefix_mask(known, count))
-        else:
-            lanes = Lanes(count)
-        e.around(lanes, loop.body)
-        self._bound_block(loop.var, plus(lo, atom_poly(LANE)), loop.body)
-        e.around(Lanes(1))
-
-    def leading(self, length: Reg, count: int, *, surely: bool) -> Lanes:
-        """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.
-
-        Compared in integers as wide as the vector register allows.
-        """
-        b = self.b
-        elem = f"i{min(64, max(8, 8 * self.target.vector_bytes // count))}"
-        bounded = length if surely else integer_extremum(b, "smax", length, const(0, "i64"))
-        narrow = b.convert("trunc", bounded, elem)
-        mask = b.compare("icmp ult", vector(list(range(count)), elem), narrow)
-        return Lanes(count, mask, None if surely else b.compare("icmp sgt", length, const(0, "i64")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyker.codegen.ir.kernel import FORMS, FREE, Convert, KExpr, Load, Op, Prefetch, Store
+from polyker.codegen.ir.kernel import FORMS, FREE, Block, Convert, For, KExpr, Load, LoopKind, Op, Prefetch, Store
 from polyker.codegen.ir.polynomial import Poly, as_constant, same_element
 from polyker.codegen.ir.walk import factors_of
 from polyker.codegen.llvm import complex as llvm_complex
@@ -12,17 +12,19 @@ from polyker.codegen.llvm.access import memory, strided
 from polyker.codegen.llvm.access.memory import Place
 from polyker.codegen.llvm.convert import Value, convert
 from polyker.codegen.llvm.expressions import Expressions, constant_value
-from polyker.codegen.llvm.loops import scan
 from polyker.codegen.llvm.operations import combine, free_extremum
 from polyker.codegen.llvm.text import Builder, Reg, const
 from polyker.codegen.passes.fold_lanes import REDUCIBLE
 from polyker.ir.dtypes import DType
 
+# Vectors whose values wait in registers until all are computed.
+_TOGETHER = 4
+
 
 def store(e: Expressions, stmt: Store) -> None:
     """Emit a store for the active lanes."""
-    if e.carried is not None:
-        scan.store(e, stmt, e.carried)
+    if e.store is not None:
+        e.store(stmt)
         return
     b, place = e.b, e.places[stmt.buffer]
     base, step, varying = e.split(e.offset(stmt.buffer, stmt.indices))
@@ -61,8 +63,37 @@ def store(e: Expressions, stmt: Store) -> None:
 
 
 def store_together(e: Expressions, stores: list[Store]) -> None:
-    """Emit stores whose elements lie side by side in memory; see `llvm_strided.interleaved`."""
+    """Emit stores whose elements lie side by side in memory; see `strided.interleaved`."""
     strided.store(e, stores, [_contracted(e, s) for s in stores])
+
+
+def one_result(block: Block) -> bool:
+    """Return whether a block is several vectors that are stored to one buffer."""
+    return (
+        len(block) > 1
+        and len(_stored(block)) == 1
+        and all(isinstance(v, For) and v.kind is LoopKind.VECTOR for v in block)
+    )
+
+
+def _stored(block: Block) -> set[str]:
+    return {s.buffer for v in block if isinstance(v, For) for s in v.body if isinstance(s, Store)}
+
+
+def store_last(e: Expressions, block: Block, emit: Callable[[Block], None]) -> None:
+    """Emit the vectors of one iteration, a few at a time, whose values are all computed before any is stored.
+
+    A load from a place whose last twelve address bits are those of an earlier store waits for it on Intel's cores: a vector
+    for the one before, all along a row, where results lie a vector behind the operands in their pages.
+    """
+    (place,) = (e.places[name] for name in _stored(block))
+    for first in range(0, len(block), _TOGETHER):
+        found = e.rows_past = []
+        for vector in block[first : first + _TOGETHER]:
+            emit((vector,))
+        e.rows_past = None
+        for base, data in found:
+            memory.store_raw(e.b, place, e.pointer(place, base), data, None, e.streamed)
 
 
 def prefetch(e: Expressions, stmt: Prefetch) -> None:

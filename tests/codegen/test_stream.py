@@ -32,7 +32,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.llvm.jit.build import assembly
 from polyker.codegen.llvm.jit.detect import target
-from polyker.codegen.llvm.loops import stream as llvm_stream
+from polyker.codegen.llvm.loops import stream_parts as llvm_stream
 from polyker.ir.dtypes import DTYPES, DType, bool_, f32, f64, i64
 from tests.codegen.support import check_same, guarded_copy, index, run_native
 from tests.passes import emit

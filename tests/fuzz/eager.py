@@ -14,7 +14,7 @@ from types import ModuleType
 from unittest import mock
 
 from polyker.api import compiling
-from polyker.codegen.llvm.loops import stream as llvm_stream
+from polyker.codegen.llvm.loops import stream_parts as llvm_stream
 from polyker.codegen.passes.x86 import balance_ports as pipes
 from polyker.codegen.passes.x86 import checked_inputs, pair_extrema
 from polyker.cost import blocking

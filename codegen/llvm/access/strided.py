@@ -11,22 +11,19 @@ targets that mask stores cheaply. Elements between those that are read belong to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import Block, KExpr, Load, Store, Var
 from polyker.codegen.ir.polynomial import Monomial, Poly, constant, plus
 from polyker.codegen.ir.walk import subexpressions
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.access.scope import LANE, Scope
 from polyker.codegen.llvm.convert import Value
 from polyker.codegen.llvm.text import Builder, Reg, const
 
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.expressions import Expressions
-
 # The strides that are worth it: of a vector's elements one in so many is used.
 STRIDES = (2, 3, 4)
-LANE = Var("\0lane")  # the number of the lane, in index polynomials
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,11 @@ class Row:
     terms: tuple[tuple[Monomial, int], ...]  # in the order of their variables
 
 
-def row_of(e: Expressions, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row, int] | None:
+# The first and last place of what is read of each row.
+Rows: TypeAlias = dict[Row, tuple[int, int]]
+
+
+def row_of(e: Scope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row, int] | None:
     """Return the row of an access in a vector loop and the place of its first lane; None where the stride is not a small one."""
     if e.places[buffer].buffer.dtype.is_complex:
         return None
@@ -53,16 +54,16 @@ def row_of(e: Expressions, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row
     return Row(buffer, stride, tuple(terms)), first
 
 
-def _is_uniform(e: Expressions, atom: KExpr) -> bool:
+def _is_uniform(e: Scope, atom: KExpr) -> bool:
     """Whether a part of an index is one value for all lanes, computed from variables alone."""
     parts = list(subexpressions(atom))
     names = [p.name for p in parts if isinstance(p, Var)]
     return all(n in e.values and e.values[n].lanes == 1 for n in names) and not any(isinstance(p, Load) for p in parts)
 
 
-def rows_read(e: Expressions, block: Block) -> dict[Row, tuple[int, int]]:
+def rows_read(e: Scope, block: Block) -> Rows:
     """Return the rows that the stores at the head of a vector loop's body read anyhow, each with its first and last place."""
-    found: dict[Row, tuple[int, int]] = {}
+    found: Rows = {}
     for stmt in block:
         if not isinstance(stmt, Store):
             break
@@ -76,15 +77,15 @@ def rows_read(e: Expressions, block: Block) -> dict[Row, tuple[int, int]]:
     return found
 
 
-def load(e: Expressions, expr: Load, active: int, mask: Reg | None = None) -> Value | None:
+def load(e: Scope, rows: Rows, expr: Load, active: int, mask: Reg | None = None) -> Value | None:
     """Return the first `active` lanes of a load from vectors that its neighbours' lanes are in, too; None where it has none.
 
-    `mask`: the lanes that are on, where that is known when the code runs.
+    `rows`: what `rows_read` tells; `mask`: the lanes that are on, where that is known when the code runs.
     """
     access = row_of(e, expr.buffer, expr.indices)
-    if access is None or access[0] not in e.rows:
+    if access is None or access[0] not in rows:
         return None
-    (row, place), (low, high) = access, e.rows[access[0]]
+    (row, place), (low, high) = access, rows[access[0]]
     last = high - row.stride + 1  # whole vectors that begin there end with the last element that is read
     if last < low:
         return None
@@ -164,7 +165,7 @@ def _woven_fours(b: Builder, vectors: list[Reg], k: int) -> Reg:
     return b.shuffle(low, high, places)
 
 
-def interleaved(e: Expressions, block: Block, *, masked: bool) -> list[Store]:
+def interleaved(e: Scope, block: Block, *, masked: bool) -> list[Store]:
     """Return the stores at the head of a vector loop's block that are stored together, in the order of their elements in memory.
 
     Each is computed before any is stored: none reads what another one writes. `masked`: the target masks stores cheaply; without
@@ -195,13 +196,13 @@ def _reads(stmt: Store, buffer: str) -> bool:
     )
 
 
-def store_backwards(e: Expressions, place: Place, base: Poly, value: Value, mask: Reg | None) -> None:
+def store_backwards(e: Scope, place: Place, base: Poly, value: Value, mask: Reg | None) -> None:
     """Store a vector whose first lane's element is at `base`, each other one's before the last one's."""
     first = e.pointer(place, plus(base, constant(1 - value.lanes)))
     memory.store_vector(e.b, place, first, memory.reverse(e.b, value), memory.reverse_mask(e.b, mask))
 
 
-def store(e: Expressions, stores: list[Store], values: list[Value]) -> None:
+def store(e: Scope, stores: list[Store], values: list[Value]) -> None:
     """Store the values of what `interleaved` returned."""
     places = {}
     for stmt, value in zip(stores, values, strict=True):

@@ -7,16 +7,11 @@ square of these: log2(lanes) rounds of two-register shuffles, none of which need
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, scaled
-from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.access.scope import Scope
 from polyker.codegen.llvm.text import Builder, Reg, literal
-
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.expressions import Expressions
-    from polyker.codegen.llvm.statements import Statements
 
 PIECE = 16  # bytes: within so many every vector unit shuffles in one cycle
 
@@ -34,27 +29,18 @@ class Rows:
     columns: list[Reg] = field(default_factory=list)
 
 
-def write_rows(code: Statements, rows: Rows) -> None:
-    """Store the rows of a tile, by streaming stores where it is known when it runs that they are whole lines."""
-    e, b, place = code.e, code.b, rows.place
+def transposed(e: Scope, rows: Rows) -> tuple[list[Reg], list[Reg], Reg | None]:
+    """Return the pointers to the rows of a tile, the rows, and the mask of their elements (None: all)."""
+    place = rows.place
     columns, filled, lanes = rows.columns[:: rows.direction], len(rows.columns), rows.columns[0].lanes
     columns += [Reg("poison", columns[0].elem, lanes, 0)] * (lanes - filled)
     pointers = pointers_of(e, place, rows.corner, rows.stride, rows.count)
-    turned = _turned(b, columns, place.itemsize)
     active = ", ".join(f"i1 {literal(k < filled, 'i1')}" for k in range(lanes))
     mask = None if filled == lanes else Reg(f"<{active}>", "i1", lanes, 0)
-
-    def store(streamed: str) -> None:
-        for pointer, row in zip(pointers, turned, strict=False):
-            memory.store_raw(b, place, pointer, row, mask, streamed)
-
-    if e.lines_past is None or mask is not None:
-        store("")
-    else:
-        code.either(e.lines_past, lambda: store(code.streamed), lambda: store(""))
+    return pointers, _turned(e.b, columns, place.itemsize), mask
 
 
-def pointers_of(e: Expressions, place: Place, corner: Poly, stride: Poly, count: int) -> list[Reg]:
+def pointers_of(e: Scope, place: Place, corner: Poly, stride: Poly, count: int) -> list[Reg]:
     """Return the pointers to the first of `count` rows that are `stride` apart."""
     step = as_constant(stride)
     if step is None:

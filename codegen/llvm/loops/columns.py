@@ -7,22 +7,21 @@ runs: the steps before it are taken one by one, and the tiles' rows, a line each
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, Op, Space, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
 from polyker.codegen.ir.walk import expressions, statements, substitute
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.loops.tiles import begins, exceed, split_by_lines
+from polyker.codegen.llvm.loops.lines import begins, exceed, split_by_lines
+from polyker.codegen.llvm.loops.serial import serial_loop
+from polyker.codegen.llvm.loops.transpose import transpose_loop
 from polyker.codegen.llvm.operations import integer_extremum
+from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const
 from polyker.codegen.passes.by_columns import lanes_across, outside, tile_of, tiles
 from polyker.codegen.passes.unroll_terms import operations
 from polyker.ir.dtypes import i64
-
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.statements import Statements
 
 # Operations that a tile may have, and steps that it has at least.
 _MOST, _LEAST = 400, 4
@@ -30,12 +29,13 @@ _MOST, _LEAST = 400, 4
 _TILES = 32
 
 
-def columns_loop(code: Statements, loop: For) -> bool:
-    """Emit a serial loop around vectors across rows, by tiles; False where it is another loop."""
+def columns_loop(code: Statements, loop: For) -> None:
+    """Emit a serial loop, by tiles where vectors in it go from row to row of memory."""
     buffers = {b.name: b for b in code.kernel.buffers}
     size = lanes_across(loop, buffers) if code.e.lanes.count == 1 else 0
     if not size:
-        return False
+        serial_loop(code, loop)
+        return
     weight = sum(operations(e) for s in statements(loop.body) for e in expressions(s))
     while size * weight > _MOST and size > _LEAST:
         size //= 2
@@ -45,12 +45,11 @@ def columns_loop(code: Statements, loop: For) -> bool:
     if past is None and length is not None:
         count, rest = divmod(length, size)
         end = expression(plus(polynomial(loop.lo), constant(count * size)))
-        code.serial_loop(tiles(loop, loop.lo, end, size, count))
+        serial_loop(code, tiles(loop, loop.lo, end, size, count))
         if rest:
-            code.transpose_loop(tile_of(loop, end, rest))
-        return True
-    _measured(code, loop, size, past)
-    return True
+            transpose_loop(code, tile_of(loop, end, rest))
+    else:
+        _measured(code, loop, size, past)
 
 
 def _measured(code: Statements, loop: For, size: int, past: tuple[Reg, Reg] | None) -> None:
@@ -67,12 +66,12 @@ def _measured(code: Statements, loop: For, size: int, past: tuple[Reg, Reg] | No
     e.values |= {name: Value(i64, value) for name, value in known.items()}
     start, end = (Var(name) for name in known)
     if past is not None:
-        code.serial_loop(replace(loop, hi=start, trip=None))
+        serial_loop(code, replace(loop, hi=start, trip=None))
         code.streams = code.streamed_anywhere = True
         e.lines_past = past[0]
-    code.serial_loop(tiles(loop, start, end, size, None))
+    serial_loop(code, tiles(loop, start, end, size, None))
     e.lines_past = None
-    code.serial_loop(replace(loop, lo=end, trip=None))
+    serial_loop(code, replace(loop, lo=end, trip=None))
     for name in known:
         del e.values[name]
 

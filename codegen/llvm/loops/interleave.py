@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -33,13 +32,13 @@ from polyker.codegen.ir.walk import buffers_of, statements, substitute
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import Place
 from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.loops.stream import Stream, vectors
+from polyker.codegen.llvm.loops.serial import serial_loop
+from polyker.codegen.llvm.loops.stream_parts import Stream, vectors
+from polyker.codegen.llvm.loops.vector import leading
 from polyker.codegen.llvm.operations import integer_extremum
+from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const
 from polyker.ir.dtypes import i64
-
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.statements import Statements
 
 # Where nothing is kept: no place in a result, which may lie before its first element where strides are negative.
 NOWHERE = -(1 << 63)
@@ -123,7 +122,7 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     for start, stop, count in cuts:
         turn = f"{loop.var}{start}"
         elements = vectors(replace(stream, chunks=count), Var(turn))
-        code.serial_loop(For(turn, Var(start), Var(stop), elements, lanes * count))
+        serial_loop(code, For(turn, Var(start), Var(stop), elements, lanes * count))
     e.streamed, e.anywhere = "", True
     some = b.compare("icmp ne", b.binary("and", left, const(lanes - 1, "i64")), const(0, "i64"))
     code.either(some, lambda: code.block((_kept(stream, Var(_REST), loop.hi, Var(_REST)),)))
@@ -181,7 +180,7 @@ def _store_part(code: Statements, weave: Weave, begin: Reg, used: Reg, count: Re
     """Store a row's first elements, which nothing was kept for."""
     data = _line(code, weave, used)
     memory.store_raw(
-        code.b, weave.place, _at(code, weave, begin), data, code.leading(count, weave.lanes, surely=True).mask
+        code.b, weave.place, _at(code, weave, begin), data, leading(code, count, weave.lanes, surely=True).mask
     )
 
 
@@ -190,7 +189,7 @@ def _store_kept(code: Statements, weave: Weave, kept: Reg) -> None:
     b, place, lanes = code.b, weave.place, weave.lanes
     elements = memory.element_number(b, place, place.pointer)
     count = b.binary("and", b.binary("add", elements, kept), const(lanes - 1, "i64"))
-    data, mask = _line(code, weave), code.leading(count, weave.lanes, surely=True).mask
+    data, mask = _line(code, weave), leading(code, count, weave.lanes, surely=True).mask
     memory.store_raw(b, place, _at(code, weave, b.binary("sub", kept, count)), data, mask)
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED, Runtime
 from polyker.codegen.ir.kernel import For, Guard, Let, LoopKind, Var
@@ -27,12 +26,11 @@ from polyker.codegen.ir.polynomial import Poly, atom
 from polyker.codegen.ir.walk import expressions, names_in, statements, uses
 from polyker.codegen.llvm.access.transpose import stored
 from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.operations import integer_extremum
+from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Builder, Reg, Region, const
 from polyker.ir.dtypes import i64
-
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.statements import Statements
 
 # Names that no kernel has: the first value of the loop's variable, and the context's number of words.
 BEGIN, END = "\0begin", "\0end"
@@ -336,7 +334,7 @@ def _outlined(code: Statements, loop: For, captured: dict[str, Value], slots: di
     mark = code.facts.mark()
     variable: Poly = atom(Var(loop.var))
     code.facts.in_loop(loop, variable)
-    code.serial_loop(For(loop.var, Var("\0first"), Var("\0last"), loop.body, loop.step))
+    serial_loop(code, For(loop.var, Var("\0first"), Var("\0last"), loop.body, loop.step))
     code.facts.forget(mark)
     header = f"define internal i64 @{name}(ptr noalias readonly %context, i64 %first, i64 %last, i64 %thread) #0 {{"
     code.functions[int(name[4:])] = "\n".join([header, "entry:", *code.function_body(), "}"])

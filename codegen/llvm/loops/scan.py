@@ -11,7 +11,7 @@ is waited for, one operation long.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 from polyker.codegen.ir.kernel import Block, Const, For, KExpr, Load, LoopKind, Op, Store, Var
 from polyker.codegen.ir.polynomial import as_constant, constant, plus, scaled
@@ -19,14 +19,15 @@ from polyker.codegen.ir.walk import subexpressions, substitute, values_of
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.strided import store_backwards
 from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.expressions import Expressions
+from polyker.codegen.llvm.loops.columns import columns_loop
+from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.operations import combine, integer_extremum
+from polyker.codegen.llvm.statements import Statements
+from polyker.codegen.llvm.store import identity
 from polyker.codegen.llvm.text import Builder, Reg, const
 from polyker.ir.dtypes import DType, i64
-
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.expressions import Expressions
-    from polyker.codegen.llvm.statements import Statements
-    from polyker.machine.model import Target
+from polyker.machine.model import Target
 
 OPERATORS = ("add", "mul", "minimum", "maximum")
 
@@ -43,14 +44,6 @@ class Scan:
     before: Load
     lanes: int
     direction: int
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """A scan under way: where the vector is kept whose lanes are all the last element's value so far."""
-
-    scan: Scan
-    pointer: Reg
 
 
 def scan_of(e: Expressions, loop: For, target: Target) -> Scan | None:
@@ -102,16 +95,16 @@ def parts(scan: Scan, count: KExpr) -> tuple[For, Block]:
     return For(turn.name, Const(0), count, (whole,)), (rest,)
 
 
-def store(e: Expressions, stmt: Store, carried: Carried) -> None:
-    """Store the elements of one vector, and keep the last one's value."""
-    b, scan, count, mask = e.b, carried.scan, e.lanes.count, e.lanes.mask
+def _store(e: Expressions, scan: Scan, carried: Reg, stmt: Store) -> None:
+    """Store the elements of one vector, and keep the last one's value in all lanes of `carried`."""
+    b, count, mask = e.b, e.lanes.count, e.lanes.mask
     dtype = scan.before.dtype
     value = memory.splat_value(b, e.value(scan.term), count).re
     distance = 1
     while distance < count:
         value = combine(b, scan.op, _moved(b, scan.op, value, distance, dtype), value, dtype)
         distance *= 2
-    before = b.impure(f"load {value.type}, {carried.pointer.typed}, align 64", value.elem, count)
+    before = b.impure(f"load {value.type}, {carried.typed}, align 64", value.elem, count)
     place = e.places[stmt.buffer]
     base = e.split(e.offset(stmt.buffer, stmt.indices))[0]
     elements = Value(dtype, combine(b, scan.op, before, value, dtype))
@@ -122,7 +115,7 @@ def store(e: Expressions, stmt: Store, carried: Carried) -> None:
     if mask is None:
         last = b.shuffle(value, None, [count - 1] * count)
         after = combine(b, scan.op, before, last, dtype)
-        b.line(f"  store {after.typed}, {carried.pointer.typed}, align 64")
+        b.line(f"  store {after.typed}, {carried.typed}, align 64")
 
 
 def _moved(b: Builder, op: str, value: Reg, distance: int, dtype: DType) -> Reg:
@@ -130,14 +123,21 @@ def _moved(b: Builder, op: str, value: Reg, distance: int, dtype: DType) -> Reg:
     count = value.lanes
     if op in ("minimum", "maximum"):  # their own value
         return b.shuffle(value, None, [k if k < distance else k - distance for k in range(count)])
-    from polyker.codegen.llvm.store import identity
-
     neutral = b.splat(identity(op, dtype).re, count)
     return b.shuffle(value, neutral, [count + k if k < distance else k - distance for k in range(count)])
 
 
-def scan_loop(code: Statements, scan: Scan) -> None:
-    """Combine whole vectors of terms with what stands before them, then the rest."""
+def scan_loop(code: Statements, loop: For) -> None:
+    """Emit a SCAN loop, as a serial one where its form does not allow more."""
+    scan = scan_of(code.e, loop, code.target)
+    if scan is None:
+        columns_loop(code, loop)
+    else:
+        _by_vectors(code, scan)
+
+
+def _by_vectors(code: Statements, scan: Scan) -> None:
+    """Combine whole vectors of operands with what stands before them, then the rest."""
     e, b, loop = code.e, code.b, scan.loop
     lo, hi = e.poly(loop.lo), e.poly(loop.hi)
     length = as_constant(plus(hi, scaled(lo, -1)))
@@ -156,8 +156,8 @@ def scan_loop(code: Statements, scan: Scan) -> None:
         count = b.binary("sdiv", b.binary("sub", stop, start), const(scan.lanes, "i64"))
         e.values[name] = Value(i64, integer_extremum(b, "smax", count, const(0, "i64")))
     whole, rest = parts(scan, Var(name) if trip is None else Const(trip // scan.lanes))
-    e.carried = Carried(scan, pointer)
-    code.serial_loop(whole)
+    e.store = partial(_store, e, scan, pointer)
+    serial_loop(code, whole)
     code.block(rest)
-    e.carried = None
+    e.store = None
     e.values.pop(name, None)

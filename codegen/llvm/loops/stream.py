@@ -13,207 +13,106 @@ it, taken in turns of a few lines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from polyker.codegen.ir.kernel import (
-    Block,
-    Const,
-    For,
-    Guard,
-    KExpr,
-    Let,
-    Load,
-    LoopKind,
-    Op,
-    Prefetch,
-    Store,
-    Var,
+from polyker.codegen.ir.kernel import For
+from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.loops.columns import columns_loop
+from polyker.codegen.llvm.loops.interleave import Weave, end_weave, weave_of, weave_row
+from polyker.codegen.llvm.loops.serial import serial_loop
+from polyker.codegen.llvm.loops.stream_parts import (
+    Stream,
+    head_of,
+    is_long,
+    last_line,
+    parts,
+    pieces_of,
+    side_by_side,
+    stream_of,
+    vectors,
 )
-from polyker.codegen.ir.polynomial import as_constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import expressions, subexpressions, substitute, values_of
-from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.text import Builder, Reg, const
-
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.expressions import Expressions
-    from polyker.codegen.llvm.statements import Statements
-    from polyker.machine.model import Target
+from polyker.codegen.llvm.operations import integer_extremum
+from polyker.codegen.llvm.statements import Statements
+from polyker.codegen.llvm.text import Reg, const
+from polyker.ir.dtypes import i64
 
 
-# Rows of fewer bytes are streamed where they are whole lines, and stored through the caches where they are not.
-SHORT = 1280
-# Bytes of a row from which on it is taken by pieces side by side, and those of one piece that are taken in turn.
-LONG, TURN = 4 << 20, 512
-# Vectors whose values wait in registers until all are computed.
-TOGETHER = 4
+class StreamLoops:
+    """The STREAM loops of one kernel; `weaves`: what keeps the ends of rows, by the identity of their loop."""
+
+    def __init__(self) -> None:
+        self.weaves: dict[int, Weave] = {}
+
+    def around(self, code: Statements, loop: For) -> Callable[[], None] | None:
+        """Begin to keep the ends of rows in a serial loop around them; return what stores the last one's."""
+        found = weave_of(code, loop)
+        if found is None:
+            return None
+        row, self.weaves[found[0]] = found
+        return lambda: end_weave(code, self.weaves.pop(row))
+
+    def loop(self, code: Statements, loop: For) -> None:
+        """Emit a STREAM loop, as a serial one where its form does not allow more."""
+        stream = stream_of(code.e, loop, code.target)
+        if stream is None:
+            columns_loop(code, loop)
+        else:
+            self._by_vectors(code, stream)
+
+    def _by_vectors(self, code: Statements, stream: Stream) -> None:
+        """Store up to the first aligned element, then whole vectors by streaming stores, then the rest."""
+        e, b, loop = code.e, code.b, stream.loop
+        lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
+        head = head_of(e, b, stream)
+        code.streams = code.streamed_anywhere = True
+        weave = self.weaves.get(id(loop))
+        if stream.short:
+            _short_row(code, stream, head, weave)
+            return
+        if weave is not None:
+            weave_row(code, weave, stream, head)
+            return
+        length = b.binary("sub", hi, lo)
+        if not is_long(stream):  # of a row that ends before it begins nothing is left, either
+            head = integer_extremum(b, "smin", head, length)
+        left = b.binary("sub", length, head)
+        count = b.binary("udiv", left, const(stream.lanes * stream.chunks, "i64"))
+        pieces, turn = pieces_of(stream, code.target)
+        runs = b.binary("udiv", count, const(pieces * turn, "i64")) if pieces > 1 else const(0, "i64")
+        first = b.binary("mul", runs, const(pieces * turn, "i64"))
+        names = tuple(f"{loop.var}\0{name}" for name in ("head", "first", "count", "runs"))
+        known = (b.binary("add", lo, head), first, count, runs)
+        e.values |= {name: Value(i64, value) for name, value in zip(names, known, strict=True)}
+        before, whole, after = parts(stream, *names[:3])
+        ends = b.binary("and", left, const(stream.lanes - 1, "i64"))
+        # A line that is stored by streaming stores must not be in them.
+        code.branch(b.compare("icmp ne", ends, const(0, "i64")), (last_line(stream),), ())
+        e.anywhere = True
+        code.block(before)
+        e.streamed, e.anywhere = code.streamed, False
+        if pieces > 1:
+            serial_loop(code, side_by_side(stream, names[0], names[3], (pieces, turn)))
+        serial_loop(code, whole)
+        e.streamed, e.anywhere = "", True
+        code.block(after)
+        e.anywhere = False
+        for name in names:
+            del e.values[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """A STREAM loop that can be taken by vectors: its one store, the lanes of a vector, the vectors of one iteration.
+def _short_row(code: Statements, stream: Stream, head: Reg, weave: Weave | None) -> None:
+    """Store a row of whole vectors by streaming stores, where it begins at a line or together with its neighbours."""
+    row = vectors(stream, stream.loop.lo)
 
-    `short`: one iteration is a whole row, which is streamed if it begins at an aligned element.
-    """
+    def past() -> None:
+        if weave is not None:
+            end_weave(code, weave, stream.lanes)
+        code.past(lambda: code.block(row))
 
-    loop: For
-    store: Store
-    lanes: int
-    chunks: int
-    short: bool = False
+    def through() -> None:
+        if weave is None:
+            code.block(row)
+        else:
+            weave_row(code, weave, stream, head)
 
-
-def stream_of(e: Expressions, loop: For, target: Target) -> Stream | None:
-    """Return how a STREAM loop is carried out; None where it runs as a serial one.
-
-    It runs by vectors where its only store goes to neighbouring elements of a buffer in memory that the loop does not read: then
-    no iteration depends on another. Inside a vector loop there is no one place to begin at.
-    """
-    if e.lanes.count > 1:
-        return None
-    stores = [s for s in loop.body if isinstance(s, Store)]
-    if loop.step != 1 or len(stores) != 1 or not all(isinstance(s, Store | Let | Guard) for s in loop.body):
-        return None
-    store, inside = stores[0], {s.name for s in loop.body if isinstance(s, Let)}
-    nodes = [n for s in loop.body for x in expressions(s) for n in subexpressions(x)]
-    loads = [n for n in nodes if isinstance(n, Load)]
-    if any(n.buffer == store.buffer for n in loads) or e.places[store.buffer].on_stack:
-        return None
-    here = [n for i in store.indices for n in subexpressions(i)]
-    if any(isinstance(n, Load) or (isinstance(n, Var) and n.name in inside) for n in here):
-        return None
-    step = plus(e.offset(store.buffer, _at(store, loop, 1)), scaled(e.offset(store.buffer, store.indices), -1))
-    if as_constant(step) != 1:
-        return None
-    place = e.places[store.buffer]
-    widest = max(place.buffer.dtype.real.itemsize, *(n.dtype.real.itemsize for n in values_of(store.value)))
-    lanes = target.lanes(widest)
-    if lanes <= 1:
-        return None
-    length = _length(loop)
-    if length and length % lanes == 0 and length * place.itemsize < SHORT:
-        return Stream(loop, store, lanes, length // lanes, short=True)
-    return Stream(loop, store, lanes, max(1, loop.lanes // lanes))
-
-
-def _length(loop: For) -> int | None:
-    """Return the constant number of a loop's iterations, None if it is not constant."""
-    return as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
-
-
-def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
-    return tuple(substitute(i, {loop.var: Op("add", (Var(loop.var), Const(step)))}) for i in store.indices)
-
-
-def head_of(e: Expressions, b: Builder, stream: Stream) -> Reg:
-    """Return how many elements lie before the first one that is aligned to a vector."""
-    loop, store = stream.loop, stream.store
-    place = e.places[store.buffer]
-    first = tuple(substitute(i, {loop.var: loop.lo}) for i in store.indices)
-    pointer = e.pointer(place, e.offset(store.buffer, first))
-    before = b.binary("sub", const(0, "i64"), memory.element_number(b, place, pointer))
-    return b.binary("and", before, const(stream.lanes - 1, "i64"))
-
-
-def last_line(stream: Stream) -> Prefetch:
-    """Return a prefetch of the last element's line, which the rest of this row, and perhaps the start of the next, is stored to.
-
-    Stores reach the cache in their order: one that waits for its line holds up those behind it.
-    """
-    last = Op("sub", (stream.loop.hi, Const(1)))
-    indices = tuple(substitute(i, {stream.loop.var: last}) for i in stream.store.indices)
-    return Prefetch(stream.store.buffer, indices, write=True)
-
-
-def _vector(loop: For, lo: KExpr, hi: KExpr, lanes: int, trip: int | None = None) -> For:
-    return For(loop.var, lo, hi, loop.body, kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
-
-
-def vectors(stream: Stream, first: KExpr) -> Block:
-    """Return one iteration's whole vectors, the first of which begins at an element."""
-    loop, lanes = stream.loop, stream.lanes
-    starts = (Op("add", (first, Const(lanes * c))) for c in range(stream.chunks))
-    return tuple(_vector(loop, start, Op("add", (start, Const(lanes))), lanes, lanes) for start in starts)
-
-
-def pieces_of(stream: Stream, target: Target) -> tuple[int, int]:
-    """Return how many pieces of a row are taken side by side, and how many iterations of each in turn.
-
-    All operands together have about as many pieces as the target says.
-    """
-    loads = {
-        n.buffer for s in stream.loop.body for x in expressions(s) for n in subexpressions(x) if isinstance(n, Load)
-    }
-    count, size = round(target.streams / (1 + len(loads))), stream.store.value.dtype.itemsize
-    if count < 2 or (_length(stream.loop) or 0) * size < LONG:
-        return 1, 1
-    return count, max(1, TURN // (stream.lanes * stream.chunks * size))
-
-
-def side_by_side(stream: Stream, head: str, runs: str, pieces: tuple[int, int]) -> For:
-    """Return the loop over a row's pieces, of `runs` iterations each.
-
-    `head`: as below; `runs`: the variable that holds the number of turns.
-    """
-    loop, (count, turn) = stream.loop, pieces
-    run, piece, step = (Var(f"{loop.var}\0{name}") for name in ("run", "piece", "step"))
-    place = Op("add", (Op("mul", (piece, Var(runs))), run))
-    place = Op("add", (Op("mul", (place, Const(turn))), step))
-    width = Const(stream.lanes * stream.chunks)
-    body = vectors(stream, Op("add", (Var(head), Op("mul", (width, place)))))
-    inner = For(piece.name, Const(0), Const(count), (For(step.name, Const(0), Const(turn), body),))
-    return For(run.name, Const(0), Var(runs), (inner,))
-
-
-def parts(stream: Stream, head: str, first: str, count: str) -> tuple[Block, For, Block]:
-    """Return what comes before the whole vectors, the loop over them, and what comes after.
-
-    `head`: the variable that holds the first aligned element's index; `first`, `count`: those of the loop's bounds.
-    """
-    loop, lanes = stream.loop, stream.lanes
-    width = lanes * stream.chunks
-    turn, last = Var(f"{loop.var}\0turn"), Var(f"{loop.var}\0rest")
-    whole = vectors(stream, Op("add", (Var(head), Op("mul", (Const(width), turn)))))
-    rest = Op("add", (Var(head), Op("mul", (Const(width), Var(count)))))
-    end = Op("minimum", (Op("add", (last, Const(lanes))), loop.hi))
-    return (
-        (_vector(loop, loop.lo, Var(head), lanes),),
-        For(turn.name, Var(first), Var(count), whole),
-        (For(last.name, rest, loop.hi, (_vector(loop, last, end, lanes),), lanes),),
-    )
-
-
-def is_long(stream: Stream) -> bool:
-    """Return whether the loop surely reaches its first aligned element."""
-    length = _length(stream.loop)
-    return length is not None and length >= stream.lanes
-
-
-def one_result(block: Block) -> bool:
-    """Return whether a block is several vectors that are stored to one buffer."""
-    return (
-        len(block) > 1
-        and len(_stored(block)) == 1
-        and all(isinstance(v, For) and v.kind is LoopKind.VECTOR for v in block)
-    )
-
-
-def _stored(block: Block) -> set[str]:
-    return {s.buffer for v in block if isinstance(v, For) for s in v.body if isinstance(s, Store)}
-
-
-def stores_last(code: Statements, block: Block) -> None:
-    """Emit the vectors of one iteration, a few at a time, whose values are all computed before any is stored.
-
-    A load from a place whose last twelve address bits are those of an earlier store waits for it on Intel's cores: a vector
-    for the one before, all along a row, where results lie a vector behind the operands in their pages.
-    """
-    e = code.e
-    (place,) = (e.places[name] for name in _stored(block))
-    for first in range(0, len(block), TOGETHER):
-        found = e.rows_past = []
-        for vector in block[first : first + TOGETHER]:
-            code.block((vector,))
-        e.rows_past = None
-        for base, data in found:
-            memory.store_raw(code.b, place, e.pointer(place, base), data, None, e.streamed)
+    code.either(code.b.compare("icmp eq", head, const(0, "i64")), past, through)

@@ -15,24 +15,24 @@ Places are compared when the loop runs, so nothing has to be known of strides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from polyker.codegen.ir.kernel import Const, For, KExpr, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import Const, For, KExpr, LoopKind, Op, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import loaded, statements, substitute
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import Place
-from polyker.codegen.llvm.loops.counted import counted
+from polyker.codegen.llvm.access.transpose import suits
+from polyker.codegen.llvm.loops.columns import columns_loop
 from polyker.codegen.llvm.loops.interleave import NOWHERE
+from polyker.codegen.llvm.loops.lines import begins, exceed, of_call, rows_of, whole_lines
+from polyker.codegen.llvm.loops.serial import counted
+from polyker.codegen.llvm.loops.transpose import transpose_loop
+from polyker.codegen.llvm.loops.vector import leading
 from polyker.codegen.llvm.operations import logical_not
+from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const, vector
-from polyker.ir.dtypes import bool_
-
-if TYPE_CHECKING:
-    from polyker.codegen.ir.kernel import Buffer
-    from polyker.codegen.llvm.statements import Statements
 
 # A loop of fewer tiles has too many lines that are stored in two parts.
 _LEAST = 12
@@ -56,7 +56,7 @@ class _Site:
 
 
 @dataclass(slots=True)
-class Tiles:
+class _Tiles:
     """What is kept in the loop around all tiles of a result; `lanes`: the elements of a line."""
 
     place: Place
@@ -64,12 +64,62 @@ class Tiles:
     sites: list[_Site] = field(default_factory=list)
 
 
-def tiles_of(code: Statements, loop: For) -> Tiles | None:
+class TransposeLoops:
+    """The TRANSPOSE loops of one kernel.
+
+    `tiles`: what keeps the rows of tiles, in the loop around them all; `innermost`: the serial loop around what is emitted.
+    """
+
+    def __init__(self) -> None:
+        self.tiles: _Tiles | None = None
+        self.innermost: For | None = None
+
+    def around(self, code: Statements, loop: For) -> Callable[[], None]:
+        """Begin to keep the rows of tiles in a serial loop around them; return what stores the last ones."""
+        tiles = _tiles_of(code, loop) if self.tiles is None else None
+        outer, self.innermost, self.tiles = self.innermost, loop, tiles or self.tiles
+
+        def end() -> None:
+            self.innermost = outer
+            if tiles is not None:
+                _end_tiles(code, tiles)
+                self.tiles = None
+
+        return end
+
+    def loop(self, code: Statements, loop: For) -> None:
+        """Store a tile, by streaming stores where its rows are part of a result that exceeds them."""
+        if not suits(loop):
+            columns_loop(code, loop)
+        elif code.e.columns is not None:
+            transpose_loop(code, loop)
+        else:
+            self._tile(code, loop)
+
+    def _tile(self, code: Statements, loop: For) -> None:
+        ways = [(whole_lines(code, loop), lambda: code.past(lambda: transpose_loop(code, loop)))]
+        if (tiles := self.tiles) is not None and self.innermost is not None:
+            joined = _joined_lines(code, tiles, self.innermost, loop)
+            ways.append((joined, lambda: _tile_past(code, tiles, loop)))
+        _first_of(code, [(c, emit) for c, emit in ways if c is not None], lambda: transpose_loop(code, loop))
+
+
+def _first_of(code: Statements, ways: list[tuple[Reg, Callable[[], None]]], otherwise: Callable[[], None]) -> None:
+    """Emit the first way by streaming stores whose condition holds, else what goes through the caches."""
+    if not ways:
+        otherwise()
+        return
+    code.streams = code.streamed_anywhere = True
+    (condition, emit), *rest = ways
+    code.either(condition, emit, lambda: _first_of(code, rest, otherwise))
+
+
+def _tiles_of(code: Statements, loop: For) -> _Tiles | None:
     """Return what keeps the rows of the tiles in a serial loop; None where they have to be stored at once.
 
     The result's elements are set once, by one statement, and not read in the loop.
     """
-    if code.tiles is not None or not code.b.avx512:
+    if not code.b.avx512:
         return None
     inside = list(statements(loop.body))
     tiles = [s for s in inside if isinstance(s, For) and s.kind is LoopKind.TRANSPOSE]
@@ -85,106 +135,29 @@ def tiles_of(code: Statements, loop: For) -> Tiles | None:
         or names & loaded(loop.body)
     ):
         return None
-    return Tiles(place, code.target.caches[0].line // place.itemsize)
+    return _Tiles(place, code.target.caches[0].line // place.itemsize)
 
 
-def whole_lines(code: Statements, loop: For) -> Reg | None:
-    """Return whether what a TRANSPOSE loop stores begins at a line, so that all its vectors may pass the caches; None where not
-    all are whole lines of an argument then, or the arguments fit in the caches.
-
-    Where shapes depend on sizes of the call these are asked when it runs.
-    """
-    e, line = code.e, code.target.caches[0].line
-    inside = list(statements(loop.body))
-    names = {s.buffer for s in inside if isinstance(s, Store)}
-    place = e.places[next(iter(names))] if len(names) == 1 else None
-    if place is None or place.buffer.space is not Space.ARGUMENT or names & loaded(loop.body):
-        return None
-    asked: list[KExpr] = []
-    if not exceed(code, place, asked):
-        return None
-    for row in _rows(loop):
-        if row.trip is None or row.trip * place.itemsize != line:
-            return None
-        for store in (s for s in row.body if isinstance(s, Store)):
-            first = tuple(substitute(i, {row.var: row.lo}) for i in store.indices)
-            offset = e.offset(store.buffer, first)
-            along = plus(e.offset(store.buffer, store.indices), scaled(offset, -1))
-            if along.get((Var(row.var),), 0) != 1 or not split_by_lines(code, place, offset, asked):
-                return None
-    return begins(code, place, line, asked)
-
-
-def split_by_lines(code: Statements, place: Place, offset: Poly, asked: list[KExpr]) -> bool:
-    """Whether each part of an offset may be a number of whole lines; what is to be asked is added."""
-    line = code.target.caches[0].line
-    for monomial, count in offset.items():
-        if count * place.itemsize % line == 0:
-            continue
-        of_call = tuple(a for a in monomial if _of_call(code, a))
-        if not of_call:
-            return False
-        step = Op("mul", (*of_call, Const(count * place.itemsize)))
-        asked.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
-    return True
-
-
-def joined_lines(code: Statements, loop: For) -> Reg | None:
+def _joined_lines(code: Statements, tiles: _Tiles, around: For, loop: For) -> Reg | None:
     """Return whether the rows of a tile are to join those of the tile before and pass the caches; None where the arguments fit in
     these, and where its rows are no lines or the loop around does not go along them.
 
     Where shapes depend on sizes of the call these are asked when it runs.
     """
-    tiles, around = code.tiles, code.innermost
-    if tiles is None or around is None or not _goes_along(code, tiles, around, loop):
+    if not _goes_along(code, tiles, around, loop):
         return None
     asked: list[KExpr] = []
     return begins(code, tiles.place, tiles.place.itemsize, asked) if exceed(code, tiles.place, asked) else None
 
 
-def _rows(tile: For) -> Iterator[For]:
-    """Yield the vector loops of a tile."""
-    return (s for s in statements((tile,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
-
-
-def exceed(code: Statements, result: Place, asked: list[KExpr]) -> bool:
-    """Whether the arguments may exceed the last cache, and the result a good part of it; what is to be asked is added."""
-    last = code.target.caches[-1].size
-    places = [p.buffer for p in code.e.places.values() if p.buffer.space is Space.ARGUMENT]
-    total = Op("add", tuple(map(_bytes, places)))
-    return _may_reach(total, last + 1, asked) and _may_reach(_bytes(result.buffer), last // 4, asked)
-
-
-def _bytes(buffer: Buffer) -> KExpr:
-    return Op("mul", (*buffer.shape, Const(buffer.dtype.itemsize)))
-
-
-def _may_reach(size: KExpr, least: int, asked: list[KExpr]) -> bool:
-    """Whether a number of bytes may be the least or more; where it is not known, what is to be asked is added."""
-    known = as_constant(polynomial(size))
-    if known is None:
-        asked.append(Op("ge", (size, Const(least)), bool_))
-    return known is None or known >= least
-
-
-def begins(code: Statements, place: Place, multiple: int, asked: list[KExpr]) -> Reg:
-    """Return whether a buffer begins at a multiple of so many bytes, and all that is asked holds."""
-    e, b = code.e, code.b
-    address = b.convert("ptrtoint", place.pointer, "i64")
-    past = b.compare("icmp eq", b.binary("and", address, const(multiple - 1, "i64")), const(0, "i64"))
-    for condition in dict.fromkeys(asked):
-        past = b.binary("and", past, e.value(condition).re)
-    return past
-
-
-def _goes_along(code: Statements, tiles: Tiles, around: For, loop: For) -> bool:
+def _goes_along(code: Statements, tiles: _Tiles, around: For, loop: For) -> bool:
     """Whether all that a tile stores are whole rows, and the loop around it goes from row to row along the result."""
     e, name = code.e, tiles.place.buffer.name
     length = as_constant(plus(polynomial(around.hi), scaled(polynomial(around.lo), -1)))
     if length is not None and length < _LEAST * around.step:
         return False
     following = {around.var: Op("add", (Var(around.var), Const(around.step)))}
-    for row in _rows(loop):
+    for row in rows_of(loop):
         if row.trip != tiles.lanes:
             return False
         for store in (s for s in row.body if isinstance(s, Store)):
@@ -197,12 +170,11 @@ def _goes_along(code: Statements, tiles: Tiles, around: For, loop: For) -> bool:
     return True
 
 
-def tile_past(code: Statements, loop: For) -> None:
+def _tile_past(code: Statements, tiles: _Tiles, loop: For) -> None:
     """Emit a tile whose rows join those of the tile before and pass the caches."""
-    e, b, tiles = code.e, code.b, code.tiles
-    assert tiles is not None
+    e, b = code.e, code.b
     found = e.rows_past = []
-    code.past(lambda: code.transpose_loop(loop))
+    code.past(lambda: transpose_loop(code, loop))
     e.rows_past = None
     site = _site(code, tiles, [base for base, _ in found])
     place = tiles.place
@@ -238,7 +210,7 @@ def tile_past(code: Statements, loop: For) -> None:
     b.line(f"  store {after.typed}, {site.kept.typed}, align 8")
 
 
-def end_tiles(code: Statements, tiles: Tiles) -> None:
+def _end_tiles(code: Statements, tiles: _Tiles) -> None:
     """Store what was kept of the last rows, if any was."""
     b = code.b
     for site in tiles.sites:
@@ -251,11 +223,11 @@ def end_tiles(code: Statements, tiles: Tiles) -> None:
         code.either(b.compare("icmp ne", kept, const(NOWHERE, "i64")), store)
 
 
-def _site(code: Statements, tiles: Tiles, bases: list[Poly]) -> _Site | None:
+def _site(code: Statements, tiles: _Tiles, bases: list[Poly]) -> _Site | None:
     """Return what keeps rows that begin at the bases, None unless they lie equally far apart whatever the tile is."""
     b, steps = code.b, [plus(x, scaled(y, -1)) for x, y in zip(bases[1:], bases, strict=False)]
     atoms = (a for s in steps[:1] for monomial in s for a in monomial)
-    if not steps or any(s != steps[0] for s in steps) or not all(_of_call(code, a) for a in atoms):
+    if not steps or any(s != steps[0] for s in steps) or not all(of_call(code, a) for a in atoms):
         return None
     for site in tiles.sites:
         if (site.step, site.rows) == (steps[0], len(bases)):
@@ -271,11 +243,7 @@ def _site(code: Statements, tiles: Tiles, bases: list[Poly]) -> _Site | None:
     return tiles.sites[-1]
 
 
-def _of_call(code: Statements, atom: KExpr) -> bool:
-    return isinstance(atom, Var) and atom.name in code.kernel.integers
-
-
-def _used(code: Statements, tiles: Tiles, base: Poly) -> Reg:
+def _used(code: Statements, tiles: _Tiles, base: Poly) -> Reg:
     """Return how many elements of its line lie before a place in the result; it is the same for rows that whole lines part."""
     b, place = code.b, tiles.place
     within = {m: c % tiles.lanes for m, c in base.items() if c % tiles.lanes}
@@ -283,7 +251,7 @@ def _used(code: Statements, tiles: Tiles, base: Poly) -> Reg:
     return b.binary("and", b.binary("add", elements, code.e.uniform(within)), const(tiles.lanes - 1, "i64"))
 
 
-def _rotated(code: Statements, tiles: Tiles, row: Reg, count: Reg) -> Reg:
+def _rotated(code: Statements, tiles: _Tiles, row: Reg, count: Reg) -> Reg:
     """Return a row with its first element in lane `count`."""
     b, bits = code.b, 8 * tiles.place.itemsize
     places = b.binary("sub", _lanes(tiles), b.convert("trunc", count, f"i{bits}"))
@@ -291,25 +259,25 @@ def _rotated(code: Statements, tiles: Tiles, row: Reg, count: Reg) -> Reg:
     return b.call(_ROTATE[tiles.place.itemsize], f"i{bits}", tiles.lanes, (elements, places))
 
 
-def _before(code: Statements, tiles: Tiles, count: Reg) -> Reg:
+def _before(code: Statements, tiles: _Tiles, count: Reg) -> Reg:
     """Return the lanes below a number."""
-    mask = code.leading(count, tiles.lanes, surely=True).mask
+    mask = leading(code, count, tiles.lanes, surely=True).mask
     assert mask is not None
     return mask
 
 
-def _lanes(tiles: Tiles) -> Reg:
+def _lanes(tiles: _Tiles) -> Reg:
     return vector(list(range(tiles.lanes)), f"i{8 * tiles.place.itemsize}")
 
 
-def _line(code: Statements, tiles: Tiles, site: _Site, row: Reg) -> Reg:
+def _line(code: Statements, tiles: _Tiles, site: _Site, row: Reg) -> Reg:
     """Return what is kept of a row."""
     b, bits = code.b, 8 * tiles.place.itemsize
     at = memory.offset_pointer(b, tiles.place, site.lines, b.binary("mul", row, const(tiles.lanes, "i64")))
     return b.impure(f"load <{tiles.lanes} x i{bits}>, {at.typed}, align 64", f"i{bits}", tiles.lanes)
 
 
-def _through(code: Statements, tiles: Tiles, site: _Site, begin: Reg, *, heads: bool) -> None:
+def _through(code: Statements, tiles: _Tiles, site: _Site, begin: Reg, *, heads: bool) -> None:
     """Store the elements of the rows kept that lie before `begin`, the first row's, in its line, or from there on (`heads`)."""
     b, place, step = code.b, tiles.place, code.e.uniform(site.step)
 
@@ -324,4 +292,4 @@ def _through(code: Statements, tiles: Tiles, site: _Site, begin: Reg, *, heads: 
         below = memory.offset_pointer(b, place, pointer, b.binary("mul", step, const(site.rows, "i64")))
         memory.prefetch(b, below, 2)
 
-    counted(code, (const(0, "i64"), const(site.rows, "i64"), 1), store, certain=True)
+    counted(b, (const(0, "i64"), const(site.rows, "i64"), 1), store, certain=True)

@@ -1,24 +1,56 @@
-"""Loops of LLVM IR around what a callback emits: counted ones, those whose lanes end at different times, repeated ones."""
+"""SERIAL loops: counted ones, rotated, and those of vectors whose lanes end at different times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from polyker.codegen.ir.kernel import Const, For, If
-from polyker.codegen.ir.polynomial import constant
+from polyker.codegen.ir.kernel import For, Var
+from polyker.codegen.ir.polynomial import as_constant, atom, plus, scaled
 from polyker.codegen.llvm.access.memory import Lanes
 from polyker.codegen.llvm.access.transpose import stored
 from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.text import Reg, Region, const
+from polyker.codegen.llvm.statements import Statements
+from polyker.codegen.llvm.text import Builder, Reg, Region, const
 from polyker.ir.dtypes import i64
 
-if TYPE_CHECKING:
-    from polyker.codegen.llvm.statements import Statements
+
+def serial_loop(code: Statements, loop: For) -> None:
+    """Emit a loop whose iterations run one after another."""
+    b, e = code.b, code.e
+    lo, hi = e.poly(loop.lo), e.poly(loop.hi)
+    trip = loop.trip
+    if trip is None and (length := as_constant(plus(hi, scaled(lo, -1)))) is not None:
+        trip = max(0, -(-length // loop.step))
+    if trip == 0:
+        return
+    start, stop = e.index(lo), e.index(hi)
+    if start.lanes > 1 or stop.lanes > 1:
+        _lane_loop(code, loop, start, stop)
+        return
+    if trip == 1:
+        code.bound_block(loop.var, lo, loop.body)
+        return
+    ends = [end for begin in code.loops.around if (end := begin(code, loop)) is not None]
+    mark = code.facts.mark()
+
+    def emit(counter: Reg) -> None:
+        shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
+        e.values[loop.var] = Value(i64, counter)
+        code.facts.in_loop(loop, atom(Var(loop.var)))
+        code.block(loop.body)
+        code.facts.forget(mark)
+        if shadowed is not None:
+            e.values[loop.var] = shadowed
+        if known is not None:
+            e.affine[loop.var] = known
+
+    counted(b, (start, stop, loop.step), emit, certain=trip is not None, written=stored(loop.body))
+    for end in reversed(ends):
+        end()
 
 
 def counted(
-    code: Statements,
+    b: Builder,
     bounds: tuple[Reg, Reg, int],
     emit: Callable[[Reg], None],
     *,
@@ -29,7 +61,7 @@ def counted(
 
     It is tested before the first iteration, then at the end; `certain`: it surely runs. `written`: the buffers stored to.
     """
-    b, (start, stop, step) = code.b, bounds
+    start, stop, step = bounds
     pre, body, end = b.label(), b.label(), b.label()
     counter, following, more = b.name(), b.name(), b.name()
     b.regions += [Region("preheader", certain=certain, written=written), Region("body", written=written)]
@@ -51,7 +83,7 @@ def counted(
     b.start_block(end)
 
 
-def lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
+def _lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
     """Emit a serial loop in a vector loop whose bounds differ from lane to lane: it runs until no lane is left."""
     b, e, lanes = code.b, code.e, code.e.lanes
     start, stop = b.splat(start, lanes.count), b.splat(stop, lanes.count)
@@ -86,23 +118,3 @@ def lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
         f"  br i1 {more}, label %{body}, label %{end}, !llvm.loop !1",
     ]  # fmt: skip
     b.start_block(end)
-
-
-def repeat(code: Statements, loop: For) -> None:
-    """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that prefetch one line do it once."""
-    e, steps = code.e, code.e.offsets.steps
-    asked = e.asked
-    e.asked = set() if asked is None else asked
-    for at, within in code.in_copies.copies(loop, code.at):
-        assert isinstance(at, Const)
-        code.at[loop.var] = at
-        steps[loop.var] = int(at.value.real)
-        e.affine[loop.var] = constant(steps[loop.var])
-        if within is not None:
-            code.statement(If(within, loop.body))
-        else:
-            for stmt in loop.body:
-                code.statement(stmt)
-    for known in (e.affine, steps, code.at):
-        known.pop(loop.var, None)
-    e.asked = asked
