@@ -1,28 +1,28 @@
-"""The Kernel IR in NumPy: slow, plain, and checking. What a kernel means is what this module does.
+"""The Kernel IR in NumPy: finds accesses outside buffers, reads of undefined elements, races, and barriers that threads miss.
 
-Every access is checked against the buffer's shape; reading an element of a STACK or SCRATCH buffer that nothing has
-written is an error; a VECTOR loop runs each statement for all of its lanes before the next one.
+Launches run thread by thread, the rest statement by statement: see `interpret_statements`.
+
+Two uses of one element by different threads, one of them a write, are a race unless a barrier of their block lies between:
+whatever the order in which this module runs the threads, each race is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
-from polyker.codegen.ir.interpret_launches import run_launch
-from polyker.codegen.ir.interpret_operations import apply, combine, convert
+from polyker.codegen.ir.interpret_statements import Array, Failed, Interpreter
 from polyker.codegen.ir.kernel import (
+    WARP,
     Allocate,
     Barrier,
     Block,
     Buffer,
-    Combine,
     Commit,
-    Const,
-    Convert,
     Copy,
     For,
     Guard,
@@ -30,54 +30,74 @@ from polyker.codegen.ir.kernel import (
     Kernel,
     KExpr,
     Launch,
-    Let,
-    Load,
     LoopKind,
-    Op,
-    Prefetch,
     Shuffle,
     Space,
     Stmt,
-    Store,
-    Var,
-    VectorLoad,
-    VectorStore,
     Wait,
 )
-from polyker.codegen.ir.polynomial import Poly, atom, is_index, polynomial, same_element
-from polyker.codegen.ir.swizzled import swizzle_of_buffer
-from polyker.codegen.ir.walk import subexpressions
 from polyker.errors.base import InternalError
-from polyker.ir.dtypes import DType
-from polyker.schedule.tree.swizzle import Swizzle
 
-Array: TypeAlias = np.ndarray[Any, Any]
-_TRUE = np.asarray(True)
-_REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
+T = TypeVar("T")
+Place = tuple[int, int, int]
+Element = tuple[str, tuple[int, ...]]
+# Barriers of the block that a thread has passed, the number of its warp, and the warp's barriers that it has passed.
+Epoch = tuple[int, int, int]
+Use = tuple[Place, Place, Epoch]  # block, thread, and what it has passed
 
-
-@lru_cache(1024)
-def _whole(value: int, dtype: DType) -> Array:
-    found = np.asarray(value, dtype.numpy)
-    found.flags.writeable = False
-    return found
+_AXES = ("x", "y", "z")
 
 
-@lru_cache(1024)
-def _loads(value: KExpr) -> frozenset[str]:
-    return frozenset(e.buffer for e in subexpressions(value) if isinstance(e, Load))
+@dataclass
+class _Shadow:
+    """The uses of each element in one launch since it was written last."""
 
+    launch: str
+    written: dict[Element, Use] = field(default_factory=dict)
+    read: dict[Element, dict[tuple[Place, Place], Epoch]] = field(default_factory=dict)
+    coming: dict[Element, Place] = field(default_factory=dict)  # what copies have not brought yet, and whose they are
 
-def _spread(value: Array, shape: tuple[int, ...]) -> Array:
-    """Return a value for each lane."""
-    return value if value.shape == shape else np.broadcast_to(value, shape)
+    def reads(self, element: Element, use: Use) -> None:
+        """Note a read."""
+        self._check_there(element, use, "reads")
+        last = self.written.get(element)
+        if last is not None:
+            self._check(element, last, use, "writes", "reads")
+        self.read.setdefault(element, {})[use[:2]] = use[2]
 
+    def writes(self, element: Element, use: Use) -> None:
+        """Note a write."""
+        self._check_there(element, use, "writes")
+        last = self.written.get(element)
+        if last is not None:
+            self._check(element, last, use, "writes", "writes")
+        for (block, thread), passed in self.read.pop(element, {}).items():
+            self._check(element, (block, thread, passed), use, "reads", "writes")
+        self.written[element] = use
 
-class _Failed(Exception):
-    """A Guard that did not hold."""
+    def forget(self, buffers: set[str]) -> None:
+        """Drop the uses of what ends with its block."""
+        self.written = {element: use for element, use in self.written.items() if element[0] not in buffers}
+        self.read = {element: uses for element, uses in self.read.items() if element[0] not in buffers}
+        self.coming = {element: thread for element, thread in self.coming.items() if element[0] not in buffers}
 
-    def __init__(self, code: int) -> None:
-        self.code = code
+    def _check_there(self, element: Element, use: Use, does: str) -> None:
+        if element in self.coming:
+            name, index = element
+            raise InternalError(
+                f"{name}[{', '.join(map(str, index))}] in {self.launch} is not there when thread {use[1]} of block {use[0]} "
+                f"{does} it: no wait of thread {self.coming[element]} covers the copy"
+            )
+
+    def _check(self, element: Element, first: Use, second: Use, did: str, does: str) -> None:
+        (one, warp, met), (other, same, later) = first[2], second[2]
+        ordered = first[0] == second[0] and (one != other or (warp == same and met != later))
+        if first[:2] != second[:2] and not ordered:
+            name, index = element
+            raise InternalError(
+                f"race in {self.launch} on {name}[{', '.join(map(str, index))}]: thread {first[1]} of block {first[0]} {did} it, "
+                f"thread {second[1]} of block {second[0]} {does} it, and no barrier lies between"
+            )
 
 
 def run(
@@ -92,313 +112,190 @@ def run(
     `stores`, if given, receives for each of those buffers how often each element was stored to.
     Raises InternalError on an access outside a buffer and on a read of an undefined element.
     """
-    state = Interpreter(kernel, buffers, integers)
+    state = _Launches(kernel, buffers, integers)
     if stores is not None:
         state.counting = True
         stores.update(state.counts)
     try:
         with np.errstate(all="ignore"):
             state.block(kernel.body, {})
-    except _Failed as failed:
+    except Failed as failed:
         return failed.code
     return state.failed
 
 
-class Interpreter:
-    """`env` maps variables to 0-d arrays, or to 1-d arrays in a vector loop: one element a lane."""
+class _Launches(Interpreter):
+    """The interpreter of statements, and of launches among them."""
 
-    def __init__(self, kernel: Kernel, buffers: Mapping[str, Array], integers: Mapping[str, int]) -> None:
-        self.integers: dict[str, Array] = {k: np.asarray(v, np.int64) for k, v in integers.items()}
-        self.arrays: dict[str, Array] = {}
-        self.dtypes: dict[str, DType] = {}
-        self.defined: dict[str, Array] = {}
-        self.counts: dict[str, Array] = {}
-        self.counting = False  # whether anybody asks for them
-        self.mask: Array | None = None  # of the vector loop around, else None
-        self.swizzles: dict[str, Swizzle] = {}  # of swizzled buffers: their elements are held where they lie
-        self.affine: dict[str, Poly] = {}  # of Lets that are index arithmetic
-        self.failed = 0  # the code of the first guard that did not hold in a launch
-        self.watch: Callable[..., None] | None = (
-            None  # called with the name and indices of each scalar use, and `write`
-        )
-        for buffer in kernel.buffers:
-            array = buffers[buffer.name]
-            shape = tuple(int(self.value(s, self.integers)) for s in buffer.shape)
-            if array.shape != shape or array.dtype != buffer.dtype.numpy:
-                raise InternalError(
-                    f"buffer {buffer.name!r} is {array.dtype}{array.shape}, declared {buffer.dtype}{shape}"
-                )
-            self.add(buffer, array)
+    def launch(self, launch: Launch, env: Mapping[str, Array]) -> None:
+        """Run all blocks, the last first; raises InternalError on a race and on a barrier that some threads never reach."""
+        grid = tuple(int(self.value(g, env)) for g in launch.grid)
+        shadow = _Shadow(launch.name)
+        for z, y, x in reversed(list(product(range(grid[2]), range(grid[1]), range(grid[0])))):
+            _run_block(self, launch, dict(env), grid, (x, y, z), shadow)
 
-    def add(self, buffer: Buffer, array: Array) -> None:
-        """Let a buffer live in an array; of a STACK, SHARED or SCRATCH one nothing is defined."""
-        self.arrays[buffer.name] = array
-        self.dtypes[buffer.name] = buffer.dtype
-        self.counts[buffer.name] = np.zeros(array.shape, np.int64)
-        if buffer.swizzle:
-            self.swizzles[buffer.name] = swizzle_of_buffer(buffer)
-        if buffer.space is not Space.ARGUMENT:
-            self.defined[buffer.name] = np.zeros(array.shape, np.bool_)
 
-    # Statements
+def _run_block(
+    state: Interpreter, launch: Launch, env: dict[str, Array], grid: tuple[int, ...], block: Place, shadow: _Shadow
+) -> None:
+    width, height, depth = launch.block
+    places = [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]
+    shared: set[str] = set()
+    places.reverse()  # the last thread first; a warp's still lie together
+    threads = [_Thread(state, launch, grid, block, place, shadow, shared) for place in places]
+    for n, t in enumerate(threads):
+        t.warp = n // WARP
+    runs = [t.run(launch.body, env) for t in threads]
+    while True:
+        met = [next(r, None) for r in runs]
+        for first in range(0, len(met), WARP):
+            warp = slice(first, first + WARP)
+            while any(isinstance(m, Shuffle) or (m is not None and m.warps) for m in met[warp]):
+                if any(m is not met[first] for m in met[warp]):
+                    what = "a shuffle" if any(isinstance(m, Shuffle) for m in met[warp]) else "a barrier of it"
+                    raise InternalError(f"some threads of a warp of block {block} of {launch.name} miss {what}")
+                if isinstance(met[first], Shuffle):
+                    _exchange(threads[warp])
+                else:
+                    for t in threads[warp]:
+                        t.met += 1
+                met[warp] = [next(r, None) for r in runs[warp]]
+        if all(b is None for b in met):
+            break
+        if any(b is not met[0] for b in met):
+            raise InternalError(
+                f"some threads of block {block} of {launch.name} never reach a barrier that others wait in"
+            )
+        for t in threads:
+            t.passed += 1
+    for name in shared:
+        state.arrays.pop(name)
+    if shared:
+        shadow.forget(shared)
 
-    def block(self, block: Block, env: dict[str, Array]) -> None:
-        """Run a block; its Lets end with it."""
-        env = {**self.integers, **env}
+
+def _exchange(warp: list[_Thread]) -> None:
+    """Give each thread of a warp, the last of which is the first of the list, the value of its partner in a shuffle."""
+    given = [t.shuffled for t in warp]
+    for n, t in enumerate(warp):
+        t.shuffled = given[WARP - 1 - ((WARP - 1 - n) ^ t.mask)]
+
+
+class _Thread:
+    """One thread: its own variables and STACK buffers, the interpreter's expressions and memory."""
+
+    def __init__(
+        self, state: Interpreter, launch: Launch, grid: tuple[int, ...], block: Place, thread: Place, shadow: _Shadow,
+        shared: set[str],
+    ) -> None:  # fmt: skip
+        self.state, self.shadow, self.shared, self.passed = state, shadow, shared, 0
+        self.place = block, thread
+        self.warp = self.met = 0  # the number of its warp, and that warp's barriers passed
+        self.shuffled: Array = np.asarray(0)  # what it gives in a shuffle, then what it gets
+        self.mask = 0
+        self.groups: list[list[tuple[str, tuple[Array, ...], Array]]] = [
+            []
+        ]  # copies that come later, the last group is open
+        self.own: dict[str, tuple[Array, Array]] = {}  # STACK buffers and what of them is defined
+        self.counts = {LoopKind.BLOCK: grid, LoopKind.THREAD: launch.block}
+
+    def run(self, block: Block, env: dict[str, Array]) -> Iterator[Barrier | Shuffle]:
+        """Run a block up to its end, and yield each barrier and shuffle."""
+        env = dict(env)
         for stmt in block:
-            self.statement(stmt, env)
+            match stmt:
+                case Barrier():
+                    yield stmt
+                case Commit():
+                    self.groups.append([])
+                case Wait(pending=pending):
+                    self._arrive(pending)
+                case Copy(later=True):
+                    self._ask(stmt, env)
+                case Shuffle(name=name, value=given, mask=mask):
+                    self.shuffled, self.mask = self.value(given, env), mask
+                    yield stmt
+                    env[name] = self.shuffled
+                case Guard(condition=condition, code=code):
+                    if not self.value(condition, env):
+                        self.state.failed = self.state.failed or code
+                        return  # what uses the index is left out
+                case For(var=var, body=body):
+                    for value in self._iterations(stmt, env):
+                        yield from self.run(body, {**env, var: np.asarray(value, np.int64)})
+                case If(condition=condition, body=body, orelse=orelse):
+                    yield from self.run(body if self.value(condition, env) else orelse, env)
+                case Allocate(buffers=buffers, body=body):
+                    self._allocate(buffers, env)
+                    yield from self.run(body, env)
+                case _:
+                    self._statement(stmt, env)
 
-    def statement(self, stmt: Stmt, env: dict[str, Array]) -> None:  # noqa: C901 (one short case a kind of statement)
-        """Run one statement for the active lanes."""
-        match stmt:
-            case Store():
-                self._store(stmt, env)
-            case VectorLoad():
-                self._vector_load(stmt, env)
-            case VectorStore():
-                self._vector_store(stmt, env)
-            case Copy():
-                for place, given in self.copied(stmt, env):
-                    self._write(stmt.buffer, place, given)
-            case Prefetch():
-                pass
-            case Let(name=name, value=value):
-                env[name] = self.value(value, env)
-                if is_index(value):
-                    self.affine[name] = polynomial(value, self._leaf)
-            case Guard(condition=condition, code=code):
-                if not np.all(self.value(condition, env) | ~self._active()):
-                    raise _Failed(code)
-            case If(condition=condition, body=body, orelse=orelse):
-                self._if(self.value(condition, env), body, orelse, env)
-            case For(kind=LoopKind.VECTOR):
-                self._vector(stmt, env)
-            case For(kind=LoopKind.PARALLEL):
-                self._parallel(stmt, env)
-            case For():
-                self._serial(stmt, env)
-            case Allocate(buffers=buffers, body=body):
-                self._allocate(buffers, env)
-                self.block(body, env)
-            case Launch():
-                run_launch(self, stmt, env)
-            case Barrier() | Shuffle() | Combine() | Commit() | Wait():
-                raise InternalError("threads meet outside a launch")
-
-    def _vector_load(self, stmt: VectorLoad, env: dict[str, Array]) -> None:
-        places = self._neighbours(stmt.buffer, stmt.indices, len(stmt.names), env)
-        for name, at in zip(stmt.names, places, strict=True):
-            env[name] = self._load(Load(stmt.buffer, at, stmt.dtype, stmt.predicate, stmt.other), env)
-
-    def _vector_store(self, stmt: VectorStore, env: dict[str, Array]) -> None:
-        computed = [self.value(v, env) for v in stmt.values]
-        places = self._neighbours(stmt.buffer, stmt.indices, len(computed), env)
-        for at, one in zip(places, computed, strict=True):
-            self._write(stmt.buffer, self._indices(stmt.buffer, at, env, self._active()), one)
+    def _iterations(self, loop: For, env: dict[str, Array]) -> range:
+        """Return the values of a loop's variable in this thread: those dealt to it where blocks or threads share them."""
+        first, by = int(self.value(loop.lo, env)), loop.step
+        if loop.kind in self.counts:
+            number = self.place[loop.kind is LoopKind.THREAD][_AXES.index(loop.axis)]
+            first, by = first + number * loop.step, loop.step * self.counts[loop.kind][_AXES.index(loop.axis)]
+        return range(first, int(self.value(loop.hi, env)), by)
 
     def _allocate(self, buffers: tuple[Buffer, ...], env: dict[str, Array]) -> None:
-        for b in buffers:
-            shape = tuple(int(self.value(s, env)) for s in b.shape)
-            self.add(b, np.zeros(shape, b.dtype.numpy))
+        """Allocate this thread's STACK buffers, and those of the block that no thread has allocated yet."""
+        for buffer in buffers:
+            shape = tuple(int(self.value(s, env)) for s in buffer.shape)
+            if buffer.space is Space.STACK:
+                self.own[buffer.name] = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
+            elif buffer.name not in self.shared:
+                self.shared.add(buffer.name)
+                self.state.add(buffer, np.zeros(shape, buffer.dtype.numpy))
 
-    def _active(self) -> Array:
-        return _TRUE if self.mask is None else self.mask
+    def value(self, expr: KExpr, env: dict[str, Array]) -> Array:
+        """Return the value of an expression."""
+        return self._within(lambda: self.state.value(expr, env))
 
-    def _if(self, condition: Array, body: Block, orelse: Block, env: dict[str, Array]) -> None:
-        if self.mask is None:
-            self.block(body if condition else orelse, env)
-            return
-        outer = self.mask
-        for mask, block in ((outer & condition, body), (outer & ~condition, orelse)):
-            self.mask = mask
-            if mask.any():
-                self.block(block, env)
-        self.mask = outer
+    def _statement(self, stmt: Stmt, env: dict[str, Array]) -> None:
+        self._within(lambda: self.state.statement(stmt, env))
 
-    def _vector(self, loop: For, env: dict[str, Array]) -> None:
-        lo, hi = int(self.value(loop.lo, env)), int(self.value(loop.hi, env))
-        if hi - lo > loop.lanes or (loop.trip is not None and loop.trip != max(0, hi - lo)):
-            raise InternalError(f"VECTOR loop {loop.var!r} from {lo} to {hi}: lanes {loop.lanes}, trip {loop.trip}")
-        lanes = np.arange(loop.lanes, dtype=np.int64)
-        self.mask = lanes < hi - lo
-        if self.mask.any():
-            self.block(loop.body, {**env, loop.var: lo + lanes})
-        self.mask = None
+    def _ask(self, copy: Copy, env: dict[str, Array]) -> None:
+        """Begin a copy that arrives later: what was in its place is lost at once."""
+        found = self._within(lambda: list(self.state.copied(copy, env)))
+        for at, value in found:
+            self._note(copy.buffer, at, write=True)
+            self.state.defined[copy.buffer][at] = False
+            self.shadow.coming[_element(copy.buffer, at)] = self.place[1]
+            self.groups[-1].append((copy.buffer, at, value))
 
-    def _parallel(self, loop: For, env: dict[str, Array]) -> None:
-        """Run the last iteration first: the order means nothing."""
-        lo, hi = int(self.value(loop.lo, env)), int(self.value(loop.hi, env))
-        values = range(lo, hi, loop.step)
-        if loop.trip is not None and loop.trip != len(values):
-            raise InternalError(f"loop {loop.var!r} runs {len(values)} times, declared trip {loop.trip}")
-        for n, value in reversed(list(enumerate(values))):
-            inner = {**env, loop.var: np.asarray(value, np.int64)}
-            if loop.thread:
-                inner[loop.thread] = np.asarray(n * loop.lanes // len(values), np.int64)
-            self.block(loop.body, inner)
+    def _arrive(self, pending: int) -> None:
+        """Let the copies arrive that a wait covers; those of the open group it does not."""
+        closed = self.groups[:-1]
+        for group in closed[: len(closed) - pending] if pending < len(closed) else []:
+            for name, at, value in group:
+                del self.shadow.coming[_element(name, at)]
+                self._store(name, at, value)
+            group.clear()
 
-    def _serial(self, loop: For, env: dict[str, Array]) -> None:
-        var, hi = self.value(loop.lo, env), self.value(loop.hi, env)
-        outer, count = self.mask, 0
-        while (alive := self._active() & (var < hi)).any():
-            if outer is not None:
-                self.mask = np.broadcast_to(alive, outer.shape)
-            self.block(loop.body, {**env, loop.var: np.asarray(var)})
-            self.mask = outer
-            var = var + np.int64(loop.step)
-            count += 1
-        bounded = loop.kind not in (LoopKind.SERIAL, LoopKind.STREAM, LoopKind.SCAN)
-        known = loop.trip if loop.trip is not None else loop.lanes if bounded else None
-        if known is not None and outer is None and (count > known or (loop.trip is not None and count != known)):
-            raise InternalError(f"loop {loop.var!r} runs {count} times, declared trip {loop.trip}, lanes {loop.lanes}")
+    def _store(self, name: str, at: tuple[Array, ...], value: Array) -> None:
+        self._within(lambda: self.state.write(name, at, value))
 
-    # Memory
+    def _within(self, work: Callable[[], T]) -> T:
+        """Do something with this thread's buffers, its uses of memory noted."""
+        state = self.state
+        state.watch = self._note
+        for name, (array, defined) in self.own.items():
+            state.arrays[name], state.defined[name] = array, defined
+            state.counts[name] = np.zeros(array.shape, np.int64)
+        try:
+            return work()
+        finally:
+            state.watch = None
 
-    def _indices(
-        self, name: str, indices: tuple[KExpr, ...], env: Mapping[str, Array], active: Array
-    ) -> tuple[Array, ...]:
-        """Return checked indices: 0-d each, or one a lane in those that differ in lanes, whose inactive ones' are 0."""
-        values = [self.value(i, env) for i in indices]
-        shape = self.arrays[name].shape
-        for axis, (value, extent) in enumerate(zip(values, shape, strict=True)):
-            if value.ndim == 0 and 0 <= value < extent:
-                continue
-            wrong = (value.view(np.uint64) >= extent) & active  # negative ones are large without a sign
-            if wrong.any():
-                seen = _spread(value, wrong.shape)[wrong].flat[0]
-                raise InternalError(f"index {seen} is outside axis {axis} of {name!r} with shape {shape}")
-        if any(v.ndim for v in values):
-            return tuple(values) if active.all() else tuple(np.where(active, v, 0) if v.ndim else v for v in values)
-        if name in self.swizzles:  # in launches alone: no vector loop is around
-            at = self.swizzles[name].place(int(np.ravel_multi_index([int(v) for v in values], shape)))
-            return tuple(np.asarray(n) for n in np.unravel_index(at, shape))
-        return tuple(v if active.any() else np.zeros((), np.int64) for v in values)
+    def _note(self, name: str, at: tuple[Array, ...], *, write: bool) -> None:
+        if name not in self.own:
+            element = _element(name, at)
+            (self.shadow.writes if write else self.shadow.reads)(
+                element, (*self.place, (self.passed, self.warp, self.met))
+            )
 
-    def copied(self, copy: Copy, env: dict[str, Array]) -> Iterator[tuple[tuple[Array, ...], Array]]:
-        """Yield the indices that a copy writes to, checked, and the values."""
-        to = self._neighbours(copy.buffer, copy.indices, copy.lanes, env)
-        there = copy.predicate is None or bool(self.value(copy.predicate, env))
-        places = self._neighbours(copy.source, copy.places, copy.lanes, env) if there else to
-        for at, place in zip(to, places, strict=True):
-            value = copy.other if not there else Load(copy.source, place, self.dtypes[copy.source])
-            assert value is not None
-            yield self._indices(copy.buffer, at, env, self._active()), self.value(value, env)
 
-    def write(self, name: str, at: tuple[Array, ...], value: Array) -> None:
-        """Store an element."""
-        self._write(name, at, value)
-
-    def _neighbours(
-        self, name: str, indices: tuple[KExpr, ...], count: int, env: dict[str, Array]
-    ) -> list[tuple[KExpr, ...]]:
-        """Return the indices of neighbouring elements; their first one's offset has to be a multiple of their number."""
-        shape = self.arrays[name].shape
-        at = [int(self.value(i, env)) for i in indices]
-        offset = 0
-        for i, extent in zip(at, shape, strict=True):
-            offset = offset * extent + i
-        if offset % count:
-            raise InternalError(f"an access of {count} elements of {name!r} at {at}, which is no multiple of them")
-        return [(*map(Const, at[:-1]), Const(at[-1] + n)) for n in range(count)]
-
-    def _load(self, load: Load, env: Mapping[str, Array]) -> Array:
-        active = self._active()
-        if load.predicate is not None:
-            active = active & self.value(load.predicate, env)
-        array = self.arrays[load.buffer]
-        if not active.any():
-            value = np.zeros(active.shape, array.dtype)
-        else:
-            at = self._indices(load.buffer, load.indices, env, active)
-            if self.watch is not None:
-                self.watch(load.buffer, at, write=False)
-            if load.buffer in self.defined and (~self.defined[load.buffer][at] & active).any():
-                raise InternalError(f"read of an undefined element of {load.buffer!r} at {[a.tolist() for a in at]}")
-            value = array[at]
-            if np.ndim(value) or active.ndim:
-                value = np.where(active, value, np.zeros((), array.dtype))
-        if load.predicate is None or load.other is None:
-            return np.asarray(value)
-        return np.where(self.value(load.predicate, env), value, self.value(load.other, env))
-
-    def _store(self, stmt: Store, env: dict[str, Array]) -> None:
-        active = self._active()
-        if not active.any():
-            return
-        at = self._indices(stmt.buffer, stmt.indices, env, active)
-        uniform = all(self._uniform(i, env) for i in stmt.indices)
-        if uniform and self.mask is not None:
-            first = np.flatnonzero(self.mask)[0]
-            at = tuple(a[first] if a.ndim else a for a in at)
-            if self._reduce(stmt, at, env):
-                return
-        value = self.value(stmt.value, env)
-        if self.mask is not None:
-            if uniform:
-                value = _spread(value, self.mask.shape)[np.flatnonzero(self.mask)[-1]]
-            else:
-                at = tuple(a[self.mask] if a.ndim else a for a in at)
-                self._check_lanes(stmt, at)
-                value = _spread(value, self.mask.shape)[self.mask]
-        self._write(stmt.buffer, at, value)
-
-    def _leaf(self, expr: KExpr) -> Poly:
-        known = self.affine.get(expr.name) if isinstance(expr, Var) else None
-        return atom(expr) if known is None else known
-
-    def _uniform(self, index: KExpr, env: dict[str, Array]) -> bool:
-        """Return whether an index is the same in all lanes by its form, not only by its values."""
-        poly = polynomial(index, self._leaf)
-        return all(self.value(a, env).ndim == 0 for monomial in poly for a in monomial)
-
-    def _check_lanes(self, stmt: Store, at: tuple[Array, ...]) -> None:
-        """Refuse updates `x[f(lane)] = g(x[f(lane)])` of one element by two lanes: one of them would be lost."""
-        lanes = [a.tolist() for a in at if a.ndim]
-        if lanes and stmt.buffer in _loads(stmt.value) and len(set(zip(*lanes, strict=True))) < len(lanes[0]):
-            raise InternalError(f"two lanes of a VECTOR loop update one element of {stmt.buffer!r}")
-
-    def _reduce(self, stmt: Store, at: tuple[Array, ...], env: dict[str, Array]) -> bool:
-        """`x op= value` at one place in a vector loop: all active lanes are combined."""
-        match stmt.value:
-            case Op(op=op, args=(Load(predicate=None) as old, term)):
-                start: KExpr = old
-            case Convert(arg=Op(op=op, args=(Convert(arg=Load(predicate=None) as old) as start, term))):
-                pass  # combined in a wider type than is stored
-            case _:
-                return False
-        if op not in _REDUCIBLE or not same_element(stmt, old):
-            return False
-        assert self.mask is not None
-        terms = _spread(self.value(term, env), self.mask.shape)[self.mask]
-        total = self.value(start, env)
-        total = total if total.ndim == 0 else total[np.flatnonzero(self.mask)[0]]
-        for one in terms:
-            total = combine(op, np.asarray(total), np.asarray(one))
-        self._write(stmt.buffer, at, convert(np.asarray(total), old.dtype))
-        return True
-
-    def _write(self, name: str, at: tuple[Array, ...], value: Array) -> None:
-        if self.watch is not None:
-            self.watch(name, at, write=True)
-        self.arrays[name][at] = value
-        if self.counting:
-            np.add.at(self.counts[name], at, 1)
-        if name in self.defined:
-            self.defined[name][at] = True
-
-    # Expressions
-
-    def value(self, expr: KExpr, env: Mapping[str, Array]) -> Array:
-        """Return the value: 0-d, or one element a lane."""
-        match expr:
-            case Const(value=value, dtype=dtype):
-                # Of other numbers equal ones may differ in their sign.
-                return _whole(value, dtype) if isinstance(value, int) else np.asarray(value, dtype.numpy)
-            case Var(name=name):
-                return env[name]
-            case Op(op=op, args=args, dtype=dtype):
-                return apply(op, [self.value(a, env) for a in args], dtype)
-            case Convert(arg=arg, dtype=dtype):
-                return convert(self.value(arg, env), dtype)
-            case Load():
-                return self._load(expr, env)
+def _element(name: str, at: tuple[Array, ...]) -> Element:
+    return name, tuple(int(a) for a in at)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import Interpreter
 from polyker.codegen.ir.interpret import run as interpret
+from polyker.codegen.ir.interpret_statements import Interpreter
 from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes import whole_partial_tiles as filling
