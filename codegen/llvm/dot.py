@@ -15,7 +15,6 @@ from polyker.ir.dtypes import DType
 from polyker.ir.instructions import MEANINGS, DotProduct
 
 
-
 def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
     """Return `total + op(x, y)` of a sum of products on i32."""
     row = b.dots.get(op)
