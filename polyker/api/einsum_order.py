@@ -8,7 +8,7 @@ import numpy as np
 
 from polyker.einsum_frontend.einsum_string import Contraction, Term
 from polyker.einsum_frontend.names import INDICES
-from polyker.runtime.arrays import Array
+from polyker.runtime.kinds import Array
 
 
 def is_wide(contraction: Contraction) -> bool:

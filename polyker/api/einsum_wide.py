@@ -18,7 +18,7 @@ from polyker.einsum_frontend.names import INDICES
 from polyker.errors.base import failure
 from polyker.errors.calls import EINSUM_LIMIT
 from polyker.process.jobs import load
-from polyker.runtime.arrays import Array
+from polyker.runtime.kinds import Array
 from polyker.runtime.memory import physical_memory
 
 

@@ -27,7 +27,8 @@ from polyker.errors.given import integer, is_a, printed, shown, type_name
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.ir.program import Program
 from polyker.options import NAMES
-from polyker.runtime.arrays import LIMIT, Array, Operand, operand
+from polyker.runtime.arrays import Operand, operand
+from polyker.runtime.kinds import LIMIT, Array
 from polyker.runtime.memory import overlap, overlaps_itself
 
 

@@ -5,31 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from polyker.errors.base import failure
 from polyker.errors.calls import (
-    ACCEPTED_TYPES,
-    BAD_DTYPE,
     BAD_SCALAR,
-    MASKED,
     MIXED_KINDS,
     NO_RESULT_KIND,
     NOT_READABLE,
-    TOO_LARGE,
 )
-from polyker.errors.given import is_a, of_class, shown, type_name
+from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DType, TensorType, bool_, c128, f64, from_numpy, i64, u64
 from polyker.process.jobs import load
+from polyker.runtime.kinds import Array, check_extent, is_masked, kind_of, masked_array, short, unknown_type
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-LIMIT = 1 << 62  # extents, element counts and byte offsets stay below it, so that no 64-bit product of the kernel wraps
-# The class of each library's arrays. Where the library is not loaded there is none, and nothing here loads it.
-_CLASSES = {"torch": "Tensor", "jax": "Array", "cupy": "ndarray"}
-_PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")
 # Types of numpy's scalars, whose objects end with their value.
 NUMBERS: frozenset[type] = frozenset((
     np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
@@ -48,30 +39,6 @@ class Operand:
     type: TensorType
     kind: str | None
     original: Array
-
-
-def kind_of(value: object) -> str:
-    """Return the library that an array belongs to.
-
-    A subclass belongs to its base's library, wherever it is defined. What only says that it is of a known library is of one
-    of its own.
-    """
-    if is_a(value, (np.ndarray, np.generic)):
-        return "numpy"
-    for library, name in _CLASSES.items():
-        found = getattr(sys.modules.get(library), name, None)
-        if isinstance(found, type) and is_a(value, found):
-            return library
-    bases = of_class(type(value), "__mro__")
-    owner = next((c for c in bases if any(p in of_class(c, "__dict__") for p in _PROTOCOLS)), bases[0])
-    module = of_class(owner, "__module__")
-    root = module.partition(".")[0] if isinstance(module, str) else ""
-    return f"{root}.{of_class(owner, '__name__')}" if root in (*_CLASSES, "jaxlib", "numpy") else root
-
-
-def is_masked(value: object) -> bool:
-    """Whether a value is one of NumPy's masked arrays."""
-    return "numpy.ma" in sys.modules and is_a(value, np.ma.MaskedArray)
 
 
 def operand(value: object, name: str, output: str | None = None) -> Operand:
@@ -108,17 +75,12 @@ def _number(value: Any, name: str) -> Operand:
         dtype = bool_
     elif kind is int:
         if not -(1 << 63) <= value < 1 << 64:
-            raise failure(BAD_SCALAR, name=name, value=_short(value), dtype="i64")
+            raise failure(BAD_SCALAR, name=name, value=short(value), dtype="i64")
         dtype = i64 if value < 1 << 63 else u64
     else:
         dtype = f64 if kind is float else c128
     array = np.array(value, dtype.numpy)
     return Operand(array, TensorType(dtype, (), weak=dtype is not bool_), None, array)
-
-
-def _short(value: int) -> str:
-    # The decimal digits of a huge int take quadratic time, and more than 4300 are refused.
-    return str(value) if abs(value) < 1 << 128 else f"an integer of {value.bit_length()} bits"
 
 
 def scalar_as(value: Operand, dtype: DType, name: str) -> Array:
@@ -171,45 +133,6 @@ def _checked(array: Array, name: str, kind: str | None) -> Operand:
     if not is_usable(array):
         array = array.copy(order="K")
     return Operand(array, TensorType(dtype, array.shape), kind, original)
-
-
-def _variable(name: str) -> str:
-    """Return what hints call an argument."""
-    return name if name.isidentifier() else "x"
-
-
-def masked_array(name: str) -> Exception:
-    """Return the error of one of NumPy's masked arrays."""
-    return failure(MASKED, name=name, array=_variable(name))
-
-
-def unknown_type(name: str, shape: object, dtype: object) -> Exception:
-    """Return the error of an array of an element type that polyker does not have, with what to give in its place."""
-    x, hint = _variable(name), None
-    if isinstance(dtype, np.dtype):
-        if dtype.kind in "mM":
-            hint = (
-                f"compute with its integers, `{x}.view('i8')`; a result that holds times is `.view('{dtype.str[1:]}')`"
-            )
-        elif dtype.fields:
-            hint = f"give one of its fields: `{x}[{next(iter(dtype.fields))!r}]`"
-        elif dtype.kind in "USTO":
-            hint = f"if its elements are numbers, give `{x}.astype('f8')`"
-        elif dtype.kind in "fc":
-            hint = f"round it: `{x}.astype('{'f8' if dtype.kind == 'f' else 'c16'}')`"
-    hint = hint and f"{hint}; accepted are {ACCEPTED_TYPES}"
-    return failure(BAD_DTYPE, hint=hint, name=name, shape=shape, dtype=dtype)
-
-
-def check_extent(name: str, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, dtype: DType) -> None:
-    """Refuse what an index of 64 bits might not address; shapes, strides and products are Python ints."""
-    elements, reach = 1, itemsize
-    for extent, stride in zip(shape, strides, strict=True):
-        elements *= extent
-        reach += max(extent - 1, 0) * abs(stride)
-    total = max(elements * itemsize, reach)
-    if total >= LIMIT or any(extent >= LIMIT for extent in shape):
-        raise failure(TOO_LARGE, name=name, shape=shape, dtype=dtype, bytes=_short(total))
 
 
 def common_kind(operands: list[tuple[str, Operand]]) -> str:

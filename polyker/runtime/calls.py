@@ -16,7 +16,8 @@ from polyker.errors.base import failure
 from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, TOO_LARGE
 from polyker.ir.expr import Expr, Literal, Size
 from polyker.process.jobs import load
-from polyker.runtime.arrays import LIMIT, Array, is_usable
+from polyker.runtime.arrays import is_usable
+from polyker.runtime.kinds import LIMIT, Array
 from polyker.runtime.memory import address, aligned_block, kernel_arena, overlap, physical_memory, reach
 from polyker.runtime.threads import runtime
 

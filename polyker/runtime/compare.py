@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyker.runtime.arrays import Array
+from polyker.runtime.kinds import Array
 
 
 @dataclass(frozen=True, slots=True)

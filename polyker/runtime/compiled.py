@@ -16,8 +16,9 @@ from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.process.jobs import run_exclusively
 from polyker.runtime.arguments import check_apart, check_out
-from polyker.runtime.arrays import Array, Operand, scalar_as
+from polyker.runtime.arrays import Operand, scalar_as
 from polyker.runtime.calls import Arguments, Mark, Plan, check_bytes, execute, extents, make_plan, meaning, places
+from polyker.runtime.kinds import Array
 from polyker.runtime.memory import layout_of
 from polyker.runtime.size_class import Likely, size_class
 

@@ -28,8 +28,8 @@ from polyker.errors.calls import (
 )
 from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DTYPES, DType, bf16
-from polyker.runtime.arrays import Array, check_extent, is_masked, kind_of, masked_array, unknown_type
 from polyker.runtime.dlpack import ArrayMemory, device_of, exported
+from polyker.runtime.kinds import Array, check_extent, is_masked, kind_of, masked_array, unknown_type
 from polyker.runtime.memory import address, reach
 
 CUDA_INTERFACE, INTERFACE = "__cuda_array_interface__", "__array_interface__"

@@ -26,7 +26,7 @@ from polyker.ir.typed import Role, TypedProgram
 from polyker.ir.typed_printing import labels_of, written
 from polyker.poly.boxes import ends
 from polyker.poly.isl import Set, dim, int_val, isl_job, read_set
-from polyker.runtime.arrays import Array
+from polyker.runtime.kinds import Array
 
 _POINTS = 1 << 20  # that are looked at together
 _PARTS = 1 << 8  # of so many points at most: what lies further on is not looked for

@@ -18,7 +18,7 @@ from polyker.errors.calls import NO_RESULT_KIND
 from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE
 from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DType, TensorType
-from polyker.runtime.arrays import Operand, is_usable, kind_of, operand
+from polyker.runtime.arrays import Operand, is_usable, operand
 from polyker.runtime.cuda.call import Place, place_of_call
 from polyker.runtime.cuda.device import Device
 from polyker.runtime.cuda.driver import driver
@@ -34,6 +34,7 @@ from polyker.runtime.foreign import (
     torch_memory,
     view_of,
 )
+from polyker.runtime.kinds import kind_of
 
 
 def lies_on_device(value: Any) -> bool:

@@ -11,7 +11,7 @@ from polyker.errors.base import failure
 from polyker.errors.calls import NOT_READABLE
 from polyker.errors.codegen import OVERLAPS
 from polyker.runtime.arguments import check_apart, check_out
-from polyker.runtime.arrays import Array, Operand, kind_of, note_written
+from polyker.runtime.arrays import Operand, note_written
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.cuda.arrays import device_operand, first_on_device, new_arrays
@@ -19,6 +19,7 @@ from polyker.runtime.cuda.call import place_of_call
 from polyker.runtime.cuda.device import Device
 from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.streams import current_stream, keep_until_done
+from polyker.runtime.kinds import Array, kind_of
 from polyker.runtime.memory import address, overlap
 
 

@@ -15,13 +15,13 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.runtime.arrays import kind_of
 from polyker.runtime.calls import Plan, meaning
 from polyker.runtime.cuda.arrays import Maker, maker_of
 from polyker.runtime.cuda.bound import BoundCall
 from polyker.runtime.cuda.device import Device
 from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.streams import current_of_torch, current_stream, keep_until_done, stream_handle
+from polyker.runtime.kinds import kind_of
 
 _ENTRIES = 256
 _PRIMARY = ("cupy", "numba")  # libraries whose arrays lie in the primary contexts of devices

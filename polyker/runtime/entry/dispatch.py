@@ -18,8 +18,9 @@ import numpy as np
 
 from polyker.errors.given import is_a
 from polyker.ir.dtypes import bf16
-from polyker.runtime.arrays import NUMBERS, Array, Operand, kind_of, note_written, wrap
+from polyker.runtime.arrays import NUMBERS, Operand, note_written, wrap
 from polyker.runtime.calls import Plan, start
+from polyker.runtime.kinds import Array, kind_of
 from polyker.runtime.memory import address
 
 _ENTRIES = 512

@@ -18,7 +18,8 @@ import numpy as np
 
 from polyker.codegen.llvm.jit.call_table import WRITEABLE, Api, Objects
 from polyker.process.jobs import once
-from polyker.runtime.arrays import NUMBERS, Array
+from polyker.runtime.arrays import NUMBERS
+from polyker.runtime.kinds import Array
 
 _FASTCALL_KEYWORDS = 0x0080 | 0x0002
 _NUMPY_API = "numpy._core._multiarray_umath"

@@ -19,10 +19,11 @@ from polyker.codegen.llvm.jit.call_table import NAMES, OUTPUTS, POINTERS, ROWS, 
 from polyker.ir.program import Program
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedTensor
-from polyker.runtime.arrays import NUMBERS, Array
+from polyker.runtime.arrays import NUMBERS
 from polyker.runtime.calls import Plan, told
 from polyker.runtime.entry.dispatch import MISSING
 from polyker.runtime.entry.native import Native, native
+from polyker.runtime.kinds import Array
 from polyker.runtime.memory import address
 
 # Operations from which on a kernel lets other threads run: 10 to 30 microseconds of work, against the 0.05 that giving the
