@@ -30,13 +30,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from polyker.einsum_frontend.actions import check_arity
-from polyker.einsum_frontend.expressions import Access, Expression, Index, Size, Tensor, Typed, Value, Within, to_expr
+from polyker.einsum_frontend.expressions import Expression, Index, Size, Value, Within, to_expr
 from polyker.einsum_frontend.statements import (
-    Assignment,
     Declaration,
     Repeated,
     build,
-    conjoined,
     declare,
     loop,
     ranges_of,
@@ -44,6 +42,7 @@ from polyker.einsum_frontend.statements import (
 from polyker.einsum_frontend.statements import is_definition as is_definition
 from polyker.einsum_frontend.statements import program as program
 from polyker.einsum_frontend.syntax import chain
+from polyker.einsum_frontend.tensors import Access, Assignment, Tensor, Typed, conjoined
 from polyker.errors.base import failure
 from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED, WRONG_ARITY

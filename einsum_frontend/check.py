@@ -47,8 +47,8 @@ from polyker.ir.expr import (
     walk,
 )
 from polyker.ir.measure import measured
-from polyker.ir.printing import SYMBOLS, print_expr, print_statement
-from polyker.ir.program import Loop, Node, Statement
+from polyker.ir.printing import SYMBOLS, print_expr
+from polyker.ir.program import Loop, Node, Statement, print_statement
 
 _AFFINE = ("add", "neg", "mul", "floordiv", "mod")
 

@@ -1,31 +1,22 @@
-"""Expressions built in Python: indices, sizes and tensors with overloaded operators."""
+"""Expressions built in Python: indices, sizes and numbers with overloaded operators."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from polyker.einsum_frontend.actions import PAD_MODES, check_dots
 from polyker.einsum_frontend.check import check_measure
 from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.syntax import bits, chain, compare, inverted, power
 from polyker.errors.base import PolykerError, failure
-from polyker.errors.given import exact_text, listed, printed
-from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, PAD_ON_LEFT, TRUTH
+from polyker.errors.given import printed
+from polyker.errors.syntax import NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, TRUTH
 from polyker.ir import dtypes, expr
-from polyker.ir.dtypes import DType, TensorType
+from polyker.ir.dtypes import DType
 from polyker.ir.printing import print_expr
-from polyker.ir.program import Declared
-
-if TYPE_CHECKING:
-    from polyker.einsum_frontend.statements import Assignment
-
-
-MOST_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
 
 
 class Expression:
@@ -205,119 +196,11 @@ class Within:
     range: expr.Range
 
 
-class Element(Expression):
-    """What can be read, and assigned by `set`, `add` and the other reductions."""
-
-    __slots__ = ()
-
-    def _assign(self, op: str, value: object) -> Assignment:
-        from polyker.einsum_frontend.statements import assignment
-
-        read = self.expr
-        assert isinstance(read, expr.Read)
-        if read.pad is not None:
-            raise failure(PAD_ON_LEFT)
-        return assignment(read, op, to_expr(value))
-
-    def set(self, value: object) -> Assignment:
-        """Return the statement `X[...] = value`."""
-        return self._assign("set", value)
-
-    def add(self, value: object) -> Assignment:
-        """Return the statement `X[...] += value`."""
-        return self._assign("add", value)
-
-    def mul(self, value: object) -> Assignment:
-        """Return the statement `X[...] *= value`."""
-        return self._assign("mul", value)
-
-    def max(self, value: object) -> Assignment:
-        """Return the statement `X[...] max= value`."""
-        return self._assign("max", value)
-
-    def min(self, value: object) -> Assignment:
-        """Return the statement `X[...] min= value`."""
-        return self._assign("min", value)
-
-    def any(self, value: object) -> Assignment:
-        """Return the statement `X[...] any= value`."""
-        return self._assign("any", value)
-
-    def all(self, value: object) -> Assignment:
-        """Return the statement `X[...] all= value`."""
-        return self._assign("all", value)
-
-    def logsumexp(self, value: object) -> Assignment:
-        """Return the statement `X[...] logsumexp= value`."""
-        return self._assign("logsumexp", value)
-
-
-class Access(Element):
-    """`X[i, j]`."""
-
-    __slots__ = ()
-
-
-class Tensor(Element):
-    """A tensor; alone it is a 0-d value, subscripted an element."""
-
-    __slots__ = ("name", "padding")
-
-    def __init__(self, name: str, padding: expr.Pad | None = None) -> None:
-        self.name = check_name(name)
-        self.padding = padding
-        super().__init__(expr.Read(name, (), padding))
-
-    def __getitem__(self, subscripts: object) -> Access:
-        each = subscripts if isinstance(subscripts, tuple) else (subscripts,)
-        found = tuple(expr.Dots() if s is ... else to_expr(s) for s in each)
-        check_dots(found)
-        return Access(expr.Read(self.name, found, self.padding))
-
-    def __setitem__(self, subscripts: object, value: object) -> NoReturn:
-        why = f"Python cannot assign to an expression; write {self.name}[...].add(value) or .set(value)"
-        raise failure(NOT_AN_EXPRESSION, value=f"{self.name}[...] = ...", why=why)
-
-    def pad(self, value: object) -> Tensor:
-        """Return the tensor as padded: by a constant, or by "edge", "wrap" or "reflect"; raises ParseError for any other."""
-        mode = exact_text(value)
-        if mode is not None:
-            if mode not in PAD_MODES:
-                raise failure(BAD_PAD, found=mode)
-            return Tensor(self.name, expr.Pad(mode))
-        return Tensor(self.name, expr.Pad("constant", expr.Literal(_number(value))))
-
-    def typed(self, dtype: DType | TensorType | None = None, shape: Iterable[object] | None = None) -> Typed:
-        """Return the declaration `X: f32[N, 3]`; the shape holds ints, sizes and sums of them, or names.
-
-        `X.typed(pk.f32, (N, 3))` and `X.typed(pk.f32["N", 3])` are the same; both parts may be left out.
-        Raises ParseError where either is none.
-        """
-        if isinstance(dtype, TensorType):
-            shape, dtype = dtype.shape, dtype.dtype
-        if not (dtype is None or isinstance(dtype, DType)):
-            raise failure(NOT_AN_EXPRESSION, value=printed(dtype), why="an element type is wanted, such as pk.f32")
-        if shape is None:
-            return Typed(Declared(self.name, dtype))
-        each = listed(shape, MOST_DIMENSIONS)
-        if each is None:
-            raise failure(NOT_AN_EXPRESSION, value=f"a {type(shape).__name__}", why="a shape is a list of sizes")
-        dims = tuple(expr.Size(check_name(s)) if isinstance(s, str) else to_expr(s) for s in each)
-        return Typed(Declared(self.name, dtype, dims))
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A tensor with its declared type."""
-
-    declared: Declared
-
-
 def to_expr(value: object) -> expr.Expr:
     """Return an expression, or a Python or numpy number as a literal. Raises ParseError for anything else."""
     if isinstance(value, Expression):
         return value.expr
-    number = _number(value)
+    number = number_of(value)
     if isinstance(number, bool):
         return expr.Cast(dtypes.bool_, expr.Literal(int(number)))
     if isinstance(number, complex):
@@ -335,7 +218,8 @@ def _complex(number: complex) -> expr.Expr:
     return imaginary if number.real == 0 else expr.Call("add", (to_expr(number.real), imaginary))
 
 
-def _number(value: object) -> bool | int | float | complex:
+def number_of(value: object) -> bool | int | float | complex:
+    """Return a Python or numpy number as a plain one. Raises ParseError for anything else."""
     if isinstance(value, (np.bool_, np.integer, np.floating, np.complexfloating)):
         value = value.item()
     if isinstance(value, int) and not isinstance(value, bool):

@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from polyker.einsum_frontend.check import bounds, check_measure, warn_lacking
 from polyker.einsum_frontend.check import expressions as expressions_of
-from polyker.einsum_frontend.expressions import Expression, Index, Size, Tensor, Typed, Within, to_expr
+from polyker.einsum_frontend.expressions import Expression, Index, Size
 from polyker.einsum_frontend.lower import lower
 from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.parser import parse_syntax
-from polyker.einsum_frontend.syntax import Header, Syntax, conjuncts
+from polyker.einsum_frontend.syntax import Header, Syntax
+from polyker.einsum_frontend.tensors import Assignment, Tensor, Typed, range_of
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.given import listed, printed
 from polyker.errors.syntax import EMPTY, NOT_A_NAME, NOT_AN_EXPRESSION, SIZE_AS_INDEX
 from polyker.ir import expr
-from polyker.ir.printing import print_program, print_statement
-from polyker.ir.program import Declared, Loop, Node, Program, Statement
+from polyker.ir.program import Declared, Loop, Node, Program
 
 MOST = 4096  # parameters, outputs or sizes that are looked at; programs have less
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A statement; `for_` gives indices their ranges, `where` adds conditions."""
-
-    statement: Statement
-
-    def __repr__(self) -> str:
-        for part in expressions_of(self.statement):
-            check_measure(part)
-        return print_statement(self.statement)
-
-    def for_(self, *ranges: Within, **named: tuple[object, object]) -> Assignment:
-        """Return the statement with ranges: `.for_(h=(0, H))` or `.for_(h.in_(0, H))`, in this order.
-
-        Raises ParseError for what is no range.
-        """
-        found = [_range(r) for r in ranges]
-        for name, pair in named.items():
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise failure(NOT_AN_EXPRESSION, value=printed(pair), why=f"a range is a pair: {name}=(lo, hi)")
-            found.append(expr.Range(check_name(name), to_expr(pair[0]), to_expr(pair[1])))
-        return Assignment(replace(self.statement, ranges=(*self.statement.ranges, *found)))
-
-    def where(self, *conditions: object) -> Assignment:
-        """Return the statement restricted to where all of the conditions hold."""
-        return Assignment(replace(self.statement, conditions=(*self.statement.conditions, *conjoined(conditions))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +44,12 @@ class Declaration:
 Item: TypeAlias = Assignment | Repeated | Typed
 
 
-def assignment(target: expr.Read, op: str, value: expr.Expr) -> Assignment:
-    """Return the statement `target OP value`; raises ParseError for what is too deep or too large."""
-    for part in (*target.subscripts, value):
-        check_measure(part)
-    return Assignment(Statement(target.tensor, target.subscripts, op, value))
-
-
-def conjoined(conditions: Iterable[object]) -> tuple[expr.Expr, ...]:
-    """Return conditions with those that `&` joins apart."""
-    found = [to_expr(c) for c in conditions]
-    for condition in found:
-        check_measure(condition)
-    return tuple(part for c in found for part in conjuncts(c))
-
-
 def ranges_of(given: object) -> tuple[expr.Range, ...]:
     """Return the ranges of an inline reduction: an index, `k.in_(lo, hi)`, or several of these; raises ParseError for none."""
     each = given if isinstance(given, (tuple, list)) else (given,)
     if not each:
         raise failure(NOT_AN_EXPRESSION, value="()", why="a reduction needs an index")
-    return tuple(expr.Range(r.name) if isinstance(r, Index) else _range(r) for r in each)
-
-
-def _range(given: object) -> expr.Range:
-    if not isinstance(given, Within):
-        shown = repr(given) if isinstance(given, Expression) else f"a {type(given).__name__}"
-        raise failure(NOT_AN_EXPRESSION, value=shown, why="a range is written i.in_(lo, hi)")
-    return given.range
+    return tuple(expr.Range(r.name) if isinstance(r, Index) else range_of(r) for r in each)
 
 
 def loop(index: Index, lo: object, hi: object, *body: Item) -> Repeated:
@@ -208,7 +158,7 @@ def _spelt(syntax: Syntax) -> Syntax:
     name = header.name if header else None
     shown = Program(name, header is not None, (), names[0], (), names[1], (), syntax.body, types)
     try:
-        return parse_syntax(print_program(shown))
+        return parse_syntax(str(shown))
     except PolykerError:
         return syntax
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.errors.given import exact_text, integer, is_a, number, printed
 from polyker.ir.dtypes import DTYPES, DType
 from polyker.process.jobs import load
-
-if TYPE_CHECKING:
-    from polyker.ir.program import Program
 
 FASTMATH = ("nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
 MOST_THREADS = 256
@@ -191,15 +188,6 @@ def checked_seconds(value: object) -> float:
     if seconds is None or not seconds >= 0:
         raise failure(BAD_OPTION, name="seconds", value=printed(value), accepted="seconds, 0 or more")
     return seconds
-
-
-def own_names(program: Program, count: int, fixed: Iterable[str] = ()) -> set[str]:
-    """Return the keywords that are the program's, not options, in a call with `count` arguments by position.
-
-    `fixed`: sizes that the operator has values of.
-    """
-    given = {*program.parameters[:count], *fixed}
-    return {name for name in (*program.parameters, *program.sizes) if name not in given}
 
 
 def split_keywords(

@@ -16,7 +16,6 @@ from polyker.explain.rates import measured as measured_rates
 from polyker.explain.rates import stored
 from polyker.explain.report import Explanation
 from polyker.ir.program import Program
-from polyker.options import own_names
 from polyker.process.jobs import run_exclusively
 from polyker.runtime.arguments import matched, size_value
 from polyker.runtime.arrays import operand
@@ -59,7 +58,7 @@ class Subject:
 
 def measured(subject: Subject, args: Sequence[Any], named: Mapping[str, Any], seconds: float) -> Explanation:
     """Return the explanation of a kernel with the median time of calls on these arrays, repeated for about so many seconds."""
-    kernel, owns_out = subject.call, "out" in own_names(subject.program, len(args))
+    kernel, owns_out = subject.call, "out" in subject.program.own_names(len(args))
     out = {"out": named["out"]} if named.get("out") is not None and not owns_out else {}
     others = {n: v for n, v in named.items() if n not in out and (n != "out" or owns_out)}
     result = kernel(*args, **named)

@@ -9,13 +9,15 @@ from weakref import ref
 
 import numpy as np
 
+from polyker.codegen.artifact import Artifact
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
+from polyker.explain.report import Explanation
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
-from polyker.options import UNSET, Options, checked_seconds, own_names, split_keywords
+from polyker.options import UNSET, Options, checked_seconds, split_keywords
 from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
@@ -25,12 +27,10 @@ from polyker.runtime.entry.direct import Direct
 from polyker.runtime.entry.dispatch import Dispatch, finished
 from polyker.runtime.memory import address
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # islpy and llvmlite come with the first two, what a GPU needs with the others
     from polyker.api.explained import Subject
     from polyker.api.schedule_object import Schedule
-    from polyker.codegen.artifact import Artifact
     from polyker.codegen.cuda.build import CudaCode, Resources
-    from polyker.explain.report import Explanation
     from polyker.runtime.cuda.bound import BoundCall
 
 STAGES = ("program", "isl", "passes", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
@@ -155,7 +155,7 @@ class Kernel(Direct):
 
         if seconds is not UNSET:
             named["seconds"] = seconds
-        chosen, values = split_keywords(own_names(self.program, len(args)), named, ["seconds"])
+        chosen, values = split_keywords(self.program.own_names(len(args)), named, ["seconds"])
         return measured(self._subject(), args, values, checked_seconds(chosen.get("seconds", 0.5)))
 
     def _subject(self) -> Subject:
@@ -185,7 +185,7 @@ class _Calls:
         outputs = self._program.outputs
         self._fields = result_tuple(outputs) if len(outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
-        self._owns_out = "out" in own_names(self._program, 0)
+        self._owns_out = "out" in self._program.own_names(0)
         plain = self._program.parameters == self._program.inputs and not self._owns_out
         self._plain = len(self._program.inputs) if plain else -1
         self._repeats: Any = None  # of runtime.cuda, from the first call on
@@ -196,7 +196,7 @@ class _Calls:
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Do what a call of the kernel does, for whatever arguments."""
-        if self._owns_out and out is not None and "out" in own_names(self._program, len(args)):
+        if self._owns_out and out is not None and "out" in self._program.own_names(len(args)):
             named, out = {**named, "out": out}, None
         if self._gpu:
             return self._on_gpu(args, out, named)
@@ -245,7 +245,7 @@ class _Calls:
         """Return the inputs, the sizes and the stream of a call."""
         if not named:
             return *self._values(args, named), None
-        chosen, named = split_keywords(own_names(self._program, len(args)), named, ["stream"])
+        chosen, named = split_keywords(self._program.own_names(len(args)), named, ["stream"])
         return *self._values(args, named), chosen.get("stream")
 
     def _bound(self, inputs: Sequence[Any], given: Mapping[str, int], outs: Sequence[Any]) -> BoundCall:

@@ -12,10 +12,12 @@ import numpy as np
 from polyker.api.compiling import Bound, Given, argument_type, compiled, declared_type, home_of, interpret
 from polyker.api.describe import describe
 from polyker.api.kernel import STAGES, Kernel
+from polyker.codegen.artifact import Artifact
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.errors.given import exact_text, is_a, printed
+from polyker.explain.report import Explanation
 from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Program
 from polyker.options import (
@@ -27,7 +29,6 @@ from polyker.options import (
     environment_target,
     interpreting,
     options,
-    own_names,
     split_keywords,
 )
 from polyker.process.jobs import load
@@ -37,13 +38,11 @@ from polyker.runtime.calls import Plan
 from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.dispatch import MISSING, Dispatch, finished
+from polyker.runtime.entry.tables import CallTable
 from polyker.runtime.specialise import Family, free_sizes, symbolic_types
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # islpy comes with it
     from polyker.api.schedule_object import Schedule
-    from polyker.codegen.artifact import Artifact
-    from polyker.explain.report import Explanation
-    from polyker.runtime.entry.tables import CallTable
 
 T = TypeVar("T")
 _QUEUED = 64
@@ -168,7 +167,7 @@ class Operator:
 
     def _own(self, count: int) -> set[str]:
         """Return the keywords that are the program's, not options, in a call with `count` arguments by position."""
-        return own_names(self.program, count, self.fixed)
+        return self.program.own_names(count, self.fixed)
 
     def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without more of Python, where this process can do that."""

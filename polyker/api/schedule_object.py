@@ -7,15 +7,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from polyker.api.compiling import Bound, Given, guarded, start_to_edit, target_named, with_deadline
+from polyker.codegen.artifact import Artifact
 from polyker.edit.find import statement_named
 from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
 from polyker.edit.methods import Steps
 from polyker.edit.prove import stepped
 from polyker.edit.show import nest
-from polyker.edit.state import state
+from polyker.edit.state import State, state
 from polyker.edit.step import Step, step_from_json, step_of
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, DTypeError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT
@@ -23,12 +24,8 @@ from polyker.errors.given import exact_text, printed
 from polyker.errors.schedules import BAD_TEXT, ONLY_GPU, OTHER_SCHEDULE, UNKNOWN_STATEMENT
 from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
-from polyker.options import own_names, split_keywords
+from polyker.options import split_keywords
 from polyker.poly.isl import isl_job
-
-if TYPE_CHECKING:
-    from polyker.codegen.artifact import Artifact
-    from polyker.edit.state import State
 
 T = TypeVar("T")
 OPTIONS = ("auto", "target", "acc", "specialize", "timeout", "threads")  # of a schedule, by keyword
@@ -196,7 +193,7 @@ class Schedule(Steps["Schedule"]):
         if own:
             named = types_of(said, op.program)
         else:
-            chosen, named = split_keywords(own_names(op.program, len(types), op.fixed), named, OPTIONS)
+            chosen, named = split_keywords(op.program.own_names(len(types), op.fixed), named, OPTIONS)
         try:
             found: Schedule = op._schedule(types, {**options, **chosen}, named)
             for step in steps:

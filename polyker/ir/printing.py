@@ -1,14 +1,12 @@
-"""Program to text: the notation itself, so that what is printed reads back as an equal program."""
+"""Expressions to text: the notation itself, so that what is printed reads back as an equal expression."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import assert_never
 
 from polyker.ir.dtypes import bool_
 from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce, Size
-from polyker.ir.program import Declared, Loop, Node, Program, Statement
 
 _OR, _AND, _NOT, _COMPARISON, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(1, 14)
 _INFIX = {
@@ -19,57 +17,6 @@ _INFIX = {
     "shift_left": ("<<", _SHIFT), "shift_right": (">>", _SHIFT),
 }  # fmt: skip
 SYMBOLS = {op: symbol for op, (symbol, _) in _INFIX.items()} | {"bit_not": "~"}
-_UPDATES = {
-    "set": "=",
-    "add": "+=",
-    "mul": "*=",
-    "max": "max=",
-    "min": "min=",
-    "any": "any=",
-    "all": "all=",
-    "logsumexp": "logsumexp=",
-}
-
-
-def print_program(program: Program) -> str:
-    """Return the program in the notation: `parse(print_program(p), sizes=p.sizes) == p`.
-
-    `sizes` is needed only where the program was parsed with it.
-    """
-    if not program.declared:
-        lines = [_declared(d) for d in program.types]
-        return "\n".join([*lines, *_body(program.body, "")])
-    types = {d.name: d for d in program.types}
-    parameters = [_declared(types.pop(name, Declared(name))) for name in program.parameters]
-    outputs = [_declared(types.pop(name, Declared(name))) for name in program.outputs]
-    lines = [f"    {_declared(d)}" for d in types.values()]
-    header = f"{program.name}({', '.join(parameters)}) -> {', '.join(outputs)}:"
-    return "\n".join([header, *lines, *_body(program.body, "    ")])
-
-
-def _body(body: tuple[Node, ...], indent: str) -> Iterator[str]:
-    for node in body:
-        if isinstance(node, Loop):
-            yield f"{indent}for {_range(node.range)}:"
-            yield from _body(node.body, indent + "    ")
-        else:
-            yield indent + print_statement(node)
-
-
-def print_statement(statement: Statement) -> str:
-    """Return a statement in the notation, on one line.
-
-    >>> from polyker.ir.expr import Index, Read
-    >>> print_statement(Statement("C", (Index("i"),), "add", Read("A", (Index("i"), Index("k")))))
-    'C[i] += A[i, k]'
-    """
-    target = statement.target
-    if statement.subscripts:
-        target += f"[{_subscripts(statement.subscripts)}]"
-    text = f"{target} {_UPDATES[statement.op]} {print_expr(statement.expr)}"
-    if statement.ranges:
-        text += " for " + ", ".join(map(_range, statement.ranges))
-    return text + _where(statement.conditions)
 
 
 def print_expr(expr: Expr) -> str:
@@ -81,25 +28,22 @@ def print_expr(expr: Expr) -> str:
     return _render(expr, False)[0]
 
 
-def _declared(declared: Declared) -> str:
-    shape = "" if declared.shape is None else f"[{', '.join(map(print_expr, declared.shape))}]"
-    dtype = declared.dtype.name if declared.dtype else ""
-    return f"{declared.name}: {dtype}{shape}" if shape or dtype else declared.name
-
-
-def _range(extent: Range) -> str:
+def print_range(extent: Range) -> str:
+    """Return an index with its bounds, if it has any."""
     if extent.lo is None or extent.hi is None:
         return extent.index
     return f"{extent.index} in {print_expr(extent.lo)}:{print_expr(extent.hi)}"
 
 
-def _where(conditions: tuple[Expr, ...]) -> str:
+def print_conditions(conditions: tuple[Expr, ...]) -> str:
+    """Return ` where` with the conditions, nothing where there are none."""
     # `and` between conditions would take apart what `or` and `not` hold together.
     # A bare name in a condition is an index or a size: 0-d tensors have their brackets.
     return " where " + " and ".join(_at(c, _NOT, True) for c in conditions) if conditions else ""
 
 
-def _subscripts(subscripts: tuple[Expr, ...]) -> str:
+def print_subscripts(subscripts: tuple[Expr, ...]) -> str:
+    """Return subscripts as they stand in brackets."""
     return ", ".join(_render(s, True)[0] for s in subscripts)
 
 
@@ -121,13 +65,16 @@ def _render(expr: Expr, subscript: bool) -> tuple[str, int]:
         case Read(tensor=tensor, subscripts=subscripts, pad=pad):
             if not subscripts and pad is None and not subscript:
                 return tensor, _ATOM
-            return f"{tensor}[{_subscripts(subscripts)}{_pad(pad)}]", _ATOM
+            return f"{tensor}[{print_subscripts(subscripts)}{_pad(pad)}]", _ATOM
         case Cast(to=to, arg=Literal(value=0 | 1 as value)) if to == bool_:
             return str(bool(value)), _ATOM
         case Cast(to=to, arg=arg):
             return f"{to.name}({_render(arg, subscript)[0]})", _ATOM
         case Reduce(op=op, ranges=ranges, body=body, conditions=conditions):
-            return f"{op}[{', '.join(map(_range, ranges))}]({_render(body, subscript)[0]}{_where(conditions)})", _ATOM
+            return (
+                f"{op}[{', '.join(map(print_range, ranges))}]({_render(body, subscript)[0]}{print_conditions(conditions)})",
+                _ATOM,
+            )
         case Call():
             return _call(expr, subscript)
         case _:

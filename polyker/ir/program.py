@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Range, Read, Size, reads_in
+from polyker.ir.printing import print_conditions, print_expr, print_range, print_subscripts
+
+_UPDATES = {
+    "set": "=",
+    "add": "+=",
+    "mul": "*=",
+    "max": "max=",
+    "min": "min=",
+    "any": "any=",
+    "all": "all=",
+    "logsumexp": "logsumexp=",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +90,19 @@ class Program:
     source: Source | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        from polyker.ir.printing import print_program
+        """Return the program in the notation: `parse(str(p), sizes=p.sizes) == p`.
 
-        return print_program(self)
+        `sizes` is needed only where the program was parsed with it.
+        """
+        if not self.declared:
+            lines = [_declared(d) for d in self.types]
+            return "\n".join([*lines, *_body(self.body, "")])
+        types = {d.name: d for d in self.types}
+        parameters = [_declared(types.pop(name, Declared(name))) for name in self.parameters]
+        outputs = [_declared(types.pop(name, Declared(name))) for name in self.outputs]
+        lines = [f"    {_declared(d)}" for d in types.values()]
+        header = f"{self.name}({', '.join(parameters)}) -> {', '.join(outputs)}:"
+        return "\n".join([header, *lines, *_body(self.body, "    ")])
 
     @property
     def keywords(self) -> tuple[str, ...]:
@@ -88,6 +110,14 @@ class Program:
         shapes = (d.shape or () for d in self.types if d.name in self.inputs)
         given = {e.name for shape in shapes for e in shape if isinstance(e, Size)} | set(self.parameters)
         return tuple(name for name in self.sizes if name not in given)
+
+    def own_names(self, count: int, fixed: Iterable[str] = ()) -> set[str]:
+        """Return the keywords that are the program's, not options, in a call with `count` arguments by position.
+
+        `fixed`: sizes that the operator has values of.
+        """
+        given = {*self.parameters[:count], *fixed}
+        return {name for name in (*self.parameters, *self.sizes) if name not in given}
 
     def statements(self) -> Iterator[Statement]:
         """Yield the statements in the order of the text, those inside loops too."""
@@ -102,3 +132,34 @@ class Program:
     def declaration(self, tensor: str) -> Declared | None:
         """Return what is declared of a tensor, or None."""
         return next((d for d in self.types if d.name == tensor), None)
+
+
+def _body(body: tuple[Node, ...], indent: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, Loop):
+            yield f"{indent}for {print_range(node.range)}:"
+            yield from _body(node.body, indent + "    ")
+        else:
+            yield indent + print_statement(node)
+
+
+def print_statement(statement: Statement) -> str:
+    """Return a statement in the notation, on one line.
+
+    >>> from polyker.ir.expr import Index, Read
+    >>> print_statement(Statement("C", (Index("i"),), "add", Read("A", (Index("i"), Index("k")))))
+    'C[i] += A[i, k]'
+    """
+    target = statement.target
+    if statement.subscripts:
+        target += f"[{print_subscripts(statement.subscripts)}]"
+    text = f"{target} {_UPDATES[statement.op]} {print_expr(statement.expr)}"
+    if statement.ranges:
+        text += " for " + ", ".join(map(print_range, statement.ranges))
+    return text + print_conditions(statement.conditions)
+
+
+def _declared(declared: Declared) -> str:
+    shape = "" if declared.shape is None else f"[{', '.join(map(print_expr, declared.shape))}]"
+    dtype = declared.dtype.name if declared.dtype else ""
+    return f"{declared.name}: {dtype}{shape}" if shape or dtype else declared.name
