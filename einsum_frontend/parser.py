@@ -14,7 +14,7 @@ from polyker.errors.base import ParseError, Source, advised
 from polyker.ir.program import Program
 from polyker.process.jobs import once
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # lark is loaded with the first text
     from lark import Lark
 
 

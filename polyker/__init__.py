@@ -29,7 +29,7 @@ from polyker.errors import (
 from polyker.ir.dtypes import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from polyker.options import get_num_threads, options, set_num_threads
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what `_LAZY` loads at first use
     from polyker.api.compiling import clear_cache
     from polyker.api.kernel import Kernel
     from polyker.api.operator import Operator, op, tune

@@ -11,7 +11,7 @@ from polyker.errors.base import PolykerError, Source, Span, failure
 from polyker.errors.syntax import BAD_INDENT, RESERVED, UNEXPECTED
 from polyker.ir.dtypes import DTYPES
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # lark is loaded with the first text
     from lark.exceptions import UnexpectedToken
 
 # Groups of tokens that are named together when all of them are accepted; then single tokens.

@@ -21,18 +21,19 @@ from polyker.ir.expr import Literal, Size
 from polyker.ir.layout import Layout
 from polyker.ir.program import Program
 from polyker.ir.typed import EXACT, TypedProgram
+from polyker.machine.model import Target
 from polyker.options import Options, checked_flag, environment_target, environment_timeout
 from polyker.process.jobs import load, once, run_exclusively, uninterrupted
 from polyker.runtime.arguments import check_apart, check_out
-from polyker.runtime.arrays import Array, Operand, operand
+from polyker.runtime.arrays import Operand, operand
 from polyker.runtime.cache import Cache
 from polyker.runtime.compiled import Compiled
+from polyker.runtime.kinds import Array
 from polyker.runtime.size_class import Likely, least
+from polyker.schedule.tree.nodes import Schedule
 
-if TYPE_CHECKING:
-    from polyker.machine.model import Target
+if TYPE_CHECKING:  # islpy comes with it
     from polyker.poly.binding.ranges_text import RangeText
-    from polyker.schedule.tree.nodes import Schedule
 
 T = TypeVar("T")
 Given: TypeAlias = (

@@ -12,7 +12,7 @@ from polyker.ir.expr import Dots, Expr, Index, Range, Read, Reduce, Size, walk
 from polyker.ir.program import Loop, Node, Program
 from polyker.options import options
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # islpy comes with it
     from polyker.poly.binding.ranges_text import RangeText
 
 

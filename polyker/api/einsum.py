@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy import einsum as numpy_einsum  # its own, also where a program has put polyker's in its place
-
+import polyker.api.of_numpy  # noqa: F401
 from polyker.process.jobs import load
-
-__all__ = ["einsum", "numpy_einsum"]
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from polyker.api.einsum import numpy_einsum
 from polyker.api.einsum_order import axes_of, is_wide
 from polyker.api.einsum_wide import narrowed, path_of
+from polyker.api.of_numpy import einsum as numpy_einsum
 from polyker.api.operator import Operator
 from polyker.einsum_frontend.einsum_string import (
     MAX_OPERANDS,
@@ -40,17 +40,8 @@ from polyker.errors.given import exact_text, is_a, printed, text_of, type_name
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.process.jobs import load
 from polyker.runtime.arguments import out_operand
-from polyker.runtime.arrays import (
-    Array,
-    common_kind,
-    is_masked,
-    masked_array,
-    native_of,
-    note_written,
-    operand,
-    unknown_type,
-    wrap,
-)
+from polyker.runtime.arrays import common_kind, native_of, note_written, operand, wrap
+from polyker.runtime.kinds import Array, is_masked, masked_array, unknown_type
 from polyker.runtime.memory import overlaps_itself
 
 GIVEN_PATH = "einsum_path"  # the head of a path that the caller gives

@@ -13,7 +13,7 @@ from polyker.cli.demo_cases import Case
 from polyker.cli.demo_check import compare_exact, compare_random, exact_inputs, random_inputs
 from polyker.errors.base import PolykerError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # rich is loaded where a table is shown
     from rich.table import Table
 
 SAMPLE_SECONDS = 2e-3

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,6 @@ from polyker.errors.base import failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_DIMENSION
 from polyker.errors.given import exact_text, integer, printed
 from polyker.process.jobs import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
