@@ -34,7 +34,7 @@ from polyker.codegen.llvm.fold import number
 from polyker.codegen.llvm.operations import logical_not
 from polyker.codegen.llvm.stack import StackBuffers
 from polyker.codegen.llvm.store import one_result, prefetch, store, store_last, store_together
-from polyker.codegen.llvm.text import Reg, Region
+from polyker.codegen.llvm.text import Line, Reg, Region, const
 from polyker.codegen.passes.simplify import InCopies
 from polyker.ir.dtypes import i64
 from polyker.machine.model import Target
@@ -104,11 +104,20 @@ class Statements:
         if self.streams and self.target.triple.startswith("x86_64"):
             fence = ["  call void @llvm.x86.sse.sfence()"]
             b.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
-        body = [*b.allocas, *self._clears(), "  br label %body", "body:", *b.top.lines, *fence, "  ret i64 0"]
+        body: list[Line] = [
+            *b.allocas,
+            *self._clears(),
+            "  br label %body",
+            "body:",
+            *b.top.lines,
+            *fence,
+            "  ret i64 0",
+        ]
         for code, label in self.failures.items():
             body += [f"{label}:", *fence, f"  ret i64 {code}"]
         # What comes from memory, and goes there, waits for that and for nothing else.
-        return realigned(body, self.target.vector_registers) if self.target.double_pumped and not self.streams else body
+        realigns = self.target.double_pumped and not self.streams
+        return realigned(body, self.target.vector_registers) if realigns else list(map(str, body))
 
     def _clears(self) -> Iterator[str]:
         """Yield the lines that fill buffers with zeros, once: what they have behind the ends of rows stays as it is."""
@@ -205,7 +214,7 @@ class Statements:
             lanes = layout.lanes
             for k in range(0, layout.elements * parts, lanes):
                 kind = element if lanes == 1 else f"<{lanes} x {element}>"
-                at = b.pure(f"getelementptr {element}, {place.pointer.typed}, i64 {k}", "ptr", 1, ())
+                at = b.element(element, place.pointer, const(k, "i64"))
                 b.line(f"  store {kind} {layout.clear}, {at.typed}, align {buffer.dtype.real.itemsize}")
 
     def _failure(self, code: int) -> str:
@@ -273,7 +282,7 @@ class Statements:
         b = self.b
         branches = [(b.label(), emit) for emit in (yes, no) if emit is not None]
         end = b.label()
-        texts: list[list[str]] = []
+        texts: list[list[Line]] = []
         before = b.block
         for label, emit in branches:
             b.regions.append(Region("branch", written=b.top.written))

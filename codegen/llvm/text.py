@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -71,21 +71,45 @@ def vector(values: list[int], elem: str) -> Reg:
     return Reg(f"<{text}>", elem, len(values), 0)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorLoad:
+    """A line that loads a vector: what stands there is decided when the function is complete.
+
+    It begins `at` elements behind the pointer `root`; `how`: its alignment and metadata; `invariant`: nothing writes there, else
+    it lies on the stack; `piece`: see Region.
+    """
+
+    text: str
+    reg: Reg
+    root: str
+    at: int
+    how: str
+    invariant: bool
+    piece: object
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Line: TypeAlias = str | VectorLoad
+
+
 @dataclass(slots=True)
 class Region:
     """A straight piece of the function under construction.
 
     `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands
     in it already, so that no load may move above. `values`: what was computed in it, by instruction text. `written`: the buffers
-    that some statement of its loop stores to.
+    that some statement of its loop stores to. `piece` stands for the basic block that it goes on with.
     """
 
     kind: str
-    lines: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     values: dict[str, Reg] = field(default_factory=dict)
     certain: bool = False
     blocked: bool = False
     written: frozenset[str] = frozenset()
+    piece: object = field(default_factory=object)
 
 
 class Builder:
@@ -95,8 +119,7 @@ class Builder:
     `native_fma`: it fuses multiply-add; `avx512`: it has that set's registers of 64 bytes; `dots`: its
     instructions on products of narrow integers, in up to `dot_lanes` lanes. `extrema`: minima and maxima by their register: what
     they are where neither operand is NaN, and the operands. `clears`: the buffers that hold zeros when the function begins, with
-    how many lines they have.
-    """
+    how many lines they have."""
 
     def __init__(
         self,
@@ -122,6 +145,8 @@ class Builder:
         self.block = "body"
         self.fastmath = f"{fastmath} " if fastmath else ""
         self._count = 0
+        # Of pointers that lie a known number of elements behind another: the elements' type, that pointer, the number.
+        self._elements: dict[str, tuple[str, str, int]] = {}
         self._pointers: dict[tuple[int, tuple[str, ...]], tuple[Reg, Region]] = {}
 
     def name(self) -> str:
@@ -155,7 +180,7 @@ class Builder:
     def start_block(self, label: str) -> None:
         """Open a basic block in the innermost region."""
         self.line(f"{label}:")
-        self.block = label
+        self.block = self.top.piece = label
 
     def pure(self, text: str, elem: str, lanes: int, operands: tuple[Reg, ...], *, costly: bool = False) -> Reg:
         """Return the result of an instruction without side effects.
@@ -186,29 +211,54 @@ class Builder:
         self.line(f"  {result.text} = {text}")
         return result
 
-    def load(self, text: str, elem: str, lanes: int, operands: tuple[Reg, ...], buffer: str | None = None) -> Reg:
+    def load(
+        self,
+        text: str,
+        elem: str,
+        lanes: int,
+        operands: tuple[Reg, ...],
+        buffer: str | None = None,
+        vector: str = "",
+    ) -> Reg:
         """Return the result of a load: once per region, and before the loops that surely run it and do not write there.
 
-        `buffer`: the name of what is read if the kernel writes it, else None.
+        `buffer`: the name of what is read if the kernel writes it, else None; `vector`: the alignment and metadata of a
+        whole one.
         """
         for region in reversed(self.regions):
             if (known := region.values.get(text)) is not None:
                 return known
-        if buffer in self.top.written:
-            return self.impure(text, elem, lanes)
         lowest = max([r.level for r in operands], default=0)
-        level = self.level
-        while level > lowest and buffer not in self.regions[level - 1].written:
+        level, moves = self.level, buffer not in self.top.written
+        while moves and level > lowest and buffer not in self.regions[level - 1].written:
             region = self.regions[level]
             if region.kind == "branch" or (region.kind == "body" and region.blocked):
                 break
             if region.kind == "preheader" and not region.certain:
                 break
             level -= 1
-        result = Reg(self.name(), elem, lanes, level)
-        self.regions[level].lines.append(f"  {result.text} = {text}")
-        self.regions[level].values[text] = result
+        region, result = self.regions[level], Reg(self.name(), elem, lanes, level)
+        line, loaded = f"  {result.text} = {text}", None
+        if vector:
+            pointer = operands[0].text
+            kind, root, at = self._elements.get(pointer, (elem, pointer, 0))
+            root, at = (root, at) if kind == elem else (pointer, 0)
+            loaded = VectorLoad(line, result, root, at, vector, buffer is None, region.piece)
+        region.lines.append(loaded or line)
+        if moves:
+            region.values[text] = result
         return result
+
+    def element(self, kind: str, pointer: Reg, offset: Reg) -> Reg:
+        """Return the pointer so many elements of a type behind another."""
+        text, lanes = f"getelementptr {kind}, {pointer.typed}, {offset.typed}", max(pointer.lanes, offset.lanes)
+        found = self.pure(text, "ptr", lanes, (pointer, offset))
+        if lanes == 1 and (count := number(offset.text, "i64")) is not None:
+            before, root, at = self._elements.get(pointer.text, (kind, pointer.text, 0))
+            self._elements[found.text] = (
+                (kind, root, at + int(count)) if before == kind else (kind, pointer.text, int(count))
+            )
+        return found
 
     def is_known(self, text: str) -> bool:
         """Return whether the result of an instruction is at hand."""

@@ -10,68 +10,105 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.codegen.ir.kernel import Buffer, Const, Space
+from polyker.codegen.llvm.access.memory import Place, element_type, load_vector, offset_pointer
 from polyker.codegen.llvm.access.realign import realigned
 from polyker.codegen.llvm.jit.detect import target
+from polyker.codegen.llvm.text import Builder, Reg, Region, const
+from polyker.ir.dtypes import DType
 from tests.schedule.support import SMALL
 
 HALVES = replace(target(SMALL), double_pumped=True)
-STEADY = "align 4, !invariant.load !0, !alias.scope !6"
+INVARIANT = "align 4, !invariant.load !0, !alias.scope !6"
 
 
-def loads(*places: int, root: str = "%p", how: str = STEADY) -> list[str]:
-    """Return the lines that load vectors of four floats at so many elements behind a pointer."""
-    lines = []
-    for at in places:
-        name = f"%x{at}".replace("-", "m")
-        lines.append(f"  {name}.p = getelementptr float, ptr {root}, i64 {at}")
-        lines.append(f"  {name} = load <4 x float>, ptr {name}.p, {how}")
-    return lines
+def place(name: str, space: Space = Space.ARGUMENT, dtype: DType = pk.f32, *, writable: bool = False) -> Place:
+    """Return a buffer as the emitter knows it, its pointer of the same name."""
+    buffer = Buffer(name, dtype, (Const(99),), (Const(1),), space, writable)
+    invariant = space is Space.ARGUMENT and not writable
+    metadata = INVARIANT.removeprefix("align 4") if invariant else ", !alias.scope !6" if writable else ""
+    return Place(buffer, Reg(f"%{name}", "ptr", 1, 0), element_type(dtype), dtype.itemsize, invariant, metadata)
 
 
-def shuffled(lines: list[str], registers: int = 32) -> list[str]:
-    """Return the names of the vectors that are made of others."""
-    made = realigned(lines, registers)
-    return [line.split()[0] for line in made if "= shufflevector" in line]
+X, ACC = place("x"), place("acc", Space.STACK, writable=True)._replace(metadata="")
+
+
+def load(b: Builder, at: int, of: Place = X, root: Reg | None = None) -> str:
+    """Load a vector of four elements that begins there; return its register."""
+    return load_vector(b, of, offset_pointer(b, of, root or of.pointer, const(at, "i64")), 4, None).re.text
+
+
+def shuffled(b: Builder, names: dict[int, str], registers: int = 32) -> list[int]:
+    """Return where the vectors begin that are made of others."""
+    lines = [line for region in b.regions for line in region.lines]
+    made = {line.split()[0] for line in realigned(lines, registers) if "= shufflevector" in line}
+    return [at for at, name in names.items() if name in made]
+
+
+def of_places(*places: int, registers: int = 32, of: Place = X, sums: int = 0) -> list[int]:
+    """Return where the vectors begin that are made of others, of those that begin at these places."""
+    b = Builder()
+    for n in range(sums):
+        load(b, 4 * n, ACC)
+    return shuffled(b, {at: load(b, at, of) for at in places}, registers)
 
 
 def test_a_vector_across_two_others_is_the_end_of_one_and_the_start_of_the_next() -> None:
-    made = realigned(loads(0, 4, 1), 32)
-    assert made[:5] == loads(0, 4, 1)[:5]
-    assert made[5:] == [
-        "  %x1.low.at = getelementptr float, ptr %p, i64 0",
-        f"  %x1.low = load <4 x float>, ptr %x1.low.at, {STEADY}",
-        "  %x1.high.at = getelementptr float, ptr %p, i64 4",
-        f"  %x1.high = load <4 x float>, ptr %x1.high.at, {STEADY}",
-        "  %x1 = shufflevector <4 x float> %x1.low, <4 x float> %x1.high, <4 x i32> <i32 1, i32 2, i32 3, i32 4>",
+    b = Builder()
+    *_, name = (load(b, at) for at in (0, 4, 1))
+    made = realigned(b.top.lines, 32)
+    assert made[:-5] == [str(line) for line in b.top.lines[:-1]]
+    assert made[-5:] == [
+        f"  {name}.low.at = getelementptr float, ptr %x, i64 0",
+        f"  {name}.low = load <4 x float>, ptr {name}.low.at, {INVARIANT}",
+        f"  {name}.high.at = getelementptr float, ptr %x, i64 4",
+        f"  {name}.high = load <4 x float>, ptr {name}.high.at, {INVARIANT}",
+        f"  {name} = shufflevector <4 x float> {name}.low, <4 x float> {name}.high, <4 x i32> <i32 1, i32 2, i32 3, i32 4>",
     ]
 
 
 def test_nothing_is_loaded_that_was_not() -> None:
-    assert shuffled(loads(0, 1, 2, 3)) == []  # no second one
-    assert shuffled(loads(0, 4, 5)) == []  # none behind it
-    assert shuffled([*loads(0), "other:", *loads(4, 1)]) == []  # in another piece of code
+    assert of_places(0, 4, 1) == [1]
+    assert of_places(0, 1, 2, 3) == []  # no second one
+    assert of_places(0, 4, 5) == []  # none behind it
+    b = Builder()
+    names = {0: load(b, 0)}
+    b.start_block("other")  # another piece of code
+    assert shuffled(b, names | {at: load(b, at) for at in (4, 1)}) == []
+
+
+def test_what_moves_out_of_a_loop_is_of_the_piece_of_code_before_it() -> None:
+    b = Builder()
+    names = {at: load(b, at) for at in (0, 4)}
+    b.regions.append(Region("body"))
+    assert shuffled(b, names | {1: load(b, 1)}) == [1]
+    counted = Reg("%counted", "ptr", 1, b.level)
+    assert shuffled(b, {at: load(b, at, root=counted) for at in (4, 1)}) == []
+    assert shuffled(b, {at: load(b, at, root=counted) for at in (0, 4, 1)}) == [1]
 
 
 def test_every_second_place_is_made_of_others_and_the_rest_are_loaded() -> None:
     places = [at + shift for shift in range(4) for at in (0, 4, 8)]
-    assert shuffled(loads(*places)) == ["%x1", "%x5", "%x3", "%x7"]
+    assert of_places(*places) == [1, 5, 3, 7]
 
 
 def test_what_may_be_stored_to_meanwhile_is_loaded() -> None:
-    assert shuffled(loads(0, 4, 1, how="align 4")) == []
+    assert of_places(0, 4, 1, of=place("y", writable=True)) == []
+    assert of_places(0, 4, 1, of=ACC) == []
 
 
 def test_vectors_that_others_are_made_of_have_registers_beside_the_sums() -> None:
-    sums = [f"  %s{n} = load <4 x float>, ptr %acc{n}, align 4" for n in range(8)]
-    assert shuffled([*sums, *loads(0, 4, 1)], 13) == ["%x1"]
-    assert shuffled([*sums, *loads(0, 4, 1)], 12) == []
+    assert of_places(0, 4, 1, sums=8, registers=13) == [1]
+    assert of_places(0, 4, 1, sums=8, registers=12) == []
 
 
 def test_pointers_behind_pointers_are_told_by_where_they_lead() -> None:
-    behind = ["  %q = getelementptr float, ptr %p, i64 -4", "  %y.p = getelementptr float, ptr %q, i64 8"]
-    second = [*behind, f"  %y = load <4 x float>, ptr %y.p, {STEADY}"]
-    assert shuffled([*loads(0, 1), *second]) == ["%x1"]
-    assert shuffled([*loads(0, 1), *(line.replace("float, ptr", "double, ptr") for line in second)]) == []
+    for of, expected in ((X, [1]), (place("z", dtype=pk.f64), [])):
+        b = Builder()
+        names = {at: load(b, at) for at in (0, 1)}
+        behind = offset_pointer(b, of, X.pointer, const(-4, "i64"))
+        behind = offset_pointer(b, of, behind, const(8, "i64"))
+        assert shuffled(b, names | {4: load(b, 0, root=behind)}) == expected
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,7 @@ def offset_pointer(b: Builder, place: Place, pointer: Reg, offset: Reg) -> Reg:
     """Return the pointer `offset` elements further."""
     if offset.text == "0":
         return pointer
-    kind = f"[2 x {place.element}]" if place.parts > 1 else place.element
-    return b.pure(f"getelementptr {kind}, {pointer.typed}, {offset.typed}", "ptr", offset.lanes, (pointer, offset))
+    return b.element(f"[2 x {place.element}]" if place.parts > 1 else place.element, pointer, offset)
 
 
 def element_number(b: Builder, place: Place, pointer: Reg) -> Reg:
@@ -80,8 +79,7 @@ def _parts(b: Builder, place: Place, pointer: Reg) -> list[Reg]:
     """Return the pointers to an element's parts: one, or real and imaginary."""
     if not place.buffer.dtype.is_complex:
         return [pointer]
-    text = f"getelementptr {place.element}, {pointer.typed}, i64 {place.plane or 1}"
-    return [pointer, b.pure(text, "ptr", pointer.lanes, (pointer,))]
+    return [pointer, b.element(place.element, pointer, const(place.plane or 1, "i64"))]
 
 
 def _value(b: Builder, dtype: DType, raw: list[Reg]) -> Value:
@@ -94,9 +92,9 @@ def _raw(b: Builder, value: Value) -> list[Reg]:
     return [to_memory(b, value.dtype.real, p) for p in parts]
 
 
-def _read(b: Builder, place: Place, text: str, lanes: int, operands: tuple[Reg, ...]) -> Reg:
+def _read(b: Builder, place: Place, text: str, lanes: int, operands: tuple[Reg, ...], vector: str = "") -> Reg:
     """Emit a load instruction or call: movable where nothing writes the buffer."""
-    return b.load(text, place.element, lanes, operands, None if place.invariant else place.buffer.name)
+    return b.load(text, place.element, lanes, operands, None if place.invariant else place.buffer.name, vector)
 
 
 def _scalar_load(place: Place, pointer: Reg) -> str:
@@ -136,7 +134,9 @@ def load_vector(b: Builder, place: Place, pointer: Reg, count: int, mask: Reg | 
 def _load(b: Builder, place: Place, pointer: Reg, lanes: int, mask: Reg | None) -> Reg:
     kind = f"<{lanes} x {place.element}>"
     if mask is None:
-        return _read(b, place, f"load {kind}, {pointer.typed}, align {place.align}{place.metadata}", lanes, (pointer,))
+        how = f"align {place.align}{place.metadata}"
+        known = how if place.invariant or place.on_stack else ""
+        return _read(b, place, f"load {kind}, {pointer.typed}, {how}", lanes, (pointer,), known)
     name = f"llvm.masked.load.{suffix(Reg('', place.element, lanes, 0))}.p0"
     b.declare(name, f"declare {kind} @{name}(ptr, i32 immarg, {mask.type}, {kind})")
     call = f"call {kind} @{name}({pointer.typed}, i32 {place.align}, {mask.typed}, {kind} zeroinitializer)"
@@ -240,8 +240,7 @@ def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | Non
     if lane is not None:
         # LLVM 22 widens a truncating masked store of one constant lane and writes past it: store the lane itself.
         only = b.extract(data, lane)
-        offset = f"getelementptr {place.element}, {pointer.typed}, i64 {lane}"
-        address = b.pure(offset, "ptr", 1, (pointer,)) if lane else pointer
+        address = b.element(place.element, pointer, const(lane, "i64")) if lane else pointer
         b.line(f"  store {only.typed}, {address.typed}, align {align}{place.metadata}")
         return
     if b.avx512 and data.elem in ("i8", "i16", "i32"):

@@ -10,82 +10,41 @@ of the peak to 89%. Nothing is loaded that was not loaded before: both vectors a
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-_GEP = re.compile(r"  (%[\w.]+) = getelementptr (\w+), ptr (%[\w.]+), i64 (-?\d+)$")
-_LOAD = re.compile(r"  (%[\w.]+) = load <(\d+) x (\w+)>, ptr (%[\w.]+), (align \d+(, !invariant\.load.*)?)$")
+from polyker.codegen.llvm.text import Line, VectorLoad
+
 # Vectors that a piece of code has in registers beside its sums and those that others are made of.
 _BESIDE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """A vector that a line loads: `at` elements behind a pointer. `how`: its alignment and metadata."""
-
-    line: int
-    name: str
-    lanes: int
-    type: str
-    root: str
-    at: int
-    how: str
-
-
-def realigned(lines: list[str], registers: int) -> list[str]:
-    """Return lines of a function with loads that lie across others made of these, as far as the vector registers go."""
-    places: dict[str, tuple[str, str, int]] = {}
+def realigned(lines: Sequence[Line], registers: int) -> list[str]:
+    """Return the text of a function with loads that lie across others made of these, as far as the vector registers go."""
+    pieces = defaultdict[object, list[VectorLoad]](list)
     for line in lines:
-        if found := _GEP.match(line):
-            name, kind, root, at = found.groups()
-            before = places.get(root)
-            nested = before is not None and before[0] == kind
-            places[name] = (kind, before[1], before[2] + int(at)) if before and nested else (kind, root, int(at))
-    made: dict[int, list[str]] = {}
-    for block in _blocks(lines):
-        made.update(_of_others(lines, block, places, registers))
-    return [new for n, line in enumerate(lines) for new in made.get(n, [line])]
+        if isinstance(line, VectorLoad):
+            pieces[line.piece].append(line)
+    made: dict[Line, list[str]] = {}
+    for piece in pieces.values():
+        windows = defaultdict[tuple[str, str], list[VectorLoad]](list)
+        for load in piece:
+            if load.invariant:
+                windows[load.root, load.reg.type].append(load)
+        sums = len({(load.root, load.at) for load in piece if not load.invariant})
+        for loads in windows.values():
+            made |= _made(loads, registers - sums - _BESIDE)
+    return [new for line in lines for new in made.get(line, [str(line)])]
 
 
-def _blocks(lines: list[str]) -> Iterator[range]:
-    """Yield the lines of each piece of code that runs from end to end."""
-    start = 0
-    for n, line in enumerate([*lines, "end:"]):
-        if line.endswith(":"):
-            yield range(start, n)
-            start = n + 1
-
-
-def _of_others(
-    lines: list[str], block: range, places: dict[str, tuple[str, str, int]], registers: int
-) -> dict[int, list[str]]:
-    """Return what stands for each line that loads a vector which lies across two others of its piece of code."""
-    windows, sums = defaultdict[tuple[str, int, str], list[_Load]](list), set[str]()
-    for n in block:
-        if found := _LOAD.match(lines[n]):
-            name, lanes, kind, pointer, how, invariant = found.groups()
-            if invariant is None:
-                sums.add(pointer)
-                continue
-            held, root, at = places.get(pointer, (kind, pointer, 0))
-            if held == kind:
-                windows[root, int(lanes), kind].append(_Load(n, name, int(lanes), kind, root, at, how))
-    made: dict[int, list[str]] = {}
-    for loads in windows.values():
-        made |= _made(loads, registers - len(sums) - _BESIDE)
-    return made
-
-
-def _made(loads: list[_Load], room: int) -> dict[int, list[str]]:
+def _made(loads: list[VectorLoad], room: int) -> dict[Line, list[str]]:
     """Return what stands for every second of the places in a vector at which loads begin, of what lies behind one pointer;
     nothing where there is no room for the vectors that others are made of."""
-    lanes = loads[0].lanes
+    lanes = loads[0].reg.lanes
     places = Counter(at % lanes for at in {load.at for load in loads})
     first = min(places, key=lambda place: (-places[place], place))
     whole = {load.at for load in loads if load.at % lanes == first}
-    across: dict[int, list[_Load]] = defaultdict(list)
+    across: dict[int, list[VectorLoad]] = defaultdict(list)
     for load in loads:
         shift = (load.at - first) % lanes
         if shift and {load.at - shift, load.at - shift + lanes} <= whole:
@@ -93,19 +52,18 @@ def _made(loads: list[_Load], room: int) -> dict[int, list[str]]:
     chosen = [(shift, load) for shift in sorted(across)[::2] for load in across[shift]]
     if len({load.at - shift + n for shift, load in chosen for n in (0, lanes)}) > room:
         return {}
-    return {load.line: _shuffled(load, shift) for shift, load in chosen}
+    return {load: _shuffled(load, shift) for shift, load in chosen}
 
 
-def _shuffled(load: _Load, shift: int) -> list[str]:
+def _shuffled(load: VectorLoad, shift: int) -> list[str]:
     """Return the lines that make a vector of the two that it lies across, the first of which begins `shift` before it."""
-    vector, text = f"<{load.lanes} x {load.type}>", list[str]()
-    for part, at in (("low", load.at - shift), ("high", load.at - shift + load.lanes)):
-        pointer = f"{load.name}.{part}.at"
+    (name, element, lanes, _), vector, text = load.reg, load.reg.type, list[str]()
+    for part, at in (("low", load.at - shift), ("high", load.at - shift + lanes)):
+        pointer = f"{name}.{part}.at"
         text += [
-            f"  {pointer} = getelementptr {load.type}, ptr {load.root}, i64 {at}",
-            f"  {load.name}.{part} = load {vector}, ptr {pointer}, {load.how}",
+            f"  {pointer} = getelementptr {element}, ptr {load.root}, i64 {at}",
+            f"  {name}.{part} = load {vector}, ptr {pointer}, {load.how}",
         ]
-    places = ", ".join(f"i32 {shift + n}" for n in range(load.lanes))
-    mask = f"<{load.lanes} x i32> <{places}>"
-    text.append(f"  {load.name} = shufflevector {vector} {load.name}.low, {vector} {load.name}.high, {mask}")
+    places = ", ".join(f"i32 {shift + n}" for n in range(lanes))
+    text.append(f"  {name} = shufflevector {vector} {name}.low, {vector} {name}.high, <{lanes} x i32> <{places}>")
     return text
