@@ -89,6 +89,11 @@ def test_islpy_and_llvmlite_have_few_doors():
             assert top not in doors or doors[top].fullmatch(module(path)), f"{module(path)} imports {name}"
 
 
+def test_no_regular_expression_reads_llvm_text_again():
+    users = {module(p) for p in SOURCES if "re" in imports(p) and module(p).startswith("polyker.codegen.llvm.")}
+    assert users == {"polyker.codegen.llvm.jit.build"}  # it checks the names of what a module calls
+
+
 def test_importing_polyker_loads_nothing_heavy(tmp_path):
     code = f"import sys, polyker; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     run = python("-c", code, cwd=tmp_path)

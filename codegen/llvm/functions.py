@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from polyker.codegen.llvm.convert import Value, rounded
@@ -27,10 +26,7 @@ def define(b: Builder, op: str, dtype: DType, lanes: int) -> vecmath.Definition:
         d = stack.pop()
         if d.symbol not in b.definitions:
             b.definitions[d.symbol] = d.text
-            for text in sorted(d.declares):
-                found = re.search(r"@([^(]+)\(", text)
-                if found:
-                    b.declarations[found.group(1)] = text
+            b.declarations |= {name: text for text, name in sorted(d.declares)}
             stack.extend(d.needs)
     return definition
 

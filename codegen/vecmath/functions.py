@@ -112,5 +112,5 @@ def link(definitions: Iterable[Definition]) -> str:
         if definition.symbol not in seen:
             seen[definition.symbol] = definition
             stack.extend(definition.needs)
-    declares = sorted(set().union(*(d.declares for d in seen.values())))
+    declares = sorted({text for d in seen.values() for text, _ in d.declares})
     return "\n".join([*declares, "", *(d.text for d in seen.values())])

@@ -27,7 +27,7 @@ def _word(b: Builder, index: Value) -> Value:
     kind, mask = b.type("i64"), b.type("i1")
     name = f"llvm.masked.gather.v{b.lanes}i64.v{b.lanes}p0"
     # One module may hold this intrinsic in one form only: that of polyker.codegen.llvm.access.memory.
-    b.declares.add(f"declare {kind} @{name}({pointer}, i32 immarg, {mask}, {kind})")
+    b.declare(kind, name, pointer, "i32 immarg", mask, kind)
     arguments = f"{pointer} {address.name}, i32 8, {mask} splat (i1 true), {kind} poison"
     return b.emit("i64", f"call {kind} @{name}({arguments})")
 

@@ -16,15 +16,15 @@ _COMPARE_INT = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", 
 class Definition:
     """The IR of one function.
 
-    `symbol`: its name without `@`; `result` and `parameters`: its LLVM types; `text`: the `define`; `declares`: the lines
-    that declare the intrinsics it calls; `needs`: definitions that it calls, to be emitted once each as well.
+    `symbol`: its name without `@`; `result` and `parameters`: its LLVM types; `text`: the `define`; `declares`: the intrinsics
+    it calls, each as it is declared and its name; `needs`: definitions that it calls, to be emitted once each as well.
     """
 
     symbol: str
     result: str
     parameters: tuple[str, ...]
     text: str
-    declares: frozenset[str] = frozenset()
+    declares: frozenset[tuple[str, str]] = frozenset()
     needs: tuple[Definition, ...] = ()
 
 
@@ -168,7 +168,7 @@ class Builder:
         self.lanes = lanes
         self.features = features
         self.lines: list[str] = []
-        self.declares: set[str] = set()
+        self.declares: set[tuple[str, str]] = set()
         self.needs: list[Definition] = []
         self.block = "entry"
         self._count = 0
@@ -240,13 +240,18 @@ class Builder:
         """Emit a conversion: bitcast, fpext, fptrunc, sitofp, fptosi, zext, sext, trunc."""
         return self.emit(element, f"{op} {self.type(x.element)} {x.name} to {self.type(element)}")
 
+    def declare(self, result: str, name: str, *parameters: str) -> None:
+        """Note an intrinsic that is called."""
+        self.declares.add((f"declare {result} @{name}({', '.join(parameters)})", name))
+
     def intrinsic(self, name: str, *args: Value) -> Value:
         """Emit a call of `llvm.name`, overloaded on the type of its arguments, which is that of its result too."""
         kind, element = self.type(args[0].element), args[0].element
         short = f"{'f' if element in ELEMENTS else 'i'}{element[1:] if element[0] == 'i' else ELEMENTS[element][1]}"
         suffix = short if self.lanes == 1 else f"v{self.lanes}{short}"
-        self.declares.add(f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * len(args))})")
-        return self.emit(element, f"call {kind} @llvm.{name}.{suffix}({', '.join(f'{kind} {a.name}' for a in args)})")
+        symbol = f"llvm.{name}.{suffix}"
+        self.declare(kind, symbol, *[kind] * len(args))
+        return self.emit(element, f"call {kind} @{symbol}({', '.join(f'{kind} {a.name}' for a in args)})")
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
         """Emit a * b + c: rounded once where the target fuses, else twice."""

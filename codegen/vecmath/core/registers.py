@@ -12,14 +12,14 @@ def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
     entries = [f"float {literal(v, 'float')}" for v in table]
     low, high = (f"<16 x float> <{', '.join(half)}>" for half in (entries[:16], entries[16:]))
     name = "llvm.x86.avx512.vpermi2var.ps.512"
-    b.declares.add(f"declare <16 x float> @{name}(<16 x float>, <16 x i32>, <16 x float>)")
+    b.declare("<16 x float>", name, "<16 x float>", "<16 x i32>", "<16 x float>")
     return _by_registers(b, "float", 16, f"call <16 x float> @{name}({low}, <16 x i32> {{0}}, {high})", index)
 
 
 def scaled(b: Builder, x: Value, exponent: Value) -> Value:
     """Emit x * 2^floor(exponent), rounded once."""
     name, kind, lanes = _of_whole(b, x, "scalef")
-    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, i{lanes}, i32)")
+    b.declare(kind, name, kind, kind, kind, f"i{lanes}", "i32")
     call = f"call {kind} @{name}({kind} {{0}}, {kind} {{1}}, {kind} poison, i{lanes} -1, i32 4)"
     return _by_registers(b, x.element, lanes, call, x, exponent)
 
@@ -27,7 +27,7 @@ def scaled(b: Builder, x: Value, exponent: Value) -> Value:
 def exponent(b: Builder, x: Value) -> Value:
     """Emit floor(log2 |x|), of subnormal numbers, too."""
     name, kind, lanes = _of_whole(b, x, "getexp")
-    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, i{lanes}, i32)")
+    b.declare(kind, name, kind, kind, f"i{lanes}", "i32")
     call = f"call {kind} @{name}({kind} {{0}}, {kind} poison, i{lanes} -1, i32 4)"
     return _by_registers(b, x.element, lanes, call, x)
 
@@ -35,7 +35,7 @@ def exponent(b: Builder, x: Value) -> Value:
 def significand(b: Builder, x: Value) -> Value:
     """Emit |x| 2^-exponent, from 1 on and below 2."""
     name, kind, lanes = _of_whole(b, x, "getmant")
-    b.declares.add(f"declare {kind} @{name}({kind}, i32, {kind}, i{lanes}, i32)")
+    b.declare(kind, name, kind, "i32", kind, f"i{lanes}", "i32")
     without_sign = 0b0100
     call = f"call {kind} @{name}({kind} {{0}}, i32 {without_sign}, {kind} poison, i{lanes} -1, i32 4)"
     return _by_registers(b, x.element, lanes, call, x)
@@ -46,7 +46,7 @@ def reciprocal_root(b: Builder, x: Value) -> Value:
     form = b.format(x)
     lanes = 512 // form.bits
     name, kind = f"llvm.x86.avx512.rsqrt14.{'ps' if form is F32 else 'pd'}.512", f"<{lanes} x {form.element}>"
-    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, i{lanes})")
+    b.declare(kind, name, kind, kind, f"i{lanes}")
     return _by_registers(b, x.element, lanes, f"call {kind} @{name}({kind} {{0}}, {kind} poison, i{lanes} -1)", x)
 
 
@@ -64,7 +64,7 @@ def _of_whole(b: Builder, x: Value, instruction: str) -> tuple[str, str, int]:
 def least_magnitude(b: Builder, x: Value, bound: float) -> Value:
     """Emit the smaller of |x| and a positive bound of f32, which is also what a NaN gives."""
     name, kind = "llvm.x86.avx512.mask.range.ps.512", "<16 x float>"
-    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, i32, {kind}, i16, i32)")
+    b.declare(kind, name, kind, kind, "i32", kind, "i16", "i32")
     smaller_magnitude_without_sign = 0b1010
     most = f"{kind} splat (float {literal(bound, 'float')})"
     operands = f"{kind} {{0}}, {most}, i32 {smaller_magnitude_without_sign}, {kind} poison, i16 -1, i32 4"
@@ -82,7 +82,7 @@ def repaired(b: Builder, usual: Value, x: Value, classes: Mapping[str, str]) -> 
     width = b.format(x).bits
     table = sum(_RESPONSES.index(value) << 4 * _TOKENS.index(token) for token, value in classes.items())
     integers = f"<{lanes} x i{width}>"
-    b.declares.add(f"declare {kind} @{name}({kind}, {kind}, {integers}, i32, i{lanes}, i32)")
+    b.declare(kind, name, kind, kind, integers, "i32", f"i{lanes}", "i32")
     signed = table - (1 << width) if table >= 1 << (width - 1) else table
     operands = f"{kind} {{0}}, {kind} {{1}}, {integers} splat (i{width} {signed}), i32 0, i{lanes} -1, i32 4"
     return _by_registers(b, x.element, lanes, f"call {kind} @{name}({operands})", usual, x)
