@@ -10,7 +10,7 @@ from polyker.codegen.llvm import complex as llvm_complex
 from polyker.codegen.llvm.access import memory, strided
 from polyker.codegen.llvm.access.memory import Lanes, Place
 from polyker.codegen.llvm.access.scope import ONE_LANE, Scope
-from polyker.codegen.llvm.access.strided import Rows
+from polyker.codegen.llvm.access.strided import RowPlaces
 from polyker.codegen.llvm.access.transpose import Columns
 from polyker.codegen.llvm.convert import Value, convert, rounded
 from polyker.codegen.llvm.dot import dot, join
@@ -31,7 +31,7 @@ class Expressions(Scope):
         self.columns: Columns | None = None
         self.asked: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest asked for
         self.vector: Block = ()  # the body of the vector loop around
-        self._rows: Rows | None = None
+        self._rows: RowPlaces | None = None
         self.store: Callable[[Store], None] | None = None  # emits the stores of the SCAN loop around
         self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
         # Of a tile that goes by streaming stores: the offset of each row in the result, and its elements as memory holds them.
@@ -40,7 +40,7 @@ class Expressions(Scope):
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> RowPlaces:
         """What `strided.rows_read` tells of the vector loop around; few loops have a load that asks."""
         if self._rows is None:
             self._rows = strided.rows_read(self, self.vector)

@@ -36,7 +36,7 @@ class Row:
 
 
 # The first and last place of what is read of each row.
-Rows: TypeAlias = dict[Row, tuple[int, int]]
+RowPlaces: TypeAlias = dict[Row, tuple[int, int]]
 
 
 def row_of(e: Scope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row, int] | None:
@@ -61,9 +61,9 @@ def _is_uniform(e: Scope, atom: KExpr) -> bool:
     return all(n in e.values and e.values[n].lanes == 1 for n in names) and not any(isinstance(p, Load) for p in parts)
 
 
-def rows_read(e: Scope, block: Block) -> Rows:
+def rows_read(e: Scope, block: Block) -> RowPlaces:
     """Return the rows that the stores at the head of a vector loop's body read anyhow, each with its first and last place."""
-    found: Rows = {}
+    found: RowPlaces = {}
     for stmt in block:
         if not isinstance(stmt, Store):
             break
@@ -77,7 +77,7 @@ def rows_read(e: Scope, block: Block) -> Rows:
     return found
 
 
-def load(e: Scope, rows: Rows, expr: Load, active: int, mask: Reg | None = None) -> Value | None:
+def load(e: Scope, rows: RowPlaces, expr: Load, active: int, mask: Reg | None = None) -> Value | None:
     """Return the first `active` lanes of a load from vectors that its neighbours' lanes are in, too; None where it has none.
 
     `rows`: what `rows_read` tells; `mask`: the lanes that are on, where that is known when the code runs.
